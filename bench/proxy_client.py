@@ -12,12 +12,12 @@ from urllib.parse import SplitResult, urlsplit
 
 import uvloop
 
-AT_ONCE = 16
+CONCURRENT_CONNECTIONS = 16
 ECHO_SECONDS = 2.0
 FRAME = b"\x81\x20" + b"y" * 32  # as a server sends it: what matters is that it comes back
 
 
-class Asker:
+class HttpConnection:
     """One connection, one question after the other."""
 
     def __init__(self, address: SplitResult, key: str) -> None:
@@ -26,12 +26,12 @@ class Asker:
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
 
-    async def connect(self) -> "Asker":
+    async def connect(self) -> "HttpConnection":
         host, port = self._address.hostname, self._address.port
         self.reader, self.writer = await asyncio.open_connection(host, port, limit=1 << 20)
         return self
 
-    async def ask(self, method: str, path: str, headers: str = "", body: bytes = b"", times: int = 1) -> int:
+    async def request(self, method: str, path: str, headers: str = "", body: bytes = b"", times: int = 1) -> int:
         """How many bytes the answer has; the body is sent so many times."""
         length = f"Content-Length: {len(body) * times}\r\n" if body else ""
         head = f"{method} {self._address.path}{path} HTTP/1.1\r\n{self._more}{headers}{length}\r\n"
@@ -58,16 +58,16 @@ class Asker:
         return size
 
 
-async def small(address: SplitResult, key: str, seconds: float, at_once: int) -> list[float]:
+async def time_small_requests(address: SplitResult, key: str, seconds: float, at_once: int) -> list[float]:
     """How long each small GET took, in seconds."""
     times: list[float] = []
     until = time.perf_counter() + seconds
 
     async def on_and_on() -> None:
-        asker = await Asker(address, key).connect()
-        await asker.ask("GET", "small")
+        asker = await HttpConnection(address, key).connect()
+        await asker.request("GET", "small")
         while (began := time.perf_counter()) < until:
-            await asker.ask("GET", "small")
+            await asker.request("GET", "small")
             times.append(time.perf_counter() - began)
         asker.writer.close()
 
@@ -75,11 +75,11 @@ async def small(address: SplitResult, key: str, seconds: float, at_once: int) ->
     return times
 
 
-async def echoes(address: SplitResult, key: str, seconds: float) -> list[float]:
-    asker = await Asker(address, key).connect()
+async def time_echoes(address: SplitResult, key: str, seconds: float) -> list[float]:
+    asker = await HttpConnection(address, key).connect()
     origin = f"Origin: http://{address.netloc}\r\n"
     handshake = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-    await asker.ask("GET", "echo", f"Connection: Upgrade\r\nUpgrade: websocket\r\n{origin}{handshake}")
+    await asker.request("GET", "echo", f"Connection: Upgrade\r\nUpgrade: websocket\r\n{origin}{handshake}")
     times: list[float] = []
     until = time.perf_counter() + seconds
     while (began := time.perf_counter()) < until:
@@ -90,9 +90,9 @@ async def echoes(address: SplitResult, key: str, seconds: float) -> list[float]:
     return times
 
 
-async def smalls(address: SplitResult, key: str, seconds: float) -> dict[str, float]:
-    crowd = await small(address, key, seconds, AT_ONCE)
-    alone = await small(address, key, seconds, 1)
+async def measure_small_requests(address: SplitResult, key: str, seconds: float) -> dict[str, float]:
+    crowd = await time_small_requests(address, key, seconds, CONCURRENT_CONNECTIONS)
+    alone = await time_small_requests(address, key, seconds, 1)
     return {
         "requests_per_second": len(crowd) / seconds,
         "requests": len(crowd) + len(alone),
@@ -101,13 +101,15 @@ async def smalls(address: SplitResult, key: str, seconds: float) -> dict[str, fl
     }
 
 
-async def streams(address: SplitResult, key: str, megabytes: int) -> dict[str, float]:
+async def measure_streams(address: SplitResult, key: str, megabytes: int) -> dict[str, float]:
     began = time.perf_counter()
-    await (await Asker(address, key).connect()).ask("GET", f"big?bytes={megabytes << 20}")
+    await (await HttpConnection(address, key).connect()).request("GET", f"big?bytes={megabytes << 20}")
     downloaded = time.perf_counter()
-    await (await Asker(address, key).connect()).ask("POST", "up", body=b"z" * (1 << 20), times=megabytes)
+    await (await HttpConnection(address, key).connect()).request(
+        "POST", "up", body=b"z" * (1 << 20), times=megabytes
+    )
     uploaded = time.perf_counter()
-    frames = await echoes(address, key, ECHO_SECONDS)
+    frames = await time_echoes(address, key, ECHO_SECONDS)
     return {
         "download_mib_per_second": megabytes / (downloaded - began),
         "upload_mib_per_second": megabytes / (uploaded - downloaded),
@@ -117,7 +119,11 @@ async def streams(address: SplitResult, key: str, megabytes: int) -> dict[str, f
 
 async def main() -> None:
     address, key, kind, amount = urlsplit(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
-    told = await (smalls(address, key, amount) if kind == "small" else streams(address, key, int(amount)))
+    told = await (
+        measure_small_requests(address, key, amount)
+        if kind == "small"
+        else measure_streams(address, key, int(amount))
+    )
     print(json.dumps(told))
 
 

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-WORK = Path(__file__).resolve().parent / ".work"
-GPUS = 4
+WORK_FOLDER = Path(__file__).resolve().parent / ".work"
+GPU_COUNT = 4
 """Made-up GPUs of each system in the gpu part, and so the jobs it runs at once there."""
 
 
@@ -23,6 +23,6 @@ class Settings:
     """Starts per command in the start-up part."""
 
 
-def slots() -> int:
+def job_slots() -> int:
     """Jobs each system may run at once: the cores this process may use."""
     return len(os.sched_getaffinity(0))

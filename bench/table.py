@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from bench.figures import OURS, Figure, ratio
+from bench.measurements import OUR_SYSTEM, Measurement, advantage_ratio
 
-HEADER = ("part", "measure", "system", "value", f"{OURS} is", "note")
+HEADER = ("part", "measure", "system", "value", f"{OUR_SYSTEM} is", "note")
 
 
-def as_markdown(figures: Sequence[Figure]) -> str:
+def format_as_markdown(figures: Sequence[Measurement]) -> str:
     rows = [HEADER, *(_row(figure, _ours(figure, figures)) for figure in figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     lines = [_line(row, widths) for row in rows]
@@ -19,19 +19,26 @@ def as_markdown(figures: Sequence[Figure]) -> str:
     return "\n".join([lines[0], f"|{rule}|", *lines[1:]])
 
 
-def as_json(machine: str, figures: Sequence[Figure]) -> str:
-    rows = [{**asdict(figure), "ratio": ratio(figure, _ours(figure, figures))} for figure in figures]
+def format_as_json(machine: str, figures: Sequence[Measurement]) -> str:
+    rows = [{**asdict(figure), "ratio": advantage_ratio(figure, _ours(figure, figures))} for figure in figures]
     return json.dumps({"machine": machine, "figures": rows}, indent=2)
 
 
-def _ours(figure: Figure, figures: Sequence[Figure]) -> Figure | None:
+def _ours(figure: Measurement, figures: Sequence[Measurement]) -> Measurement | None:
     """The figure of ours that this one is compared with."""
-    return next((other for other in figures if other.system == OURS and other.key == figure.key), None)
+    return next((other for other in figures if other.system == OUR_SYSTEM and other.key == figure.key), None)
 
 
-def _row(figure: Figure, ours: Figure | None) -> tuple[str, ...]:
+def _row(figure: Measurement, ours: Measurement | None) -> tuple[str, ...]:
     value = "-" if figure.value is None else f"{_short(figure.value)} {figure.unit}"
-    return figure.part, figure.measure, figure.system, value, _verdict(ratio(figure, ours)), figure.note
+    return (
+        figure.benchmark,
+        figure.metric,
+        figure.system,
+        value,
+        _verdict(advantage_ratio(figure, ours)),
+        figure.note,
+    )
 
 
 def _verdict(times: float | None) -> str:

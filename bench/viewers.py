@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median, quantiles
 from urllib.parse import urlsplit
 
-PARTS = "counts,list"
+PAGE_FRAGMENTS = "counts,list"
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Viewer:
     refreshed_at: list[float] = field(default_factory=list)
     answer_ms: list[float] = field(default_factory=list)
     answer_bytes: list[int] = field(default_factory=list)
-    known: str = ""
+    known_version: str = ""
 
     async def watch(self) -> None:
         stream, talk = await self._open("/live?topic=jobs", "")
@@ -53,14 +53,14 @@ class Viewer:
 
     async def _refresh(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         began = time.perf_counter()
-        known = f"X-Known: {self.known}\r\n" if self.known else ""
-        writer.write(self._request(self.path, f"X-Fragment: {PARTS}\r\nAccept-Encoding: gzip\r\n{known}"))
+        known = f"X-Known: {self.known_version}\r\n" if self.known_version else ""
+        writer.write(self._request(self.path, f"X-Fragment: {PAGE_FRAGMENTS}\r\nAccept-Encoding: gzip\r\n{known}"))
         status, headers = await _head(reader)
         length = int(headers.get("content-length", "0"))
         await reader.readexactly(length)
         if status not in (200, 204):
             raise RuntimeError(f"GET {self.path}: status {status}")
-        self.known = headers.get("x-known", "")
+        self.known_version = headers.get("x-known", "")
         self.answer_ms.append((time.perf_counter() - began) * 1000)
         self.answer_bytes.append(length)
         self.refreshed_at.append(time.perf_counter())
@@ -76,7 +76,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     return int(lines[0].split()[1]), {name.lower(): value for name, _, value in pairs}
 
 
-def summary(viewers: list[Viewer], seconds: float) -> dict[str, float]:
+def summarize(viewers: list[Viewer], seconds: float) -> dict[str, float]:
     between = [later - at for viewer in viewers for at, later in pairwise(viewer.refreshed_at)]
     answers = [ms for viewer in viewers for ms in viewer.answer_ms]
     sizes = [size for viewer in viewers for size in viewer.answer_bytes]
@@ -103,7 +103,7 @@ async def main() -> None:
         if task.done():
             task.result()
         task.cancel()
-    print(json.dumps(summary(viewers, time.perf_counter() - began)), flush=True)
+    print(json.dumps(summarize(viewers, time.perf_counter() - began)), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from heliostat.web.routes import paths as routes
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from browser.addresses import PAGES
 
-LOOKS = {
+VIEWPORTS = {
     "light": (1280, 800, "light"),
     "dark": (1280, 800, "dark"),
     "phone": (375, 740, "light"),
@@ -38,35 +38,35 @@ HELIO = [sys.executable, "-m", "heliostat.cli.main"]
 
 def main(folder: Path, paths: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with demo() as home, sync_playwright() as playwright:
+    with running_demo() as home, sync_playwright() as playwright:
         time.sleep(WARM_UP_SECONDS)  # so that something runs, waits and has ended
         chromium = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for look in LOOKS:
-            take(browser, home, folder, look, paths)
+        for look in VIEWPORTS:
+            take_screenshots(browser, home, folder, look, paths)
         browser.close()
 
 
-def take(browser: Browser, home: str, folder: Path, look: str, paths: list[str]) -> None:
-    width, height, scheme = LOOKS[look]
+def take_screenshots(browser: Browser, home: str, folder: Path, look: str, paths: list[str]) -> None:
+    width, height, scheme = VIEWPORTS[look]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
     page = context.new_page()
-    page.goto(link(home))
+    page.goto(login_link(home))
     address = page.url.rstrip("/")
     links: list[str] = []
     for path in paths:
-        if shoot(page, address + path, folder / f"{name_of(path)}-{look}.png"):
+        if take_screenshot(page, address + path, folder / f"{file_stem_for_path(path)}-{look}.png"):
             links += page.locator("main a[href^='/']").evaluate_all(_ADDRESSES)
-    for route, path in found_by_links(links, paths).items():
-        shoot(page, address + path, folder / f"{name_of(route)}-{look}.png")
+    for route, path in pages_found_by_links(links, paths).items():
+        take_screenshot(page, address + path, folder / f"{file_stem_for_path(route)}-{look}.png")
     page.context.clear_cookies()
     page.goto(address + "/login")
     page.screenshot(path=folder / f"login-{look}.png")
-    shrink(folder / f"login-{look}.png")
+    compress_png(folder / f"login-{look}.png")
     context.close()
 
 
-def shoot(page: Page, address: str, target: Path) -> bool:
+def take_screenshot(page: Page, address: str, target: Path) -> bool:
     """False, and a word about it, where there is no page to see."""
     try:
         answer = page.goto(address)
@@ -78,11 +78,11 @@ def shoot(page: Page, address: str, target: Path) -> bool:
         return False
     page.wait_for_timeout(400)
     page.screenshot(path=target)
-    shrink(target)
+    compress_png(target)
     return True
 
 
-def every_page() -> list[str]:
+def all_pages() -> list[str]:
     """What the browser tests open, and every other page whose address has no name in it."""
     listed = [path for path in PAGES if "nothing" not in path]
     known = {path.partition("?")[0] for path in listed}
@@ -90,7 +90,7 @@ def every_page() -> list[str]:
     return listed + [path for path in others if path not in known]
 
 
-def found_by_links(links: list[str], taken: list[str]) -> dict[str, str]:
+def pages_found_by_links(links: list[str], taken: list[str]) -> dict[str, str]:
     """For each page whose address has a name in it, the first that some page leads to; none if one was taken."""
     found = {}
     for route in routes("GET"):
@@ -102,12 +102,12 @@ def found_by_links(links: list[str], taken: list[str]) -> dict[str, str]:
     return found
 
 
-def name_of(path: str) -> str:
+def file_stem_for_path(path: str) -> str:
     return re.sub(r"[\W_]+", "-", path).strip("-") or "home"
 
 
 @contextlib.contextmanager
-def demo() -> Iterator[str]:
+def running_demo() -> Iterator[str]:
     """A demo's home, while it runs."""
     process = subprocess.Popen([*HELIO, "demo", "--port", "0"], stdout=subprocess.PIPE, text=True)
     home = ""
@@ -127,14 +127,14 @@ def demo() -> Iterator[str]:
         process.wait(20)
 
 
-def link(home: str) -> str:
+def login_link(home: str) -> str:
     environment = {**os.environ, "HELIOSTAT_HOME": home}
     answer = subprocess.run([*HELIO, "web", "--json"], env=environment, capture_output=True, check=True)
     url: str = json.loads(answer.stdout)["url"]
     return url
 
 
-def shrink(path: Path) -> None:
+def compress_png(path: Path) -> None:
     """256 colours are plenty for our pages; without pngquant the picture stays as it is."""
     if shutil.which("pngquant"):
         subprocess.run(["pngquant", "--force", "--skip-if-larger", "--output", path, "256", path], check=False)
@@ -142,4 +142,4 @@ def shrink(path: Path) -> None:
 
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs/screenshots")
-    main(target, sys.argv[2:] or every_page())
+    main(target, sys.argv[2:] or all_pages())

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support.examples import examples
+from support.hypothesis_examples import example_count
 
 # How long an example takes says something about the machine, not about the code. The suite tries the same examples
 # each time, so that a change is blamed for its own faults only; HYPOTHESIS_PROFILE=search tries new ones.
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", settings.get_profile("search"), derandomize=True, max_examples=examples(100))
+settings.register_profile(
+    "same", settings.get_profile("search"), derandomize=True, max_examples=example_count(100)
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # Folders whose tests wait most of the time for what they started, and those whose tests keep the processors busy.

@@ -5,7 +5,7 @@ from bench.peers.heliostat import Heliostat
 from bench.peers.hyperqueue import HyperQueue
 from bench.peers.slurm import Slurm
 from bench.peers.taskspooler import TaskSpooler
-from bench.settings import GPUS
+from bench.settings import GPU_COUNT
 
 __all__ = ["FirstLine", "GpuPeer", "Peer", "PeerFailed", "gpu_peers", "peers"]
 
@@ -17,4 +17,4 @@ def peers() -> list[Peer]:
 
 def gpu_peers() -> list[GpuPeer]:
     """For jobs that need a GPU. task-spooler knows no GPUs; HyperQueue's `LocalCluster` gives its worker none."""
-    return [Heliostat(gpus=GPUS), Slurm(gpus=GPUS)]
+    return [Heliostat(gpus=GPU_COUNT), Slurm(gpus=GPU_COUNT)]

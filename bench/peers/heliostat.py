@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bench.peers.contract import FirstLine, PeerFailed
-from bench.settings import WORK, slots
+from bench.settings import WORK_FOLDER, job_slots
 
 if TYPE_CHECKING:
     from heliostat import Client
@@ -22,7 +22,7 @@ START_SECONDS = 60
 SERVE_WITH_CORES = """
 import os
 os.sched_getaffinity = lambda pid: set(range({cores}))
-from heliostat.cli.serving import main
+from heliostat.cli.background_server import main
 main()
 """
 
@@ -30,7 +30,7 @@ main()
 class Heliostat:
     name: ClassVar[str] = "Heliostat"
 
-    def __init__(self, home: Path = WORK / "home", gpus: int = 0) -> None:
+    def __init__(self, home: Path = WORK_FOLDER / "home", gpus: int = 0) -> None:
         """With `gpus` the machine has so many, made up, and every job asks for one."""
         self.home = home
         self.gpus = gpus
@@ -52,7 +52,7 @@ class Heliostat:
     def up(self) -> None:
         """Start on a new home: ext4 is slow to create files where many were just deleted."""
         self.down()
-        self.home = WORK / "homes" / str(time.time_ns())
+        self.home = WORK_FOLDER / "homes" / str(time.time_ns())
         self.env["HELIOSTAT_HOME"] = str(self.home)
         self.start()
 
@@ -117,7 +117,7 @@ class Heliostat:
 
     def _start_with_gpus(self) -> None:
         """As `helio up --background --simulate-gpus` does, on a machine that says it has enough cores."""
-        code = SERVE_WITH_CORES.format(cores=max(slots(), self.gpus))
+        code = SERVE_WITH_CORES.format(cores=max(job_slots(), self.gpus))
         options = json.dumps({"port": 0, "simulate_gpus": f"{self.gpus}xA100"})
         with (self.home / "server.log").open("ab") as log:
             command = [sys.executable, "-c", code, options]

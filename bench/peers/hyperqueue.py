@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bench.peers.contract import FirstLine, PeerFailed
-from bench.settings import WORK, slots
+from bench.settings import WORK_FOLDER, job_slots
 
-PYTHON = WORK / "venv" / "bin" / "python"
+PYTHON = WORK_FOLDER / "venv" / "bin" / "python"
 DRIVER = Path(__file__).with_name("hyperqueue_driver.py")
 STOP_SECONDS = 20
 
@@ -20,7 +20,7 @@ class HyperQueue:
     name: ClassVar[str] = "HyperQueue"
 
     def __init__(self) -> None:
-        self.folder = WORK / "hyperqueue"
+        self.folder = WORK_FOLDER / "hyperqueue"
         self._driver: subprocess.Popen[str] | None = None
 
     def available(self) -> str | None:
@@ -34,7 +34,7 @@ class HyperQueue:
         self.folder.mkdir(parents=True)
         with (self.folder / "driver.log").open("wb") as log:
             self._driver = subprocess.Popen(
-                [PYTHON, "-P", DRIVER, str(slots())],  # -P: this folder has a hyperqueue.py too
+                [PYTHON, "-P", DRIVER, str(job_slots())],  # -P: this folder has a hyperqueue.py too
                 cwd=self.folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from bench.peers.contract import FirstLine, PeerFailed, wait_for_file, wait_for_line
-from bench.settings import WORK, slots
-from bench.slurm_up import PrivateSlurm, SlurmNotStarted
+from bench.private_slurm import PrivateSlurm, SlurmNotStarted
+from bench.settings import WORK_FOLDER, job_slots
 
 SUBMIT_LOOP = 'left=$1; shift; while [ "$left" -gt 0 ]; do sbatch "$@" --wrap true; left=$((left - 1)); done'
 # Each look is a process and a request to the controller: not often, and only near the end of a run.
@@ -22,13 +22,13 @@ class Slurm:
 
     def __init__(self, gpus: int = 0) -> None:
         """With `gpus` the node has so many, made up, and a core for each; every job asks for one."""
-        self.cluster = PrivateSlurm(WORK / "slurm", max(slots(), gpus), gpus)
+        self.cluster = PrivateSlurm(WORK_FOLDER / "slurm", max(job_slots(), gpus), gpus)
         self._request = ("--gres=gpu:1",) if gpus else ()
         self.output = self.cluster.folder / "output"
         self._numbers = itertools.count()
 
     def available(self) -> str | None:
-        return self.cluster.missing()
+        return self.cluster.unavailable_reason()
 
     def up(self) -> None:
         try:
@@ -72,7 +72,7 @@ class Slurm:
         return FirstLine(answered - called, seen - answered)
 
     def server_pids(self) -> dict[str, int]:
-        return {name: self.cluster.pid(name) for name in ("slurmctld", "slurmdbd", "mariadbd")}
+        return {name: self.cluster.daemon_pid(name) for name in ("slurmctld", "slurmdbd", "mariadbd")}
 
     def _run_array(self, count: int, *job: str | Path) -> float:
         name = f"run-{next(self._numbers)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bench.peers.contract import FirstLine, PeerFailed, wait_for_line
-from bench.settings import WORK, slots
+from bench.settings import WORK_FOLDER, job_slots
 
 SUBMIT_LOOP = 'i=0; while [ "$i" -lt "$1" ]; do tsp true; i=$((i + 1)); done'
 
@@ -20,7 +20,7 @@ class TaskSpooler:
     name: ClassVar[str] = "task-spooler"
 
     def __init__(self) -> None:
-        self._use(WORK / "taskspooler")
+        self._use(WORK_FOLDER / "taskspooler")
 
     def available(self) -> str | None:
         return None if shutil.which("tsp") else "not installed: tsp"
@@ -28,9 +28,9 @@ class TaskSpooler:
     def up(self) -> None:
         """In a new folder: ext4 is slow to create files where many were just deleted."""
         self.down()
-        self._use(WORK / "taskspooler" / str(time.time_ns()))
+        self._use(WORK_FOLDER / "taskspooler" / str(time.time_ns()))
         self.folder.mkdir(parents=True)
-        self._tsp("-S", str(slots()))
+        self._tsp("-S", str(job_slots()))
 
     def _use(self, folder: Path) -> None:
         """Commands write each job's output below TMPDIR; the first command starts the server."""
@@ -38,7 +38,7 @@ class TaskSpooler:
         self.env = {
             **os.environ,
             "TS_SOCKET": str(folder / "socket"),
-            "TS_SLOTS": str(slots()),
+            "TS_SLOTS": str(job_slots()),
             "TS_MAXFINISHED": "100000",
             "TMPDIR": str(folder),
         }

@@ -10,19 +10,19 @@ from pathlib import Path
 
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.engines.contract import Finding
-from heliostat.engines.factory import examine_engine, nodes_here
+from heliostat.engines.factory import examine_engine, read_local_nodes
 from heliostat.models import Node, NodeState
 
 _LOW_BYTES = 5 * 2**30
 _EMPTY_BYTES = 500 * 2**20
 
 
-def examine(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
+def check_installation(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
     """All findings, also the good ones. With nodes it runs inside the server, without it looks for itself."""
     findings = [*_home(settings.home), *_disk(settings.home), *_database(settings.home)]
     if nodes is None:
         findings += _port(settings.server)
-        nodes = nodes_here(settings)
+        nodes = read_local_nodes(settings)
     return [*findings, *_nodes(nodes), *examine_engine(settings)]
 
 

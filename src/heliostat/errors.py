@@ -23,7 +23,7 @@ class HeliostatError(Exception):
 
     status = 500
     code = "internal"
-    usual_hint: str | None = None  # where none is given
+    default_hint: str | None = None  # where none is given
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class HeliostatError(Exception):
         fields: Mapping[str, str] | None = None,
     ) -> None:
         self.message = message or (self.__doc__ or "")
-        self.hint = hint or self.usual_hint
+        self.hint = hint or self.default_hint
         self.code = code or type(self).code
         self.fields = dict(fields or {})
         super().__init__(self.message)
@@ -128,7 +128,7 @@ class ServerUnreachable(HeliostatError):
     code = "server_unreachable"
 
 
-def error_class(status: int) -> type[HeliostatError]:
+def error_class_for_status(status: int) -> type[HeliostatError]:
     """The class a client raises for an answer with this status."""
     known = {cls.status: cls for cls in _descendants(HeliostatError)}
     return known.get(status, HeliostatError)
@@ -138,7 +138,7 @@ def _descendants(cls: type[HeliostatError]) -> list[type[HeliostatError]]:
     return [cls] + [found for child in cls.__subclasses__() for found in _descendants(child)]
 
 
-def printable(text: str) -> str:
+def safe_repr(text: str) -> str:
     """Safe to print on any terminal, however odd and long the text is."""
     return ascii(text if len(text) <= 64 else text[:64] + "...")
 

@@ -17,15 +17,15 @@ class Inotify:
         flags = os.O_CLOEXEC | (0 if blocking else os.O_NONBLOCK)
         self.descriptor: int = self._libc.inotify_init1(flags)
 
-    def add(self, folder: str) -> int | None:
+    def add_watch(self, folder: str) -> int | None:
         """The watch's number; None when the folder is not there or the kernel has no watch left to give."""
         number: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), self._mask)
         return None if number < 0 else number
 
-    def remove(self, number: int) -> None:
+    def remove_watch(self, number: int) -> None:
         self._libc.inotify_rm_watch(self.descriptor, number)
 
-    def read(self) -> list[tuple[int, str]]:
+    def read_changes(self) -> list[tuple[int, str]]:
         """What has been reported since; like os.read, waits or raises BlockingIOError when there is nothing."""
         data = os.read(self.descriptor, 65536)
         changes, at = [], 0

@@ -20,33 +20,33 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from heliostat import __version__
 from heliostat.api.app import create_app
-from heliostat.auth.identity import Identities
+from heliostat.auth.identities import Identities
 from heliostat.config import Home, ServerSettings, Settings
-from heliostat.controller.accounts import Rules, policy_from
-from heliostat.controller.controller import Controller, Parts
-from heliostat.controller.fleet import Fleet
+from heliostat.controller.controller import Controller, ControllerComponents
 from heliostat.controller.forecaster import Forecaster
-from heliostat.engines.contract import Engine, SweepsImages
+from heliostat.controller.node_inventory import NodeInventory
+from heliostat.controller.shares_and_quotas import SchedulingRules, policy_from_settings
+from heliostat.engines.contract import CleansUpImages, Engine
 from heliostat.engines.factory import make_engine
 from heliostat.errors import Conflict, HeliostatError
-from heliostat.loops.environments import EnvironmentKeeper
-from heliostat.loops.image_stores import ImageStoreKeeper
+from heliostat.loops.environment_cleanup import EnvironmentCleaner
+from heliostat.loops.file_cleanup import JobFolderCleaner, UploadCleaner, WorkflowFileCleaner
+from heliostat.loops.image_cleanup import ImageCleaner
 from heliostat.loops.notifier import make_notifier
-from heliostat.loops.reconciler import Reconciler, SessionWatch
-from heliostat.loops.recorder import Recorder, Seen
-from heliostat.loops.sampler import Accountant, Sampler, Watched
-from heliostat.loops.sweeper import Sweeper, UploadSweeper, WorkflowSweeper
-from heliostat.loops.timekeeper import Timekeeper
-from heliostat.payloads.archive import zipapp
+from heliostat.loops.provenance_recorder import ProvenanceRecorder, ProvenanceSources
+from heliostat.loops.reconciler import ServiceReconciler, SessionMonitor
+from heliostat.loops.sampler import EngineUsageRecorder, Sampler, SamplerSources
+from heliostat.loops.schedule_loop import ScheduleLoop
+from heliostat.payloads.archive import build_zipapp
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.server_log import configure_logging, get_logger
-from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
+from heliostat.services.public_urls import build_public_urls
 from heliostat.store.database import Store
-from heliostat.store.migrate import migrate
-from heliostat.store.moves import drop_old_idempotency_keys
-from heliostat.store.samples import Retention, SampleStore
-from heliostat.store.uploads import Uploads
+from heliostat.store.samples import SampleRetention, SampleStore
+from heliostat.store.schema_upgrade import migrate
+from heliostat.store.transitions import remove_old_idempotency_keys
+from heliostat.store.uploads import UploadStore
 
 log = get_logger()
 _LOCK_SECONDS = 5.0
@@ -67,26 +67,31 @@ def serve(
     _heed_signals()
     _keep_descriptors()
     _make_home(settings.home)
-    zipapp()  # now: an upgrade may replace the installed files while the server runs
+    build_zipapp()  # now: an upgrade may replace the installed files while the server runs
     with _lock(settings.home), contextlib.ExitStack() as stack:
         sockets = [_tcp_socket(settings.server), _unix_socket(settings.home)]
         url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings.server, sockets[0])
         migrate(settings.home.database)
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
-        places = addresses(settings.server, url, _url(proxy_socket))
-        context = replace(context, addresses=places)
+        places = build_public_urls(settings.server, url, _url(proxy_socket))
+        context = replace(context, public_urls=places)
         _start_loops(context, stack)
         facts = {
             "pid": os.getpid(),
             "url": url,
-            "proxy_url": context.addresses.proxy,
+            "proxy_url": context.public_urls.proxy_url,
             "home": str(settings.home.path),
             "started_at": utc_now().isoformat(),
         }
         app = create_app(context, facts)
-        status = {**facts, "version": __version__, "engine": context.engine.name, "options": settings.options}
+        status = {
+            **facts,
+            "version": __version__,
+            "engine": context.engine.name,
+            "options": settings.command_line_options,
+        }
         _write_status(settings.home, status)
-        stack.callback(settings.home.status.unlink, missing_ok=True)
+        stack.callback(settings.home.status_file.unlink, missing_ok=True)
         stack.callback(settings.home.socket.unlink, missing_ok=True)
         proxy = ProxyServer(context, proxy_socket)
         proxy.start()
@@ -123,26 +128,28 @@ def _start_parts(
     stack.callback(store.close)
     store.reserve_job_ids(_highest_number(settings.home.jobs))
     stack.callback(engine.close)
-    store.write(lambda tx: drop_old_idempotency_keys(tx, utc_now() - _KEYS_KEPT))
+    store.write(lambda tx: remove_old_idempotency_keys(tx, utc_now() - _KEYS_KEPT))
     before(store)
-    fleet, rules = Fleet(engine, store), Rules(store)
-    controller = Controller(Parts(store, engine, fleet, rules, settings), utc_now, policy_from(settings.queue))
+    fleet, rules = NodeInventory(engine, store), SchedulingRules(store)
+    controller = Controller(
+        ControllerComponents(store, engine, fleet, rules, settings), utc_now, policy_from_settings(settings.queue)
+    )
     identities = Identities(store, settings.auth, utc_now)
     stack.callback(identities.close)
-    identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
+    identities.authenticate_peer(os.geteuid())  # whoever starts Heliostat is its first admin
     controller.start()
     stack.callback(controller.close)
-    forecaster = Forecaster(store, controller, utc_now, foresees=not engine.capabilities.queues_itself)
+    forecaster = Forecaster(store, controller, utc_now, foresees=not engine.capabilities.has_own_queue)
     forecaster.start()
     stack.callback(forecaster.close)
-    kept = Retention(
+    kept = SampleRetention(
         settings.monitoring.keep_samples_days,
         settings.monitoring.keep_five_minute_days,
         settings.monitoring.keep_hourly_days,
     )
     samples = SampleStore(settings.home.samples, settings.monitoring.sample_seconds, kept)
     stack.callback(samples.close)
-    uploads = Uploads(settings.home.uploads)
+    uploads = UploadStore(settings.home.uploads)
     return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples, uploads)
 
 
@@ -164,20 +171,24 @@ def _loops(context: Context) -> Iterator[_Runs]:
     settings, store = context.settings, context.store
     home, days = settings.home, settings.storage.keep_job_folders_days
     if settings.storage.keep_records:
-        yield Recorder(Seen(store, context.engine, context.fleet), settings.containers, utc_now)
+        yield ProvenanceRecorder(
+            ProvenanceSources(store, context.engine, context.node_inventory), settings.containers, utc_now
+        )
     if settings.monitoring.sample_seconds:
-        yield Sampler(Watched(context.engine, context.fleet, context.controller), context.samples, utc_now)
-    yield Sweeper(store, home.jobs, days, utc_now)
-    yield WorkflowSweeper(store, home.workflows, days, utc_now)
-    yield UploadSweeper(store, context.uploads, settings.storage.keep_uploads_days, utc_now)
-    yield EnvironmentKeeper(store, context.engine, home, settings.environments, utc_now)
-    if isinstance(context.engine, SweepsImages):
-        yield ImageStoreKeeper(context.engine.image_sweeps)
-    yield Accountant(context.engine, store)
-    yield Timekeeper(context)
+        yield Sampler(
+            SamplerSources(context.engine, context.node_inventory, context.controller), context.samples, utc_now
+        )
+    yield JobFolderCleaner(store, home.jobs, days, utc_now)
+    yield WorkflowFileCleaner(store, home.workflows, days, utc_now)
+    yield UploadCleaner(store, context.uploads, settings.storage.keep_uploads_days, utc_now)
+    yield EnvironmentCleaner(store, context.engine, home, settings.environments, utc_now)
+    if isinstance(context.engine, CleansUpImages):
+        yield ImageCleaner(context.engine.start_image_cleanups)
+    yield EngineUsageRecorder(context.engine, store)
+    yield ScheduleLoop(context)
     yield make_notifier(context)
-    yield Reconciler(context)
-    yield SessionWatch(context)
+    yield ServiceReconciler(context)
+    yield SessionMonitor(context)
 
 
 def _make_home(home: Home) -> None:
@@ -208,7 +219,7 @@ def _highest_number(jobs: Path) -> int:
 def _lock(home: Home, wait_seconds: float = _LOCK_SECONDS) -> Iterator[None]:
     """Waits a moment: what a server was just starting when it was killed holds its lock until it is a program."""
     deadline = time.monotonic() + wait_seconds
-    with open(home.lock, "a", encoding="utf-8") as file:
+    with open(home.lock_file, "a", encoding="utf-8") as file:
         while not _could_lock(file):
             if time.monotonic() > deadline:
                 raise Conflict(
@@ -262,10 +273,10 @@ def _url(listener: socket.socket) -> str:
 
 
 def _write_status(home: Home, facts: dict[str, Any]) -> None:
-    draft = home.status.with_suffix(".new")
+    draft = home.status_file.with_suffix(".new")
     draft.write_text(json.dumps(facts), encoding="utf-8")
     draft.chmod(0o644)
-    draft.replace(home.status)
+    draft.replace(home.status_file)
 
 
 class _PeerProtocol(HttpToolsProtocol):

@@ -48,7 +48,7 @@ def new_page(chromium: Browser, server: RunningServer) -> Iterator[Callable[...,
 
 
 @pytest.fixture(scope="module")
-def same_page(chromium: Browser, server: RunningServer) -> Iterator[Callable[..., Page]]:
+def shared_page(chromium: Browser, server: RunningServer) -> Iterator[Callable[..., Page]]:
     """As `new_page`, once for all tests of a file that ask for the same: for those who only look."""
     made: dict[str, Page] = {}
     with _watched(chromium, server) as new:

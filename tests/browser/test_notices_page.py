@@ -6,17 +6,17 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from integration.running_server import RunningServer
-from support.receivers import Receiver, http_receiver
+from support.notification_receivers import HttpReceiver, running_http_receiver
 
 
 @pytest.fixture(scope="module")
-def receiver() -> Iterator[Receiver]:
-    with http_receiver() as receiver:
+def receiver() -> Iterator[HttpReceiver]:
+    with running_http_receiver() as receiver:
         yield receiver
 
 
 @pytest.fixture(scope="module")
-def server(receiver: Receiver) -> Iterator[RunningServer]:
+def server(receiver: HttpReceiver) -> Iterator[RunningServer]:
     settings = f'notifications.hosts = ["{receiver.host}"]\nnotifications.networks = ["127.0.0.0/8"]\n'
     server = RunningServer(f'server.engine = "simulated"\n{settings}')
     yield server
@@ -25,7 +25,7 @@ def server(receiver: Receiver) -> Iterator[RunningServer]:
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
 def test_a_notice_is_added_tried_out_and_removed(
-    new_page: Callable[..., Page], server: RunningServer, receiver: Receiver, scripts: bool
+    new_page: Callable[..., Page], server: RunningServer, receiver: HttpReceiver, scripts: bool
 ) -> None:
     page = new_page(java_script_enabled=scripts)
     page.goto(f"{server.url}/notices")

@@ -9,14 +9,14 @@ from playwright.sync_api import Page, expect
 
 from integration.running_server import RunningServer
 from integration.unix_users import needs_root
-from support.images import IMAGE, put_image, why_no_podman
-from support.wheels import Index, package_index
+from support.container_images import TEST_IMAGE, import_test_image, podman_skip_reason
+from support.package_index import PackageIndex, running_package_index
 
 pytest.importorskip("uv", reason="uv builds environments, and is not installed")
 needs_python = pytest.mark.skipif(
     not os.path.exists("/usr/bin/python3"), reason="needs a Python that every user may run"
 )
-needs_podman = pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")
+needs_podman = pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")
 BUILDING_MS = 150_000  # on a busy machine
 
 
@@ -27,15 +27,15 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory, gate: Path) -> Iterator[Index]:
-    with package_index(tmp_path_factory.mktemp("index")) as index:
+def index(tmp_path_factory: pytest.TempPathFactory, gate: Path) -> Iterator[PackageIndex]:
+    with running_package_index(tmp_path_factory.mktemp("index")) as index:
         wait = f"    import os, time\n    while not os.path.exists({str(gate)!r}):\n        time.sleep(0.05)"
-        index.add_source("slow", "1.0", wait)
+        index.add_source_distribution("slow", "1.0", wait)
         yield index
 
 
 @pytest.fixture(scope="module")
-def server(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def server(index: PackageIndex, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     cache = tmp_path_factory.mktemp("cache")
     variables = f'UV_DEFAULT_INDEX = "{index.url}", UV_CACHE_DIR = "{cache}"'
     server = RunningServer(
@@ -85,10 +85,12 @@ def test_a_broken_requirement_shows_the_resolvers_words(stays: Page, server: Run
 @needs_root
 @needs_podman
 def test_the_log_of_an_image_grows_on_its_page_until_it_is_ready(stays: Page, server: RunningServer) -> None:
-    put_image(server.home, "root")
+    import_test_image(server.home, "root")
     stays.goto(f"{server.url}/images")
     stays.get_by_label("Name").fill("seen:1")
-    stays.get_by_label("Containerfile").fill(f"FROM {IMAGE}\nRUN echo one-of-two; sleep 2\nRUN echo two-of-two\n")
+    stays.get_by_label("Containerfile").fill(
+        f"FROM {TEST_IMAGE}\nRUN echo one-of-two; sleep 2\nRUN echo two-of-two\n"
+    )
     stays.get_by_role("button", name="Build").click()
     log = stays.get_by_role("region", name="What its build says")
     expect(log).to_contain_text("one-of-two", timeout=BUILDING_MS)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.server import Server
+from support.server_process import ServerProcess
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -15,12 +15,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+def serve(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
     """Starts a server; whatever becomes of the test, nothing of it is left."""
-    begun: list[Server] = []
+    begun: list[ServerProcess] = []
 
-    def start(home: Path = tmp_path / "home", **settings: Any) -> Server:
-        begun.append(Server(home, **settings))
+    def start(home: Path = tmp_path / "home", **settings: Any) -> ServerProcess:
+        begun.append(ServerProcess(home, **settings))
         return begun[-1].start()
 
     yield start
@@ -29,6 +29,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 @pytest.fixture
-def server(serve: Callable[..., Server]) -> Server:
+def server(serve: Callable[..., ServerProcess]) -> ServerProcess:
     """Four made-up GPUs and cpus for eight jobs."""
     return serve(cpus=8)

@@ -7,22 +7,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from heliostat.auth.identity import Identities
+from heliostat.auth.identities import Identities
 from heliostat.config import Home, Settings
-from heliostat.controller.accounts import Rules
-from heliostat.controller.controller import Controller, Parts
-from heliostat.controller.fleet import Fleet
+from heliostat.controller.controller import Controller, ControllerComponents
 from heliostat.controller.forecaster import Forecaster
-from heliostat.engines.contract import Capabilities, Report
+from heliostat.controller.node_inventory import NodeInventory
+from heliostat.controller.shares_and_quotas import SchedulingRules
+from heliostat.engines.contract import Capabilities, ObservationCallback
 from heliostat.errors import StoreUnavailable
 from heliostat.models import (
     Attempt,
+    AttemptEnded,
     AttemptId,
     AttemptRecord,
+    AttemptStarted,
     Caller,
-    Cause,
     Device,
-    Ended,
+    EndCause,
     Job,
     JobEvent,
     JobId,
@@ -32,16 +33,15 @@ from heliostat.models import (
     NodeState,
     Observation,
     Resources,
-    Started,
 )
 from heliostat.services.context import Context
-from heliostat.services.jobs import verbs as services
+from heliostat.services.jobs import control as services
 from heliostat.store import jobs as stored
-from heliostat.store import moves
+from heliostat.store import transitions
 from heliostat.store.database import Store, Transaction
 from heliostat.store.samples import SampleStore
-from heliostat.store.uploads import Uploads
-from support.new_database import new_database
+from heliostat.store.uploads import UploadStore
+from support.new_database import create_database
 
 NODE = Node("here", 4, 4096, tuple(Device(f"GPU-{n}", n, "A100", "A100", 1024) for n in range(2)))
 
@@ -66,7 +66,7 @@ class Truth:
 
     attempt: Attempt
     stop_asked: bool = False
-    ended: Ended | None = None
+    ended: AttemptEnded | None = None
 
 
 class TalkativeEngine:
@@ -77,7 +77,7 @@ class TalkativeEngine:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._report: Report = lambda observations: None
+        self._report: ObservationCallback = lambda observations: None
         self.truths: dict[AttemptId, Truth] = {}
         self.disowned: set[AttemptId] = set()
         self.is_deaf = False  # as if the server had died before it could start anything
@@ -86,10 +86,10 @@ class TalkativeEngine:
         self.node = NODE
         self._nodes_changed: Callable[[], None] = lambda: None
 
-    def on_observation(self, report: Report) -> None:
+    def set_observation_callback(self, report: ObservationCallback) -> None:
         self._report = report
 
-    def on_nodes_changed(self, changed: Callable[[], None]) -> None:
+    def set_nodes_changed_callback(self, changed: Callable[[], None]) -> None:
         self._nodes_changed = changed
 
     def nodes(self) -> list[Node]:
@@ -123,18 +123,18 @@ class TalkativeEngine:
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None: ...
 
-    def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None: ...
+    def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None: ...
 
     def close(self) -> None: ...
 
     def running(self) -> list[Truth]:
         return [truth for truth in self.truths.values() if truth.ended is None]
 
-    def end(self, attempt_id: AttemptId, cause: Cause, exit_code: int | None = None) -> Ended:
+    def end(self, attempt_id: AttemptId, cause: EndCause, exit_code: int | None = None) -> AttemptEnded:
         """It really ends like this; nobody is told yet."""
         truth = self.truths[attempt_id]
         assert truth.ended is None
-        truth.ended = Ended(attempt_id, self._clock(), cause, exit_code, "told by the test")
+        truth.ended = AttemptEnded(attempt_id, self._clock(), cause, exit_code, "told by the test")
         return truth.ended
 
     def tell(self, *observations: Observation) -> None:
@@ -144,8 +144,8 @@ class TalkativeEngine:
         truth = self.truths.get(attempt.id)
         if truth is None:
             self.disowned.add(attempt.id)
-            return Ended(attempt.id, self._clock(), Cause.NOT_STARTED)
-        return truth.ended or Started(attempt.id, self._clock())
+            return AttemptEnded(attempt.id, self._clock(), EndCause.NOT_STARTED)
+        return truth.ended or AttemptStarted(attempt.id, self._clock())
 
 
 class _NoThread:
@@ -164,10 +164,10 @@ class Stage:
         self.home = Home(folder)
         self.settings = Settings(self.home)
         folder.mkdir(parents=True, exist_ok=True)
-        new_database(self.home.database)
+        create_database(self.home.database)
         self.store = Store(self.home.database)
         identities = Identities(self.store, self.settings.auth, self.clock)
-        self.caller = Caller(identities.by_peer(os.geteuid()), "socket", "test")
+        self.caller = Caller(identities.authenticate_peer(os.geteuid()), "socket", "test")
         self._identities = identities
         self._begin_controller()
 
@@ -208,7 +208,7 @@ class Stage:
     def submit(self, **fields: Any) -> JobId:
         def change(tx: Transaction) -> JobId:
             job = Job(
-                id=tx.ids.draw("jobs")[0],
+                id=tx.ids.allocate("jobs")[0],
                 kind="batch",
                 name="job",
                 state=JobState.PENDING,
@@ -220,7 +220,7 @@ class Stage:
                 submitted_at=self.clock(),
             )
             job = replace(job, **fields)
-            moves.add_jobs(tx, [job])
+            transitions.add_jobs(tx, [job])
             return job.id
 
         return self.store.write(change)
@@ -242,16 +242,18 @@ class Stage:
 
     def attempts(self, job_id: JobId) -> list[AttemptRecord]:
         with self.store.read() as conn:
-            return stored.attempts_of(conn, job_id)
+            return stored.list_attempts(conn, job_id)
 
     def events(self) -> list[JobEvent]:
         with self.store.read() as conn:
             return stored.list_events(conn, 0, 100_000)
 
     def _begin_controller(self) -> None:
-        fleet, rules = Fleet(self.engine, self.store), Rules(self.store)
+        fleet, rules = NodeInventory(self.engine, self.store), SchedulingRules(self.store)
         self.controller = Controller(
-            Parts(self.store, self.engine, fleet, rules, self.settings), self.clock, retry_seconds=0.0
+            ControllerComponents(self.store, self.engine, fleet, rules, self.settings),
+            self.clock,
+            retry_seconds=0.0,
         )
         self.controller._thread = _NoThread()  # type: ignore[assignment]
         self.context = Context(
@@ -261,10 +263,10 @@ class Stage:
             fleet,
             self.controller,
             self._identities,
-            Rules(self.store),
+            SchedulingRules(self.store),
             Forecaster(self.store, self.controller, self.clock),
             SampleStore(self.settings.home.samples),
-            Uploads(self.settings.home.uploads),
+            UploadStore(self.settings.home.uploads),
             now=self.clock,
         )
         self.controller.start()

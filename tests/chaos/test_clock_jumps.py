@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from chaos.stage import Stage
-from heliostat.models import Cause, Ended, JobState, Started
-from support.server import Server
+from heliostat.models import AttemptEnded, AttemptStarted, EndCause, JobState
+from support.attempt_wrapper import WrapperUnderTest
+from support.server_process import ServerProcess
 from support.waiting import wait_until
-from support.wrapper import WrapperUnderTest
 
 YEAR = 365 * 86400
 
@@ -59,7 +59,7 @@ def test_running_jobs_are_neither_stopped_nor_moved_by_a_jump_of_years(stage: St
     jobs = [stage.submit(time_limit_seconds=60) for _ in range(2)]
     waiting = stage.submit()
     stage.settle()
-    stage.engine.tell(*(Started(f"{job_id}.1", stage.clock()) for job_id in jobs))
+    stage.engine.tell(*(AttemptStarted(f"{job_id}.1", stage.clock()) for job_id in jobs))
     stage.settle()
     stage.clock.jump(days=days)
     other = stage.submit(priority=-1)
@@ -69,7 +69,7 @@ def test_running_jobs_are_neither_stopped_nor_moved_by_a_jump_of_years(stage: St
     stage.restart()
     assert [stage.job(job_id).state for job_id in jobs] == [JobState.RUNNING] * 2
     for job_id in jobs:
-        stage.engine.tell(stage.engine.end(f"{job_id}.1", Cause.EXITED, 0))
+        stage.engine.tell(stage.engine.end(f"{job_id}.1", EndCause.EXITED, 0))
     stage.settle()
     assert [stage.job(job_id).state for job_id in jobs] == [JobState.COMPLETED] * 2
     assert {stage.job(job_id).state for job_id in (waiting, other)} == {JobState.STARTING}
@@ -89,16 +89,16 @@ def test_who_has_waited_longest_starts_first_although_the_clock_was_set_back(sta
 def test_an_end_reported_with_an_earlier_time_than_its_start_still_counts(stage: Stage) -> None:
     job_id = stage.submit()
     stage.settle()
-    stage.engine.tell(Started(f"{job_id}.1", stage.clock()))
+    stage.engine.tell(AttemptStarted(f"{job_id}.1", stage.clock()))
     stage.settle()
     stage.clock.jump(days=-3650)
-    stage.engine.tell(Ended(f"{job_id}.1", stage.clock(), Cause.EXITED, 0))
+    stage.engine.tell(AttemptEnded(f"{job_id}.1", stage.clock(), EndCause.EXITED, 0))
     stage.settle()
     assert stage.job(job_id).state is JobState.COMPLETED
 
 
 def test_a_server_whose_clock_jumps_keeps_running_and_waiting_jobs(
-    serve: Callable[..., Server], clock: FakeClock, tmp_path: Path
+    serve: Callable[..., ServerProcess], clock: FakeClock, tmp_path: Path
 ) -> None:
     server = serve(cpus=8, environ=clock.environ)
     gate = tmp_path / "gate"
@@ -121,7 +121,7 @@ def test_a_server_whose_clock_jumps_keeps_running_and_waiting_jobs(
     gate.touch()
     server.client.wait([running, waiting, spoilt], timeout=120)
     assert [job.exit_code for job in (running, waiting, spoilt)] == [3, 4, 5]
-    server.assert_nothing_is_left()
+    server.assert_no_attempt_left()
 
 
 @pytest.mark.parametrize("jump", [3 * YEAR, -3 * YEAR])
@@ -139,5 +139,5 @@ def test_the_time_limit_of_a_wrapper_does_not_depend_on_the_wall_clock(
         assert abs(int(seen.stdout) - time.gmtime().tm_year) in (2, 3, 4), "the clock was not faked"
         assert wrapper.wait("1.1") == "143"
     finally:
-        wrapper.end()
-    assert wrapper.trace("1.1", "timed_out").exists()
+        wrapper.kill_all()
+    assert wrapper.status_file("1.1", "timed_out").exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.errors import StoreUnavailable
-from support.server import Server
+from support.server_process import ServerProcess
 from support.waiting import wait_until
 
 
@@ -30,7 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def server(serve: Callable[..., Server], small_disk: Path) -> Server:
+def server(serve: Callable[..., ServerProcess], small_disk: Path) -> ServerProcess:
     return serve(small_disk / "home", cpus=8)
 
 
@@ -51,7 +51,9 @@ def _write_without_end(file: FileIO, data: bytes) -> None:
         file.write(data)
 
 
-def test_submitting_is_refused_with_a_hint_while_looking_still_works(server: Server, small_disk: Path) -> None:
+def test_submitting_is_refused_with_a_hint_while_looking_still_works(
+    server: ServerProcess, small_disk: Path
+) -> None:
     done = server.client.submit("exit 4").wait(120)
     fill(small_disk)
     too_much = "x" * 100_000  # more than the journal of the database may still have room for
@@ -66,7 +68,7 @@ def test_submitting_is_refused_with_a_hint_while_looking_still_works(server: Ser
 
 
 def test_jobs_that_end_while_it_is_full_keep_their_exit_codes_and_all_goes_on_once_there_is_room(
-    server: Server, small_disk: Path, tmp_path: Path
+    server: ServerProcess, small_disk: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     wait_at_the_gate = f"while [ ! -e {gate} ]; do sleep 0.05; done; "
@@ -78,7 +80,7 @@ def test_jobs_that_end_while_it_is_full_keep_their_exit_codes_and_all_goes_on_on
     server_pid = server.pid
     fill(small_disk)
     gate.touch()
-    wait_until(lambda: not server.processes(), "all of them have ended")
+    wait_until(lambda: not server.attempt_pids(), "all of them have ended")
     wait_until(lambda: "disk is full" in _state_of_the_store(server), "the server has noticed")
     assert server.client.status()["pid"] == server_pid
 
@@ -90,25 +92,27 @@ def test_jobs_that_end_while_it_is_full_keep_their_exit_codes_and_all_goes_on_on
     assert waiting.exit_code == 9
     assert server.client.submit("exit 5").wait(120).exit_code == 5
     assert server.client.status()["pid"] == server_pid
-    server.assert_nothing_is_left()
+    server.assert_no_attempt_left()
 
 
-def test_a_server_log_that_cannot_be_written_changes_nothing(server: Server, small_disk: Path) -> None:
+def test_a_server_log_that_cannot_be_written_changes_nothing(server: ServerProcess, small_disk: Path) -> None:
     job = server.client.submit("sleep 1; exit 8")
     wait_until(lambda: job.refresh().state == "running", "it runs")
     fill(small_disk)
     _fill_up(server.home / "server.log")  # the page that it has begun still had room
-    wait_until(lambda: not server.processes(), "it has ended")
+    wait_until(lambda: not server.attempt_pids(), "it has ended")
     wait_until(lambda: "disk is full" in _state_of_the_store(server), "the server has noticed")
     (small_disk / "ballast").unlink()
     assert job.wait(120).exit_code == 8
 
 
-def test_the_time_limit_holds_when_not_even_an_empty_file_can_be_made(server: Server, small_disk: Path) -> None:
+def test_the_time_limit_holds_when_not_even_an_empty_file_can_be_made(
+    server: ServerProcess, small_disk: Path
+) -> None:
     job = server.client.submit("sleep 600", time=2)
     wait_until(lambda: job.refresh().state == "running", "it runs")
     _use_up_all_inodes(small_disk)
-    wait_until(lambda: not server.processes(), "the time limit has ended it", 120)
+    wait_until(lambda: not server.attempt_pids(), "the time limit has ended it", 120)
 
 
 def _use_up_all_inodes(disk: Path) -> None:
@@ -122,7 +126,7 @@ def _make_files_without_end(disk: Path) -> None:
         (disk / f"inode-{number}").touch()
 
 
-def _state_of_the_store(server: Server) -> str:
+def _state_of_the_store(server: ServerProcess) -> str:
     try:
         server.client.submit("true")
     except StoreUnavailable as error:

@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 
-from heliostat.models import JobState, Rule
-from support.server import Server
+from heliostat.models import DependencyCondition, JobState
+from support.server_process import ServerProcess
 
 FAMILIES, SIZE, KILLS = 15, 6, 8
 SEED = int(os.environ.get("HELIOSTAT_CHAOS_SEED") or random.randrange(10**6))
-_FIELDS = {Rule.OK: "after", Rule.ANY: "after_any", Rule.FAILED: "after_failed"}
-Edges = dict[int, list[tuple[int, Rule]]]
+_FIELDS = {
+    DependencyCondition.OK: "after",
+    DependencyCondition.ANY: "after_any",
+    DependencyCondition.FAILED: "after_failed",
+}
+Edges = dict[int, list[tuple[int, DependencyCondition]]]
 
 
 @pytest.mark.timeout(900)
-def test_every_child_starts_once_or_is_cancelled_as_its_rules_say(server: Server, tmp_path: Path) -> None:
+def test_every_child_starts_once_or_is_cancelled_as_its_rules_say(server: ServerProcess, tmp_path: Path) -> None:
     print(f"to repeat: HELIOSTAT_CHAOS_SEED={SEED}")
     chance = random.Random(SEED)
     witness = tmp_path / "witness"
@@ -44,13 +48,25 @@ def test_every_child_starts_once_or_is_cancelled_as_its_rules_say(server: Server
     _check_events(server, promised)
 
 
-def _submit_family(server: Server, chance: random.Random, witness: Path, promised: Edges, exits: Any) -> None:
+def _submit_family(
+    server: ServerProcess, chance: random.Random, witness: Path, promised: Edges, exits: Any
+) -> None:
     bodies: list[dict[str, Any]] = []
-    edges: list[list[tuple[int, Rule]]] = []
+    edges: list[list[tuple[int, DependencyCondition]]] = []
     codes = [int(chance.random() < 0.25) for _ in range(SIZE)]
     for number in range(SIZE):
         parents = chance.sample(range(number), min(number, chance.choice((0, 1, 1, 2))))
-        rules = [chance.choice((Rule.OK, Rule.OK, Rule.ANY, Rule.FAILED)) for _ in parents]
+        rules = [
+            chance.choice(
+                (
+                    DependencyCondition.OK,
+                    DependencyCondition.OK,
+                    DependencyCondition.ANY,
+                    DependencyCondition.FAILED,
+                )
+            )
+            for _ in parents
+        ]
         edges.append(list(zip(parents, rules, strict=True)))
         command = f"echo $HELIOSTAT_JOB_ID >> {witness}; sleep {chance.uniform(0, 0.2):.2f}; exit {codes[number]}"
         body: dict[str, Any] = {"command": command, "name": f"n{number}", "cpus": 1, "memory": 64}
@@ -63,7 +79,7 @@ def _submit_family(server: Server, chance: random.Random, witness: Path, promise
         exits[job_id] = code
 
 
-def _check_events(server: Server, promised: Edges) -> None:
+def _check_events(server: ServerProcess, promised: Edges) -> None:
     told = Counter((event["job_id"], event["kind"]) for event in server.client.events.list(after=0))
     for job_id, parents in promised.items():
         assert told[job_id, "ended"] == 1

@@ -9,7 +9,7 @@ import pytest
 
 from heliostat.client import JobHandle
 from heliostat.errors import HeliostatError
-from support.server import Server
+from support.server_process import ServerProcess
 from support.waiting import wait_until
 
 _FORKS = """
@@ -42,12 +42,12 @@ def runs(job: JobHandle) -> bool:
     return job.refresh().state == "running"
 
 
-def assert_others_are_unaffected(server: Server) -> None:
+def assert_others_are_unaffected(server: ServerProcess) -> None:
     other = server.client.submit("echo small", gpus=1, cpus=1, memory=64).wait(120)
     assert (other.exit_code, other.logs()) == (0, "small\n")
 
 
-def test_a_job_that_ignores_term_is_killed_after_its_grace(server: Server, tmp_path: Path) -> None:
+def test_a_job_that_ignores_term_is_killed_after_its_grace(server: ServerProcess, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     job = server.client.submit(
         f"trap '' TERM INT HUP; touch {ready}; while :; do sleep 1; done", gpus=4, grace_seconds=1.0
@@ -61,38 +61,40 @@ def test_a_job_that_ignores_term_is_killed_after_its_grace(server: Server, tmp_p
     assert job.state == "cancelled"
     assert time.monotonic() - asked >= 0.9
     assert_others_are_unaffected(server)
-    server.assert_nothing_is_left()
+    server.assert_no_attempt_left()
 
 
 @pytest.mark.parametrize("how", ["cancelled", "ends by itself"])
-def test_a_hundred_children_in_sessions_of_their_own_are_all_reaped(server: Server, how: str) -> None:
+def test_a_hundred_children_in_sessions_of_their_own_are_all_reaped(server: ServerProcess, how: str) -> None:
     seconds = "600" if how == "cancelled" else "0.5"
     job = server.client.submit(["python3", "-c", _FORKS, seconds], gpus=4, cpus=1, memory=512, grace_seconds=0.5)
     wait_until(lambda: "forked" in job.logs("stdout"), "it has forked")
     if how == "cancelled":
-        assert len(server.processes(f"{job.id}.1")) > 100
+        assert len(server.attempt_pids(f"{job.id}.1")) > 100
         job.cancel()
     after = server.client.submit("true", gpus=4)
     job.wait(120)
     assert job.state == ("cancelled" if how == "cancelled" else "completed")
-    assert not server.processes(f"{job.id}.1"), "its end was told while it still had processes"
+    assert not server.attempt_pids(f"{job.id}.1"), "its end was told while it still had processes"
     assert after.wait(120).ok
-    server.assert_nothing_is_left()
+    server.assert_no_attempt_left()
 
 
-def test_a_job_that_forks_without_end_hits_its_own_limit_only(server: Server, tmp_path: Path) -> None:
+def test_a_job_that_forks_without_end_hits_its_own_limit_only(server: ServerProcess, tmp_path: Path) -> None:
     bomb = server.client.submit(_BOMB, cpus=1, memory=256, grace_seconds=0.5, time=600, workdir=str(tmp_path))
     wait_until(lambda: runs(bomb), "it runs")
-    wait_until(lambda: len(server.processes(f"{bomb.id}.1")) > 200, "it has forked a lot")
+    wait_until(lambda: len(server.attempt_pids(f"{bomb.id}.1")) > 200, "it has forked a lot")
     (tmp_path / "go").touch()
     wait_until((tmp_path / "gone").exists, "it forks without end")
     assert_others_are_unaffected(server)
     bomb.cancel()
     bomb.wait(120)
-    server.assert_nothing_is_left()
+    server.assert_no_attempt_left()
 
 
-def test_a_job_that_prints_without_measure_neither_fills_the_server_nor_stops_others(server: Server) -> None:
+def test_a_job_that_prints_without_measure_neither_fills_the_server_nor_stops_others(
+    server: ServerProcess,
+) -> None:
     size = 200 * 10**6
     assert_others_are_unaffected(server)
     before = server.memory_mib
@@ -102,16 +104,16 @@ def test_a_job_that_prints_without_measure_neither_fills_the_server_nor_stops_ot
     assert_others_are_unaffected(server)
     job.wait(120)
     assert job.ok
-    part = server.client.logs.part(job.id, offset=-10)
+    part = server.client.logs.read_slice(job.id, offset=-10)
     assert (part.data, part.size) == (b"x" * 10, size)
     assert peak.stop() < before + 100
-    server.assert_nothing_is_left()
+    server.assert_no_attempt_left()
 
 
-def test_a_follower_who_does_not_read_costs_the_server_nothing(server: Server) -> None:
+def test_a_follower_who_does_not_read_costs_the_server_nothing(server: ServerProcess) -> None:
     size = 200 * 10**6
     job = server.client.submit(f"head -c {size} /dev/zero | tr '\\0' x", cpus=1, memory=64)
-    with server.client._transport.stream(f"/jobs/{job.id}/logs/follow") as lines:
+    with server.client._transport.stream_lines(f"/jobs/{job.id}/logs/follow") as lines:
         assert next(lines)
         before = server.memory_mib
         peak = _Peak(server)
@@ -119,10 +121,10 @@ def test_a_follower_who_does_not_read_costs_the_server_nothing(server: Server) -
         assert_others_are_unaffected(server)
         assert peak.stop() < before + 60
     assert job.ok
-    server.assert_nothing_is_left()
+    server.assert_no_attempt_left()
 
 
-def test_a_log_that_cannot_be_read_is_a_clear_error_and_not_a_hang(server: Server) -> None:
+def test_a_log_that_cannot_be_read_is_a_clear_error_and_not_a_hang(server: ServerProcess) -> None:
     job = server.client.submit("echo hello").wait(120)
     log = server.home / "jobs" / str(job.id) / "1.stdout"
     log.unlink()
@@ -137,7 +139,7 @@ def test_a_log_that_cannot_be_read_is_a_clear_error_and_not_a_hang(server: Serve
 class _Peak:
     """The most memory the server has had, looked at all the time."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         self._server = server
         self._most = 0
         self._stop = threading.Event()

@@ -12,25 +12,25 @@ from hypothesis import strategies as st
 from chaos.stage import Stage, Truth
 from heliostat.errors import Conflict
 from heliostat.models import (
-    TERMINAL,
+    TERMINAL_STATES,
+    AttemptEnded,
     AttemptRecord,
-    Cause,
-    Ended,
+    AttemptStarted,
+    EndCause,
     Job,
     JobId,
     JobState,
     Resources,
-    Started,
-    may_move,
+    may_transition,
 )
-from support.examples import examples
+from support.hypothesis_examples import example_count
 
 _ENDS = (
-    (Cause.EXITED, 0),
-    (Cause.LOST, None),
-    (Cause.EXITED, 3),
-    (Cause.TIMED_OUT, 143),
-    (Cause.OUT_OF_MEMORY, 137),
+    (EndCause.EXITED, 0),
+    (EndCause.LOST, None),
+    (EndCause.EXITED, 3),
+    (EndCause.TIMED_OUT, 143),
+    (EndCause.OUT_OF_MEMORY, 137),
 )
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ def test_a_repeated_end_of_a_requeued_attempt_does_not_cancel_the_waiting_job(st
     stage.engine.open(False)
     stage.ask("requeue", job_id)
     stage.settle()
-    ended = stage.engine.end(f"{job_id}.1", Cause.STOPPED, 143)
+    ended = stage.engine.end(f"{job_id}.1", EndCause.STOPPED, 143)
     for _ in range(2):
         stage.engine.tell(ended)
         stage.settle()
@@ -61,19 +61,21 @@ def test_a_repeated_end_of_a_requeued_attempt_does_not_cancel_the_waiting_job(st
     assert stage.job(job_id).state is JobState.HELD
 
 
-@pytest.mark.parametrize("cause", [Cause.EXITED, Cause.STOPPED, Cause.LOST, Cause.TIMED_OUT, Cause.NOT_STARTED])
-def test_a_late_end_of_the_first_attempt_does_not_touch_the_second(stage: Stage, cause: Cause) -> None:
+@pytest.mark.parametrize(
+    "cause", [EndCause.EXITED, EndCause.STOPPED, EndCause.LOST, EndCause.TIMED_OUT, EndCause.NOT_STARTED]
+)
+def test_a_late_end_of_the_first_attempt_does_not_touch_the_second(stage: Stage, cause: EndCause) -> None:
     job_id = stage.submit(max_retries=1)
     stage.settle()
-    first = stage.engine.end(f"{job_id}.1", Cause.LOST)
+    first = stage.engine.end(f"{job_id}.1", EndCause.LOST)
     stage.engine.tell(first)
     stage.settle()
-    stage.engine.tell(Started(f"{job_id}.2", stage.clock()))
+    stage.engine.tell(AttemptStarted(f"{job_id}.2", stage.clock()))
     stage.settle()
     before, attempts = stage.job(job_id), stage.attempts(job_id)
     assert (before.state, before.attempt) == (JobState.RUNNING, 2)
-    late = Ended(f"{job_id}.1", stage.clock(), cause, 0)
-    stage.engine.tell(late, Started(f"{job_id}.1", stage.clock()), late)
+    late = AttemptEnded(f"{job_id}.1", stage.clock(), cause, 0)
+    stage.engine.tell(late, AttemptStarted(f"{job_id}.1", stage.clock()), late)
     stage.settle()
     assert stage.job(job_id) == before
     assert stage.attempts(job_id) == attempts
@@ -125,7 +127,7 @@ class World:
         truths = list(reversed(self.stage.engine.truths.values()))
         for number in (one, other):
             if truth := _pick(truths, number):
-                started = Started(truth.attempt.id, self.stage.clock())
+                started = AttemptStarted(truth.attempt.id, self.stage.clock())
                 self.stage.engine.tell(*([truth.ended] if truth.ended else []), *([started] if other % 2 else []))
 
     def restart(self, one: int, other: int) -> None:
@@ -154,7 +156,7 @@ class World:
         for job in self.stage.jobs():
             self._check_that_terminal_states_never_change(job)
             self._check_that_ended_attempts_never_change(job)
-            if job.state in TERMINAL:
+            if job.state in TERMINAL_STATES:
                 self._check_that_the_end_is_that_of_the_newest_attempt(job)
         self._check_that_every_move_was_allowed()
 
@@ -163,18 +165,18 @@ class World:
         self.stage.engine.open(True)
         for _ in range(100):
             self.stage.settle()
-            unfinished = [job for job in self.stage.jobs() if not job.is_over]
+            unfinished = [job for job in self.stage.jobs() if not job.is_terminal]
             if not unfinished:
                 return
             for job in unfinished:
                 if job.state is JobState.HELD:
                     self.stage.ask("release", job.id)
             for truth in self.stage.engine.truths.values():
-                self.stage.engine.tell(truth.ended or self._end(truth, Cause.EXITED, 0))
+                self.stage.engine.tell(truth.ended or self._end(truth, EndCause.EXITED, 0))
         raise AssertionError(f"these never end: {unfinished}")
 
     def _check_that_terminal_states_never_change(self, job: Job) -> None:
-        if job.is_over:
+        if job.is_terminal:
             assert self.over.setdefault(job.id, job) == job
         else:
             assert job.id not in self.over
@@ -191,7 +193,7 @@ class World:
         for event in self.stage.events():
             before, attempt = states.get(event.job_id, (event.state, 0))
             if not event.kind.endswith(("submitted", "_requested")):
-                assert may_move(before, event.state), f"{event} after {before}"
+                assert may_transition(before, event.state), f"{event} after {before}"
             assert event.attempt >= attempt, f"{event} after attempt {attempt}"
             states[event.job_id] = (event.state, event.attempt)
 
@@ -205,15 +207,15 @@ class World:
         assert truth.ended is not None
         assert job.exit_code == truth.ended.exit_code
         expected = {
-            Cause.TIMED_OUT: JobState.TIMED_OUT,
-            Cause.OUT_OF_MEMORY: JobState.FAILED,
-            Cause.LOST: JobState.LOST,
-            Cause.EXITED: JobState.COMPLETED if truth.ended.exit_code == 0 else JobState.FAILED,
+            EndCause.TIMED_OUT: JobState.TIMED_OUT,
+            EndCause.OUT_OF_MEMORY: JobState.FAILED,
+            EndCause.LOST: JobState.LOST,
+            EndCause.EXITED: JobState.COMPLETED if truth.ended.exit_code == 0 else JobState.FAILED,
         }
         assert job.state is expected[truth.ended.cause]
 
     def _ask(self, verb: str, number: int) -> JobId | None:
-        job = _pick([job for job in self.stage.jobs() if not job.is_over], number)
+        job = _pick([job for job in self.stage.jobs() if not job.is_terminal], number)
         if job is None:
             return None
         try:
@@ -221,13 +223,13 @@ class World:
         except Conflict:
             return None
 
-    def _end(self, truth: Truth, cause: Cause, exit_code: int | None) -> Ended:
-        if truth.stop_asked and cause is Cause.EXITED:
-            cause = Cause.STOPPED  # as engines say it, whatever the exit code
+    def _end(self, truth: Truth, cause: EndCause, exit_code: int | None) -> AttemptEnded:
+        if truth.stop_asked and cause is EndCause.EXITED:
+            cause = EndCause.STOPPED  # as engines say it, whatever the exit code
         return self.stage.engine.end(truth.attempt.id, cause, exit_code)
 
     def _unfinished(self) -> int:
-        return sum(not job.is_over for job in self.stage.jobs())
+        return sum(not job.is_terminal for job in self.stage.jobs())
 
 
 def _pick(things: Sequence[T], number: int) -> T | None:
@@ -254,7 +256,7 @@ _WALKS = st.lists(
 
 
 @settings(
-    max_examples=examples(30),
+    max_examples=example_count(30),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from support.receivers import http_receiver, mail_receiver
-from support.server import Server
+from support.notification_receivers import running_http_receiver, running_mail_receiver
+from support.server_process import ServerProcess
 from support.waiting import wait_until
 
 JOBS, KILLS = 60, 4
 
 
 @pytest.mark.timeout(900)
-def test_no_end_is_left_untold_whatever_dies(serve: Callable[..., Server]) -> None:
+def test_no_end_is_left_untold_whatever_dies(serve: Callable[..., ServerProcess]) -> None:
     chance = random.Random(1)
-    with mail_receiver() as mailbox, http_receiver(manner=500) as receiver:
+    with running_mail_receiver() as mailbox, running_http_receiver(manner=500) as receiver:
         server = serve(
             notifications={
                 "hosts": (receiver.host,),
@@ -40,7 +40,7 @@ def test_no_end_is_left_untold_whatever_dies(serve: Callable[..., Server]) -> No
             server.kill()
             server.start()
         receiver.received.clear()
-        receiver.manner = 200
+        receiver.behaviour = 200
         wait_until(lambda: _told(receiver.delivered) >= set(ids), "every end is told", 200)
         wait_until(lambda: _mailed(mailbox.mails) >= len(ids), "and mailed, in a few mails", 90)
         assert len(mailbox.mails) < len(ids) / 2
@@ -48,7 +48,7 @@ def test_no_end_is_left_untold_whatever_dies(serve: Callable[..., Server]) -> No
         wait_until(lambda: server.client.notifications.list()[0]["problem"] is None, "all is well again", 60)
 
 
-def _run(server: Server, count: int) -> list[int]:
+def _run(server: ServerProcess, count: int) -> list[int]:
     jobs = server.client.submit_many([{"command": "true", "cpus": 1, "memory": 64, "notify": "ended"}] * count)
     return [job.id for job in jobs]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from chaos.schedule_history import History, problems
-from support.server import Server
+from support.server_process import ServerProcess
 from support.waiting import wait_until
 
 SCHEDULES, TIMES, KILLS = 6, 8, 6
@@ -48,7 +48,7 @@ class Storm:
     only_forward: bool = False
     kills: int = KILLS
 
-    def blow(self, server: Server, clock: WrongClock, chance: random.Random) -> None:
+    def blow(self, server: ServerProcess, clock: WrongClock, chance: random.Random) -> None:
         wrong_by = 0
         for _ in range(self.kills):
             time.sleep(chance.uniform(0.05, 1.0))  # the random moment itself, not a wait for something
@@ -74,7 +74,7 @@ STORMS = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("storm", STORMS.values(), ids=STORMS.keys())
 def test_every_firing_happens_exactly_once_whatever_dies_and_whatever_the_clock_says(
-    serve: Callable[..., Server], clock: WrongClock, tmp_path: Path, storm: Storm
+    serve: Callable[..., ServerProcess], clock: WrongClock, tmp_path: Path, storm: Storm
 ) -> None:
     print(f"to repeat: HELIOSTAT_CHAOS_SEED={SEED}")
     history = _history(serve(queue={"min_schedule_seconds": 1}, cpus=8, clock=clock.file), clock, tmp_path, storm)
@@ -109,14 +109,14 @@ HARM = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("harm", HARM.values(), ids=HARM.keys())
 def test_a_server_that_fires_wrongly_is_found_out(
-    serve: Callable[..., Server], clock: WrongClock, tmp_path: Path, harm: str
+    serve: Callable[..., ServerProcess], clock: WrongClock, tmp_path: Path, harm: str
 ) -> None:
     server = serve(queue={"min_schedule_seconds": 1}, cpus=8, clock=clock.file, harm=harm)
     found = problems(_history(server, clock, tmp_path, Storm(kills=0)))
     assert any("fired 0 times" in problem for problem in found), found
 
 
-def _history(server: Server, clock: WrongClock, folder: Path, storm: Storm) -> History:
+def _history(server: ServerProcess, clock: WrongClock, folder: Path, storm: Storm) -> History:
     """Of all schedules once their last job is over, each with as many due times as there are."""
     chance = random.Random(SEED)
     witness = folder / "witness"
@@ -132,7 +132,7 @@ def _history(server: Server, clock: WrongClock, folder: Path, storm: Storm) -> H
 
 @pytest.mark.timeout(900)
 def test_children_of_schedules_fire_once_for_each_success_whatever_dies(
-    serve: Callable[..., Server], tmp_path: Path
+    serve: Callable[..., ServerProcess], tmp_path: Path
 ) -> None:
     chance = random.Random(SEED)
     server = serve(queue={"min_schedule_seconds": 1}, cpus=8)
@@ -159,7 +159,7 @@ def test_children_of_schedules_fire_once_for_each_success_whatever_dies(
     assert Counter(witness.read_text().split()) == {"parent": 5, "child": child["fired"]}
 
 
-def _create(server: Server, chance: random.Random, name: str, witness: Path) -> list[str]:
+def _create(server: ServerProcess, chance: random.Random, name: str, witness: Path) -> list[str]:
     """The times at which it is due."""
     job: dict[str, Any] = {
         "command": f'echo "$HELIOSTAT_SCHEDULE $HELIOSTAT_DUE_AT" >> {witness}',
@@ -175,13 +175,13 @@ def _create(server: Server, chance: random.Random, name: str, witness: Path) -> 
     return [at.isoformat().replace("+00:00", "Z") for at in times]
 
 
-def _are_over(server: Server) -> bool:
+def _are_over(server: ServerProcess) -> bool:
     """Not that they did what they should: that is for the checker to say."""
     finished = all(one["state"] == "finished" for one in server.client.schedules.list())
     return finished and all(_settled(server, name) for name in _NAMES)
 
 
-def _settled(server: Server, name: str) -> bool:
+def _settled(server: ServerProcess, name: str) -> bool:
     return all(one["state"] != "running" for one in server.client.schedules.firings(name))
 
 

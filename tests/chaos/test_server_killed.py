@@ -14,11 +14,11 @@ import pytest
 from chaos.crowd import Crowd, Promise
 from chaos.evidence import Evidence, Line
 from heliostat.client import Client
-from heliostat.client.shapes import JobData
-from heliostat.engines.local.processes import start_time
+from heliostat.client.api_types import JobData
+from heliostat.engines.local.processes import process_start_time
 from heliostat.store.database import Store
-from heliostat.store.migrate import migrate
-from support.server import Server
+from heliostat.store.schema_upgrade import migrate
+from support.server_process import ServerProcess
 from support.waiting import wait_until
 
 ROUNDS = int(os.environ.get("HELIOSTAT_CHAOS_ROUNDS") or 20)
@@ -27,19 +27,19 @@ SEED = int(os.environ.get("HELIOSTAT_CHAOS_SEED") or random.randrange(10**6))
 
 @pytest.mark.timeout(900)
 def test_kills_lose_no_job_run_none_twice_and_mix_up_neither_devices_nor_exit_codes(
-    server: Server, tmp_path: Path
+    server: ServerProcess, tmp_path: Path
 ) -> None:
     print(f"to repeat: HELIOSTAT_CHAOS_SEED={SEED}")
     evidence = Evidence(tmp_path / "evidence")
     long_job = server.client.submit(**evidence.job("until", 7), gpus=1, cpus=1, memory=64)
     (said,) = wait_until(lambda: evidence.lines("start", long_job.id), "the long job runs")
-    born = start_time(said.pid)
+    born = process_start_time(said.pid)
     crowd = Crowd(server.client, evidence, SEED, most_unfinished=25)
     crowd.start()
     try:
         for _ in range(ROUNDS):
             _live_and_die(server, random.Random(SEED + _))
-            assert start_time(said.pid) == born, "the long job was touched"
+            assert process_start_time(said.pid) == born, "the long job was touched"
         server.wait_until_ready()
     finally:
         crowd.stop()
@@ -61,7 +61,7 @@ def test_kills_lose_no_job_run_none_twice_and_mix_up_neither_devices_nor_exit_co
     assert evidence.attempts_that_ran_twice() == []
     assert evidence.clashes() == []
     assert evidence.device_overlaps() == []
-    server.assert_nothing_is_left()
+    server.assert_no_attempt_left()
 
 
 @pytest.mark.parametrize("way", ["migrate", "upgrade"])
@@ -79,14 +79,14 @@ def test_a_schema_whose_making_was_killed_half_way_is_made_at_the_next_start(
 
 
 def test_a_server_killed_during_its_very_first_start_starts_the_next_time(
-    serve: Callable[..., Server], tmp_path: Path
+    serve: Callable[..., ServerProcess], tmp_path: Path
 ) -> None:
     print(f"to repeat: HELIOSTAT_CHAOS_SEED={SEED}")
     chance = random.Random(SEED)
     for number in range(3):
         home = tmp_path / f"home-{number}"
-        unlucky = Server(home)
-        unlucky.begin()
+        unlucky = ServerProcess(home)
+        unlucky.start_without_waiting()
         wait_until((home / "server.lock").exists, "the first start is under way")
         time.sleep(chance.uniform(0, 0.5))  # the random moment itself, not a wait for something
         unlucky.kill()
@@ -114,10 +114,10 @@ getattr(migrate, sys.argv[3])(Path(sys.argv[1]))
 """
 
 
-def _live_and_die(server: Server, chance: random.Random) -> None:
+def _live_and_die(server: ServerProcess, chance: random.Random) -> None:
     """One round: the server comes up, lives for a random while and dies. Sometimes it does not even come up."""
     server.kill()
-    server.begin()
+    server.start_without_waiting()
     if chance.random() < 0.25:
         time.sleep(chance.uniform(0, 0.8))  # the random moment itself, not a wait for something
         return

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from support.server import Server
+from support.server_process import ServerProcess
 from support.waiting import wait_until
 
 
 @pytest.fixture
-def spoilt(server: Server) -> tuple[int, Path]:
+def spoilt(server: ServerProcess) -> tuple[int, Path]:
     """A held job, and where its logs will go."""
     job = server.client.submit("echo at last", held=True, gpus=1)
     return job.id, server.home / "jobs" / str(job.id)
 
 
 def test_a_job_without_a_place_for_its_log_waits_with_the_reason_and_others_run(
-    server: Server, spoilt: tuple[int, Path]
+    server: ServerProcess, spoilt: tuple[int, Path]
 ) -> None:
     job_id, folder = spoilt
     folder.write_text("not a folder")
@@ -34,10 +34,12 @@ def test_a_job_without_a_place_for_its_log_waits_with_the_reason_and_others_run(
     folder.unlink()
     mended = server.client.jobs.get(job_id).wait(120)
     assert (mended.exit_code, mended.logs()) == (0, "at last\n")
-    server.assert_nothing_is_left()
+    server.assert_no_attempt_left()
 
 
-def test_a_job_folder_that_may_not_be_written_is_told_as_such(server: Server, spoilt: tuple[int, Path]) -> None:
+def test_a_job_folder_that_may_not_be_written_is_told_as_such(
+    server: ServerProcess, spoilt: tuple[int, Path]
+) -> None:
     job_id, folder = spoilt
     folder.mkdir(mode=0o500)
     if os.geteuid() == 0:
@@ -56,6 +58,6 @@ def test_a_job_folder_that_may_not_be_written_is_told_as_such(server: Server, sp
     assert server.client.jobs.get(job_id).wait(120).ok
 
 
-def _reason(server: Server, job_id: int) -> str | None:
+def _reason(server: ServerProcess, job_id: int) -> str | None:
     job = server.client.jobs.get(job_id)
     return job.reason if job.attempt > 0 and job.state == "pending" else None

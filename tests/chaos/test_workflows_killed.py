@@ -14,7 +14,7 @@ import pytest
 
 from heliostat.client import Client
 from heliostat.errors import HeliostatError
-from support.server import Server
+from support.server_process import ServerProcess
 
 WORKFLOWS, SIZE, KILLS = 8, 7, 7
 SEED = int(os.environ.get("HELIOSTAT_CHAOS_SEED") or random.randrange(10**6))
@@ -22,7 +22,7 @@ SEED = int(os.environ.get("HELIOSTAT_CHAOS_SEED") or random.randrange(10**6))
 
 @pytest.mark.timeout(900)
 def test_every_job_runs_as_its_condition_says_with_the_values_it_was_handed(
-    server: Server, tmp_path: Path
+    server: ServerProcess, tmp_path: Path
 ) -> None:
     print(f"to repeat: HELIOSTAT_CHAOS_SEED={SEED}")
     chance = random.Random(SEED)
@@ -47,7 +47,7 @@ def test_every_job_runs_as_its_condition_says_with_the_values_it_was_handed(
 
 
 @pytest.mark.timeout(900)
-def test_a_workflow_is_there_once_and_whole_or_not_at_all_however_often_it_is_sent(server: Server) -> None:
+def test_a_workflow_is_there_once_and_whole_or_not_at_all_however_often_it_is_sent(server: ServerProcess) -> None:
     chance = random.Random(SEED)
     size = 300
     document = {

@@ -5,11 +5,11 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import Person, people
-from support.slurm import TestCluster, running_slurm
+from support.slurm_cluster import SlurmTestCluster, running_slurm
 
 
 @pytest.fixture(scope="session")
-def slurm() -> Iterator[TestCluster]:
+def slurm() -> Iterator[SlurmTestCluster]:
     """A real Slurm of four nodes, started once for all tests."""
     with running_slurm() as cluster:
         yield cluster
@@ -24,7 +24,7 @@ def server() -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="session")
-def two_people() -> Iterator[list[Person]]:
+def two_unix_users() -> Iterator[list[Person]]:
     """Two Unix users who share a group and nothing else."""
     if os.geteuid() != 0:
         pytest.skip("makes Unix users and acts as them, so it needs root")

@@ -27,7 +27,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 def through_the_proxy(ours: Client, cluster: HeliostatCluster) -> str:
     port = cluster.scheduler_info["services"]["dashboard"]
-    key = ours.jobs.port_key(int(os.environ["HELIOSTAT_JOB_ID"]), port)["key"]
+    key = ours.jobs.create_port_key(int(os.environ["HELIOSTAT_JOB_ID"]), port)["key"]
     address = cluster.dashboard_link.removesuffix("status") + "health"
     asked = Request(address, headers={"Authorization": f"Bearer {key}"})
     with urlopen(asked, timeout=60) as answer:

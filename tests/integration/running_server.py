@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
-from support import ready_made
-from support.waiting import pause_seconds
+from heliostat.engines.local.cgroups import CgroupsUnavailable, find_cgroups
+from support import fork_server
+from support.waiting import poll_interval_seconds
 
 API = "/api/v1"
 DEADLINE_SECONDS = 90.0
@@ -96,7 +96,7 @@ class RunningServer:
         self.stop()
         instance = hashlib.sha256(str(self.home).encode()).hexdigest()[:8]
         groups = find_cgroups(instance)
-        if not isinstance(groups, NoCgroups):
+        if not isinstance(groups, CgroupsUnavailable):
             groups.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -165,10 +165,10 @@ class RunningServer:
         finally:
             connection.close()
 
-    def _process(self, log: int) -> "subprocess.Popen[bytes] | ready_made.Process":
+    def _process(self, log: int) -> "subprocess.Popen[bytes] | fork_server.ForkedProcess":
         environment = {**self._environment, "HELIOSTAT_HOME": str(self.home)}
-        if not self._user and self._python == sys.executable and ready_made.can_have(environment):
-            return ready_made.run(_SERVE, environment, log)
+        if not self._user and self._python == sys.executable and fork_server.can_fork_with(environment):
+            return fork_server.fork_process(_SERVE, environment, log)
         as_user = ["/usr/sbin/runuser", "-u", self._user, "--"] if self._user else []
         command = [*as_user, self._python, "-c", _SERVE]
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd="/")
@@ -235,5 +235,5 @@ def wait_for(
     while not (found := condition()):
         waited = time.monotonic() - began
         assert waited < seconds, f"waited in vain for {what} {more()}"
-        time.sleep(pause_seconds(waited))
+        time.sleep(poll_interval_seconds(waited))
     return found

@@ -15,14 +15,14 @@ from heliostat.client.jobs import JobHandle
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.notebooks import JUPYTER, write_notebook
+from support.notebooks import JUPYTER_LAB, write_notebook
 
 WAIT_SECONDS = 300.0
 MIB = 2**20
 
 pytestmark = [
     pytest.mark.skipif(
-        not JUPYTER.with_name("papermill").exists(),
+        not JUPYTER_LAB.with_name("papermill").exists(),
         reason="papermill is not there: scripts/install --test brings it",
     ),
     pytest.mark.timeout(900),
@@ -32,7 +32,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     server = RunningServer(
-        f'sessions.jupyter_command = "{JUPYTER}"\nserver.simulate_gpus = "2xA100"\nmonitoring.sample_seconds = 0\n'
+        f'sessions.jupyter_command = "{JUPYTER_LAB}"\nserver.simulate_gpus = "2xA100"\nmonitoring.sample_seconds = 0\n'
     )
     yield server
     server.remove()
@@ -242,7 +242,7 @@ def test_a_notebook_of_a_session_runs_as_it_is_there(client: Client, tmp_path: P
     os.mkfifo(tmp_path / "pipe.ipynb")
     session = client.sessions.start("custom", ["sleep", "600"], workdir=str(tmp_path), memory="1G", cpus=1)["id"]
     wait_for(lambda: client.jobs.get(session).data["state"] == "running", "the session runs")
-    assert client.sessions.notebooks(session) == ["out.ipynb", "pipe.ipynb", "deep/of session.ipynb"]
+    assert client.sessions.list_notebooks(session) == ["out.ipynb", "pipe.ipynb", "deep/of session.ipynb"]
     (tmp_path / "large.ipynb").write_bytes(b" " * (32 * MIB + 1))
     with pytest.raises(TooLarge):
         client.notebooks.run("large.ipynb", session=session)
@@ -256,7 +256,7 @@ def test_a_notebook_of_a_session_runs_as_it_is_there(client: Client, tmp_path: P
     client.jobs.cancel(session, force=True)
     client.jobs.get(session).wait(60)
     with pytest.raises(Conflict, match="nothing to enter"):
-        client.sessions.notebooks(session)
+        client.sessions.list_notebooks(session)
 
 
 def test_nobody_else_reaches_results_or_sessions(server: RunningServer, ann: Person, bob: Person) -> None:

@@ -10,15 +10,15 @@ from heliostat.client import Client
 from heliostat.errors import Conflict
 from integration.running_server import RunningServer
 from support.notebooks import write_notebook
-from support.wheels import Index, package_index
+from support.package_index import PackageIndex, running_package_index
 
 PATIENCE_SECONDS = 300.0
 STAND_IN = "raise OSError(f'this is no papermill: {__file__}')\n"
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    with package_index(tmp_path_factory.mktemp("index")) as index:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackageIndex]:
+    with running_package_index(tmp_path_factory.mktemp("index")) as index:
         place = index.folder / "simple" / "papermill"
         place.mkdir(parents=True)
         info = "papermill-2.6.0.dist-info"
@@ -32,7 +32,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
 
 
 @pytest.fixture(scope="module")
-def server(index: Index) -> Iterator[RunningServer]:
+def server(index: PackageIndex) -> Iterator[RunningServer]:
     pytest.importorskip("uv", reason="uv builds environments, and is not installed")
     variables = f'environments.uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}'
     server = RunningServer(f'sessions.jupyter_requirements = ["papermill>=2.6"]\n{variables}\n')

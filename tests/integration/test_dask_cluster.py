@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from integration.running_server import RunningServer, wait_for
-from support.proxied import proxy_url
+from support.proxy_browser import proxy_url
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv" / "dask" / "bin" / "python"

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from heliostat import Client
-from heliostat.engines.local.processes import is_running, start_time
+from heliostat.engines.local.processes import is_running, process_start_time
 from heliostat.models import JobState
-from support.server import Server
+from support.server_process import ServerProcess
 from support.waiting import wait_until
 
 HELIO = Path(sys.executable).with_name("helio")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("end-to-end") / "home") as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("end-to-end") / "home") as running:
         yield running
 
 
@@ -35,14 +35,16 @@ def helio(home: Path, *words: str, timeout: float = 60) -> subprocess.CompletedP
     )
 
 
-def test_the_exit_code_of_run_is_the_jobs_and_its_streams_come_apart(server: Server) -> None:
+def test_the_exit_code_of_run_is_the_jobs_and_its_streams_come_apart(server: ServerProcess) -> None:
     ran = helio(server.home, "run", "--follow", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert ran.returncode == 7
     assert ran.stdout == "out\n"
     assert "err\n" in ran.stderr
 
 
-def test_the_streams_are_shown_together_as_they_were_written_and_apart_from_any_byte(server: Server) -> None:
+def test_the_streams_are_shown_together_as_they_were_written_and_apart_from_any_byte(
+    server: ServerProcess,
+) -> None:
     line = "for i in 1 2 3; do echo out$i; sleep 0.1; echo err$i >&2; sleep 0.1; done"
     job = server.client.submit(line).wait(120)
     assert job.logs() == "out1\nerr1\nout2\nerr2\nout3\nerr3\n"
@@ -52,7 +54,7 @@ def test_the_streams_are_shown_together_as_they_were_written_and_apart_from_any_
     assert server.client.logs.text(job, "stdout", offset=-5) == "out3\n"
 
 
-def test_a_job_that_prints_nothing_or_one_stream_leaves_no_note_of_an_order(server: Server) -> None:
+def test_a_job_that_prints_nothing_or_one_stream_leaves_no_note_of_an_order(server: ServerProcess) -> None:
     job = server.client.submit("echo one; sleep 0.05; echo two").wait(120)
     assert {entry.name for entry in (server.home / "jobs" / str(job.id)).iterdir()} == {
         "1.stdout",
@@ -62,7 +64,7 @@ def test_a_job_that_prints_nothing_or_one_stream_leaves_no_note_of_an_order(serv
 
 
 def test_following_goes_on_over_a_killed_server_and_loses_nothing(tmp_path: Path) -> None:
-    with Server(tmp_path / "home") as server:
+    with ServerProcess(tmp_path / "home") as server:
         go = tmp_path / "go"
         job = server.client.submit(f"echo before; while [ ! -e {go} ]; do sleep 0.05; done; echo after")
         seen: list[str] = []
@@ -77,7 +79,7 @@ def test_following_goes_on_over_a_killed_server_and_loses_nothing(tmp_path: Path
         assert job.refresh().state is JobState.COMPLETED
 
 
-def test_events_come_in_order_while_they_happen(server: Server) -> None:
+def test_events_come_in_order_while_they_happen(server: ServerProcess) -> None:
     job = server.client.submit("sleep 0.2")
     kinds = []
     for event in server.client.events.follow(job, after=0):
@@ -87,7 +89,7 @@ def test_events_come_in_order_while_they_happen(server: Server) -> None:
     assert kinds == ["submitted", "starting", "running", "ended"]
 
 
-def test_ten_thousand_jobs_go_in_one_request_all_or_none(server: Server) -> None:
+def test_ten_thousand_jobs_go_in_one_request_all_or_none(server: ServerProcess) -> None:
     bodies = [{"command": ["true"], "held": True}] * 10_000
     before = server.client.status()["jobs"].get("held", 0)
     with pytest.raises(Exception, match="No node has"):
@@ -98,7 +100,7 @@ def test_ten_thousand_jobs_go_in_one_request_all_or_none(server: Server) -> None
     assert server.client.jobs.cancel_many([job.id for job in jobs]) == 10_000
 
 
-def test_doctor_looks_at_everything_it_promises(server: Server) -> None:
+def test_doctor_looks_at_everything_it_promises(server: ServerProcess) -> None:
     findings = json.loads(helio(server.home, "doctor", "--json").stdout)
     checks = {finding["check"] for finding in findings["findings"]}
     assert {"permissions", "disk", "database", "gpu", "cgroups"} <= checks
@@ -107,7 +109,7 @@ def test_doctor_looks_at_everything_it_promises(server: Server) -> None:
     assert "port" in {finding["check"] for finding in without_server["findings"]}
 
 
-def test_settings_are_shown_with_the_options_of_the_running_server(server: Server) -> None:
+def test_settings_are_shown_with_the_options_of_the_running_server(server: ServerProcess) -> None:
     shown = json.loads(helio(server.home, "config", "show", "--json").stdout)["settings"]
     found = {one["key"]: (one["value"], one["source"]) for one in shown}
     assert found["server.simulate_gpus"] == ("4xA100", "command line")
@@ -124,7 +126,9 @@ def test_up_and_down_leave_jobs_running_and_no_sign_of_a_server(tmp_path: Path) 
         wait_until(lambda: job.refresh().state is JobState.RUNNING, "the job runs")
     finally:
         assert helio(home, "down").returncode == 0
-    assert start_time(status["pid"]) is None or not is_running(status["pid"], start_time(status["pid"]) or 0)
+    assert process_start_time(status["pid"]) is None or not is_running(
+        status["pid"], process_start_time(status["pid"]) or 0
+    )
     assert not (home / "heliostat.sock").exists()
     assert not (home / "server.json").exists()
     assert helio(home, "status").returncode == 3
@@ -139,7 +143,7 @@ def test_up_and_down_leave_jobs_running_and_no_sign_of_a_server(tmp_path: Path) 
 
 
 def test_a_restored_backup_never_gives_a_number_twice(tmp_path: Path) -> None:
-    with Server(tmp_path / "home") as server:
+    with ServerProcess(tmp_path / "home") as server:
         server.client.submit("echo first").wait(120)
         server.kill()
         (tmp_path / "backup").mkdir()
@@ -179,7 +183,7 @@ def test_the_demo_is_a_cluster_at_work_and_leaves_nothing(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_forced_cancel_waits_for_no_grace(server: Server) -> None:
+def test_a_forced_cancel_waits_for_no_grace(server: ServerProcess) -> None:
     job = server.client.submit("trap '' TERM; echo ready; while :; do sleep 1; done", grace_seconds=200)
     wait_until(lambda: "ready" in job.logs(), "it ignores TERM", 120)
     assert job.cancel().data["stop_requested"] == "cancel"

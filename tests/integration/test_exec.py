@@ -12,15 +12,15 @@ import pytest
 from heliostat.client import Client
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.inside import run_inside, running_job
-from support.terminal import AtTerminal
+from support.job_exec import exec_in_job, start_sleeping_job
+from support.terminal import TerminalProcess
 
 SECRET = {"TOKEN": "sword fish"}
 
 
 @pytest.fixture(scope="module")
 def job(server: RunningServer) -> Iterator[int]:
-    job = running_job(server, gpus=2, env=SECRET)
+    job = start_sleeping_job(server, gpus=2, env=SECRET)
     yield job
     server.ask("POST", f"/jobs/{job}/cancel")
 
@@ -35,7 +35,7 @@ def test_a_command_has_the_jobs_environment_devices_folder_and_cgroup(server: Ru
     devices = (
         "echo $TOKEN; echo $HELIOSTAT_JOB_ID; echo $CUDA_VISIBLE_DEVICES | tr , '\\n' | grep -c .; pwd; umask"
     )
-    ran = run_inside(server, job, "sh", "-c", f"{devices}; cat /proc/self/cgroup")
+    ran = exec_in_job(server, job, "sh", "-c", f"{devices}; cat /proc/self/cgroup")
     token, number, gpus, folder, umask, *cgroups = ran.stdout.splitlines()
     assert (token, number, gpus) == ("sword fish", str(job), "2")
     assert (folder, umask) == (f"{server.home}/jobs/{job}/work", "0022")
@@ -44,20 +44,20 @@ def test_a_command_has_the_jobs_environment_devices_folder_and_cgroup(server: Ru
 
 
 def test_streams_come_apart_and_the_exit_code_is_the_commands(server: RunningServer, job: int) -> None:
-    ran = run_inside(server, job, "sh", "-c", "cat; echo oops >&2; exit 7", stdin=b"one\ntwo")
+    ran = exec_in_job(server, job, "sh", "-c", "cat; echo oops >&2; exit 7", stdin=b"one\ntwo")
     assert (ran.exit_code, ran.stdout, ran.stderr) == (7, "one\ntwo", "oops\n")
-    assert run_inside(server, job, "sh", "-c", "kill -9 $$").exit_code == 137
-    assert run_inside(server, job, "no-such-command").exit_code == 127
+    assert exec_in_job(server, job, "sh", "-c", "kill -9 $$").exit_code == 137
+    assert exec_in_job(server, job, "no-such-command").exit_code == 127
 
 
 def test_words_reach_the_command_as_they_are(server: RunningServer, job: int) -> None:
     words = ["a b", "$(id)", "'", '"', "", "\n", "ä", "--", "-e"]
-    ran = run_inside(server, job, "printf", "%s|", *words)
+    ran = exec_in_job(server, job, "printf", "%s|", *words)
     assert ran.stdout == "".join(f"{word}|" for word in words)
 
 
 def test_nothing_of_the_server_is_at_hand(server: RunningServer, job: int) -> None:
-    ran = run_inside(server, job, "sh", "-c", "ls /proc/self/fd; env")
+    ran = exec_in_job(server, job, "sh", "-c", "ls /proc/self/fd; env")
     assert "HELIOSTAT_HOME" in ran.stdout
     assert "PYTEST" not in ran.stdout
     descriptors = [int(line) for line in ran.stdout.splitlines() if line.isdecimal()]
@@ -88,7 +88,7 @@ def test_what_it_prints_comes_as_it_does_and_it_ends_when_nobody_listens(
 
 
 def test_it_ends_with_its_job(server: RunningServer) -> None:
-    job = running_job(server)
+    job = start_sleeping_job(server)
     line = "echo first; exec 2>/dev/null; trap : TERM; sleep 600 & wait; sleep 600"  # a shell tells of kills
     told = iter(Client(home=server.home).jobs.start_exec(job, ["sh", "-c", line]))
     assert next(told).data == b"first\n"
@@ -130,9 +130,11 @@ def test_what_makes_no_sense_is_refused(server: RunningServer, job: int, body: b
 @needs_root
 def test_only_the_owner_enters_and_runs_as_themselves(server: RunningServer, two_people: list[Person]) -> None:
     ann, bob = two_people
-    job = running_job(server, ann.uid, env={"LD_PRELOAD": "/nonexistent.so"})
+    job = start_sleeping_job(server, ann.uid, env={"LD_PRELOAD": "/nonexistent.so"})
     try:
-        ran = run_inside(server, job, "sh", "-c", "id -u; id -G; cat /proc/self/status | grep CapEff", uid=ann.uid)
+        ran = exec_in_job(
+            server, job, "sh", "-c", "id -u; id -G; cat /proc/self/status | grep CapEff", uid=ann.uid
+        )
         uid, groups, capabilities = ran.stdout.splitlines()
         assert (uid, capabilities.split()[1]) == (str(ann.uid), "0" * 16)
         assert sorted(map(int, groups.split())) == sorted(os.getgrouplist(ann.name, ann.gid))
@@ -158,36 +160,36 @@ def test_one_person_runs_so_many_at_once_and_no_more(server: RunningServer, job:
     )
 
 
-def at(server: RunningServer, *words: str) -> AtTerminal:
-    return AtTerminal(list(words), {**os.environ, "HELIOSTAT_HOME": str(server.home)})
+def at(server: RunningServer, *words: str) -> TerminalProcess:
+    return TerminalProcess(list(words), {**os.environ, "HELIOSTAT_HOME": str(server.home)})
 
 
 def test_a_shell_in_a_job_is_on_a_terminal_of_the_size_of_mine(server: RunningServer, job: int) -> None:
     me = at(server, "ssh", str(job))
     me.resize(30, 90)  # before or after it has looked: both must do
     me.type("echo mark-$((1+1)); tty; echo $TOKEN-$HELIOSTAT_JOB_ID-$TERM\n")
-    me.sees("mark-2")
-    assert "/dev/pts/" in me.sees(f"sword fish-{job}-xterm")
+    me.wait_for_output("mark-2")
+    assert "/dev/pts/" in me.wait_for_output(f"sword fish-{job}-xterm")
     me.resize(31, 91)
     me.type("while [ \"$(stty size)\" != '31 91' ]; do sleep 0.05; done; echo now-$((1+1))\n")
-    me.sees("now-2")
+    me.wait_for_output("now-2")
     me.type("exit 7\n")
-    assert me.end() == 7
+    assert me.wait_for_exit() == 7
 
 
 def test_keys_that_send_signals_send_them_inside(server: RunningServer, job: int) -> None:
     line = "trap 'echo interrupted-$((1+1)); exit 3' INT; echo ready; while :; do sleep 0.1; done"
     me = at(server, "ssh", str(job), "sh", "-c", line)
-    me.sees("ready")
+    me.wait_for_output("ready")
     me.type("\x03")
-    me.sees("interrupted-2")
-    assert me.end() == 3
+    me.wait_for_output("interrupted-2")
+    assert me.wait_for_exit() == 3
 
 
 def test_what_was_begun_on_a_terminal_ends_when_its_owner_goes(server: RunningServer, job: int) -> None:
     me = at(server, "ssh", str(job), "sh", "-c", "echo of-$$-; sleep 61; echo")
-    me.sees("of-")
-    pid = int(me.sees("-"))
+    me.wait_for_output("of-")
+    pid = int(me.wait_for_output("-"))
     me.kill()
     wait_for(lambda: not Path(f"/proc/{pid}").exists(), "it to end")
 

@@ -14,13 +14,16 @@ import pytest
 from websockets.sync.client import connect
 
 from integration.running_server import RunningServer, wait_for
-from support.hub import VENV, Hub, Visitor, why_not
+from support.jupyterhub_process import VENV, HubBrowser, JupyterHubProcess, jupyterhub_skip_reason
 
 PATIENCE_SECONDS = 150.0
 ME, PASSWORD = getpass.getuser(), "a long secret of mine"
 SINGLEUSER = str(VENV / "bin" / "jupyterhub-singleuser")
 
-pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not()), pytest.mark.timeout(500)]
+pytestmark = [
+    pytest.mark.skipif(bool(jupyterhub_skip_reason()), reason=jupyterhub_skip_reason()),
+    pytest.mark.timeout(500),
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,35 +35,35 @@ def server() -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def hub(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def hub(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterHubProcess]:
     address = f"unix:{server.home}/heliostat.sock"  # which stays the same over a restart
-    hub = Hub(tmp_path_factory.mktemp("hub"), address, [SINGLEUSER, "--allow-root"])
+    hub = JupyterHubProcess(tmp_path_factory.mktemp("hub"), address, [SINGLEUSER, "--allow-root"])
     yield hub
     hub.close()
 
 
 @pytest.fixture(scope="module")
-def me(hub: Hub) -> Visitor:
-    visitor = Visitor(hub)
+def me(hub: JupyterHubProcess) -> HubBrowser:
+    visitor = HubBrowser(hub)
     came = visitor.log_in(ME, PASSWORD)
     assert came.url.startswith(f"{hub.url}/hub/"), came.text[-2000:]
     return visitor
 
 
 @pytest.fixture(scope="module")
-def running(hub: Hub, me: Visitor, server: RunningServer) -> int:
+def running(hub: JupyterHubProcess, me: HubBrowser, server: RunningServer) -> int:
     """The number of the job that is my server."""
     me.post_form("/hub/spawn", gpus="1", cpus="1", memory="1G", time="1h")
     until_ready(me)
     return job_of(server)
 
 
-def until_ready(me: Visitor) -> None:
-    me.until(ME, lambda server: server.get("ready"), "my server is ready")
+def until_ready(me: HubBrowser) -> None:
+    me.wait_until_server(ME, lambda server: server.get("ready"), "my server is ready")
 
 
-def until_gone(me: Visitor) -> None:
-    me.until(ME, lambda server: not server, "the hub knows that it is over")
+def until_gone(me: HubBrowser) -> None:
+    me.wait_until_server(ME, lambda server: not server, "the hub knows that it is over")
 
 
 def job_of(server: RunningServer) -> int:
@@ -75,24 +78,28 @@ def test_it_is_a_job_of_its_user_with_what_they_asked_for(running: int, server: 
     assert (job["user"], job["gpus"], job["cpus"], job["time_limit_seconds"]) == (ME, 1, 1, 3600)
 
 
-def test_its_page_answers_through_the_hub_and_to_nobody_else(running: int, hub: Hub, me: Visitor) -> None:
+def test_its_page_answers_through_the_hub_and_to_nobody_else(
+    running: int, hub: JupyterHubProcess, me: HubBrowser
+) -> None:
     page = me.get(f"/user/{ME}/api/spec.yaml")
     assert (page.status, page.url) == (200, f"{hub.url}/user/{ME}/api/spec.yaml"), page.text[-1500:]
-    stranger = Visitor(hub).get(f"/user/{ME}/api/spec.yaml")
+    stranger = HubBrowser(hub).get(f"/user/{ME}/api/spec.yaml")
     assert "/hub/login" in stranger.url or stranger.status == 403
 
 
-def test_a_kernel_runs_there(running: int, hub: Hub, me: Visitor) -> None:
+def test_a_kernel_runs_there(running: int, hub: JupyterHubProcess, me: HubBrowser) -> None:
     assert run(hub, me, "import os; print(1 + 1, os.environ['HELIOSTAT_JOB_ID'])") == f"2 {running}\n"
 
 
-def test_its_kernels_have_sockets_that_nobody_else_can_reach(running: int, hub: Hub, me: Visitor) -> None:
+def test_its_kernels_have_sockets_that_nobody_else_can_reach(
+    running: int, hub: JupyterHubProcess, me: HubBrowser
+) -> None:
     code = "import ipykernel; told = ipykernel.get_connection_info(unpack=True); print(told['transport'], end='')"
     assert run(hub, me, code) == "ipc"
 
 
 def test_secrets_of_the_hub_are_on_no_command_line(
-    running: int, me: Visitor, server: RunningServer, hub: Hub
+    running: int, me: HubBrowser, server: RunningServer, hub: JupyterHubProcess
 ) -> None:
     secret = run(hub, me, "import os; print(os.environ['JUPYTERHUB_API_TOKEN'])").strip()
     assert len(secret) > 20
@@ -100,7 +107,9 @@ def test_secrets_of_the_hub_are_on_no_command_line(
     assert secret not in server.output(running) + server.output(running, stream="stderr")
 
 
-def test_a_hub_that_was_killed_finds_it_again(running: int, hub: Hub, me: Visitor, server: RunningServer) -> None:
+def test_a_hub_that_was_killed_finds_it_again(
+    running: int, hub: JupyterHubProcess, me: HubBrowser, server: RunningServer
+) -> None:
     hub.kill()
     hub.start()
     until_ready(me)
@@ -109,17 +118,19 @@ def test_a_hub_that_was_killed_finds_it_again(running: int, hub: Hub, me: Visito
 
 
 def test_it_outlives_a_heliostat_that_was_killed(
-    running: int, hub: Hub, me: Visitor, server: RunningServer
+    running: int, hub: JupyterHubProcess, me: HubBrowser, server: RunningServer
 ) -> None:
     os.kill(server.pid, signal.SIGKILL)
     server.process.wait()
     wait_for(lambda: f"Job {running} cannot be looked at" in hub.log, "the hub misses it", lambda: hub.log)
     server.start()
     assert run(hub, me, "print('me too')") == "me too\n"
-    assert (job_of(server), me.server(ME)["ready"]) == (running, True)
+    assert (job_of(server), me.get_server(ME)["ready"]) == (running, True)
 
 
-def test_stopping_it_ends_the_job(running: int, hub: Hub, me: Visitor, server: RunningServer) -> None:
+def test_stopping_it_ends_the_job(
+    running: int, hub: JupyterHubProcess, me: HubBrowser, server: RunningServer
+) -> None:
     assert me.call("DELETE", f"/hub/api/users/{ME}/server").status in (202, 204)
     assert server.finished(running)["state"] == "cancelled"
     until_gone(me)
@@ -137,7 +148,7 @@ def test_stopping_it_ends_the_job(running: int, hub: Hub, me: Visitor, server: R
     ],
 )
 def test_what_cannot_be_had_is_refused_in_words(
-    hub: Hub, me: Visitor, server: RunningServer, asked: dict[str, Any], said: str
+    hub: JupyterHubProcess, me: HubBrowser, server: RunningServer, asked: dict[str, Any], said: str
 ) -> None:
     """Also of those who send no form. After the last one has stopped."""
     before = server.jobs()
@@ -147,22 +158,26 @@ def test_what_cannot_be_had_is_refused_in_words(
     assert server.jobs() == before
 
 
-def test_the_form_is_shown_again_with_what_is_wrong(me: Visitor) -> None:
+def test_the_form_is_shown_again_with_what_is_wrong(me: HubBrowser) -> None:
     assert 'name="gpus"' in me.get("/hub/spawn").text
     page = me.post_form("/hub/spawn", gpus="many")
     assert "gpus must be a number" in page.text
 
 
-def test_who_has_no_account_is_not_let_in(hub: Hub) -> None:
-    assert "Invalid username or password" in Visitor(hub).log_in(ME, "a guess of mine").text
+def test_who_has_no_account_is_not_let_in(hub: JupyterHubProcess) -> None:
+    assert "Invalid username or password" in HubBrowser(hub).log_in(ME, "a guess of mine").text
 
 
-def test_one_that_waits_tells_why_and_outlives_the_hub(hub: Hub, me: Visitor, server: RunningServer) -> None:
+def test_one_that_waits_tells_why_and_outlives_the_hub(
+    hub: JupyterHubProcess, me: HubBrowser, server: RunningServer
+) -> None:
     holder = server.submit(command=["sleep", "600"], gpus=2, cpus=1, memory=64, time_limit="1h")
     wait_for(lambda: server.show(holder)["state"] == "running", "the GPUs are taken")
     assert me.call("POST", f"/hub/api/users/{ME}/server", {"gpus": 1, "cpus": 1, "memory": "1G"}).status == 202
     said = next(
-        one["message"] for one in me.events(f"/hub/api/users/{ME}/server/progress") if "GPU" in one["message"]
+        one["message"]
+        for one in me.stream_events(f"/hub/api/users/{ME}/server/progress")
+        if "GPU" in one["message"]
     )
     assert said.startswith(f"Job {job_of(server)} waits. ")
     waiting = job_of(server)
@@ -176,7 +191,7 @@ def test_one_that_waits_tells_why_and_outlives_the_hub(hub: Hub, me: Visitor, se
     until_gone(me)
 
 
-def run(hub: Hub, me: Visitor, code: str) -> str:
+def run(hub: JupyterHubProcess, me: HubBrowser, code: str) -> str:
     """What a kernel of my server prints."""
     made = me.call("POST", f"/hub/api/users/{ME}/tokens", {"note": "a kernel"})
     token = {"Authorization": f"token {made.json['token']}"}

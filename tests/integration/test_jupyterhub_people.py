@@ -8,7 +8,7 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root
-from support.hub import VENV, Hub, Visitor, why_not
+from support.jupyterhub_process import VENV, HubBrowser, JupyterHubProcess, jupyterhub_skip_reason
 
 PASSWORD = "a long secret of mine"
 # A web server that any user of the machine may run: JupyterHub's own may be closed to them.
@@ -23,7 +23,10 @@ address = urllib.parse.urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
 http.server.ThreadingHTTPServer((address.hostname, address.port), Page).serve_forever()
 """
 
-pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not()), pytest.mark.timeout(500)]
+pytestmark = [
+    pytest.mark.skipif(bool(jupyterhub_skip_reason()), reason=jupyterhub_skip_reason()),
+    pytest.mark.timeout(500),
+]
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +36,14 @@ def server() -> Iterator[RunningServer]:
     server.remove()
 
 
-def start(hub: Hub, name: str) -> Visitor:
-    visitor = Visitor(hub)
+def start(hub: JupyterHubProcess, name: str) -> HubBrowser:
+    visitor = HubBrowser(hub)
     visitor.log_in(name, PASSWORD)
     assert visitor.call("POST", f"/hub/api/users/{name}/server", {"cpus": 1, "memory": "512M"}).status in (
         201,
         202,
     )
-    visitor.until(name, lambda server: server.get("ready"), "the server is ready")
+    visitor.wait_until_server(name, lambda server: server.get("ready"), "the server is ready")
     return visitor
 
 
@@ -51,7 +54,7 @@ def test_each_persons_server_is_their_own_job_under_their_own_user(
     for person in (ann, bob):
         body = {"name": person.name, "unix_user": person.name, "password": PASSWORD, "projects": ["default"]}
         assert server.ask("POST", "/users", body).status == 201
-    hub = Hub(tmp_path, server.url, ["/usr/bin/python3", "-c", STAND_IN])
+    hub = JupyterHubProcess(tmp_path, server.url, ["/usr/bin/python3", "-c", STAND_IN])
     try:
         visitors = {person.name: start(hub, person.name) for person in (ann, bob)}
         for name, visitor in visitors.items():
@@ -70,7 +73,7 @@ def test_hub_and_server_know_each_other_by_certificates(server: RunningServer, t
     me = getpass.getuser()
     assert server.ask("PUT", f"/users/{me}/password", {"password": PASSWORD}).status == 204
     command = [str(VENV / "bin" / "jupyterhub-singleuser"), "--allow-root"]
-    hub = Hub(tmp_path, server.url, command, is_sealed=True)
+    hub = JupyterHubProcess(tmp_path, server.url, command, is_sealed=True)
     try:
         visitor = start(hub, me)
         assert visitor.get(f"/user/{me}/api/spec.yaml").status == 200

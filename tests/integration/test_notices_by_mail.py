@@ -10,10 +10,10 @@ import pytest
 
 from heliostat.client import Client
 from integration.running_server import RunningServer, wait_for
-from support.certificates import Authority, make_authority, why_no_authority
-from support.receivers import Mailbox, mail_receiver
+from support.certificates import CertificateAuthority, certificates_skip_reason, create_certificate_authority
+from support.notification_receivers import Mailbox, running_mail_receiver
 
-pytestmark = pytest.mark.skipif(why_no_authority() is not None, reason=why_no_authority() or "")
+pytestmark = pytest.mark.skipif(certificates_skip_reason() is not None, reason=certificates_skip_reason() or "")
 PASSWORD = "correct-horse-c0ffee"
 SETTINGS = """
 server.node_name = "here"
@@ -40,16 +40,16 @@ class Post:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return make_authority(tmp_path_factory.mktemp("authority"))
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
+    return create_certificate_authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="module")
-def post(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Post]:
+def post(authority: CertificateAuthority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Post]:
     file = tmp_path_factory.mktemp("secret") / "smtp.password"
     file.touch(0o600)
-    with mail_receiver(authority.server, PASSWORD) as mailbox:
-        environment = {**os.environ, "SSL_CERT_FILE": str(authority.file)}
+    with running_mail_receiver(authority.server_context, PASSWORD) as mailbox:
+        environment = {**os.environ, "SSL_CERT_FILE": str(authority.certificate_file)}
         server = RunningServer(SETTINGS.format(port=mailbox.port, file=file), environment)
         yield Post(server, mailbox, file)
         server.remove()
@@ -80,7 +80,7 @@ def test_a_mail_is_sent_over_tls_after_a_login(post: Post, client: Client) -> No
     assert (mail["To"], mail["From"]) == ("ada@example.org", "heliostat@example.org")
     assert f"Job {job.id}" in mail["Subject"]
     assert set(post.mailbox.logins) == {f"heliostat\0{PASSWORD}"}
-    assert post.mailbox.in_the_clear == []
+    assert post.mailbox.unencrypted == []
     assert said_anywhere(post.server, PASSWORD) == []
 
 
@@ -105,11 +105,11 @@ def test_a_login_that_fails_is_told_without_the_password(
 
 
 def test_a_mail_server_that_nobody_we_trust_vouches_for_learns_nothing(
-    authority: Authority, tmp_path: Path
+    authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     file = tmp_path / "smtp.password"
     file.write_text(PASSWORD)
-    with mail_receiver(authority.server, PASSWORD) as mailbox:
+    with running_mail_receiver(authority.server_context, PASSWORD) as mailbox:
         environment = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}
         server = RunningServer(SETTINGS.format(port=mailbox.port, file=file), environment)
         try:

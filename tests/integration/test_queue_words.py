@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.server import Server
+from support.server_process import ServerProcess
 from support.waiting import wait_until
 
 HELIO = Path(sys.executable).with_name("helio")
@@ -18,20 +18,20 @@ LONG = {"HELIOSTAT_SIMULATED_SECONDS": "18"}  # while a busy machine starts a fe
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     home = tmp_path_factory.mktemp("words") / "home"
-    with Server(home, server={"engine": "simulated", "simulated_nodes": "1x4xA100"}) as running:
+    with ServerProcess(home, server={"engine": "simulated", "simulated_nodes": "1x4xA100"}) as running:
         yield running
 
 
-def helio(server: Server, *words: str) -> str:
+def helio(server: ServerProcess, *words: str) -> str:
     environ = {**os.environ, "HELIOSTAT_HOME": str(server.home)}
     done = subprocess.run([HELIO, *words], env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_job_is_foretold_starts_and_is_judged(server: Server) -> None:
+def test_a_job_is_foretold_starts_and_is_judged(server: ServerProcess) -> None:
     client = server.client
     first = client.submit("train", gpus=3, time="20s", env=LONG)
     second = client.submit("train", gpus=4, time="20s", env=SIX_SECONDS)
@@ -49,7 +49,7 @@ def test_a_job_is_foretold_starts_and_is_judged(server: Server) -> None:
     assert "too few have been put to the test here" in helio(server, "status")
 
 
-def test_shares_and_months_add_up(server: Server) -> None:
+def test_shares_and_months_add_up(server: ServerProcess) -> None:
     server.client.submit("train", gpus=2, env=SIX_SECONDS).wait(120)
     (department,) = server.client.queue.share()["items"]
     assert department["below"][0]["usage_gpu_hours"] == department["usage_gpu_hours"] > 0
@@ -60,7 +60,7 @@ def test_shares_and_months_add_up(server: Server) -> None:
     assert server.client.status()["user"] in helio(server, "report", "--by", "user")
 
 
-def test_a_restart_keeps_how_good_forecasts_were(server: Server) -> None:
+def test_a_restart_keeps_how_good_forecasts_were(server: ServerProcess) -> None:
     before = server.client.status()["forecasts"]
     server.stop()
     server.start()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from heliostat.client import Client, git
+from heliostat.client import Client, source_code
 from heliostat.errors import Conflict, Invalid
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root
-from support.server import Server
+from support.server_process import ServerProcess
 from support.waiting import wait_until
 
 WAIT_SECONDS = 60
@@ -20,13 +20,13 @@ SECRET = "hunter2-5eed"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("repeated") / "home") as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("repeated") / "home") as server:
         yield server
 
 
 @pytest.fixture
-def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Client:
+def client(server: ServerProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Client:
     monkeypatch.delenv("HELIOSTAT_RECORD", raising=False)
     monkeypatch.chdir(tmp_path)
     return server.client
@@ -44,8 +44,8 @@ def repository(tmp_path: Path) -> Path:
 
 
 def _machine(client: Client, job_id: int) -> dict[str, Any]:
-    wait_until(lambda: client.jobs.record(job_id)["machines"], "its machine is recorded", WAIT_SECONDS)
-    machine: dict[str, Any] = client.jobs.record(job_id)["machines"][-1]
+    wait_until(lambda: client.jobs.provenance(job_id)["machines"], "its machine is recorded", WAIT_SECONDS)
+    machine: dict[str, Any] = client.jobs.provenance(job_id)["machines"][-1]
     return machine
 
 
@@ -56,7 +56,7 @@ def _found(compared: dict[str, Any]) -> dict[tuple[str, str], tuple[str, str]]:
 def test_a_job_notes_its_code_and_its_machine(client: Client, repository: Path) -> None:
     (repository / "train.py").write_text("print('second')\n")
     job = client.submit(["true"], workdir=repository, gpus=1).wait(WAIT_SECONDS)
-    record = client.jobs.record(job.id)
+    record = client.jobs.provenance(job.id)
     assert "+print('second')" in record["code"]["diff"]
     assert record["code"]["folder"] == str(repository)
     machine = _machine(client, job.id)
@@ -65,11 +65,11 @@ def test_a_job_notes_its_code_and_its_machine(client: Client, repository: Path) 
     assert machine["heliostat"]
 
 
-def test_many_jobs_share_one_record(server: Server, client: Client, repository: Path) -> None:
+def test_many_jobs_share_one_record(server: ServerProcess, client: Client, repository: Path) -> None:
     os.chdir(repository)
     jobs = client.submit_many([{"command": ["true"]} for _ in range(5)])
     client.wait(jobs, WAIT_SECONDS)
-    assert len({client.jobs.record(job.id)["code"]["commit"] for job in jobs}) == 1
+    assert len({client.jobs.provenance(job.id)["code"]["commit"] for job in jobs}) == 1
 
 
 def test_sweeps_and_workflows_note_their_code_too(client: Client, repository: Path) -> None:
@@ -79,18 +79,18 @@ def test_sweeps_and_workflows_note_their_code_too(client: Client, repository: Pa
     jobs = [run["job_id"] for run in client.sweeps.get(sweep["id"])["runs"]]
     jobs += [job["job_id"] for job in client.workflows.get(workflow["id"])["jobs"]]
     assert len(jobs) == 3
-    assert {client.jobs.record(job)["code"]["folder"] for job in jobs} == {str(repository)}
+    assert {client.jobs.provenance(job)["code"]["folder"] for job in jobs} == {str(repository)}
     unnoted = client.sweeps.submit({"command": ["true"]}, record=False, name="lr", grid={"lr": [1]})
-    assert client.jobs.record(client.sweeps.get(unnoted["id"])["runs"][0]["job_id"])["code"] is None
+    assert client.jobs.provenance(client.sweeps.get(unnoted["id"])["runs"][0]["job_id"])["code"] is None
 
 
 def test_a_job_without_a_record_can_be_repeated_too(client: Client) -> None:
     job = client.submit(["true"], record=False)
-    assert client.jobs.record(job.id)["code"] is None
+    assert client.jobs.provenance(job.id)["code"] is None
     again = client.jobs.rerun(job.id)
     assert again["notes"] == []
-    assert client.jobs.record(again["job"]["id"])["rerun_of"] == job.id
-    assert client.jobs.record(job.id)["reruns"] == [again["job"]["id"]]
+    assert client.jobs.provenance(again["job"]["id"])["rerun_of"] == job.id
+    assert client.jobs.provenance(job.id)["reruns"] == [again["job"]["id"]]
 
 
 def test_a_repeated_job_asks_for_the_same_but_for_the_changes(client: Client) -> None:
@@ -111,7 +111,7 @@ def test_code_that_was_uploaded_is_repeated_though_the_folder_has_changed(
     (repository / "train.py").write_text("print('later')\n")
     again = client.jobs.get(client.jobs.rerun(job.id)["job"]["id"]).wait(WAIT_SECONDS)
     assert again.logs() == job.logs() == "first\n"
-    assert client.jobs.record(again.id)["code"] == client.jobs.record(job.id)["code"]
+    assert client.jobs.provenance(again.id)["code"] == client.jobs.provenance(job.id)["code"]
     changed = client.jobs.get(client.jobs.rerun(job.id, upload=client.upload(repository))["job"]["id"]).wait(
         WAIT_SECONDS
     )
@@ -126,26 +126,26 @@ def test_the_commit_is_noted_of_a_folder_that_was_uploaded_before_the_job(
     """As `helio run --upload` does it, which shows how far the upload is."""
     sent = client.upload(repository)
     job = client.submit(["true"], upload=sent)
-    code = client.jobs.record(job.id)["code"]
+    code = client.jobs.provenance(job.id)["code"]
     assert (code["folder"], len(code["commit"])) == (str(repository), 40)
     (repository / "train.py").write_text("print('later')\n")
-    git._known.clear()
+    source_code._known.clear()
     again = client.jobs.rerun(job.id, upload=client.upload(repository))["job"]["id"]
-    assert "+print('later')" in client.jobs.record(again)["code"]["diff"]
-    assert client.jobs.record(client.jobs.rerun(job.id)["job"]["id"])["code"] == code
+    assert "+print('later')" in client.jobs.provenance(again)["code"]["diff"]
+    assert client.jobs.provenance(client.jobs.rerun(job.id)["job"]["id"])["code"] == code
 
 
 def test_a_folder_that_has_changed_since_is_told(client: Client, repository: Path) -> None:
     job = client.submit(["true"], workdir=repository)
     assert client.jobs.rerun(job.id)["notes"] == []
     (repository / "train.py").write_text("print('later')\n")
-    git._known.clear()
+    source_code._known.clear()
     (note,) = client.jobs.rerun(job.id)["notes"]
     assert str(repository) in note
     assert "commit" in note
 
 
-def test_code_that_is_gone_cannot_be_repeated(server: Server, client: Client, tmp_path: Path) -> None:
+def test_code_that_is_gone_cannot_be_repeated(server: ServerProcess, client: Client, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "only").write_text("here")
     job = client.submit(["true"], upload=tmp_path / "code").wait(WAIT_SECONDS)
@@ -160,7 +160,7 @@ def test_a_repeated_request_makes_one_job_though_the_code_has_changed(client: Cl
 
     first = client.submit(["true"], workdir=repository, idempotency_key="once")
     (repository / "train.py").write_text("print('later')\n")
-    git._known.clear()
+    source_code._known.clear()
     assert client.submit(["true"], workdir=repository, idempotency_key="once").id == first.id
     one = client.jobs.rerun(first.id, idempotency_key="again")["job"]["id"]
     assert client.jobs.rerun(first.id, idempotency_key="again")["job"]["id"] == one
@@ -182,7 +182,7 @@ def test_what_differed_is_said_and_no_value_of_a_variable(client: Client) -> Non
     assert ("environment", "SAME") not in found
     assert found["machine", "gpus"] == ("Simulated A100", "Simulated A100, Simulated A100")
     assert SECRET not in str(compared)
-    assert SECRET not in str(client.jobs.record(one.id))
+    assert SECRET not in str(client.jobs.provenance(one.id))
 
 
 def test_a_job_is_the_same_as_itself(client: Client) -> None:
@@ -200,7 +200,7 @@ def test_a_change_that_makes_no_sense_is_refused(client: Client, changes: dict[s
 
 
 def test_the_machine_of_an_attempt_is_recorded_though_the_server_was_killed(tmp_path: Path) -> None:
-    with Server(tmp_path / "home") as server:
+    with ServerProcess(tmp_path / "home") as server:
         job = server.client.submit("sleep 1000", gpus=1, record=False)
         wait_until(lambda: job.refresh().state == "running", "it runs", WAIT_SECONDS)
         server.kill()

@@ -15,22 +15,22 @@ from heliostat.client.uploads import scan_folder
 from heliostat.errors import BadRequest, Conflict, HeliostatError, Invalid, NotAuthenticated, TooLarge
 from integration.running_server import RunningServer, acting_as
 from integration.unix_users import Person, needs_root
-from support.server import Server
-from support.terminal import AtTerminal
+from support.server_process import ServerProcess
+from support.terminal import TerminalProcess
 from support.waiting import wait_until
 
 WAIT_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     home = tmp_path_factory.mktemp("uploads") / "home"
-    with Server(home, storage={"upload_max_size": "4M", "upload_quota": "16M"}) as server:
+    with ServerProcess(home, storage={"upload_max_size": "4M", "upload_quota": "16M"}) as server:
         yield server
 
 
 @pytest.fixture
-def laptop(server: Server) -> Iterator[Client]:
+def laptop(server: ServerProcess) -> Iterator[Client]:
     """Far away: TCP and a token."""
     token = server.client.tokens.create("laptop")["token"]
     with Client(server.client.status()["url"], token=token) as client:
@@ -69,7 +69,7 @@ def _blob(content: bytes, digest: str | None = None) -> bytes:
 
 
 def _send(client: Client, body: bytes) -> Any:
-    return client._transport.post_parts("/uploads/blobs", [body], len(body))
+    return client._transport.post_stream("/uploads/blobs", [body], len(body))
 
 
 def _blobs(home: Path) -> list[Path]:
@@ -111,7 +111,7 @@ def test_the_bar_is_told_how_many_bytes_of_how_many_were_sent(laptop: Client, tm
 
 
 def test_what_a_job_changes_is_kept_for_its_next_attempt_and_changes_no_upload(
-    server: Server, laptop: Client, code: Path
+    server: ServerProcess, laptop: Client, code: Path
 ) -> None:
     job = laptop.submit("echo x >>train.py; cat train.py | wc -l; sleep 1000", upload=code)
     wait_until(lambda: "2" in job.logs(), "its first attempt has changed the file", WAIT_SECONDS)
@@ -136,23 +136,23 @@ def test_a_folder_that_is_too_large_is_refused_with_its_largest_files(laptop: Cl
     assert ".heliostatignore" in str(refused.value.hint)
 
 
-def test_at_a_terminal_a_bar_shows_how_far_the_upload_is(server: Server, code: Path) -> None:
+def test_at_a_terminal_a_bar_shows_how_far_the_upload_is(server: ServerProcess, code: Path) -> None:
     (code / "weights.bin").write_bytes(os.urandom(3 * 2**20))
     environment = {**os.environ, "HELIOSTAT_HOME": str(server.home), "COLUMNS": "100"}
-    person = AtTerminal(["run", "--upload", str(code), "--follow", "--", "./run.sh"], environment)
-    person.sees("Uploading")
-    person.sees("of 3.0 MiB")
-    person.sees("resnet")
-    assert person.end() == 0
+    person = TerminalProcess(["run", "--upload", str(code), "--follow", "--", "./run.sh"], environment)
+    person.wait_for_output("Uploading")
+    person.wait_for_output("of 3.0 MiB")
+    person.wait_for_output("resnet")
+    assert person.wait_for_exit() == 0
     (code / "weights.bin").write_bytes(bytes(5 * 2**20))
-    person = AtTerminal(["run", "--upload", str(code), "--", "true"], environment)
-    person.sees("weights.bin (5.0 MiB)")
-    person.sees("hint: ")
-    assert person.end() == 1
+    person = TerminalProcess(["run", "--upload", str(code), "--", "true"], environment)
+    person.wait_for_output("weights.bin (5.0 MiB)")
+    person.wait_for_output("hint: ")
+    assert person.wait_for_exit() == 1
 
 
-def test_nobody_can_send_more_than_the_quota(server: Server, tmp_path: Path) -> None:
-    with Server(tmp_path / "small", storage={"upload_max_size": "2M", "upload_quota": "3M"}) as small:
+def test_nobody_can_send_more_than_the_quota(server: ServerProcess, tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "small", storage={"upload_max_size": "2M", "upload_quota": "3M"}) as small:
         for number in range(3):
             folder = tmp_path / str(number)
             folder.mkdir()
@@ -179,7 +179,9 @@ def test_nobody_can_send_more_than_the_quota(server: Server, tmp_path: Path) -> 
         ("a" * 64 + " 99999999999999999\nx").encode(),
     ],
 )
-def test_what_is_not_as_announced_is_refused_and_not_kept(server: Server, laptop: Client, body: bytes) -> None:
+def test_what_is_not_as_announced_is_refused_and_not_kept(
+    server: ServerProcess, laptop: Client, body: bytes
+) -> None:
     before = {path for path in _blobs(server.home) if path.name != hashlib.sha256(b"hello").hexdigest()}
     with pytest.raises(BadRequest):
         _send(laptop, body)
@@ -215,7 +217,7 @@ def test_an_upload_is_the_working_directory(laptop: Client, code: Path) -> None:
         laptop.submit("true", upload=code, workdir="/tmp")
 
 
-def test_strangers_can_send_nothing(server: Server) -> None:
+def test_strangers_can_send_nothing(server: ServerProcess) -> None:
     with Client(server.client.status()["url"], token="helio_wrong") as stranger:
         with pytest.raises(NotAuthenticated):
             _send(stranger, _blob(b"hello"))
@@ -223,7 +225,7 @@ def test_strangers_can_send_nothing(server: Server) -> None:
             _send(stranger, _blob(bytes(2**20)))
 
 
-def test_a_job_whose_code_is_gone_says_so(server: Server, laptop: Client, code: Path) -> None:
+def test_a_job_whose_code_is_gone_says_so(server: ServerProcess, laptop: Client, code: Path) -> None:
     (code / "only").write_text("here")
     upload = laptop.upload(code)
     job = laptop.submit("true", upload=upload, held=True)
@@ -240,7 +242,7 @@ def test_an_upload_that_a_crash_interrupted_goes_on_where_it_was(
 ) -> None:
     for number in range(6):
         (code / f"{number}.bin").write_bytes(os.urandom(2**20))
-    server = Server(tmp_path / "home")
+    server = ServerProcess(tmp_path / "home")
     sent = _sent(monkeypatch)
     held: set[str] = set()
 
@@ -253,7 +255,7 @@ def test_an_upload_that_a_crash_interrupted_goes_on_where_it_was(
 
     with server:
         scanned = scan_folder(code)
-        upload = client_uploads.send_scanned(server.client._transport, scanned, crash, batch_bytes=2**20)
+        upload = client_uploads.upload_scanned_folder(server.client._transport, scanned, crash, batch_bytes=2**20)
         assert held
         assert not held & set(sent), "what the server had was sent again"
         for path in _blobs(server.home):

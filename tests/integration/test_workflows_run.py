@@ -189,7 +189,7 @@ def test_parameters_may_be_called_as_they_like(server: RunningServer, client: Cl
         "params": dict.fromkeys(names, "-"),
         "jobs": {"a": {"command": ["true"], **SMALL}},
     }
-    assert client.workflows.check(document, dict.fromkeys(names, "x"))["params"] == dict.fromkeys(names, "x")
+    assert client.workflows.preview(document, dict.fromkeys(names, "x"))["params"] == dict.fromkeys(names, "x")
     options = [word for name in names for word in ("--param", f"{name}={name}")]
     made = json.loads(
         helio(server, "workflow", "submit", "-", *options, "--json", stdin=json.dumps(document)).stdout

@@ -8,16 +8,16 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Authority:
-    file: Path  # its own certificate: who trusts this trusts `server`
-    server: ssl.SSLContext
+class CertificateAuthority:
+    certificate_file: Path  # its own certificate: who trusts this trusts `server`
+    server_context: ssl.SSLContext
 
 
-def why_no_authority() -> str | None:
+def certificates_skip_reason() -> str | None:
     return None if shutil.which("openssl") else "needs openssl, to make certificates"
 
 
-def make_authority(folder: Path) -> Authority:
+def create_certificate_authority(folder: Path) -> CertificateAuthority:
     ca, ca_key, key, request, certificate = (
         folder / name for name in ("ca.pem", "ca.key", "server.key", "server.csr", "server.pem")
     )
@@ -31,7 +31,7 @@ def make_authority(folder: Path) -> Authority:
     _openssl("x509", "-req", "-in", request, *by_ca, "-out", certificate)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate, key)
-    return Authority(ca, server)
+    return CertificateAuthority(ca, server)
 
 
 def _openssl(*words: str | Path) -> None:

@@ -10,15 +10,15 @@ import json
 import os
 import sys
 
-BLOCK = b"x" * 65536
+BODY_BLOCK = b"x" * 65536
 released = asyncio.Event()
-numbers = itertools.count(1)  # of connections
+connection_numbers = itertools.count(1)  # of connections
 
 
-async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    number = next(numbers)
+async def handle_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    number = next(connection_numbers)
     try:
-        while await answer(reader, writer, number):
+        while await handle_request(reader, writer, number):
             pass
     except (ConnectionError, asyncio.IncompleteReadError):
         pass
@@ -26,7 +26,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
+async def handle_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.split("\r\n")[:-2]
     method, target, _ = first.split(" ")
@@ -36,12 +36,12 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, num
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\nConnection: close\r\n\r\nlarge")
         await writer.drain()
         return False
-    size, digest = await body_of(reader, {name.lower(): value for name, value in headers})
+    size, digest = await read_body(reader, {name.lower(): value for name, value in headers})
     if kind == "parts":
-        await parts(writer)
+        await send_in_parts(writer)
         return True
     if kind == "big":
-        return await big(writer, int(target.rpartition("=")[2]))
+        return await send_large_body(writer, int(target.rpartition("=")[2]))
     if kind == "release":
         released.set()
     told = {
@@ -53,16 +53,20 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, num
         "pid": os.getpid(),
         "connection": number,
     }
-    writer.write(b"HTTP/1.1 200 OK\r\n" + MORE.get(kind, b"") + reply(json.dumps(told).encode(), method))
+    writer.write(
+        b"HTTP/1.1 200 OK\r\n"
+        + EXTRA_HEADERS.get(kind, b"")
+        + content_length_and_body(json.dumps(told).encode(), method)
+    )
     await writer.drain()
     return True
 
 
-def reply(body: bytes, method: str) -> bytes:
+def content_length_and_body(body: bytes, method: str) -> bytes:
     return b"Content-Length: %d\r\n\r\n" % len(body) + (b"" if method == "HEAD" else body)
 
 
-async def body_of(reader: asyncio.StreamReader, headers: dict[str, str]) -> tuple[int, str]:
+async def read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> tuple[int, str]:
     digest, size = hashlib.sha256(), 0
     if headers.get("transfer-encoding") == "chunked":
         while length := int((await reader.readline()).strip(), 16):
@@ -79,7 +83,7 @@ async def body_of(reader: asyncio.StreamReader, headers: dict[str, str]) -> tupl
     return size, digest.hexdigest()
 
 
-async def parts(writer: asyncio.StreamWriter) -> None:
+async def send_in_parts(writer: asyncio.StreamWriter) -> None:
     """The second part comes only once somebody who has read the first asks for it."""
     released.clear()
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
@@ -89,16 +93,16 @@ async def parts(writer: asyncio.StreamWriter) -> None:
     await writer.drain()
 
 
-async def big(writer: asyncio.StreamWriter, size: int) -> bool:
+async def send_large_body(writer: asyncio.StreamWriter, size: int) -> bool:
     """Ends with the connection, as old servers do."""
     writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
-    for _ in range(size // len(BLOCK)):
-        writer.write(BLOCK)
+    for _ in range(size // len(BODY_BLOCK)):
+        writer.write(BODY_BLOCK)
         await writer.drain()
     return False
 
 
-MORE = {
+EXTRA_HEADERS = {
     "cookies": b"Set-Cookie: a=1; Path=/; HttpOnly\r\nSet-Cookie: b=2\r\n"
     b"Set-Cookie: helio_session=evil; Path=/\r\n"
     b"Set-Cookie: __Host-helio_session=evil\r\nSet-Cookie: c=3; Domain=example.org; Path=/deep\r\n"
@@ -111,7 +115,7 @@ MORE = {
 async def main() -> None:
     address = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1:0"
     host, _, port = address.rpartition(":")
-    server = await asyncio.start_server(serve, host, int(port), reuse_port=True)
+    server = await asyncio.start_server(handle_connection, host, int(port), reuse_port=True)
     if sys.argv[1] == "ignored":
         await server.serve_forever()
     with open(sys.argv[1] + ".new", "w", encoding="ascii") as file:

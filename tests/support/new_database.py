@@ -7,10 +7,10 @@ import functools
 import tempfile
 from pathlib import Path
 
-from heliostat.store.migrate import migrate
+from heliostat.store.schema_upgrade import migrate
 
 
-def new_database(path: Path) -> None:
+def create_database(path: Path) -> None:
     """As `migrate` leaves it."""
     path.write_bytes(_migrated())
 

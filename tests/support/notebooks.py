@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-JUPYTER = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
+JUPYTER_LAB = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
 
 
-def notebook(cells: Sequence[str]) -> dict[str, Any]:
+def make_notebook(cells: Sequence[str]) -> dict[str, Any]:
     """The first of them holds the parameters."""
     made = [_cell(text, number) for number, text in enumerate(cells)]
     kernel = {"name": "python3", "language": "python", "display_name": "Python 3"}
@@ -17,7 +17,7 @@ def notebook(cells: Sequence[str]) -> dict[str, Any]:
 
 
 def write_notebook(path: Path, *cells: str) -> Path:
-    path.write_text(json.dumps(notebook(cells)))
+    path.write_text(json.dumps(make_notebook(cells)))
     return path
 
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from integration.running_server import wait_for
 
-PROJECT = Path(__file__).parents[2]
-SHARED = "/srv/heliostat"
-_DEBIAN = PROJECT / ".venv" / "machine"
+REPOSITORY = Path(__file__).parents[2]
+SHARED_FOLDER = "/srv/heliostat"
+_DEBIAN = REPOSITORY / ".venv" / "machine"
 _GROUPS = Path("/sys/fs/cgroup")
 _CONTROLLERS = ("systemd", "unified", "memory", "pids", "cpu", "cpuacct", "cpuset", "devices", "freezer")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -41,7 +41,7 @@ WantedBy=sysinit.target
 """
 
 
-def why_no_machines() -> str | None:
+def machines_skip_reason() -> str | None:
     """Waits while the Debian is being made."""
     if os.geteuid() != 0:
         return "only root can boot a machine"
@@ -62,13 +62,13 @@ def _is_made() -> bool:
     return (_DEBIAN / ".ready").exists()
 
 
-class Machine:
+class SystemdMachine:
     def __init__(self, name: str, address: str, folder: Path, network: str) -> None:
         self.name, self.address, self._folder, self._network = name, address, folder, network
         self.root = folder / "root"
         self._nspawn: subprocess.Popen[bytes] | None = None
 
-    def make(self, hosts: str) -> None:
+    def create(self, hosts: str) -> None:
         for part in ("root", "upper", "work"):
             (self._folder / part).mkdir(parents=True)
         layers = f"lowerdir={_DEBIAN},upperdir={self._folder}/upper,workdir={self._folder}/work"
@@ -82,7 +82,7 @@ class Machine:
         }
         for path, text in files.items():
             (self.root / path).write_text(text)
-        (self.root / "usr/local/bin/helio").symlink_to(PROJECT / ".venv/bin/helio")
+        (self.root / "usr/local/bin/helio").symlink_to(REPOSITORY / ".venv/bin/helio")
         _do("chroot", str(self.root), "systemctl", "-q", "enable", "systemd-networkd", "own-groups")
         for folder in (self.root / "root", *(self._groups())):
             folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class Machine:
             "--resolv-conf=off",
             "--network-bridge=between",
         ]
-        words += [f"--bind={self._folder.parent}/shared:{SHARED}", *map(_read_only, _places()), "-b"]
+        words += [f"--bind={self._folder.parent}/shared:{SHARED_FOLDER}", *map(_read_only, _places()), "-b"]
         inside = ["nsenter", f"--net=/run/netns/{self._network}", *words]
         with (self._folder / "console").open("ab") as console:
             self._nspawn = subprocess.Popen(
@@ -122,7 +122,14 @@ class Machine:
 
     def run(self, line: str, text: str = "", *, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """A line of the shell, as root; `text` is its standard input."""
-        environment = ["env", "-i", f"PATH={_PATH}", "HOME=/root", f"HELIOSTAT_HOME={SHARED}", "LC_ALL=C.UTF-8"]
+        environment = [
+            "env",
+            "-i",
+            f"PATH={_PATH}",
+            "HOME=/root",
+            f"HELIOSTAT_HOME={SHARED_FOLDER}",
+            "LC_ALL=C.UTF-8",
+        ]
         words = ["nsenter", "-t", str(self._init()), "-a", *environment, "sh", "-c", f"cd /root; {line}"]
         done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=240, check=False)
         assert not check or done.returncode == 0, (
@@ -174,13 +181,13 @@ class Machine:
 
 
 @contextlib.contextmanager
-def machines(*names: str) -> Iterator[list[Machine]]:
+def booted_machines(*names: str) -> Iterator[list[SystemdMachine]]:
     """Booted, in a network of their own."""
     network = f"helio{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="hmachines-", ignore_cleanup_errors=True) as folder:
         (Path(folder) / "shared").mkdir()
         found = [
-            Machine(name, f"10.77.0.{number}", Path(folder) / name, network)
+            SystemdMachine(name, f"10.77.0.{number}", Path(folder) / name, network)
             for number, name in enumerate(names, 11)
         ]
         hosts = "127.0.0.1 localhost\n" + "".join(f"{one.address} {one.name}\n" for one in found)
@@ -189,7 +196,7 @@ def machines(*names: str) -> Iterator[list[Machine]]:
             _do("ip", "-n", network, "link", "add", "between", "type", "bridge")
             _do("ip", "-n", network, "link", "set", "between", "up")
             for one in found:
-                one.make(hosts)
+                one.create(hosts)
                 one.boot()
             for one in found:
                 wait_for(one.is_up, f"{one.name} to boot", one.console)
@@ -203,11 +210,11 @@ def machines(*names: str) -> Iterator[list[Machine]]:
 def _places() -> list[Path]:
     """Of Heliostat and its Python, at the same places in the machine; what is in /usr it has itself."""
     base = Path(sys.base_prefix)
-    return [PROJECT] if base.is_relative_to("/usr") else [PROJECT, base]
+    return [REPOSITORY] if base.is_relative_to("/usr") else [REPOSITORY, base]
 
 
 def _python() -> Path:
-    return (PROJECT / ".venv/bin/python").resolve()
+    return (REPOSITORY / ".venv/bin/python").resolve()
 
 
 def _read_only(place: Path) -> str:

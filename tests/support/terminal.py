@@ -14,7 +14,7 @@ from collections.abc import Mapping
 _DEADLINE_SECONDS = 60.0
 
 
-class AtTerminal:
+class TerminalProcess:
     """`helio …` on a terminal of its own."""
 
     def __init__(
@@ -24,7 +24,7 @@ class AtTerminal:
         uid: int | None = None,
         python: str = sys.executable,
     ) -> None:
-        self.seen = ""
+        self.output = ""
         self._pid, self._terminal = pty.fork()
         if self._pid == 0:
             os.environ.clear()
@@ -39,24 +39,24 @@ class AtTerminal:
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def sees(self, text: str) -> str:
+    def wait_for_output(self, text: str) -> str:
         """Waits until it has been printed since the last one; what came before it."""
         deadline = time.monotonic() + _DEADLINE_SECONDS
-        while text not in self.seen:
-            assert time.monotonic() < deadline, f"no {text!r} in {self.seen!r}"
-            assert self._read(), f"it ended without {text!r}: {self.seen!r}"
-        before, _, self.seen = self.seen.partition(text)
+        while text not in self.output:
+            assert time.monotonic() < deadline, f"no {text!r} in {self.output!r}"
+            assert self._read(), f"it ended without {text!r}: {self.output!r}"
+        before, _, self.output = self.output.partition(text)
         return before
 
     def kill(self) -> None:
         os.kill(self._pid, signal.SIGKILL)
-        self.end()
+        self.wait_for_exit()
 
-    def end(self) -> int:
+    def wait_for_exit(self) -> int:
         """Its exit code, once it has ended."""
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while self._read():
-            assert time.monotonic() < deadline, f"it does not end: {self.seen!r}"
+            assert time.monotonic() < deadline, f"it does not end: {self.output!r}"
         os.close(self._terminal)
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
@@ -64,7 +64,7 @@ class AtTerminal:
         if not select.select([self._terminal], [], [], 1.0)[0]:
             return True
         try:
-            self.seen += os.read(self._terminal, 65536).decode(errors="replace")
+            self.output += os.read(self._terminal, 65536).decode(errors="replace")
         except OSError:
             return False
         return True

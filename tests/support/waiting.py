@@ -14,10 +14,10 @@ def wait_until(condition: Callable[[], T], what: str, seconds: float = 120.0) ->
     while not (found := condition()):
         waited = time.monotonic() - began
         assert waited < seconds, f"waited {seconds:g} s in vain until {what}"
-        time.sleep(pause_seconds(waited))
+        time.sleep(poll_interval_seconds(waited))
     return found
 
 
-def pause_seconds(waited_seconds: float) -> float:
+def poll_interval_seconds(waited_seconds: float) -> float:
     """Before it is asked again. Who has waited long asks less often: each question costs the machine something."""
     return min(max(waited_seconds / 20, 0.01), 0.1)

@@ -6,7 +6,7 @@ import sys
 from websockets.sync.server import ServerConnection, serve
 
 
-def talk(connection: ServerConnection) -> None:
+def echo_messages(connection: ServerConnection) -> None:
     request = connection.request
     assert request is not None
     connection.send(f"{request.path} {connection.subprotocol} {request.headers.get_all('Cookie')}")
@@ -17,7 +17,7 @@ def talk(connection: ServerConnection) -> None:
         connection.send(message)
 
 
-with serve(talk, "127.0.0.1", 0, subprotocols=["v2.kernel", "v1.kernel"], max_size=None) as server:  # type: ignore
+with serve(echo_messages, "127.0.0.1", 0, subprotocols=["v2.kernel", "v1.kernel"], max_size=None) as server:  # type: ignore
     with open(sys.argv[1] + ".new", "w", encoding="ascii") as file:
         file.write(str(server.socket.getsockname()[1]))
     os.rename(sys.argv[1] + ".new", sys.argv[1])

@@ -13,13 +13,13 @@ from unittest.mock import MagicMock
 import pytest
 
 from heliostat.api.app import create_app
-from heliostat.cli.app import EXIT_CODES, build
+from heliostat.cli.app import EXIT_CODES, build_root_command
 from heliostat.cli.catalogue import COMMANDS
 from heliostat.client import Client
-from heliostat.config.reference import settings_page
-from heliostat.engines.environment import Person
-from heliostat.engines.local.script import Places, base_environment, task_environment
-from heliostat.models import Attempt, Job, JobSpec, JobState, Place, Resources
+from heliostat.config.reference import render_settings_page
+from heliostat.engines.job_variables import RunAsUser
+from heliostat.engines.local.payload_script import PayloadContext, base_variables, task_variables
+from heliostat.models import Attempt, Job, JobSpec, JobState, Resources, TaskPlacement
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -39,7 +39,7 @@ def _section(text: str, heading: str) -> str | None:
 
 def _commands() -> Iterator[tuple[str, Any]]:
     """Every command that can be typed, with the words that lead to it."""
-    root = build()
+    root = build_root_command()
     for name in COMMANDS:
         yield from _leaves(name, root.get_command(None, name))
 
@@ -87,7 +87,7 @@ def test_every_exit_code_is_documented() -> None:
 
 def test_the_page_of_settings_is_that_of_the_code() -> None:
     advice = "python -m heliostat.config.reference > docs/settings.md"
-    assert _read("docs/settings.md") == settings_page(), advice
+    assert _read("docs/settings.md") == render_settings_page(), advice
 
 
 def test_every_endpoint_is_documented() -> None:
@@ -196,8 +196,8 @@ def _job_environment() -> dict[str, str]:
         array_index=0,
         attempt=1,
     )
-    person = Person("anna", 1000, 1000, "/home/anna", "/bin/sh")
-    task = Place("gpu1", ("GPU-1",))
+    person = RunAsUser("anna", 1000, 1000, "/home/anna", "/bin/sh")
+    task = TaskPlacement("gpu1", ("GPU-1",))
     attempt = Attempt("1.1", job, "gpu1", task.devices, (task, task))
-    places = Places("/", None, "/", "mark", "/saved", 81920, 20000)
-    return base_environment(attempt, person, places) | task_environment(task, 0)
+    places = PayloadContext("/", None, "/", "mark", "/saved", 81920, 20000)
+    return base_variables(attempt, person, places) | task_variables(task, 0)

@@ -12,7 +12,7 @@ ROOT = Path(heliostat.__file__).parent
 NEED_HINTS = {
     name
     for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, HeliostatError) and kind.usual_hint is None
+    if isinstance(kind, type) and issubclass(kind, HeliostatError) and kind.default_hint is None
 }
 
 

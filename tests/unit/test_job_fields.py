@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 from pydantic import BaseModel, ValidationError
-from scripts.job_fields import field_table, made, option_rows, typed_dicts
+from scripts.generate_job_fields import field_table, generate_files, option_rows, typed_dicts
 from typer.testing import CliRunner
 
 from heliostat.api.schemas import with_fields
@@ -19,7 +19,14 @@ from heliostat.web.job_form.command_line import command_line
 from heliostat.web.job_form.fields import groups_of
 
 MADE_UP = JobField(
-    "fan_speed", "count", "Resources", "How fast the fans turn.", unit="rpm", default=900, least=300, most=3000
+    "fan_speed",
+    "count",
+    "Resources",
+    "How fast the fans turn.",
+    unit="rpm",
+    default=900,
+    minimum=300,
+    maximum=3000,
 )
 FIELDS = (*JOB_FIELDS, MADE_UP)
 
@@ -64,14 +71,16 @@ def test_a_new_field_is_in_the_types_of_the_client_and_in_the_documentation() ->
     assert "| `--fan-speed N` | How fast the fans turn. |" in option_rows(FIELDS, "run")
 
 
-@pytest.mark.parametrize(("path", "text"), made(JOB_FIELDS).items(), ids=lambda one: getattr(one, "name", "text"))
+@pytest.mark.parametrize(
+    ("path", "text"), generate_files(JOB_FIELDS).items(), ids=lambda one: getattr(one, "name", "text")
+)
 def test_what_is_made_from_the_table_is_up_to_date(path: Path, text: str) -> None:
-    assert path.read_text("utf-8") == text, "run: python scripts/job_fields.py"
+    assert path.read_text("utf-8") == text, "run: python scripts/generate_job_fields.py"
 
 
 def test_every_field_is_in_a_request_and_all_of_a_request_can_be_asked_for() -> None:
     request = JobRequest(JobSpec())
-    paths = {field.path for field in JOB_FIELDS if field.path is not None}
+    paths = {field.request_path for field in JOB_FIELDS if field.request_path is not None}
     for path in paths:
         attrgetter(path)(request)
     parts = {"": request, "spec.": request.spec, "placement.": request.placement, "retry.": request.retry}
@@ -84,5 +93,5 @@ def test_every_field_is_in_a_request_and_all_of_a_request_can_be_asked_for() -> 
 def test_each_name_option_and_alias_is_there_once() -> None:
     names = [name for field in JOB_FIELDS for name in (field.name, field.alias) if name]
     assert len(names) == len(set(names))
-    options = [flag for field in JOB_FIELDS if field.commands for flag in field.flags]
+    options = [flag for field in JOB_FIELDS if field.cli_commands for flag in field.cli_flags]
     assert len(options) == len(set(options))

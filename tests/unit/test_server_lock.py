@@ -13,7 +13,7 @@ from heliostat.errors import Conflict
 
 def test_what_a_killed_server_was_just_starting_is_waited_for(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    with open(home.lock, "a") as held:
+    with open(home.lock_file, "a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         becomes_a_program = threading.Timer(0.2, held.close)
         becomes_a_program.start()

@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from heliostat import Client
 from heliostat.client import JobHandle
-from heliostat.client.shapes import JobOptions
+from heliostat.client.api_types import JobOptions
 from heliostat_airflow.hook import HeliostatHook
 from heliostat_airflow.trigger import HeliostatTrigger
 

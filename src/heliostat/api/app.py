@@ -49,7 +49,7 @@ from heliostat.api.streams import FolderWatch
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
-from heliostat.services.jobs.uploads import bytes_of
+from heliostat.services.jobs.uploads import parse_size_bytes
 from heliostat.web import faults, routes, visits
 
 log = get_logger()
@@ -111,7 +111,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         tell=_told,
         is_known=_is_known,
         stream_limits={
-            PREFIX + uploads.STREAM_PATH: lambda: 2 * bytes_of(context.settings.storage.upload_max_size)
+            PREFIX + uploads.STREAM_PATH: lambda: 2 * parse_size_bytes(context.settings.storage.upload_max_size)
         },
     )
     app.add_middleware(ServerTiming)
@@ -158,7 +158,7 @@ def _is_known(request: Request) -> bool:
         return visits.is_logged_in(request)
     context: Context = request.app.state.context
     try:
-        context.identities.by_token(token.strip())
+        context.identities.authenticate_token(token.strip())
     except HeliostatError:
         return False
     return True

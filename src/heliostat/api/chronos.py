@@ -23,10 +23,10 @@ from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, No
 from heliostat.models import Caller
 from heliostat.models.schedules import Schedule
 from heliostat.services.context import Context
-from heliostat.services.jobs.verbs import cancel_jobs
-from heliostat.services.schedules import verbs as services
-from heliostat.services.schedules.settling import count_success
-from heliostat.services.schedules.wishes import Wish
+from heliostat.services.jobs.control import cancel_jobs
+from heliostat.services.schedules import lifecycle as services
+from heliostat.services.schedules.firing_results import record_manual_success
+from heliostat.services.schedules.requests import ScheduleRequest
 
 _TOKEN = "helio_"  # noqa: S105 - how every token begins
 _BAD = (BadRequest, NotFound, Conflict)
@@ -57,7 +57,7 @@ async def chronos_caller(request: Request) -> Caller:
     if scheme.lower() == "basic":
         name, _, secret = _decoded(proof).partition(":")
         if secret.startswith(_TOKEN):
-            user = get_context(request).identities.by_token(secret)
+            user = get_context(request).identities.authenticate_token(secret)
             if name and name != user.name:
                 raise NotAuthenticated("The token belongs to somebody else.", "Use your own name with it.")
             return Caller(user, "token", address_of(request))
@@ -128,7 +128,7 @@ def job_stat(name: Name, caller: ChronosCaller, context: ContextDep) -> Response
 
 @router.put("/job/success/{name}", summary="Count it as successful, and let those after it run")
 def mark_successful(name: Name, caller: ChronosCaller, context: ContextDep) -> Response:
-    marked = count_success(context, _own(context, caller, name))
+    marked = record_manual_success(context, _own(context, caller, name))
     return PlainTextResponse(f"marked job {name} as successful: {str(marked).lower()}")
 
 
@@ -176,12 +176,12 @@ def all_stats(which: Name, caller: ChronosCaller, context: ContextDep) -> Respon
     return JSONResponse(stats.slowest(context, services.list_schedules(context, caller), which))
 
 
-def put(context: Context, caller: Caller, wish: Wish) -> Schedule:
+def put(context: Context, caller: Caller, wish: ScheduleRequest) -> Schedule:
     """Made, or if there is one of that name, replaced."""
     known = next((one for one in services.list_schedules(context, caller) if one.name == wish.name), None)
     if known is None:
         return services.create_schedule(context, caller, wish)
-    changes = {name: getattr(wish, name) for name in Wish.__dataclass_fields__}
+    changes = {name: getattr(wish, name) for name in ScheduleRequest.__dataclass_fields__}
     return services.edit_schedule(context, caller, str(known.id), changes)
 
 

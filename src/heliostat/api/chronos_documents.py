@@ -14,9 +14,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from heliostat.api.refusals import read_job
 from heliostat.errors import Invalid
-from heliostat.models.schedules import CatchUp, Overlap, Schedule, ScheduleState
+from heliostat.models.schedules import CatchUpMode, OverlapPolicy, Schedule, ScheduleState
 from heliostat.schedules.iso8601 import parse_period
-from heliostat.services.schedules.wishes import Wish
+from heliostat.services.schedules.requests import ScheduleRequest
 
 Document = dict[str, Any]
 
@@ -85,7 +85,7 @@ _NETWORKS = {"HOST": "host", "BRIDGE": "private", "USER": "private", "NONE": "no
 _INSTEAD = {"forcePullImage": ", and name the version in the image", "parameters": ", and use volumes and network"}
 
 
-def wish_from(document: Document, unix_user: str | None) -> Wish:
+def wish_from(document: Document, unix_user: str | None) -> ScheduleRequest:
     """Raises Invalid, with the field and the reason."""
     _check_types(document)
     _check_possible(document, unix_user)
@@ -93,13 +93,13 @@ def wish_from(document: Document, unix_user: str | None) -> Wish:
     if (schedule is None) == (not parents):
         raise _wrong("schedule", "say either schedule or parents")
     zone = document.get("scheduleTimeZone") or None
-    return Wish(
+    return ScheduleRequest(
         name=document["name"],
         request=read_job(_body(document)),
         timing=None if schedule is None else _timing(schedule, zone),
         zone=_ZONES.get(zone, zone) if zone else ("UTC" if schedule is not None else None),
-        overlap=Overlap.ALLOW if document.get("concurrent") else Overlap.SKIP,
-        catch_up=CatchUp.ALL,
+        overlap=OverlapPolicy.ALLOW if document.get("concurrent") else OverlapPolicy.SKIP,
+        catch_up=CatchUpMode.ALL,
         epsilon_seconds=_epsilon(document),
         retries=int(_number(document, "retries")),
         soft_error=bool(document.get("softError")),
@@ -147,7 +147,7 @@ def _as_ours(one: Schedule) -> Document:
         "gpus": request.gpus,
         "retries": one.retries,
         "softError": one.soft_error,
-        "concurrent": one.overlap is Overlap.ALLOW,
+        "concurrent": one.overlap is OverlapPolicy.ALLOW,
         "epsilon": f"PT{one.epsilon_seconds or 60}S",
         "environmentVariables": [{"name": name, "value": value} for name, value in request.spec.env.items()],
     }
@@ -252,7 +252,7 @@ def _timing(schedule: str, zone: str | None) -> str:
 def _epsilon(document: Document) -> int:
     text = document.get("epsilon") or DEFAULTS["epsilon"]
     try:
-        return max(1, int(parse_period(text).usual_seconds))
+        return max(1, int(parse_period(text).typical_seconds))
     except (ValueError, AttributeError, TypeError):
         raise _wrong("epsilon", "is a period: PT30M") from None
 

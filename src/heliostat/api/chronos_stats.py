@@ -8,7 +8,7 @@ from heliostat.models import Job, JobId, JobState
 from heliostat.models.schedules import Firing, FiringState, Schedule
 from heliostat.services.context import Context
 from heliostat.store import firings as fired
-from heliostat.store.jobs import listed_jobs
+from heliostat.store.jobs import get_jobs_without_spec
 
 _KEPT = 100
 _PERCENTILES = {
@@ -39,16 +39,16 @@ def slowest(context: Context, found: Sequence[Schedule], which: str) -> list[dic
 
 def unfinished_jobs(context: Context, schedule: Schedule) -> list[JobId]:
     with context.store.read() as conn:
-        running = fired.open_firings(conn, schedule.id)
+        running = fired.list_unfinished_firings(conn, schedule.id)
         numbers = [n for one in running for n in range(one.job_id or 0, (one.last_job_id or -1) + 1)]
-        return [job.id for job in listed_jobs(conn, numbers).values() if not job.is_over]
+        return [job.id for job in get_jobs_without_spec(conn, numbers).values() if not job.is_terminal]
 
 
 def state_of(context: Context, schedule: Schedule) -> str:
     """`idle`, `queued`, `2 running`."""
     with context.store.read() as conn:
-        numbers = [one.job_id or 0 for one in fired.open_firings(conn, schedule.id)]
-        jobs = [job for job in listed_jobs(conn, numbers).values() if not job.is_over]
+        numbers = [one.job_id or 0 for one in fired.list_unfinished_firings(conn, schedule.id)]
+        jobs = [job for job in get_jobs_without_spec(conn, numbers).values() if not job.is_terminal]
     running = sum(job.state in (JobState.RUNNING, JobState.STARTING) for job in jobs)
     return f"{running} running" if running else "queued" if jobs else "idle"
 
@@ -71,7 +71,7 @@ def _runs(context: Context, schedule: Schedule) -> list[tuple[Firing, Job]]:
     """The newest first."""
     with context.store.read() as conn:
         found = [one for one in fired.list_firings(conn, schedule.id, _KEPT) if one.job_id is not None]
-        jobs = listed_jobs(conn, [one.job_id or 0 for one in found])
+        jobs = get_jobs_without_spec(conn, [one.job_id or 0 for one in found])
     return [(one, jobs[one.job_id]) for one in found if one.job_id in jobs]
 
 

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from heliostat.errors import HeliostatError, NotAuthenticated
 from heliostat.models import Caller, User
 from heliostat.services.context import Context
-from heliostat.store.people import find_user
+from heliostat.store.accounts import find_user
 
 MAX_ID = 2**53
 
@@ -31,10 +31,10 @@ async def current_caller(request: Request) -> Caller:
     address = address_of(request)
     match scheme.lower():
         case "bearer":
-            return Caller(identities.by_token(proof.strip()), "token", address)
+            return Caller(identities.authenticate_token(proof.strip()), "token", address)
         case "basic":
             name, password = _name_and_password(proof)
-            user = await run_in_threadpool(identities.by_password, name, password, address)
+            user = await run_in_threadpool(identities.authenticate_password, name, password, address)
             return Caller(user, "password", address)
         case unknown if unknown:
             raise NotAuthenticated(
@@ -48,7 +48,7 @@ async def current_caller(request: Request) -> Caller:
             "Make a token on the server with `helio token create --name laptop` and set HELIOSTAT_TOKEN, "
             "or use `helio login`.",
         )
-    return Caller(identities.by_peer(peer_uid), "socket", address)
+    return Caller(identities.authenticate_peer(peer_uid), "socket", address)
 
 
 async def is_still(request: Request, caller: Caller) -> bool:

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.people_schemas import Page
 from heliostat.api.schemas import Count, EnvironmentBody, Line
-from heliostat.services.environments import verbs as services
-from heliostat.services.environments.verbs import Shown
+from heliostat.services.environments import lifecycle as services
+from heliostat.services.environments.lifecycle import EnvironmentView
 
 router = APIRouter(tags=["environments"])
 DigestPath = Annotated[str, Path(min_length=1, max_length=64, description="Or the beginning of it.")]
@@ -46,7 +46,7 @@ class EnvironmentAnswer(BaseModel):
     folder: str | None = Field(description="On the nodes; null: it is not ready.")
 
     @classmethod
-    def of(cls, shown: Shown) -> "EnvironmentAnswer":
+    def of(cls, shown: EnvironmentView) -> "EnvironmentAnswer":
         return cls.model_validate(_facts(shown))
 
 
@@ -55,9 +55,9 @@ class EnvironmentDetail(EnvironmentAnswer):
     lock: str | None = Field(description="What was installed, exactly.")
 
     @classmethod
-    def of(cls, shown: Shown) -> "EnvironmentDetail":
+    def of(cls, shown: EnvironmentView) -> "EnvironmentDetail":
         made = shown.environment
-        return cls.model_validate({**_facts(shown), "files": dict(made.software.files), "lock": made.lock})
+        return cls.model_validate({**_facts(shown), "files": dict(made.spec.files), "lock": made.lock})
 
 
 class LogAnswer(BaseModel):
@@ -75,12 +75,12 @@ class Pruned(BaseModel):
     count: int
 
 
-def _facts(shown: Shown) -> dict[str, object]:
+def _facts(shown: EnvironmentView) -> dict[str, object]:
     one = shown.environment
     return {
         "digest": one.digest,
-        "kind": one.software.kind,
-        "python": one.software.python,
+        "kind": one.spec.kind,
+        "python": one.spec.python,
         "platform": one.platform,
         "state": shown.state.value,
         "reason": shown.reason,
@@ -89,7 +89,7 @@ def _facts(shown: Shown) -> dict[str, object]:
         "created_at": one.created_at,
         "used_at": one.used_at,
         "size_bytes": one.size_bytes,
-        "needed": shown.is_needed,
+        "needed": shown.is_in_use,
         "build_job": one.build_job,
         "folder": str(shown.folder) if shown.folder else None,
     }
@@ -125,7 +125,7 @@ def environment_log(
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
 ) -> LogAnswer:
     state = services.show_environment(context, caller, digest).state
-    part = services.environment_log(context, caller, digest, offset)
+    part = services.read_build_log(context, caller, digest, offset)
     text = part.data.decode("utf-8", "replace")
     return LogAnswer(text=text, next_offset=part.offset + len(part.data), state=state.value)
 

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from heliostat.models import JobEvent
-from heliostat.store.database import Changes, Store
+from heliostat.store.database import Store, StoreChanges
 
 _MOST_WAITING = 20_000  # events a slow follower may be behind before it is told to read them from the store
 
@@ -70,7 +70,7 @@ class Feed:
         finally:
             self._followers.discard(follower)
 
-    def _on_commit(self, changes: Changes) -> None:
+    def _on_commit(self, changes: StoreChanges) -> None:
         loop = self._loop
         if not changes.events or not self._followers or loop is None:
             return

@@ -10,8 +10,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.services.history import SacctText, export_history, import_slurm
-from heliostat.store.history import Period
+from heliostat.services.history_import_export import SacctImportRequest, export_history, import_slurm_history
+from heliostat.store.history import SubmissionPeriod
 
 router = APIRouter(tags=["history"])
 Since = Annotated[datetime | None, Query(alias="from")]
@@ -30,8 +30,8 @@ class SacctBody(BaseModel):
     projects: Annotated[dict[Name, Name], Field(max_length=10_000)] = {}
     users: Annotated[dict[Name, Name], Field(max_length=10_000)] = {}
 
-    def to_text(self) -> SacctText:
-        return SacctText(self.text, self.delimiter, self.projects, self.users)
+    def to_text(self) -> SacctImportRequest:
+        return SacctImportRequest(self.text, self.delimiter, self.projects, self.users)
 
 
 @router.get("/history")
@@ -39,7 +39,7 @@ async def export(
     caller: CallerDep, context: ContextDep, since: Since = None, until: Until = None, anonymous: bool = False
 ) -> Response:
     """Jobs that are over, oldest first, as JSON Lines; the last line counts them. Admins only."""
-    period = Period(_aware(since), _aware(until))
+    period = SubmissionPeriod(_aware(since), _aware(until))
     lines = await run_in_threadpool(export_history, context, caller, period, anonymous)
     return StreamingResponse(lines, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
 
@@ -47,7 +47,7 @@ async def export(
 @router.post("/history/slurm")
 def bring_in(body: SacctBody, caller: CallerDep, context: ContextDep) -> Response:
     """Past jobs of a Slurm cluster, as its `sacct` printed them. Said again, they change nothing. Admins only."""
-    return JSONResponse(asdict(import_slurm(context, caller, body.to_text())))
+    return JSONResponse(asdict(import_slurm_history(context, caller, body.to_text())))
 
 
 def _aware(at: datetime | None) -> datetime | None:

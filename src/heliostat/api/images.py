@@ -10,10 +10,10 @@ from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.environments import LogAnswer, Removed
 from heliostat.api.people_schemas import Page
 from heliostat.api.schemas import EnvironmentBody, Line
-from heliostat.models.images import Push
+from heliostat.models.images import ImagePush
 from heliostat.services.environments import images
-from heliostat.services.environments import verbs as environments
-from heliostat.services.environments.images import ImageWish, Login, ShownImage
+from heliostat.services.environments import lifecycle as environments
+from heliostat.services.environments.images import ImageBuildRequest, ImageView, RegistryLogin
 
 router = APIRouter(tags=["images"])
 NamePath = Annotated[
@@ -47,9 +47,9 @@ class ImageBody(BaseModel):
             raise ValueError("upload goes with containerfile or definition")
         return self
 
-    def wish(self) -> ImageWish:
+    def wish(self) -> ImageBuildRequest:
         software = None if self.environment is None else self.environment.software()
-        return ImageWish(self.name, self.containerfile, self.definition, software, self.base, self.upload)
+        return ImageBuildRequest(self.name, self.containerfile, self.definition, software, self.base, self.upload)
 
 
 class PushBody(BaseModel):
@@ -69,10 +69,10 @@ class PushBody(BaseModel):
             raise ValueError("username and password go together")
         return self
 
-    def login(self) -> Login | None:
+    def login(self) -> RegistryLogin | None:
         if self.username is None or self.password is None:
             return None
-        return Login(self.username, self.password.get_secret_value())
+        return RegistryLogin(self.username, self.password.get_secret_value())
 
 
 class PushAnswer(BaseModel):
@@ -84,7 +84,7 @@ class PushAnswer(BaseModel):
     pushed_digest: str | None = Field(description="What it is at the registry.")
 
     @classmethod
-    def of(cls, push: Push) -> "PushAnswer":
+    def of(cls, push: ImagePush) -> "PushAnswer":
         return cls(
             job_id=push.job_id,
             target=push.target,
@@ -111,7 +111,7 @@ class ImageAnswer(BaseModel):
     build_job: int
 
     @classmethod
-    def of(cls, image: ShownImage) -> "ImageAnswer":
+    def of(cls, image: ImageView) -> "ImageAnswer":
         return cls.model_validate(_facts(image))
 
 
@@ -120,27 +120,27 @@ class ImageDetail(ImageAnswer):
     pushes: list[PushAnswer] = Field(description="The newest first.")
 
     @classmethod
-    def of(cls, image: ShownImage) -> "ImageDetail":
-        files = dict(image.shown.environment.software.files)
+    def of(cls, image: ImageView) -> "ImageDetail":
+        files = dict(image.environment_view.environment.spec.files)
         pushes = [PushAnswer.of(push) for push in image.pushes]
         return cls.model_validate({**_facts(image), "files": files, "pushes": pushes})
 
 
-def _facts(image: ShownImage) -> dict[str, object]:
-    one = image.shown.environment
+def _facts(image: ImageView) -> dict[str, object]:
+    one = image.environment_view.environment
     return {
         "digest": one.digest,
         "names": list(image.names),
         "built_as": image.built_as,
-        "kind": one.software.kind,
-        "state": image.shown.state.value,
-        "reason": image.shown.reason,
+        "kind": one.spec.kind,
+        "state": image.environment_view.state.value,
+        "reason": image.environment_view.reason,
         "image_digest": image.image_digest,
         "made_by": one.made_by,
         "created_at": one.created_at,
         "used_at": one.used_at,
         "size_bytes": one.size_bytes,
-        "needed": image.shown.is_needed,
+        "needed": image.environment_view.is_in_use,
         "build_job": one.build_job,
     }
 
@@ -164,8 +164,8 @@ def show_image(name: NamePath, caller: CallerDep, context: ContextDep) -> ImageD
 def image_log(
     name: NamePath, caller: CallerDep, context: ContextDep, offset: Annotated[int, Query(ge=0, le=2**53)] = 0
 ) -> LogAnswer:
-    shown = images.show_image(context, caller, name).shown
-    part = environments.environment_log(context, caller, shown.environment.digest, offset)
+    shown = images.show_image(context, caller, name).environment_view
+    part = environments.read_build_log(context, caller, shown.environment.digest, offset)
     text = part.data.decode("utf-8", "replace")
     return LogAnswer(text=text, next_offset=part.offset + len(part.data), state=shown.state.value)
 
@@ -177,5 +177,5 @@ def push_image(name: NamePath, body: PushBody, caller: CallerDep, context: Conte
 
 @router.delete("/images/{name}", summary="Remove it here; what was pushed stays")
 def remove_image(name: NamePath, caller: CallerDep, context: ContextDep) -> Removed:
-    digest = images.digest_of_image(context, caller, name)
+    digest = images.resolve_image_digest(context, caller, name)
     return Removed(digest=digest, gone=images.remove_image(context, caller, digest))

@@ -23,7 +23,7 @@ from heliostat.api.inside_body import Body, read_order
 from heliostat.api.inside_process import OnPipes, OnTerminal, Running, Size
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.models import Caller
-from heliostat.services.jobs.inside import enter_job
+from heliostat.services.jobs.exec import exec_in_job
 
 router = APIRouter(tags=["jobs"])
 _BLOCK = 64 * 1024
@@ -41,7 +41,7 @@ async def run_inside(request: Request, job_id: IdPath, caller: CallerDep, contex
     with contextlib.ExitStack() as stack:
         stack.enter_context(_counted(request, caller))
         term = order.terminal.name if order.terminal else ""
-        inside = await run_in_threadpool(enter_job, context, caller, job_id, order.command, term)
+        inside = await run_in_threadpool(exec_in_job, context, caller, job_id, order.command, term)
         stack.callback(inside.close)
         process = await (
             OnTerminal.start(inside, order.terminal.size) if order.terminal else OnPipes.start(inside)

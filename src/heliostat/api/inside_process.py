@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from starlette.concurrency import run_in_threadpool
 
 from heliostat.errors import Conflict
-from heliostat.services.jobs.inside import Inside
+from heliostat.services.jobs.exec import ExecCommand
 
 _TERM_SECONDS = 3.0
 # The first terminal that the leader of a session opens is the one that sends it signals.
@@ -81,7 +81,7 @@ class Running:
 
 class OnPipes(Running):
     @classmethod
-    async def start(cls, inside: Inside) -> "OnPipes":
+    async def start(cls, inside: ExecCommand) -> "OnPipes":
         running = cls(await _started(inside, subprocess.PIPE))
         await running._connect()
         return running
@@ -116,12 +116,12 @@ class OnTerminal(Running):
     _last_signals = (signal.SIGHUP, signal.SIGTERM, signal.SIGKILL)  # shells that talk to somebody ignore TERM
 
     @classmethod
-    async def start(cls, inside: Inside, size: Size) -> "OnTerminal":
+    async def start(cls, inside: ExecCommand, size: Size) -> "OnTerminal":
         ours, theirs = os.openpty()
         try:
             _set_size(ours, size)
-            if inside.owner is not None:
-                os.fchown(theirs, inside.owner, -1)
+            if inside.terminal_owner_uid is not None:
+                os.fchown(theirs, inside.terminal_owner_uid, -1)
             on_it = replace(inside, argv=("/bin/sh", "-c", _ON_TERMINAL, os.ttyname(theirs), *inside.argv))
             running = cls(await _started(on_it, theirs))
         except BaseException:
@@ -178,20 +178,20 @@ def _set_size(terminal: int, size: Size) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
 
 
-async def _started(inside: Inside, stream: int) -> subprocess.Popen[bytes]:
+async def _started(inside: ExecCommand, stream: int) -> subprocess.Popen[bytes]:
     try:
         return await run_in_threadpool(_spawn, inside, stream)
     except (OSError, subprocess.SubprocessError) as error:
         raise Conflict(f"It cannot be started: {error}.", "See the server's log.") from error
 
 
-def _spawn(inside: Inside, stream: int) -> subprocess.Popen[bytes]:
+def _spawn(inside: ExecCommand, stream: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         inside.argv,
         env=dict(inside.environment),
         cwd="/",
         bufsize=0,
-        pass_fds=inside.descriptors,
+        pass_fds=inside.inherited_descriptors,
         stdin=stream,
         stdout=stream,
         stderr=stream,

@@ -17,18 +17,23 @@ from heliostat.api.schedules import origin_view
 from heliostat.api.schemas import BulkBody, CancelBody, JobBody, WaitBody
 from heliostat.api.views import Json, family_view, forecast_view, job_detail_view, job_view, public_job_view
 from heliostat.errors import Invalid
-from heliostat.models import TERMINAL, Caller, Job, JobEvent, JobId, JobState
+from heliostat.models import TERMINAL_STATES, Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
-from heliostat.services.efficiency import in_all
-from heliostat.services.jobs import verbs as services
-from heliostat.services.jobs.story import family_of
+from heliostat.services.efficiency import total_attempt_usage
+from heliostat.services.jobs import control as services
+from heliostat.services.jobs.job_history import load_dependency_view
 from heliostat.services.jobs.submission import submit_jobs
-from heliostat.services.logs.reading import LogRange, log_order, read_log
-from heliostat.services.rights import check_inspectable, inspectable_job, may_inspect, may_see_values
-from heliostat.services.sessions.verbs import TOKEN
+from heliostat.services.logs.reader import LogRange, read_log, read_stream_order
+from heliostat.services.permissions import (
+    may_inspect,
+    may_see_env_values,
+    require_inspectable,
+    require_inspectable_job,
+)
+from heliostat.services.sessions.lifecycle import TOKEN_VARIABLE
 from heliostat.store import jobs as stored
-from heliostat.store.schedules import origin_of
-from heliostat.store.usage import usage_of
+from heliostat.store.schedules import find_schedule_origin
+from heliostat.store.usage import list_attempt_usage
 
 router = APIRouter(tags=["jobs"])
 HIDDEN = "(hidden)"
@@ -73,7 +78,7 @@ def list_jobs(
 ) -> Response:
     """Jobs, newest first. Of other people's jobs only what explains the queue is shown."""
     whose = caller.user.name if user == "me" else user
-    if name is not None and not caller.user.manages(project or ""):
+    if name is not None and not caller.user.may_manage(project or ""):
         whose = _only_own(caller, whose)
     wanted = stored.JobFilter(
         states=_states(state, unfinished),
@@ -117,19 +122,19 @@ async def wait(body: WaitBody, request: Request, caller: CallerDep, context: Con
 @router.get("/jobs/{job_id}")
 def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """One job with all its attempts."""
-    job = inspectable_job(context, caller, job_id)
+    job = require_inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
-        attempts, family = stored.attempts_of(conn, job_id), family_of(conn, job)
-        accounted = in_all(usage_of(conn, job_id))
-        origin = origin_of(conn, job_id)
-    forecast = forecast_view(context.forecaster.of(job))
-    view = job_detail_view(job, context.controller.reason(job), forecast, attempts) | family_view(family)
+        attempts, family = stored.list_attempts(conn, job_id), load_dependency_view(conn, job)
+        accounted = total_attempt_usage(list_attempt_usage(conn, job_id))
+        origin = find_schedule_origin(conn, job_id)
+    forecast = forecast_view(context.forecaster.forecast_of(job))
+    view = job_detail_view(job, context.controller.wait_reason(job), forecast, attempts) | family_view(family)
     view["schedule"] = origin_view(origin)
     view["part"] = job.part and {"of": job.part.of, "number": job.part.number, "key": job.part.key}
     view["accounted"] = None if accounted is None else asdict(accounted)
     for shown in (view["spec"]["env"], view["request"].get("env") or {}):
-        shown.pop(TOKEN, None)
-    if not may_see_values(caller.user, job):
+        shown.pop(TOKEN_VARIABLE, None)
+    if not may_see_env_values(caller.user, job):
         view["spec"]["env"] = dict.fromkeys(job.spec.env, HIDDEN)
         view["request"].pop("env", None)
     return JSONResponse(view)
@@ -163,7 +168,7 @@ def requeue(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
 @router.post("/jobs/{job_id}/checkpoint")
 def checkpointed(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """A running job has just saved its work: what it did until now is not lost when it is stopped."""
-    return JSONResponse(_view(context, caller, services.note_checkpoint(context, caller, job_id)))
+    return JSONResponse(_view(context, caller, services.record_checkpoint(context, caller, job_id)))
 
 
 @router.get("/jobs/{job_id}/logs")
@@ -177,7 +182,7 @@ def logs(
     attempt: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
 ) -> Response:
     """Raw bytes of one stream from any offset; a negative offset counts from the end."""
-    job = inspectable_job(context, caller, job_id)
+    job = require_inspectable_job(context, caller, job_id)
     wanted = LogRange(stream, offset, MAX_ID if limit is None else limit, attempt)
     part = read_log(context, job, wanted)
     headers = {"X-Log-Offset": str(part.offset), "X-Log-Size": str(part.size), "X-Content-Type-Options": "nosniff"}
@@ -192,20 +197,20 @@ def show_log_order(
     attempt: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
 ) -> Response:
     """In which order stdout and stderr were written, as far as it is known: each part reaches up to its `end`."""
-    order = log_order(context, inspectable_job(context, caller, job_id), attempt)
+    order = read_stream_order(context, require_inspectable_job(context, caller, job_id), attempt)
     return JSONResponse({"items": [{"stream": stream, "end": end} for stream, end in order], "next_cursor": None})
 
 
 def _view(context: Context, caller: Caller, job: Job) -> dict[str, Any]:
     if not may_inspect(caller.user, job):
         return public_job_view(job)
-    return job_view(job, context.controller.reason(job), forecast_view(context.forecaster.of(job)))
+    return job_view(job, context.controller.wait_reason(job), forecast_view(context.forecaster.forecast_of(job)))
 
 
 def _states(states: list[JobState] | None, unfinished: bool) -> set[JobState] | None:
     if not unfinished:
         return set(states) if states else None
-    waiting_or_running = set(JobState) - TERMINAL
+    waiting_or_running = set(JobState) - TERMINAL_STATES
     return waiting_or_running & set(states) if states else waiting_or_running
 
 
@@ -247,20 +252,20 @@ class Waited:
     def look(self) -> None:
         """In the store. Raises when one does not exist, or is not to be looked at."""
         with self._context.store.read() as conn:
-            standings = stored.get_standings(conn, self._ids)
+            standings = stored.get_owners_and_states(conn, self._ids)
         for job_id in self._ids:
             if job_id not in standings:
-                inspectable_job(self._context, self._caller, job_id)
-            check_inspectable(self._caller, standings[job_id])
-        self.left = {job.id for job in standings.values() if job.state not in TERMINAL}
+                require_inspectable_job(self._context, self._caller, job_id)
+            require_inspectable(self._caller, standings[job_id])
+        self.left = {job.id for job in standings.values() if job.state not in TERMINAL_STATES}
 
     def hear(self, events: Iterable[JobEvent]) -> None:
-        self.left -= {event.job_id for event in events if event.state in TERMINAL}
+        self.left -= {event.job_id for event in events if event.state in TERMINAL_STATES}
 
     def answer(self) -> JSONResponse:
         """Takes a while when there are thousands."""
         over = [job_id for job_id in self._ids if job_id not in self.left]
         with self._context.store.read() as conn:
-            jobs = stored.listed_jobs(conn, over)
+            jobs = stored.get_jobs_without_spec(conn, over)
         finished = [self._view(jobs[job_id]) for job_id in over]
         return JSONResponse({"finished": finished, "unfinished": sorted(self.left)})

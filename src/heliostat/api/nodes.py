@@ -13,10 +13,10 @@ from heliostat import __version__
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.schemas import DrainBody, NodeChangeBody, RecomposeBody
 from heliostat.api.views import Json, node_view, time_view
-from heliostat.models import ACTIVE, Caller, Job, Node, Reservation
+from heliostat.models import ACTIVE_STATES, Caller, Job, Node, Reservation
 from heliostat.services.cluster import nodes as services
-from heliostat.services.cluster.nodes import recompose_node, show_recomposition
-from heliostat.services.cluster.others import guests_by_node, with_guests
+from heliostat.services.cluster.foreign_jobs import foreign_jobs_by_node, mark_devices_in_foreign_use
+from heliostat.services.cluster.nodes import get_recomposition, recompose_node
 from heliostat.services.cluster.reservations import list_reservations
 from heliostat.services.context import Context
 from heliostat.store import jobs as stored
@@ -29,7 +29,7 @@ _SOON = timedelta(days=7)
 @router.get("/nodes")
 def list_nodes(caller: CallerDep, context: ContextDep) -> Response:
     """All nodes with what is used of them, and for whom they are set aside now or within a week."""
-    nodes = _views(context, caller, context.fleet.nodes_now())
+    nodes = _views(context, caller, context.node_inventory.fresh_nodes())
     return JSONResponse({"items": nodes, "next_cursor": None})
 
 
@@ -68,7 +68,7 @@ def recompose(name: NodeName, body: RecomposeBody, caller: CallerDep, context: C
 @router.get("/nodes/{name}/recompose")
 def show_recompose(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
     """How far that is. Admins only."""
-    under_way = show_recomposition(context, caller, name)
+    under_way = get_recomposition(context, caller, name)
     if under_way is None:
         return JSONResponse({"node": name, "gpus": {}, "steps": [], "at": 0, "error": None, "is_done": True})
     return JSONResponse(asdict(under_way) | {"is_done": False})
@@ -88,14 +88,14 @@ def status(request: Request, caller: CallerDep, context: ContextDep) -> Response
 @router.get("/doctor")
 def doctor(caller: CallerDep, context: ContextDep) -> Response:
     """What is wrong with this installation and what to do about it. Admins only."""
-    findings = services.examine_installation(context, caller)
+    findings = services.diagnose_installation(context, caller)
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 
 @router.post("/doctor")
 def probe(caller: CallerDep, context: ContextDep) -> Response:
     """The same; on Slurm, after a tiny job has looked from one node of each partition. Admins only."""
-    findings = services.examine_installation(context, caller, probe=True)
+    findings = services.diagnose_installation(context, caller, probe=True)
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 
@@ -107,9 +107,13 @@ def _answer(context: Context, caller: Caller, node: Node, note: str | None = Non
 def _views(context: Context, caller: Caller, nodes: Iterable[Node]) -> list[Json]:
     tenants, now = _jobs_on_nodes(context), context.now()
     reservations = list_reservations(context, caller)
-    guests = guests_by_node(context, caller)
+    guests = foreign_jobs_by_node(context, caller)
     return [
-        node_view(with_guests(node, guests.get(node.name, ())), tenants[node.name], guests.get(node.name, ()))
+        node_view(
+            mark_devices_in_foreign_use(node, guests.get(node.name, ())),
+            tenants[node.name],
+            guests.get(node.name, ()),
+        )
         | {"exclusive_job": _alone(tenants[node.name]), "reserved": reserved_view(node.name, reservations, now)}
         for node in nodes
     ]
@@ -135,9 +139,9 @@ def reserved_view(node: str, reservations: Iterable[Reservation], now: datetime)
 def _jobs_on_nodes(context: Context) -> dict[str, list[Job]]:
     """By node: the jobs of which at least one task is there."""
     with context.store.read() as conn:
-        active = stored.list_jobs(conn, stored.JobFilter(states=ACTIVE), limit=100_000)
+        active = stored.list_jobs(conn, stored.JobFilter(states=ACTIVE_STATES), limit=100_000)
     by_node: dict[str, list[Job]] = defaultdict(list)
     for job in active:
-        for name in dict.fromkeys(place.node for place in job.task_places):
+        for name in dict.fromkeys(place.node for place in job.task_placements):
             by_node[name].append(job)
     return by_node

@@ -9,9 +9,9 @@ from starlette.responses import JSONResponse, Response
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
 from heliostat.api.schemas import Argument, JobBody, Line
 from heliostat.api.views import forecast_view, job_view
-from heliostat.models.notebooks import NotebookWish
-from heliostat.services.notebooks.verbs import run_notebook
-from heliostat.services.sessions.notebooks import list_notebooks
+from heliostat.models.notebooks import NotebookRequest
+from heliostat.services.batch_notebooks import run_notebook
+from heliostat.services.sessions.notebook_files import list_notebooks
 
 router = APIRouter(tags=["notebooks"])
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
@@ -41,10 +41,10 @@ class NotebookBody(JobBody):
         default=["notebook"], description="Leave it out."
     )
 
-    def to_wish(self) -> NotebookWish:
+    def to_wish(self) -> NotebookRequest:
         place = self.notebook
         parameters: dict[str, Any] = dict(self.parameters)
-        return NotebookWish(place.path, place.upload, place.session, parameters, self.kernel)
+        return NotebookRequest(place.path, place.upload, place.session, parameters, self.kernel)
 
 
 class NotebooksAnswer(BaseModel):
@@ -55,7 +55,7 @@ class NotebooksAnswer(BaseModel):
 def run(body: NotebookBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
     """The job. What it makes is in its folder `results`: the executed notebook, and a page of it."""
     job = run_notebook(context, caller, body.to_wish(), body.to_request(), idempotency_key)
-    view = job_view(job, context.controller.reason(job), forecast_view(context.forecaster.of(job)))
+    view = job_view(job, context.controller.wait_reason(job), forecast_view(context.forecaster.forecast_of(job)))
     return JSONResponse(view, 201)
 
 

@@ -8,8 +8,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
 from heliostat.api.people_schemas import Page
-from heliostat.models.notices import Channel, parse_occasions
-from heliostat.services import notices as services
+from heliostat.models.notifications import NotificationChannel, parse_triggers
+from heliostat.services import notifications as services
 
 router = APIRouter(tags=["notices"])
 
@@ -19,11 +19,11 @@ class NoticeBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    channel: Channel
+    channel: NotificationChannel
     address: Annotated[str, StringConstraints(min_length=1, max_length=2000, strict=True)] = Field(
         description="A URL, or an address of e-mail. It is not shown again."
     )
-    occasions: Annotated[tuple[str, ...], BeforeValidator(parse_occasions)] = Field(
+    occasions: Annotated[tuple[str, ...], BeforeValidator(parse_triggers)] = Field(
         default=("ended",),
         description="started, ended, failed, late, ends_soon; []: only of jobs that ask.",
     )
@@ -36,7 +36,7 @@ class NoticeAnswer(BaseModel):
     id: int
     user: str
     project: str | None
-    channel: Channel
+    channel: NotificationChannel
     address: str = Field(description="Of a URL only the host: the rest may be a secret.")
     occasions: list[str]
     created_at: datetime
@@ -46,8 +46,8 @@ class NoticeAnswer(BaseModel):
     given_up: int = Field(description="How many never arrived, of the last month.")
 
     @classmethod
-    def of(cls, shown: services.Shown) -> "NoticeAnswer":
-        one = shown.notice
+    def of(cls, shown: services.NotificationView) -> "NoticeAnswer":
+        one = shown.notification
         return cls(
             id=one.id,
             user=one.user,
@@ -74,23 +74,23 @@ class OutcomeAnswer(BaseModel):
 
 @router.get("/notices", summary="Where you are told what; everybodys=true, for admins: of all people")
 def list_notices(caller: CallerDep, context: ContextDep, everybodys: bool = False) -> Page[NoticeAnswer]:
-    found = services.list_notices(context, caller, everybodys=everybodys)
+    found = services.list_notifications(context, caller, everybodys=everybodys)
     return Page(items=[NoticeAnswer.of(one) for one in found])
 
 
 @router.post("/notices", status_code=201, summary="Be told what happens to jobs")
 def add_notice(body: NoticeBody, caller: CallerDep, context: ContextDep) -> NewNoticeAnswer:
-    wish = services.Wish(body.channel, body.address, body.occasions, body.project)
-    shown, secret = services.add_notice(context, caller, wish)
+    wish = services.NotificationRequest(body.channel, body.address, body.occasions, body.project)
+    shown, secret = services.add_notification(context, caller, wish)
     return NewNoticeAnswer(**NoticeAnswer.of(shown).model_dump(), secret=secret)
 
 
 @router.post("/notices/{notice_id}/test", summary="Send a test now, and say whether it arrived")
 def try_notice(notice_id: IdPath, caller: CallerDep, context: ContextDep) -> OutcomeAnswer:
-    outcome = services.try_notice(context, caller, notice_id)
+    outcome = services.send_test_notification(context, caller, notice_id)
     return OutcomeAnswer(arrived=outcome.arrived, problem=outcome.problem)
 
 
 @router.delete("/notices/{notice_id}", status_code=204, summary="Be told no longer")
 def remove_notice(notice_id: IdPath, caller: CallerDep, context: ContextDep) -> None:
-    services.remove_notice(context, caller, notice_id)
+    services.remove_notification(context, caller, notice_id)

@@ -29,7 +29,7 @@ from heliostat.api.people_schemas import (
     WhoAmIAnswer,
 )
 from heliostat.errors import Invalid
-from heliostat.services.accounts import people, projects, tokens, web_logins
+from heliostat.services.accounts import projects, tokens, users, web_logins
 
 router = APIRouter(tags=["people"])
 
@@ -41,14 +41,14 @@ def whoami(caller: CallerDep) -> WhoAmIAnswer:
 
 @router.post("/login", summary="Trade name and password for a token of 12 hours")
 def log_in(body: LoginBody, request: Request, response: Response, context: ContextDep) -> LoginAnswer:
-    secret, token = tokens.log_in(context, body.name, body.password, address_of(request))
+    secret, token = tokens.create_login_token(context, body.name, body.password, address_of(request))
     response.headers["Cache-Control"] = "no-store"
     return LoginAnswer(token=secret, id=token.id, expires_at=token.expires_at)
 
 
 @router.post("/login/link", summary="A code that logs a browser in as you, once")
 def make_link(request: Request, response: Response, caller: CallerDep, context: ContextDep) -> LinkAnswer:
-    code, lasts = web_logins.make_code(context, caller)
+    code, lasts = web_logins.create_login_code(context, caller)
     response.headers["Cache-Control"] = "no-store"
     address = context.settings.server.public_url or str(request.app.state.facts["url"])
     url = f"{address.rstrip('/')}/login/link?code={code}"
@@ -74,37 +74,37 @@ def revoke_token(token_id: IdPath, caller: CallerDep, context: ContextDep) -> No
 
 @router.get("/users", summary="The people you may see")
 def list_users(caller: CallerDep, context: ContextDep) -> Page[UserAnswer]:
-    return Page(items=[UserAnswer.of(user) for user in people.list_users(context, caller)])
+    return Page(items=[UserAnswer.of(user) for user in users.list_users(context, caller)])
 
 
 @router.post("/users", status_code=201, summary="Create an account")
 def create_user(body: UserBody, caller: CallerDep, context: ContextDep) -> UserAnswer:
     projects = None if body.projects is None else tuple(body.projects)
-    new = people.NewUser(body.name, body.role, body.unix_user, body.password, projects)
-    return UserAnswer.of(people.create_user(context, caller, new))
+    new = users.NewUser(body.name, body.role, body.unix_user, body.password, projects)
+    return UserAnswer.of(users.create_user(context, caller, new))
 
 
 @router.get("/users/{name}", summary="One account")
 def get_user(name: str, caller: CallerDep, context: ContextDep) -> UserAnswer:
-    return UserAnswer.of(people.get_user(context, caller, name))
+    return UserAnswer.of(users.get_user(context, caller, name))
 
 
 @router.patch("/users/{name}", summary="Change role, activity, Unix user or quota")
 def update_user(name: str, body: UserChangeBody, caller: CallerDep, context: ContextDep) -> UserAnswer:
     _not_null(body, "role", "active")
-    wish = people.UserChange(
+    wish = users.UserChange(
         role=body.role,
         active=body.active,
         unix_user=body.unix_user,
         clear_unix_user="unix_user" in body.model_fields_set and body.unix_user is None,
         quota=body.quota_change(),
     )
-    return UserAnswer.of(people.update_user(context, caller, name, wish))
+    return UserAnswer.of(users.update_user(context, caller, name, wish))
 
 
 @router.put("/users/{name}/password", status_code=204, summary="Set a password")
 def set_password(name: str, body: PasswordBody, caller: CallerDep, context: ContextDep) -> None:
-    people.set_password(context, caller, name, body.password, body.current)
+    users.set_password(context, caller, name, body.password, body.current)
 
 
 @router.get("/departments", summary="All departments")
@@ -123,7 +123,7 @@ def update_department(
     name: str, body: DepartmentChangeBody, caller: CallerDep, context: ContextDep
 ) -> DepartmentAnswer:
     _not_null(body, "share")
-    wish = projects.GroupChange(share=body.share, quota=body.quota_change())
+    wish = projects.ProjectOrDepartmentChange(share=body.share, quota=body.quota_change())
     return DepartmentAnswer.of(projects.update_department(context, caller, name, wish))
 
 
@@ -145,7 +145,7 @@ def get_project(name: str, caller: CallerDep, context: ContextDep) -> ProjectAns
 @router.patch("/projects/{name}", summary="Change share, data class or quota")
 def update_project(name: str, body: ProjectChangeBody, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
     _not_null(body, "share", "data_class")
-    wish = projects.GroupChange(body.share, body.data_class, body.quota_change())
+    wish = projects.ProjectOrDepartmentChange(body.share, body.data_class, body.quota_change())
     return ProjectAnswer.of(*projects.update_project(context, caller, name, wish))
 
 
@@ -168,7 +168,7 @@ def list_audit(
     user: Annotated[str, Query(max_length=64, description="Who did it.")] = "",
     text: Annotated[str, Query(max_length=128, description="Part of what was done, or to what.")] = "",
 ) -> Page[AuditAnswer]:
-    entries, next_cursor = people.list_audit(context, caller, limit, cursor, people.AuditFilter(user, text))
+    entries, next_cursor = users.list_audit_entries(context, caller, limit, cursor, users.AuditFilter(user, text))
     return Page(items=[AuditAnswer.of(entry) for entry in entries], next_cursor=next_cursor)
 
 

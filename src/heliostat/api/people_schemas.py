@@ -7,8 +7,8 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from heliostat.models import AuditEntry, Caller, Department, Project, ProjectRole, Role, Token, User
-from heliostat.services.accounts.data_classes import MOST_SECRET
-from heliostat.services.accounts.projects import MOST_SHARES
+from heliostat.services.accounts.data_classes import MAX_DATA_CLASS
+from heliostat.services.accounts.projects import MAX_SHARE
 from heliostat.services.accounts.quotas import QuotaChange
 
 T = TypeVar("T")
@@ -16,8 +16,8 @@ Flag = Annotated[bool, Field(strict=True)]
 Number = Annotated[int, Field(strict=True)]
 Gpus = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 Hours = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
-Share = Annotated[int, Field(strict=True, ge=1, le=MOST_SHARES)]
-DataClass = Annotated[int, Field(strict=True, ge=0, le=MOST_SECRET, description="0 open … 3 secret.")]
+Share = Annotated[int, Field(strict=True, ge=1, le=MAX_SHARE)]
+DataClass = Annotated[int, Field(strict=True, ge=0, le=MAX_DATA_CLASS, description="0 open … 3 secret.")]
 
 
 class _Body(BaseModel):

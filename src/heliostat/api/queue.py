@@ -9,9 +9,9 @@ from heliostat.api.deps import CallerDep, ContextDep, IdPath
 from heliostat.api.schemas import WhenBody
 from heliostat.api.views import Json, account_view, answer_view, explanation_view, time_view
 from heliostat.models import ForeignJob
-from heliostat.services.accounts.shares import counted_by, share_tree
-from heliostat.services.cluster.others import list_others
-from heliostat.services.jobs.why import explain_job, foresee_request
+from heliostat.services.accounts.shares import share_tree, usage_source
+from heliostat.services.cluster.foreign_jobs import list_foreign_jobs
+from heliostat.services.jobs.explanation import explain_job, forecast_request
 
 router = APIRouter(tags=["queue"])
 
@@ -25,7 +25,7 @@ def why(job_id: IdPath, caller: CallerDep, context: ContextDep, what_if: bool = 
 @router.post("/when")
 def when(body: WhenBody, caller: CallerDep, context: ContextDep) -> Response:
     """When such a job would start, were it submitted now, and what would start earlier. Stores nothing."""
-    answer = foresee_request(context, caller, body.to_request())
+    answer = forecast_request(context, caller, body.to_request())
     return JSONResponse(answer_view(answer, context.forecaster.accuracy()))
 
 
@@ -33,7 +33,7 @@ def when(body: WhenBody, caller: CallerDep, context: ContextDep) -> Response:
 def share(caller: CallerDep, context: ContextDep) -> Response:
     """The fair-share tree: what is whose by right, what was used, what that costs. People: of your projects."""
     tree = [account_view(one) for one in share_tree(context, caller)]
-    return JSONResponse({"items": tree, "next_cursor": None, "counted_by": counted_by(context)})
+    return JSONResponse({"items": tree, "next_cursor": None, "counted_by": usage_source(context)})
 
 
 @router.get("/others")
@@ -44,7 +44,7 @@ def others(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
 ) -> Response:
     """Jobs that went to Slurm without Heliostat, not stored here: those that run, then those that wait."""
-    found = list_others(context, caller, node)
+    found = list_foreign_jobs(context, caller, node)
     items = [foreign_view(job) for job in found[:limit]]
     return JSONResponse({"items": items, "total": len(found), "next_cursor": None})
 
@@ -65,5 +65,5 @@ def foreign_view(job: ForeignJob) -> Json:
         "submitted_at": time_view(job.submitted_at),
         "started_at": time_view(job.started_at),
         "time_limit_seconds": job.time_limit_seconds,
-        "act_with": job.act_with,
+        "act_with": job.cancel_command,
     }

@@ -12,7 +12,14 @@ from heliostat.api.refusals import read_job
 from heliostat.api.schemas import CodeBody
 from heliostat.api.views import job_view, request_view
 from heliostat.services.jobs.comparison import compare_jobs
-from heliostat.services.jobs.reruns import Kept, fields_of_rerun, job_record, notes_on, rerun_job, same_image
+from heliostat.services.jobs.reruns import (
+    JobWithProvenance,
+    get_job_with_provenance,
+    pin_image_digest,
+    rerun_fields,
+    rerun_job,
+    rerun_warnings,
+)
 
 router = APIRouter(tags=["records"])
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
@@ -32,7 +39,7 @@ class RerunBody(BaseModel):
 def show_record(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """What is kept of how to repeat the job: its code, the machines it ran on, what it asked for. No values of
     environment variables."""
-    return JSONResponse(record_view(job_record(context, caller, job_id)))
+    return JSONResponse(record_view(get_job_with_provenance(context, caller, job_id)))
 
 
 @router.get("/jobs/{job_id}/diff/{other_id}")
@@ -47,35 +54,35 @@ def rerun(
     job_id: IdPath, body: RerunBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None
 ) -> Response:
     """The same job once more, under your name, with the same code and but for `changes` the same request."""
-    kept = job_record(context, caller, job_id)
-    fields = fields_of_rerun(kept.job, caller.user, request_view(kept.job), body.changes)
+    kept = get_job_with_provenance(context, caller, job_id)
+    fields = rerun_fields(kept.job, caller.user, request_view(kept.job), body.changes)
     if "image" not in body.changes:
-        fields = same_image(kept, fields)
+        fields = pin_image_digest(kept, fields)
     if body.record is not None:
         fields["record"] = body.record.model_dump(exclude_unset=True)
     request = read_job(fields)
     job = rerun_job(context, caller, kept, request, idempotency_key).jobs[0]
-    view = job_view(job, context.controller.reason(job))
-    return JSONResponse({"job": view, "notes": notes_on(kept, request)}, 201)
+    view = job_view(job, context.controller.wait_reason(job))
+    return JSONResponse({"job": view, "notes": rerun_warnings(kept, request)}, 201)
 
 
-def record_view(kept: Kept) -> dict[str, Any]:
+def record_view(kept: JobWithProvenance) -> dict[str, Any]:
     request = request_view(kept.job) | {"env": sorted(kept.job.spec.env)}
-    code, record = kept.record.code, kept.record
+    code, record = kept.provenance.code, kept.provenance
     return {
         "job_id": kept.job.id,
         "code": None if code is None else asdict(code),
         "upload": _upload_view(kept),
-        "machines": [{"attempt": number, **asdict(machine)} for number, machine in record.machines],
+        "machines": [{"attempt": number, **asdict(machine)} for number, machine in record.attempt_environments],
         "request": request,
         "rerun_of": record.rerun_of,
         "reruns": list(kept.reruns),
     }
 
 
-def _upload_view(kept: Kept) -> dict[str, Any] | None:
+def _upload_view(kept: JobWithProvenance) -> dict[str, Any] | None:
     if kept.job.spec.upload is None:
         return None
-    tree = kept.tree
+    tree = kept.code_tree
     sizes = {} if tree is None else {"files": len(tree.files), "size_bytes": tree.size_bytes}
     return {"id": kept.job.spec.upload, "is_there": tree is not None, **sizes}

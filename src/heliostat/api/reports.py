@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.services.cluster.reports import as_csv, monthly_report
+from heliostat.services.cluster.usage_reports import monthly_usage_report, usage_report_csv
 
 router = APIRouter(tags=["reports"])
 Month = Annotated[str | None, Query(max_length=20, description="2026-11; the present month unless said.")]
@@ -34,8 +34,8 @@ def report(
     format: Format = Format.JSON,  # noqa: A002 - the name people expect
 ) -> Response:
     """Who used what in a month. Everybody for admins, their projects for managers, else yourself."""
-    lines = monthly_report(context, caller, month, by.value)
+    lines = monthly_usage_report(context, caller, month, by.value)
     if format is Format.CSV:
         headers = {"Content-Disposition": f'attachment; filename="heliostat-{by.value}.csv"'}
-        return Response(as_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)
+        return Response(usage_report_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)
     return JSONResponse({"items": [asdict(line) for line in lines], "next_cursor": None})

@@ -52,7 +52,7 @@ class ReservationBody(BaseModel):
     ends_at: Time
     project: Annotated[str, StringConstraints(max_length=200, strict=True)] | None = None
     gpus_per_node: Annotated[Number, Field(ge=1, le=10_000, description="Left out: whole nodes.")] | None = None
-    weeks: Annotated[Number, Field(ge=1, le=services.MOST_WEEKS, description="How many weeks in a row.")] = 1
+    weeks: Annotated[Number, Field(ge=1, le=services.MAX_WEEKS, description="How many weeks in a row.")] = 1
     reason: Annotated[Line, StringConstraints(max_length=128)] | None = None
 
 

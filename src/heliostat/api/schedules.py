@@ -14,10 +14,10 @@ from heliostat.api.views import time_view
 from heliostat.errors import Invalid
 from heliostat.models import Caller
 from heliostat.models.quantities import parse_duration
-from heliostat.models.schedules import CatchUp, Firing, Origin, Overlap, Schedule
+from heliostat.models.schedules import CatchUpMode, Firing, OverlapPolicy, Schedule, ScheduleOrigin
 from heliostat.services.context import Context
-from heliostat.services.schedules import verbs as services
-from heliostat.services.schedules.wishes import Wish
+from heliostat.services.schedules import lifecycle as services
+from heliostat.services.schedules.requests import ScheduleRequest
 from heliostat.web.job_form.bodies import body_of
 
 
@@ -47,8 +47,12 @@ class ScheduleChangeBody(BaseModel):
     )
     time_zone: Text | None = Field(default=None, description="Europe/Berlin; left out: UTC if the start says Z.")
     job: JobBody | None = None
-    overlap: Overlap = Field(default=Overlap.SKIP, description="While an earlier job of it is not over.")
-    catch_up: CatchUp = Field(default=CatchUp.LAST, description="What is made up for after nobody was there.")
+    overlap: OverlapPolicy = Field(
+        default=OverlapPolicy.SKIP, description="While an earlier job of it is not over."
+    )
+    catch_up: CatchUpMode = Field(
+        default=CatchUpMode.LAST, description="What is made up for after nobody was there."
+    )
     epsilon: Seconds | None = Field(default=None, description="How late is too late for that: 30m, or seconds.")
     retries: Annotated[Count, Field(ge=0, le=100)] = Field(default=0, description="Of a job that failed.")
     ends_after: Annotated[Count, Field(ge=1, le=10**9)] | None = Field(default=None, description="Firings.")
@@ -81,8 +85,8 @@ class ScheduleBody(ScheduleChangeBody):
     name: Text
     job: JobBody
 
-    def wish(self) -> Wish:
-        return Wish(**self.changes())
+    def wish(self) -> ScheduleRequest:
+        return ScheduleRequest(**self.changes())
 
 
 class PreviewBody(BaseModel):
@@ -110,7 +114,7 @@ def create_schedule(body: ScheduleBody, caller: CallerDep, context: ContextDep) 
 
 @router.post("/schedules/preview", summary="When such a schedule would fire; stores nothing")
 def preview(body: PreviewBody, caller: CallerDep, context: ContextDep) -> Json:
-    times = services.preview(context, caller, body.schedule, body.time_zone, body.count)
+    times = services.preview_times(context, caller, body.schedule, body.time_zone, body.count)
     return {"times": [time_view(at) for at in times]}
 
 
@@ -121,7 +125,7 @@ def put_chronos(document: dict[str, Any], caller: CallerDep, context: ContextDep
 
 @router.get("/schedules/{reference}", summary="One schedule, with its job and its next times")
 def show_schedule(reference: Reference, caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(context, caller, services.find_schedule(context, caller, reference))
+    return detail_view(context, caller, services.get_schedule(context, caller, reference))
 
 
 @router.patch("/schedules/{reference}", summary="Change a schedule of yours")
@@ -158,7 +162,7 @@ def list_firings(
     context: ContextDep,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> Page[Json]:
-    schedule = services.find_schedule(context, caller, reference)
+    schedule = services.get_schedule(context, caller, reference)
     return Page(items=[firing_view(one) for one in services.list_firings(context, schedule, limit)])
 
 
@@ -199,7 +203,7 @@ def detail_view(context: Context, caller: Caller, one: Schedule) -> Json:
     return {**schedule_view(one), "job": job, "next_times": times}
 
 
-def origin_view(one: Origin | None) -> Json | None:
+def origin_view(one: ScheduleOrigin | None) -> Json | None:
     return None if one is None else {"id": one.schedule_id, "name": one.name, "due_at": time_view(one.due_at)}
 
 

@@ -20,14 +20,23 @@ from pydantic import (
     model_validator,
 )
 
-from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Parent, Placement, Rule
-from heliostat.models.dependencies import MOST_PAIRS, parse_begin, parse_parents
-from heliostat.models.environments import MOST_CHARACTERS, Software
-from heliostat.models.job_fields import ALIASES, JOB_FIELDS, JobField, Kind
+from heliostat.models import (
+    ArrayRange,
+    DependencyCondition,
+    JobRequest,
+    JobSpec,
+    ParentReference,
+    PlacementRequest,
+    TaskLayout,
+)
+from heliostat.models.dependencies import MAX_DEPENDENCIES_PER_REQUEST, parse_begin, parse_parents
+from heliostat.models.environments import MAX_ENVIRONMENT_CHARACTERS, EnvironmentSpec
+from heliostat.models.job_fields import FIELD_ALIASES, JOB_FIELDS, FieldKind, JobField
 from heliostat.models.jobs import parse_mount
-from heliostat.models.notices import parse_occasions
+from heliostat.models.notifications import parse_triggers
+from heliostat.models.provenance import MAX_DIFF_BYTES, MAX_UNTRACKED_FILES, SourceCode, remove_credentials
 from heliostat.models.quantities import (
-    MAX_ARRAY,
+    MAX_ARRAY_SIZE,
     parse_array,
     parse_duration,
     parse_gpus,
@@ -35,8 +44,7 @@ from heliostat.models.quantities import (
     parse_memory,
     parse_signal,
 )
-from heliostat.models.records import MOST_DIFF_BYTES, MOST_UNTRACKED, Code, without_credentials
-from heliostat.models.retries import DEFAULT_CAUSES, Retry, parse_retry_on
+from heliostat.models.retries import DEFAULT_RETRY_CAUSES, RetryPolicy, parse_retry_on
 
 _MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
 _MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
@@ -48,7 +56,7 @@ _SHELLS_OWN = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", 
 # These say which GPUs the queue has given to the job: another value would reach for somebody else's.
 _QUEUES_OWN = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HELIOSTAT_MARK"}
 
-File = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS, strict=True)]
+File = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ENVIRONMENT_CHARACTERS, strict=True)]
 
 
 class EnvironmentBody(BaseModel):
@@ -70,22 +78,22 @@ class EnvironmentBody(BaseModel):
             raise ValueError("uv_lock goes with pyproject")
         return self
 
-    def software(self) -> Software:
+    def software(self) -> EnvironmentSpec:
         if self.requirements is not None:
-            return Software("requirements", (("requirements.txt", self.requirements),), self.python)
+            return EnvironmentSpec("requirements", (("requirements.txt", self.requirements),), self.python)
         if self.conda is not None:
-            return Software("conda", (("environment.yml", self.conda),), self.python)
+            return EnvironmentSpec("conda", (("environment.yml", self.conda),), self.python)
         project = ("pyproject.toml", self.pyproject or "")
         if self.uv_lock is None:
-            return Software("pyproject", (project,), self.python)
-        return Software("uv", (project, ("uv.lock", self.uv_lock)), self.python)
+            return EnvironmentSpec("pyproject", (project,), self.python)
+        return EnvironmentSpec("uv", (project, ("uv.lock", self.uv_lock)), self.python)
 
 
 Digest = Annotated[str, StringConstraints(min_length=1, max_length=64, strict=True)]
 EnvironmentField = Digest | EnvironmentBody | None
 
 
-def asked_software(given: EnvironmentField) -> Software | str | None:
+def asked_software(given: EnvironmentField) -> EnvironmentSpec | str | None:
     return given.software() if isinstance(given, EnvironmentBody) else given
 
 
@@ -108,18 +116,16 @@ class CodeBody(BaseModel):
     commit: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40,64}$", strict=True)] | None = None
     branch: Text | None = None
     remote: Text | None = None
-    diff: Annotated[str, StringConstraints(max_length=MOST_DIFF_BYTES, strict=True), AfterValidator(_storable)] = (
-        ""
-    )
+    diff: Annotated[str, StringConstraints(max_length=MAX_DIFF_BYTES, strict=True), AfterValidator(_storable)] = ""
     is_diff_cut: StrictBool = False
-    untracked: Annotated[list[Text], Field(max_length=MOST_UNTRACKED)] = []
+    untracked: Annotated[list[Text], Field(max_length=MAX_UNTRACKED_FILES)] = []
     untracked_count: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
 
-    def to_code(self) -> Code:
+    def to_code(self) -> SourceCode:
         """A remote loses what may be a password, whoever forgot to take it out."""
-        remote = None if self.remote is None else without_credentials(self.remote)
+        remote = None if self.remote is None else remove_credentials(self.remote)
         values = self.model_dump() | {"remote": remote, "untracked": tuple(self.untracked)}
-        return Code(**values)
+        return SourceCode(**values)
 
 
 ReadJob = Callable[[Mapping[str, object]], JobRequest]
@@ -183,7 +189,7 @@ def _retry_on(value: object) -> tuple[str, ...] | None:
 
 
 def _notify(value: object) -> tuple[str, ...]:
-    return () if value is None else parse_occasions(value)
+    return () if value is None else parse_triggers(value)
 
 
 def _array(value: object) -> ArrayRange | None:
@@ -191,8 +197,8 @@ def _array(value: object) -> ArrayRange | None:
         return value
     if not isinstance(value, str):
         raise ValueError("write an array as text: 0-99, 0-99%8 or 1,3,5-9")
-    if _array_length(_not_too_long(value, 2000)) > MAX_ARRAY:  # before anything is made of it
-        raise ValueError(f"an array may have {MAX_ARRAY} elements, {value!r} has more")
+    if _array_length(_not_too_long(value, 2000)) > MAX_ARRAY_SIZE:  # before anything is made of it
+        raise ValueError(f"an array may have {MAX_ARRAY_SIZE} elements, {value!r} has more")
     return parse_array(value)
 
 
@@ -205,8 +211,11 @@ def _not_too_many(jobs: object) -> object:
     """Ten thousand arrays of ten thousand would fill the memory before anybody counted them; so would parents."""
     bodies = [job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
     named = [value for job in bodies for name in _PARENTS if (value := job.get(name))]
-    if sum(len(one) if isinstance(one, list) else str(one).count(",") + 1 for one in named) > MOST_PAIRS:
-        raise ValueError(f"the jobs of one request may wait for {MOST_PAIRS} others in all")
+    if (
+        sum(len(one) if isinstance(one, list) else str(one).count(",") + 1 for one in named)
+        > MAX_DEPENDENCIES_PER_REQUEST
+    ):
+        raise ValueError(f"the jobs of one request may wait for {MAX_DEPENDENCIES_PER_REQUEST} others in all")
     arrays = [job.get("array") for job in bodies]
     if sum(_array_length(array) for array in arrays if isinstance(array, str)) > _MOST_ELEMENTS:
         raise ValueError(f"all arrays together may have {_MOST_ELEMENTS} elements")
@@ -252,7 +261,7 @@ Command = (
 _PARENTS = [name for one in JOB_FIELDS if one.kind == "parents" for name in (one.name, one.alias) if name]
 _PARENT = {"type": ["integer", "string"]}
 _WORDS = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
-_TYPES: dict[Kind, Any] = {
+_TYPES: dict[FieldKind, Any] = {
     "command": Command,
     "signal": Annotated[str, StringConstraints(max_length=10, strict=True), AfterValidator(parse_signal)],
     "count": Count,
@@ -281,7 +290,7 @@ _TYPES: dict[Kind, Any] = {
 }
 _LISTS = ("labels", "mounts")
 _MAY_BE_NONE = ("array", "begin", "causes", "software")
-_TEXTS: dict[Kind, Callable[[str], str]] = {"script": _no_nul, "line": _one_line, "folder": _absolute}
+_TEXTS: dict[FieldKind, Callable[[str], str]] = {"script": _no_nul, "line": _one_line, "folder": _absolute}
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -302,7 +311,7 @@ def _type(field: JobField) -> Any:
 
 def _bounded(field: JobField) -> Any:
     """Bounds come before what else is checked: a text that is too long is not read at all."""
-    most = None if field.most is None else int(field.most)
+    most = None if field.maximum is None else int(field.maximum)
     if field.kind == "choice":
         return Literal[tuple(value for value, _ in field.choices)]
     if field.kind in _TEXTS:
@@ -311,12 +320,12 @@ def _bounded(field: JobField) -> Any:
         return Annotated[str, size, AfterValidator(_TEXTS[field.kind])]
     if field.kind in _LISTS:
         return Annotated[_TYPES[field.kind], Field(max_length=most)]
-    return Annotated[_TYPES[field.kind], Field(ge=field.least, le=most)]
+    return Annotated[_TYPES[field.kind], Field(ge=field.minimum, le=most)]
 
 
 def _field(field: JobField) -> Any:
     alias = AliasChoices(field.name, field.alias) if field.alias else None
-    return Field(default=field.default, validation_alias=alias, description=field.sentence)
+    return Field(default=field.default, validation_alias=alias, description=field.help_with_choices)
 
 
 @with_fields(JOB_FIELDS)
@@ -332,7 +341,7 @@ class JobBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_class(cls, values: object) -> object:
-        for other, name in ALIASES.items():
+        for other, name in FIELD_ALIASES.items():
             if isinstance(values, dict) and other in values and name in values:
                 raise ValueError(f"{other} and {name} are two names of the same field: send only one of them")
         return values
@@ -357,7 +366,7 @@ class JobBody(BaseModel):
             raise ValueError("retry_on and retry_delay say how max_retries are used: say how many, such as 3")
         return self
 
-    def to_request(self, usual_code: Code | None = None) -> JobRequest:
+    def to_request(self, usual_code: SourceCode | None = None) -> JobRequest:
         parts: dict[str, dict[str, Any]] = {"": {}, "spec": {}, "placement": {}, "retry": {}}
         for name, part, attribute in _PATHS:
             value = getattr(self, name)
@@ -365,30 +374,41 @@ class JobBody(BaseModel):
         return JobRequest(
             **parts[""],
             spec=JobSpec(**parts["spec"]),
-            placement=Placement(**parts["placement"]),
-            retry=Retry(**parts["retry"]),
+            placement=PlacementRequest(**parts["placement"]),
+            retry=RetryPolicy(**parts["retry"]),
             after=self._parents(),
             code=usual_code if self.record is None else self.record.to_code(),
         )
 
-    def _parents(self) -> tuple[Parent, ...]:
-        by_rule = ((Rule.OK, self.after), (Rule.ANY, self.after_any), (Rule.FAILED, self.after_failed))
-        found = [Parent(reference, rule) for rule, references in by_rule for reference in references]
-        return (*found, *(Parent(reference, Rule.OK, each=True) for reference in self.after_each))
+    def _parents(self) -> tuple[ParentReference, ...]:
+        by_rule = (
+            (DependencyCondition.OK, self.after),
+            (DependencyCondition.ANY, self.after_any),
+            (DependencyCondition.FAILED, self.after_failed),
+        )
+        found = [ParentReference(reference, rule) for rule, references in by_rule for reference in references]
+        return (
+            *found,
+            *(ParentReference(reference, DependencyCondition.OK, each=True) for reference in self.after_each),
+        )
 
     def about(self) -> str:
         """What makes a request the same: all that was given, but not with which code it was submitted."""
         return repr([(name, getattr(self, name)) for name in sorted(self.model_fields_set - {"record"})])
 
 
-_PATHS = [(field.name, *field.path.rpartition(".")[::2]) for field in JOB_FIELDS if field.path is not None]
+_PATHS = [
+    (field.name, *field.request_path.rpartition(".")[::2])
+    for field in JOB_FIELDS
+    if field.request_path is not None
+]
 _READ: dict[str, Callable[[Any], Any]] = {
     "command": lambda given: ("/bin/sh", "-c", given) if isinstance(given, str) else tuple(given),
-    "layout": Layout,
+    "layout": TaskLayout,
     "labels": lambda given: tuple(dict.fromkeys(given)),
     "mounts": lambda given: tuple(map(parse_mount, given)),
     "environment": asked_software,
-    "retry_on": lambda given: DEFAULT_CAUSES if given is None else given,
+    "retry_on": lambda given: DEFAULT_RETRY_CAUSES if given is None else given,
 }
 
 

@@ -13,13 +13,13 @@ from heliostat.api.views import time_view
 from heliostat.errors import Invalid
 from heliostat.models import Caller
 from heliostat.models.quantities import parse_duration
-from heliostat.models.services import HealthCheck, Visibility
-from heliostat.models.sessions import Target
+from heliostat.models.services import HealthCheck, ServiceVisibility
+from heliostat.models.sessions import ProxyTarget
 from heliostat.services.context import Context
-from heliostat.services.web_services import verbs as services
-from heliostat.services.web_services.verbs import ReplicaState, ServiceView
-from heliostat.services.web_services.ways import may_manage
-from heliostat.services.web_services.wishes import MOST_REPLICAS, Wish
+from heliostat.services.web_services import lifecycle as services
+from heliostat.services.web_services.lifecycle import ReplicaState, ServiceView
+from heliostat.services.web_services.requests import MAX_REPLICAS, ServiceRequest
+from heliostat.services.web_services.routing import may_manage_service
 from heliostat.web.job_form.bodies import body_of
 
 router = APIRouter(tags=["services"])
@@ -32,7 +32,7 @@ def _seconds(value: object) -> object:
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(strict=True, allow_inf_nan=False)]
-Replicas = Annotated[Count, Field(ge=0, le=MOST_REPLICAS)]
+Replicas = Annotated[Count, Field(ge=0, le=MAX_REPLICAS)]
 UrlPath = Annotated[str, StringConstraints(max_length=1000, pattern=r"^/[\x21-\x7e]*$", strict=True)]
 
 
@@ -57,7 +57,9 @@ class ServiceBody(JobBody):
     name: Annotated[str, StringConstraints(min_length=1, max_length=40, strict=True)]
     kind: Literal["service"] = "service"
     replicas: Replicas = 1
-    visibility: Visibility = Field(default=Visibility.PRIVATE, description="private, project or public.")
+    visibility: ServiceVisibility = Field(
+        default=ServiceVisibility.PRIVATE, description="private, project or public."
+    )
     health: HealthBody = Field(default_factory=HealthBody)
     surge: Annotated[Count, Field(ge=0, le=10)] = Field(
         default=1, description="So many replicas more than wanted while it is updated; 0 where there is no room."
@@ -66,8 +68,8 @@ class ServiceBody(JobBody):
         default=30.0, description="How long open requests may take when a replica goes: 30s."
     )
 
-    def wish(self) -> Wish:
-        return Wish(
+    def wish(self) -> ServiceRequest:
+        return ServiceRequest(
             self.name,
             self.to_request(),
             self.replicas,
@@ -84,7 +86,7 @@ class ServiceChangeBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     replicas: Replicas | None = None
-    visibility: Visibility | None = None
+    visibility: ServiceVisibility | None = None
 
 
 @router.post("/services", status_code=201, summary="Start a service")
@@ -140,7 +142,7 @@ def make_service_key(
     name: NamePath, request: Request, response: Response, caller: CallerDep, context: ContextDep
 ) -> KeyAnswer:
     """To be sent as `Authorization: Bearer KEY`; the server inside never sees it."""
-    secret, until = services.service_key(context, caller, name)
+    secret, until = services.create_service_key(context, caller, name)
     response.headers["Cache-Control"] = "no-store"
     return KeyAnswer(url=_url(request, context, name), key=secret, expires_at=until)
 
@@ -154,14 +156,14 @@ def service_view(request: Request, context: Context, caller: Caller, view: Servi
         "state": one.state.value,
         "visibility": one.visibility.value,
         "replicas": one.replicas,
-        "healthy": view.healthy,
-        "words": view.words,
+        "healthy": view.healthy_count,
+        "words": view.summary,
         "url": _url(request, context, one.name),
         "generation": one.generation,
         "is_updated": view.is_updated,
         "failures": one.failures,
         "failed_at": time_view(one.failed_at),
-        "problem": one.problem if may_manage(caller.user, one) else None,
+        "problem": one.problem if may_manage_service(caller.user, one) else None,
         "retry_at": time_view(one.retry_at),
         "created_at": time_view(one.created_at),
     }
@@ -170,7 +172,7 @@ def service_view(request: Request, context: Context, caller: Caller, view: Servi
 def detail_view(request: Request, context: Context, caller: Caller, view: ServiceView) -> Json:
     """For who manages it with its job and its replicas; values of variables are their owner's."""
     one = view.service
-    if not may_manage(caller.user, one):
+    if not may_manage_service(caller.user, one):
         return service_view(request, context, caller, view)
     job = body_of(one.request)
     if one.user != caller.user.name and "env" in job:
@@ -195,7 +197,7 @@ def detail_view(request: Request, context: Context, caller: Caller, view: Servic
 def _replica(one: ReplicaState) -> Json:
     return {
         "job_id": one.replica.job_id,
-        "state": one.word,
+        "state": one.status,
         "job_state": one.job.state.value if one.job else None,
         "node": one.job.node if one.job else None,
         "generation": one.replica.generation,
@@ -207,4 +209,4 @@ def _replica(one: ReplicaState) -> Json:
 
 
 def _url(request: Request, context: Context, name: str) -> str:
-    return addresses_for(request, context).of(Target(0, service=name))
+    return addresses_for(request, context).target_url(ProxyTarget(0, service=name))

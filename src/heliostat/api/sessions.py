@@ -10,12 +10,12 @@ from starlette.responses import JSONResponse
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
 from heliostat.api.schemas import Command, JobBody, Line
 from heliostat.api.views import forecast_view, job_view
-from heliostat.models.sessions import MOST_PORT, SessionWish, Target
-from heliostat.services.addresses import Addresses
+from heliostat.models.sessions import MAX_PORT, ProxyTarget, SessionRequest
 from heliostat.services.context import Context
-from heliostat.services.jobs.verbs import extend_job, seconds_from
-from heliostat.services.proxying import open_port, program_key
-from heliostat.services.sessions.verbs import (
+from heliostat.services.jobs.control import extend_job, parse_seconds
+from heliostat.services.proxy_routes import create_program_key, open_port
+from heliostat.services.public_urls import PublicUrls
+from heliostat.services.sessions.lifecycle import (
     SessionState,
     list_sessions,
     share_session,
@@ -26,7 +26,7 @@ from heliostat.services.sessions.verbs import (
 
 router = APIRouter(tags=["sessions"])
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-PortPath = Annotated[int, Path(ge=1, le=MOST_PORT)]
+PortPath = Annotated[int, Path(ge=1, le=MAX_PORT)]
 
 
 class PortAnswer(BaseModel):
@@ -47,7 +47,7 @@ def show_port(
 ) -> PortAnswer:
     """Only a port on which a process of the job listens."""
     target = open_port(context, caller, job_id, port)
-    return PortAnswer(job_id=job_id, port=port, url=addresses_for(request, context).of(target))
+    return PortAnswer(job_id=job_id, port=port, url=addresses_for(request, context).target_url(target))
 
 
 @router.post("/jobs/{job_id}/ports/{port}/key", summary="A secret with which a program uses that address")
@@ -59,17 +59,17 @@ def make_port_key(
 
 
 def key_for(
-    target: Target, request: Request, response: Response, caller: CallerDep, context: Context
+    target: ProxyTarget, request: Request, response: Response, caller: CallerDep, context: Context
 ) -> KeyAnswer:
-    secret, until = program_key(context, caller, target)
+    secret, until = create_program_key(context, caller, target)
     response.headers["Cache-Control"] = "no-store"
-    return KeyAnswer(url=addresses_for(request, context).of(target), key=secret, expires_at=until)
+    return KeyAnswer(url=addresses_for(request, context).target_url(target), key=secret, expires_at=until)
 
 
-def addresses_for(request: Request, context: Context) -> Addresses:
+def addresses_for(request: Request, context: Context) -> PublicUrls:
     """As whoever asks reaches us; over the Unix socket nothing is known of that."""
-    known = context.addresses
-    return known if request.client is None else known.seen_at(request.headers.get("host", ""))
+    known = context.public_urls
+    return known if request.client is None else known.for_host(request.headers.get("host", ""))
 
 
 class SessionBody(JobBody):
@@ -94,9 +94,11 @@ class ExtendBody(BaseModel):
 )
 def extend(job_id: IdPath, body: ExtendBody, caller: CallerDep, context: ContextDep) -> Response:
     """`time` is how much more: 2h, 30m, or seconds."""
-    seconds = body.time if isinstance(body.time, int) else seconds_from(body.time)
+    seconds = body.time if isinstance(body.time, int) else parse_seconds(body.time)
     job = extend_job(context, caller, job_id, seconds)
-    return JSONResponse(job_view(job, context.controller.reason(job), forecast_view(context.forecaster.of(job))))
+    return JSONResponse(
+        job_view(job, context.controller.wait_reason(job), forecast_view(context.forecaster.forecast_of(job)))
+    )
 
 
 @router.post("/sessions", status_code=201, summary="Start a session: JupyterLab, or a web server of your own")
@@ -106,13 +108,13 @@ def start(
     asked = body.to_request()
     if body.app == "custom" and "command" not in body.model_fields_set:
         asked = replace(asked, spec=replace(asked.spec, command=()))
-    state = start_session(context, caller, SessionWish(body.app, body.keep_idle), asked, idempotency_key)
+    state = start_session(context, caller, SessionRequest(body.app, body.keep_idle), asked, idempotency_key)
     return JSONResponse(_view(request, context, state), 201)
 
 
 @router.get("/sessions", summary="Your sessions, newest first")
 def list_mine(request: Request, caller: CallerDep, context: ContextDep, unfinished: bool = False) -> Response:
-    found = [state for state in list_sessions(context, caller) if not (unfinished and state.job.is_over)]
+    found = [state for state in list_sessions(context, caller) if not (unfinished and state.job.is_terminal)]
     return JSONResponse({"items": [_view(request, context, state) for state in found], "next_cursor": None})
 
 
@@ -127,7 +129,7 @@ def make_session_key(
 ) -> KeyAnswer:
     """To be sent as `Authorization: Bearer KEY`; the server inside never sees it."""
     show_session(context, caller, job_id)
-    return key_for(Target(job_id), request, response, caller, context)
+    return key_for(ProxyTarget(job_id), request, response, caller, context)
 
 
 class SharesAnswer(BaseModel):
@@ -153,8 +155,8 @@ def unshare(job_id: IdPath, user: UserPath, caller: CallerDep, context: ContextD
 
 def _view(request: Request, context: Context, state: SessionState) -> dict[str, object]:
     job = state.job
-    view = job_view(job, context.controller.reason(job), forecast_view(context.forecaster.of(job)))
-    url = addresses_for(request, context).of(Target(job.id))
+    view = job_view(job, context.controller.wait_reason(job), forecast_view(context.forecaster.forecast_of(job)))
+    url = addresses_for(request, context).target_url(ProxyTarget(job.id))
     own = {"app": state.app, "is_up": state.is_up, "step": state.step, "url": url}
     own |= {"warning": state.warning or None, "shared_with": list(state.shared_with)}
     return view | own | {"log_tail": state.log_tail or None}

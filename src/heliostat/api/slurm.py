@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.services.accounts.slurm import AccountPlan, apply_accounts, plan_slurm_accounts
+from heliostat.services.accounts.slurm_sync import AccountPlan, apply_slurm_accounts, plan_slurm_accounts
 
 router = APIRouter(prefix="/slurm", tags=["slurm"])
 
@@ -20,7 +20,7 @@ def plan(caller: CallerDep, context: ContextDep) -> Response:
 @router.post("/apply")
 def apply(caller: CallerDep, context: ContextDep) -> Response:
     """Carry the plan out; stops at the first step that Slurm refuses. Admins only."""
-    return JSONResponse(_view(apply_accounts(context, caller).plan))
+    return JSONResponse(_view(apply_slurm_accounts(context, caller).plan))
 
 
 def _view(plan: AccountPlan) -> dict[str, Any]:

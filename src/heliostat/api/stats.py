@@ -8,9 +8,9 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
 from heliostat.api.views import time_view
-from heliostat.models import Series
+from heliostat.models import TimeSeries
 from heliostat.services.cluster import stats as services
-from heliostat.services.cluster.stats import Span
+from heliostat.services.cluster.stats import StatsPeriod
 
 router = APIRouter(tags=["stats"])
 NodeName = Annotated[str, Path(max_length=128)]
@@ -23,31 +23,33 @@ def of_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     return JSONResponse(
         {
             "job_id": found.job_id,
-            "asked": asdict(found.asked),
+            "asked": asdict(found.requested),
             "device_memory_mib": list(found.device_memory_mib),
-            "verdict": asdict(found.verdict) | {"text": found.verdict.text},
+            "verdict": asdict(found.efficiency) | {"text": found.efficiency.text},
             "summary": asdict(found.summary),
-            "accounted": None if found.accounted is None else asdict(found.accounted),
+            "accounted": None if found.accounting_usage is None else asdict(found.accounting_usage),
             "series": _series(found.series),
         }
     )
 
 
 @router.get("/nodes/{name}/stats")
-def of_node(name: NodeName, caller: CallerDep, context: ContextDep, span: Span = Span.DAY) -> Response:
+def of_node(
+    name: NodeName, caller: CallerDep, context: ContextDep, span: StatsPeriod = StatsPeriod.DAY
+) -> Response:
     """What was used of a node, by whomever."""
     found = services.node_stats(context, caller, name, span)
     return JSONResponse({"node": found.name, "span": found.span.value, "series": _series(found.series)})
 
 
 @router.get("/cluster/stats")
-def of_cluster(caller: CallerDep, context: ContextDep, span: Span = Span.DAY) -> Response:
+def of_cluster(caller: CallerDep, context: ContextDep, span: StatsPeriod = StatsPeriod.DAY) -> Response:
     """What there was, what was given out and what was used, of all nodes together; and how many jobs waited."""
     found = services.cluster_stats(context, caller, span)
     return JSONResponse({"span": found.span.value, "series": _series(found.series)})
 
 
-def _series(series: tuple[Series, ...]) -> list[dict[str, Any]]:
+def _series(series: tuple[TimeSeries, ...]) -> list[dict[str, Any]]:
     return [
         {
             "name": one.name,

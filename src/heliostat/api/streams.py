@@ -20,10 +20,10 @@ from heliostat.api.views import event_view
 from heliostat.inotify import Inotify
 from heliostat.models import Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
-from heliostat.services.logs.reading import STREAMS, Tail, check_log, log_order, open_tail
-from heliostat.services.rights import inspectable_job, may_inspect
+from heliostat.services.logs.reader import STREAMS, LogTail, open_log_tail, read_stream_order, require_log
+from heliostat.services.permissions import may_inspect, require_inspectable_job
 from heliostat.store import jobs as stored
-from heliostat.store.jobs import listed_jobs
+from heliostat.store.jobs import get_jobs_without_spec
 
 router = APIRouter(tags=["events"])
 _KEEP_ALIVE_SECONDS = 15.0
@@ -42,7 +42,7 @@ def list_events(
 ) -> Response:
     """What happened to the jobs the caller may inspect, oldest first, after a given event; -50: the last 50."""
     if job_id is not None:
-        inspectable_job(context, caller, job_id)
+        require_inspectable_job(context, caller, job_id)
     events, last = _read_events(context, caller, after or 0, limit, job_id)
     following = str(last) if last is not None else None
     return JSONResponse({"items": [event_view(event) for event in events], "next_cursor": following})
@@ -59,7 +59,7 @@ async def stream_events(
 ) -> Response:
     """The same as it happens. Goes on after `after` (or the browser's Last-Event-ID), else from now."""
     if job_id is not None:
-        await run_in_threadpool(inspectable_job, context, caller, job_id)
+        await run_in_threadpool(require_inspectable_job, context, caller, job_id)
     start = last_event_id if last_event_id is not None else after
     source = _EventSource(context, _Guard(request, caller), job_id, request.app.state.feed)
     return _sse(source.run(start))
@@ -81,8 +81,8 @@ async def follow_logs(
 
     After a break, send the offsets reached and, as `from_attempt`, the attempt they belong to.
     """
-    job = await run_in_threadpool(inspectable_job, context, caller, job_id)
-    check_log(context, job)  # told now: once it streams it is too late for a 4xx
+    job = await run_in_threadpool(require_inspectable_job, context, caller, job_id)
+    require_log(context, job)  # told now: once it streams it is too late for a 4xx
     offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
     names = STREAMS if stream == "both" else (stream,)
     wanted = {name: offsets[name] for name in names}
@@ -190,7 +190,7 @@ class _LogSource:
                 async for text in self._attempt(follower, number, attempt is not None):
                     yield text
                 job = self._job = await self._refreshed()
-                if attempt is not None or job.is_over:
+                if attempt is not None or job.is_terminal:
                     break
                 number, self._offsets = job.attempt, dict.fromkeys(self._offsets, 0)
         yield _text("end", {"state": job.state.value, "exit_code": job.exit_code})
@@ -198,10 +198,10 @@ class _LogSource:
     async def _attempt(self, follower: Follower, number: int, only_this: bool) -> AsyncIterator[str]:
         """All one attempt prints, until it is over."""
         tails = {
-            name: open_tail(self._context, self._job, number, name, offset)
+            name: open_log_tail(self._context, self._job, number, name, offset)
             for name, offset in self._offsets.items()
         }
-        folder = check_log(self._context, self._job).log_folder(self._job.id)
+        folder = require_log(self._context, self._job).log_folder(self._job.id)
         for text in self._as_written(tails, number):
             yield text
         job = self._job
@@ -211,10 +211,10 @@ class _LogSource:
                 if folder is not None and not watching:
                     watching = stack.enter_context(self._folders.watching(folder, follower.nudge))
                 for tail in tails.values():
-                    for chunk in tail.chunks():
+                    for chunk in tail.read_new_chunks():
                         self._said_at = time.monotonic()
                         yield _text("chunk", chunk)
-                if job.is_over or job.attempt > number or (only_this and job.attempt != number):
+                if job.is_terminal or job.attempt > number or (only_this and job.attempt != number):
                     return
                 patience = (
                     _CHECK_SECONDS if watching or folder is None or job.state is not JobState.STARTING else 0.002
@@ -225,11 +225,13 @@ class _LogSource:
                     self._said_at = time.monotonic()
                     yield _STILL_HERE
 
-    def _as_written(self, tails: dict[str, Tail], number: int) -> Iterator[str]:
+    def _as_written(self, tails: dict[str, LogTail], number: int) -> Iterator[str]:
         """What is there already, in the order it was written."""
-        for name, end in log_order(self._context, self._job, number) if 1 <= number <= self._job.attempt else ():
+        for name, end in (
+            read_stream_order(self._context, self._job, number) if 1 <= number <= self._job.attempt else ()
+        ):
             if tail := tails.get(name):
-                yield from (_text("chunk", chunk) for chunk in tail.chunks(up_to=end))
+                yield from (_text("chunk", chunk) for chunk in tail.read_new_chunks(up_to=end))
 
     async def _something(self, follower: Follower, job: Job, seconds: float) -> Job:
         """Wait for output or for a word about the job: the job then."""
@@ -245,7 +247,7 @@ class _LogSource:
 
     def _read(self) -> Job | None:
         with self._context.store.read() as conn:
-            return listed_jobs(conn, [self._job.id]).get(self._job.id)
+            return get_jobs_without_spec(conn, [self._job.id]).get(self._job.id)
 
 
 def _read_events(
@@ -259,7 +261,7 @@ def _read_events(
         if caller.user.is_admin or job_id is not None:
             visible = events
         else:
-            jobs = listed_jobs(conn, {event.job_id for event in events})
+            jobs = get_jobs_without_spec(conn, {event.job_id for event in events})
             visible = [event for event in events if may_inspect(caller.user, jobs[event.job_id])]
     return visible, events[-1].id if len(events) == limit else None
 
@@ -307,7 +309,7 @@ class FolderWatch:
     @contextlib.contextmanager
     def watching(self, folder: str, changed: Callable[[], None]) -> Iterator[bool]:
         """False when the folder cannot be watched (yet)."""
-        number = self._inotify.add(folder)
+        number = self._inotify.add_watch(folder)
         if number is None:
             yield False
             return
@@ -318,10 +320,10 @@ class FolderWatch:
             self._callbacks[number].discard(changed)
             if not self._callbacks[number]:
                 del self._callbacks[number]
-                self._inotify.remove(number)
+                self._inotify.remove_watch(number)
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            for number in {number for number, _ in self._inotify.read()}:
+            for number in {number for number, _ in self._inotify.read_changes()}:
                 for changed in list(self._callbacks.get(number, ())):
                     changed()

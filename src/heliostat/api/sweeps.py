@@ -40,7 +40,7 @@ def list_sweeps(
     caller: CallerDep,
     context: ContextDep,
     everybodys: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
-    limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE,
+    limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE_SIZE,
     before: Annotated[int | None, Query(ge=1, le=2**53, description="Only those with smaller numbers.")] = None,
 ) -> Page[Json]:
     found = services.list_sweeps(context, caller, everybodys=everybodys, limit=limit, before=before)
@@ -55,10 +55,10 @@ def show_sweep(
     sort: Sort = None,
     form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
 ) -> Response:
-    found = services.find_sweep(context, caller, number, sort)
+    found = services.get_sweep(context, caller, number, sort)
     if form == "csv":
         headers = {"Content-Disposition": f'attachment; filename="heliostat-sweep-{number}.csv"'}
-        return Response(services.as_csv(found), media_type="text/csv; charset=utf-8", headers=headers)
+        return Response(services.sweep_csv(found), media_type="text/csv; charset=utf-8", headers=headers)
     runs = [_run_view(run) for run in found.runs]
     return JSONResponse({**sweep_view(found.sweep), "metrics": list(found.metrics), "runs": runs})
 
@@ -76,7 +76,7 @@ def sweep_view(one: Sweep) -> Json:
     }
 
 
-def _run_view(run: services.Run) -> Json:
+def _run_view(run: services.SweepRun) -> Json:
     return {
         "index": run.index,
         "job_id": run.job.id,

@@ -10,8 +10,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.models.uploads import MOST_FILES, Tree, TreeFile, TreeLink, make_tree
-from heliostat.services.jobs.uploads import Receiver, offer_upload
+from heliostat.models.uploads import MAX_UPLOAD_FILES, FileTree, TreeFile, TreeLink, make_tree
+from heliostat.services.jobs.uploads import UploadReceiver, register_upload
 
 router = APIRouter(tags=["uploads"])
 STREAM_PATH = "/uploads/blobs"
@@ -41,15 +41,15 @@ class UploadBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    files: Annotated[list[FileBody], Field(max_length=MOST_FILES)] = []
-    links: Annotated[list[LinkBody], Field(max_length=MOST_FILES)] = []
+    files: Annotated[list[FileBody], Field(max_length=MAX_UPLOAD_FILES)] = []
+    links: Annotated[list[LinkBody], Field(max_length=MAX_UPLOAD_FILES)] = []
 
     @model_validator(mode="after")
     def _can_be_laid_out(self) -> Self:
         self.to_tree()
         return self
 
-    def to_tree(self) -> Tree:
+    def to_tree(self) -> FileTree:
         files = [TreeFile(file.path, file.sha256, file.size, file.executable) for file in self.files]
         return make_tree(files, [TreeLink(link.path, link.target) for link in self.links])
 
@@ -57,24 +57,26 @@ class UploadBody(BaseModel):
 @router.post("/uploads")
 def offer(body: UploadBody, caller: CallerDep, context: ContextDep) -> Response:
     """Which contents of this folder you have not sent yet. None: jobs can name its `id` as their `upload`."""
-    offered = offer_upload(context, caller, body.to_tree())
-    return JSONResponse({"id": offered.upload, "size_bytes": offered.size_bytes, "missing": list(offered.missing)})
+    offered = register_upload(context, caller, body.to_tree())
+    return JSONResponse(
+        {"id": offered.upload_id, "size_bytes": offered.size_bytes, "missing": list(offered.missing)}
+    )
 
 
 @router.post(STREAM_PATH)
 async def receive(request: Request, caller: CallerDep, context: ContextDep) -> Response:
     """Contents, one after the other, each after a line `SHA256 SIZE`. What has arrived whole is kept whatever
     happens to the rest."""
-    with context.uploading.of(caller.user.name):
-        receiver = await run_in_threadpool(Receiver, context, caller)
+    with context.upload_limit.acquire(caller.user.name):
+        receiver = await run_in_threadpool(UploadReceiver, context, caller)
         try:
             async for piece in _pieces(request):
                 await run_in_threadpool(receiver.feed, piece)
-            return JSONResponse({"stored": receiver.end()})
+            return JSONResponse({"stored": receiver.finish()})
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads it
         finally:
-            receiver.drop()
+            receiver.discard_partial()
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:

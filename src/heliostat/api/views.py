@@ -5,12 +5,18 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from heliostat.models import AttemptRecord, Job, JobEvent, Node, Place, Rule
+from heliostat.models import AttemptRecord, DependencyCondition, Job, JobEvent, Node, TaskPlacement
 from heliostat.models.nodes import Device
-from heliostat.services.accounts.shares import Account
-from heliostat.services.cluster.others import Guest
-from heliostat.services.jobs.story import Family
-from heliostat.services.jobs.why import Accuracy, Answer, Explanation, Forecast, Option
+from heliostat.services.accounts.shares import AccountShare
+from heliostat.services.cluster.foreign_jobs import ForeignJobOnNode
+from heliostat.services.jobs.explanation import (
+    EarlierStartOption,
+    Forecast,
+    ForecastAccuracy,
+    JobExplanation,
+    StartEstimate,
+)
+from heliostat.services.jobs.job_history import DependencyView
 from heliostat.web.job_form.bodies import is_default, request_of, values_of
 
 Json = dict[str, Any]
@@ -60,8 +66,8 @@ def job_view(job: Job, reason: str | None, forecast: Json | None = None) -> Json
         "reason": reason,
         "forecast": forecast,
         "stop_requested": job.stop_requested,
-        "source": job.source,
-        "source_number": job.source_number,
+        "source": job.origin_system,
+        "source_number": job.origin_job_number,
         "parents_left": job.parents_left,
         "begin_at": time_view(job.begin_at),
         "environment": job.environment,
@@ -79,7 +85,7 @@ def public_job_view(job: Job) -> Json:
 def job_detail_view(job: Job, reason: str | None, forecast: Json | None, attempts: list[AttemptRecord]) -> Json:
     asked = values_of(request_of(job))
     return job_view(job, reason, forecast) | {
-        "spec": {field.name: value for field, value in asked if (field.path or "").startswith("spec.")},
+        "spec": {field.name: value for field, value in asked if (field.request_path or "").startswith("spec.")},
         "attempts": [_attempt_view(attempt) for attempt in attempts],
         "request": request_view(job),
     }
@@ -93,7 +99,7 @@ def request_view(job: Job) -> Json:
     }
 
 
-def family_view(family: Family) -> Json:
+def family_view(family: DependencyView) -> Json:
     """The first parents and children of a job; the counts are of all."""
     return {
         "parents": [_relative_view(job, rule) for job, rule in family.parents],
@@ -103,7 +109,7 @@ def family_view(family: Family) -> Json:
     }
 
 
-def _relative_view(job: Job, rule: Rule) -> Json:
+def _relative_view(job: Job, rule: DependencyCondition) -> Json:
     return {"job_id": job.id, "rule": rule.value, "state": job.state.value}
 
 
@@ -119,9 +125,9 @@ def event_view(event: JobEvent) -> Json:
     }
 
 
-def node_view(node: Node, jobs: list[Job], guests: Sequence[Guest] = ()) -> Json:
+def node_view(node: Node, jobs: list[Job], guests: Sequence[ForeignJobOnNode] = ()) -> Json:
     """The node with what is used of it by these jobs, of which each has at least one task there, and by guests."""
-    tasks = [(job, place) for job in jobs for place in job.task_places if place.node == node.name]
+    tasks = [(job, place) for job in jobs for place in job.task_placements if place.node == node.name]
     return {
         "name": node.name,
         "state": node.state.value,
@@ -145,7 +151,7 @@ def node_view(node: Node, jobs: list[Job], guests: Sequence[Guest] = ()) -> Json
     }
 
 
-def _holders(uuid: str, tasks: list[tuple[Job, Place]]) -> list[int]:
+def _holders(uuid: str, tasks: list[tuple[Job, TaskPlacement]]) -> list[int]:
     return list(dict.fromkeys(job.id for job, place in tasks if uuid in place.devices))
 
 
@@ -155,7 +161,7 @@ def _device_view(device: Device, job_ids: list[int]) -> Json:
     return view
 
 
-def _places_view(places: tuple[Place, ...]) -> list[Json]:
+def _places_view(places: tuple[TaskPlacement, ...]) -> list[Json]:
     return [{"node": place.node, "devices": list(place.devices)} for place in places]
 
 
@@ -184,21 +190,21 @@ def time_view(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat().replace("+00:00", "Z")
 
 
-def explanation_view(told: Explanation) -> Json:
-    why = told.why
+def explanation_view(told: JobExplanation) -> Json:
+    why = told.wait_explanation
     view: Json = {
         "job_id": told.job.id,
         "state": told.job.state.value,
         "sentence": told.sentence,
-        "blocked_by": why.blocked_by if why else told.not_in_line,
+        "blocked_by": why.blocked_by if why else told.ineligible_reason,
         "position": why.position if why else None,
         "pending": why.pending if why else None,
         "ahead": why.position - 1 if why and why.position else None,
         "ahead_projects": why.ahead_projects if why else None,
-        "first_ahead": [_ahead_view(job) for job in told.ahead],
+        "first_ahead": [_ahead_view(job) for job in told.jobs_ahead],
         "share_used": why.share_used if why else None,
         "starts_by": time_view(why.starts_by) if why else None,
-        "not_before": time_view(why.not_before if why else told.job.begin_at if told.not_in_line else None),
+        "not_before": time_view(why.not_before if why else told.job.begin_at if told.ineligible_reason else None),
         "forecast": forecast_view(told.forecast),
         "accuracy": asdict(told.accuracy),
     }
@@ -207,9 +213,9 @@ def explanation_view(told: Explanation) -> Json:
     return view
 
 
-def answer_view(answer: Answer, accuracy: Accuracy) -> Json:
+def answer_view(answer: StartEstimate, accuracy: ForecastAccuracy) -> Json:
     return {
-        "starts_now": answer.now,
+        "starts_now": answer.starts_now,
         "forecast": forecast_view(answer.forecast),
         "what_if": [_option_view(option) for option in answer.options],
         "accuracy": asdict(accuracy),
@@ -230,7 +236,7 @@ def forecast_view(forecast: Forecast | None) -> Json | None:
     }
 
 
-def account_view(account: Account) -> Json:
+def account_view(account: AccountShare) -> Json:
     return {
         "kind": account.kind,
         "name": account.name,
@@ -239,7 +245,7 @@ def account_view(account: Account) -> Json:
         "usage_gpu_hours": round(account.usage, 2),
         "times_share": round(account.ratio, 3),
         "points_lost": round(account.points, 3),
-        "below": [account_view(one) for one in account.below],
+        "below": [account_view(one) for one in account.children],
     }
 
 
@@ -249,10 +255,10 @@ def _ahead_view(job: Job) -> Json:
     return {"id": job.id, "user": job.user, "project": job.project, "gpus": gpus}
 
 
-def _option_view(option: Option) -> Json:
+def _option_view(option: EarlierStartOption) -> Json:
     return {
-        "words": option.words,
+        "words": option.description,
         "change": option.change,
-        "starts_now": option.now,
+        "starts_now": option.starts_now,
         "forecast": forecast_view(option.forecast),
     }

@@ -14,7 +14,7 @@ from heliostat.api.views import time_view
 from heliostat.models import Caller, Job
 from heliostat.models.workflows import WorkflowJob
 from heliostat.services.context import Context
-from heliostat.services.workflows import verbs as services
+from heliostat.services.workflows import lifecycle as services
 from heliostat.services.workflows.plans import plan_workflow
 
 router = APIRouter(tags=["workflows"])
@@ -41,11 +41,11 @@ def submit_workflow(
 ) -> Json:
     plan = plan_workflow(body.workflow, body.params, with_code(read_job, body.record))
     if body.dry_run:
-        nodes = plan.expanded.nodes
+        nodes = plan.expanded.jobs
         jobs = [{"key": node.key, "values": dict(node.values), "needs": list(node.needs)} for node in nodes]
         return {"params": dict(plan.expanded.params), "jobs": jobs}
     made = services.submit_workflow(context, caller, plan, idempotency_key)
-    return workflow_view(services.count_workflow(context, caller, made.id))
+    return workflow_view(services.get_workflow_summary(context, caller, made.id))
 
 
 @router.get("/workflows", summary="Your workflows, newest first")
@@ -53,7 +53,7 @@ def list_workflows(
     caller: CallerDep,
     context: ContextDep,
     everybodys: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
-    limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE,
+    limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE_SIZE,
     before: Annotated[int | None, Query(ge=1, le=2**53, description="Only those with smaller numbers.")] = None,
 ) -> Page[Json]:
     found = services.list_workflows(context, caller, everybodys=everybodys, limit=limit, before=before)
@@ -67,7 +67,7 @@ def show_workflow(number: Number, caller: CallerDep, context: ContextDep) -> Jso
 
 @router.get("/workflows/{number}/document", summary="The file of a workflow of yours")
 def show_document(number: Number, caller: CallerDep, context: ContextDep) -> Json:
-    found: Json = json.loads(services.document_of(context, caller, number))
+    found: Json = json.loads(services.get_workflow_document(context, caller, number))
     return found
 
 
@@ -80,10 +80,10 @@ def retry_workflow(number: Number, caller: CallerDep, context: ContextDep, idemp
 @router.post("/workflows/{number}/cancel", summary="Cancel all jobs of a workflow that are not over")
 def cancel_workflow(number: Number, caller: CallerDep, context: ContextDep) -> Json:
     job_ids = services.cancel_workflow(context, caller, number)
-    return {**workflow_view(services.count_workflow(context, caller, number)), "job_ids": job_ids}
+    return {**workflow_view(services.get_workflow_summary(context, caller, number)), "job_ids": job_ids}
 
 
-def workflow_view(found: services.Found) -> Json:
+def workflow_view(found: services.WorkflowView) -> Json:
     one, tally = found.workflow, found.tally
     return {
         "id": one.id,
@@ -107,7 +107,7 @@ def workflow_view(found: services.Found) -> Json:
 
 
 def _detail_view(context: Context, caller: Caller, number: int) -> Json:
-    found = services.find_workflow(context, caller, number)
+    found = services.get_workflow(context, caller, number)
     jobs = [_job_view(row, job, found.outputs.get(job.id, {})) for row, job in found.jobs]
     return {**workflow_view(found), "jobs": jobs}
 
@@ -119,7 +119,7 @@ def _job_view(row: WorkflowJob, job: Job, outputs: dict[str, str]) -> Json:
         "values": dict(row.values),
         "needs": list(row.needs),
         "if": row.condition,
-        "continue_on_failure": row.goes_on,
+        "continue_on_failure": row.continue_on_failure,
         "job_id": job.id,
         "state": row.outcome or job.state.value,
         "reason": job.reason,
@@ -128,5 +128,5 @@ def _job_view(row: WorkflowJob, job: Job, outputs: dict[str, str]) -> Json:
         "exit_code": job.exit_code,
         "retries": job.retries,
         "outputs": outputs,
-        "earlier": list(row.earlier),
+        "earlier": list(row.previous_job_ids),
     }

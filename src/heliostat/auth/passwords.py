@@ -10,8 +10,8 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from heliostat.errors import Invalid, TooManyRequests
 
-MIN_LENGTH = 10
-MAX_LENGTH = 1024
+MIN_PASSWORD_LENGTH = 10
+MAX_PASSWORD_LENGTH = 1024
 _MOST_AT_ONCE = 2  # each hash takes 64 MiB: a crowd at the door must not take the memory of the machine
 _WAIT_SECONDS = 5.0
 
@@ -35,26 +35,26 @@ class Passwords:
         readable = _readable(password)
         if readable is None:
             raise _invalid("is not readable text")
-        if len(readable) < MIN_LENGTH:
-            raise _invalid(f"must have at least {MIN_LENGTH} characters")
-        if len(readable) > MAX_LENGTH:
-            raise _invalid(f"must have at most {MAX_LENGTH} characters")
-        with self.turn():
+        if len(readable) < MIN_PASSWORD_LENGTH:
+            raise _invalid(f"must have at least {MIN_PASSWORD_LENGTH} characters")
+        if len(readable) > MAX_PASSWORD_LENGTH:
+            raise _invalid(f"must have at most {MAX_PASSWORD_LENGTH} characters")
+        with self.hashing_slot():
             return self._hasher.hash(readable)
 
     def verify(self, password: str, hashed: str | None) -> bool:
         """Takes the same time for an account that has no password or does not exist (None)."""
         readable = _readable(password)
-        if readable is None or len(readable) > MAX_LENGTH:
+        if readable is None or len(readable) > MAX_PASSWORD_LENGTH:
             readable, hashed = "", None
-        with self.turn():
+        with self.hashing_slot():
             try:
                 return self._hasher.verify(hashed or self._dummy, readable) and hashed is not None
             except (VerificationError, InvalidHashError):
                 return False
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def hashing_slot(self) -> Iterator[None]:
         """To work out one hash. Raises TooManyRequests when others take too long."""
         if not self._free.acquire(timeout=self._wait_seconds):
             raise TooManyRequests("Too many people are logging in at this moment.", "Try again in a few seconds.")
@@ -72,7 +72,7 @@ def _hash_of_nobody(hasher: PasswordHasher) -> str:
 
 def _readable(password: str) -> str | None:
     """One spelling for what looks the same: keyboards differ in how they send an accented letter."""
-    if len(password) > 4 * MAX_LENGTH:
+    if len(password) > 4 * MAX_PASSWORD_LENGTH:
         return password  # refused for its length; not worth the work
     try:
         password.encode()

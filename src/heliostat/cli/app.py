@@ -11,9 +11,9 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from heliostat.cli.catalogue import COMMANDS, overview
-from heliostat.cli.coercion import lighten
-from heliostat.cli.complaints import complain
+from heliostat.cli.catalogue import COMMANDS, root_help_text
+from heliostat.cli.coercion import install_light_converters
+from heliostat.cli.error_output import print_error
 from heliostat.errors import (
     BadRequest,
     Conflict,
@@ -51,7 +51,7 @@ _RENAMED = {
 _ABOUT_FIELDS = re.compile(r"The fields are described at \S+|Change that field and try again\.")
 
 
-def noun(help_text: str) -> typer.Typer:
+def command_group(help_text: str) -> typer.Typer:
     """A command with commands below it: `helio node drain`."""
     return typer.Typer(help=help_text, **_STYLE)
 
@@ -66,23 +66,23 @@ class LazyGroup(TyperGroup):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        module, _, attribute = entry.place.partition(":")
+        module, _, attribute = entry.entry_point.partition(":")
         found = getattr(importlib.import_module(f"heliostat.cli.{module}"), attribute)
         command = get_command(found if isinstance(found, typer.Typer) else _single(cmd_name, found))
         command.name = cmd_name
-        lighten(command)
+        install_light_converters(command)
         return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(overview())
+        formatter.write(root_help_text())
 
 
-def build() -> Any:
+def build_root_command() -> Any:
     """The whole tree as a command."""
     app = typer.Typer(name="helio", cls=LazyGroup, **{**_STYLE, "add_completion": True})
     app.callback()(_root)
     root = get_command(app)
-    lighten(root)
+    install_light_converters(root)
     return root
 
 
@@ -92,7 +92,7 @@ def run_command(words: list[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = build().main(words, prog_name="helio", standalone_mode=False)
+        code = build_root_command().main(words, prog_name="helio", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except HeliostatError as error:
@@ -123,7 +123,7 @@ def _refused(error: HeliostatError, words: list[str]) -> int:
     """In the words of the command line: the server speaks of fields, people typed options."""
     message, hint = error.message, error.hint
     if isinstance(error, BadRequest):
-        command, options = _options_of(build(), words)
+        command, options = _options_of(build_root_command(), words)
         if options:
             message = _in_options(message, options)
             hint = hint and _hint_in_options(hint, options, command)
@@ -150,7 +150,7 @@ def _unexpected(error: Exception) -> int:
 
 
 def _said(message: str, hint: str | None, code: int) -> int:
-    complain(message, hint)
+    print_error(message, hint)
     return code
 
 

@@ -14,11 +14,11 @@ _SIMPLE: dict[Any, Callable[[str], Any]] = {str: str, int: int, float: float}
 _WORDS = {int: "a whole number", float: "a number"}
 
 
-def lighten(command: Any, parent: Any = None) -> None:
+def install_light_converters(command: Any, parent: Any = None) -> None:
     """Spares this command, and those below it, the import of pydantic."""
     context = typer.Context(command, parent=parent, **command.context_settings)
     for below in getattr(command, "commands", {}).values():
-        lighten(below, context)
+        install_light_converters(below, context)
     for param in (*command.params, command.get_help_option(context)):
         descriptor = getattr(param, "type_descriptor", None)
         annotation = getattr(descriptor, "annotation", None)

@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliostat.cli.app import noun
-from heliostat.cli.output import Column, JsonFlag, State, counted, print_facts, print_json, print_table, styled
+from heliostat.cli.app import command_group
+from heliostat.cli.output import (
+    Column,
+    JsonFlag,
+    StateCell,
+    format_cell,
+    format_count,
+    print_fields,
+    print_json,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from heliostat.config import Home
 
-config = noun("The settings of this machine: check, show, explain.")
+config = command_group("The settings of this machine: check, show, explain.")
 
 
 @config.command()
@@ -30,15 +39,15 @@ def check(
     from heliostat.config import find_home
     from heliostat.config.load import check_config
 
-    path = file or find_home().config
+    path = file or find_home().config_file
     problems = check_config(path, may_be_missing=file is None)
     if as_json:
         print_json({"file": str(path), "problems": [asdict(problem) for problem in problems]})
     else:
         for problem in problems:
-            print(f"{styled(State('problem'))}  {problem.message}")
+            print(f"{format_cell(StateCell('problem'))}  {problem.message}")
             print(f"    {problem.hint}")
-        print(f"{path}: {counted(len(problems), 'problem') if problems else 'no problems'}.")
+        print(f"{path}: {format_count(len(problems), 'problem') if problems else 'no problems'}.")
     raise typer.Exit(1 if problems else 0)
 
 
@@ -49,14 +58,14 @@ def show(as_json: JsonFlag = False) -> None:
     From the file as it is now, with the options that a running server was started with.
     """
     from heliostat.config import find_home, load_settings
-    from heliostat.config.show import effective_settings
+    from heliostat.config.effective_settings import effective_settings
 
     home = find_home()
     found = effective_settings(load_settings(home, _options_of_server(home)))
     if as_json:
-        print_json({"file": str(home.config), "settings": [{"key": one.key, **asdict(one)} for one in found]})
+        print_json({"file": str(home.config_file), "settings": [{"key": one.key, **asdict(one)} for one in found]})
         return
-    columns = (Column("SETTING"), Column("VALUE", shrinks=True), Column("FROM"))
+    columns = (Column("SETTING"), Column("VALUE", shrinkable=True), Column("FROM"))
     print_table(columns, [(one.key, one.value_text, one.source) for one in found])
 
 
@@ -66,7 +75,7 @@ def explain(
     as_json: JsonFlag = False,
 ) -> None:
     """Say what a setting means, what it may be, and what it is unless set."""
-    from heliostat.config.show import explain as explanation_of
+    from heliostat.config.effective_settings import explain_setting as explanation_of
 
     one = explanation_of(key)
     if as_json:
@@ -82,17 +91,17 @@ def explain(
         ("example", one.example or None),
         ("more", f"docs/{one.see}" if one.see else None),
     ]
-    print_facts(facts)
+    print_fields(facts)
 
 
 def _options_of_server(home: "Home") -> dict[str, dict[str, Any]]:
     """Those of `helio up` that win over the file while the server runs."""
-    from heliostat.cli.process import ask
+    from heliostat.cli.server_process import read_server_status
 
-    if not ask(home):
+    if not read_server_status(home):
         return {}
     try:
-        options: dict[str, dict[str, Any]] = json.loads(home.status.read_text(encoding="utf-8"))["options"]
+        options: dict[str, dict[str, Any]] = json.loads(home.status_file.read_text(encoding="utf-8"))["options"]
     except (OSError, ValueError, KeyError):
         return {}
     return options

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliostat.cli.connect import connect
-from heliostat.cli.output import JsonFlag, State, counted, print_json, styled
+from heliostat.cli.connection import connect
+from heliostat.cli.output import JsonFlag, StateCell, format_cell, format_count, print_json
 from heliostat.errors import Forbidden, HeliostatError, NotAuthenticated, ServerUnreachable
 
 if TYPE_CHECKING:
@@ -22,18 +22,18 @@ def doctor(
 
     Exits with 1 when there is a problem.
     """
-    findings = examine(connect(), probe)
+    findings = collect_findings(connect(), probe)
     problems = sum(finding["level"] == "problem" for finding in findings)
     if as_json:
         print_json({"findings": findings})
     else:
         for finding in findings:
             _print(finding)
-        print(f"\n{counted(problems, 'problem')}." if problems else "\nAll is well enough to run jobs.")
+        print(f"\n{format_count(problems, 'problem')}." if problems else "\nAll is well enough to run jobs.")
     raise typer.Exit(1 if problems else 0)
 
 
-def examine(client: "Client", probe: bool = False) -> list[dict[str, Any]]:
+def collect_findings(client: "Client", probe: bool = False) -> list[dict[str, Any]]:
     """What can be seen from here, then what the server sees of itself."""
     try:
         status = client.status()
@@ -58,7 +58,7 @@ def _examine_here(probe: bool) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
     from heliostat.config import find_home, load_settings
-    from heliostat.doctor import examine as examine_installation
+    from heliostat.doctor import check_installation as examine_installation
 
     found = [asdict(finding) for finding in examine_installation(load_settings(find_home()))]
     if probe:
@@ -80,6 +80,6 @@ def _finding(check: str, level: str, message: str, hint: str | None = None) -> d
 
 
 def _print(finding: dict[str, Any]) -> None:
-    print(f"{styled(State(finding['level']))}  {finding['check']}: {finding['message']}")
+    print(f"{format_cell(StateCell(finding['level']))}  {finding['check']}: {finding['message']}")
     if finding["hint"] and finding["level"] != "ok":
         print(f"    {finding['hint']}")

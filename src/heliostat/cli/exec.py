@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.connect import connect
+from heliostat.cli.connection import connect
 from heliostat.cli.output import JsonFlag, print_json
 from heliostat.errors import Invalid
 
 if TYPE_CHECKING:
-    from heliostat.client.exec import Typed
+    from heliostat.client.exec import TerminalInput
 
 _BLOCK = 64 * 1024
 
@@ -65,16 +65,16 @@ def ssh(
     The job must be yours: you are on its machine, with its GPUs, limits, folder and environment. The shell ends
     with the job.
     """
-    from heliostat.client.exec import Terminal
+    from heliostat.client.exec import TerminalInfo
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Invalid("There is no terminal here.", f"Without one: helio exec {job} -- COMMAND")
     words = command or []
     keyboard, client = sys.stdin.fileno(), connect()
     size = os.get_terminal_size(keyboard)
-    here = Terminal(os.environ.get("TERM") or "dumb", size.lines or 24, size.columns or 80)
+    here = TerminalInfo(os.environ.get("TERM") or "dumb", size.lines or 24, size.columns or 80)
     with _changes_of_size() as changes, _raw(keyboard):
-        entered = client.jobs.terminal(job, here, _typed(keyboard, changes), words)
+        entered = client.jobs.start_terminal(job, here, _typed(keyboard, changes), words)
         for _, data in entered:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
@@ -102,7 +102,7 @@ def _changes_of_size() -> Iterator[int]:
         os.close(writing)  # not the other: the thread that reads it may not have ended
 
 
-def _typed(keyboard: int, changes: int) -> "Iterator[Typed]":
+def _typed(keyboard: int, changes: int) -> "Iterator[TerminalInput]":
     with selectors.DefaultSelector() as selector:
         selector.register(keyboard, selectors.EVENT_READ)
         selector.register(changes, selectors.EVENT_READ)

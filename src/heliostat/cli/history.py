@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.app import noun
-from heliostat.cli.connect import connect
-from heliostat.cli.output import JsonFlag, counted, print_json, print_json_line, say
+from heliostat.cli.app import command_group
+from heliostat.cli.connection import connect
+from heliostat.cli.output import JsonFlag, format_count, print_json, print_json_line, print_message
 from heliostat.errors import HeliostatError, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from heliostat.client.slurm import ImportedHistory
+    from heliostat.client.slurm import HistoryImportResult
 
-history = noun("Past jobs, to be replayed.")
-When = "A day or a time: 2026-10-01, 2026-10-01T12:00+02:00; UTC unless it says otherwise."
-FIELDS = (
+history = command_group("Past jobs, to be replayed.")
+TIME_HELP = "A day or a time: 2026-10-01, 2026-10-01T12:00+02:00; UTC unless it says otherwise."
+SACCT_FIELDS = (
     *("JobID", "Cluster", "User", "Account", "State", "ExitCode", "Submit", "Start", "End", "TimelimitRaw", "QOS"),
     *("AllocCPUS", "AllocTRES", "ReqTRES", "ReqMem", "NodeList", "TotalCPU", "MaxRSS", "AveRSS", "NTasks"),
     "JobName",  # last: it may hold anything
@@ -31,7 +31,7 @@ _MOST_LINES = 20_000  # in one piece
 _YEAR = timedelta(days=366)
 
 
-class Source(StrEnum):
+class HistorySource(StrEnum):
     SLURM = "slurm"
 
 
@@ -42,7 +42,9 @@ def _only_verbs() -> None:
 
 @history.command()
 def export(
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help=f"Submitted since. {When}")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help=f"Submitted since. {TIME_HELP}")
+    ] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Submitted before.")] = None,
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Pseudonyms instead of names.")] = False,
     as_json: JsonFlag = False,
@@ -57,8 +59,8 @@ def export(
 
 
 @history.command("import")
-def bring_in(
-    source: Annotated[Source, typer.Argument(help="Where from.", show_default=False)],
+def import_history(
+    source: Annotated[HistorySource, typer.Argument(help="Where from.", show_default=False)],
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Jobs since then; else those of a year.")
     ] = None,
@@ -85,7 +87,7 @@ def bring_in(
     begin, end = _time("--since", since), _time("--until", until)
     if file is not None and (begin or end):
         raise typer.BadParameter("--since and --until do not go with --file: all of it is taken.")
-    pieces = pieces_of_sacct(begin, end) if file is None else pieces_of_file(file, delimiter)
+    pieces = read_chunks_from_sacct(begin, end) if file is None else read_chunks_from_file(file, delimiter)
     total = _imported(pieces, names)
     if as_json:
         print_json(total)
@@ -93,10 +95,10 @@ def bring_in(
         _tell(total)
 
 
-def _imported(pieces: "Iterable[Piece]", names: dict[str, dict[str, str]]) -> "ImportedHistory":
+def _imported(pieces: "Iterable[SacctChunk]", names: dict[str, dict[str, str]]) -> "HistoryImportResult":
     """Piece by piece, with a word after each: what was brought in stays, should a later one fail."""
     client = connect()
-    total: ImportedHistory = {"jobs": 0, "known": 0, "left_out": {}, "accounts": []}
+    total: HistoryImportResult = {"jobs": 0, "known": 0, "left_out": {}, "accounts": []}
     for piece in pieces:
         done = client.slurm.import_history(piece.text, delimiter=piece.delimiter, **names)
         total["jobs"] += done["jobs"]
@@ -104,12 +106,12 @@ def _imported(pieces: "Iterable[Piece]", names: dict[str, dict[str, str]]) -> "I
         total["accounts"] += done["accounts"]
         for why, count in done["left_out"].items():
             total["left_out"][why] = total["left_out"].get(why, 0) + count
-        say(f"{piece.title}: {counted(total['jobs'], 'job')} so far")
+        print_message(f"{piece.title}: {format_count(total['jobs'], 'job')} so far")
     return total
 
 
-def _tell(total: "ImportedHistory") -> None:
-    print(f"{counted(total['jobs'], 'job')} imported, {total['known']} were there already.")
+def _tell(total: "HistoryImportResult") -> None:
+    print(f"{format_count(total['jobs'], 'job')} imported, {total['known']} were there already.")
     for why, count in total["left_out"].items():
         print(f"left out: {count} {why}")
     if total["accounts"]:
@@ -141,7 +143,7 @@ def _time(option: str, text: str | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SacctChunk:
     """Some jobs with all their steps, under the header."""
 
     title: str
@@ -149,29 +151,29 @@ class Piece:
     delimiter: str
 
 
-def pieces_of_file(path: str, delimiter: str = "|") -> Iterator[Piece]:
+def read_chunks_from_file(path: str, delimiter: str = "|") -> Iterator[SacctChunk]:
     """`-` is standard input."""
     try:
         with open(0 if path == "-" else path, encoding="utf-8", errors="replace", newline="\n") as file:
-            yield from cut(os.path.basename(path), file, delimiter)
+            yield from split_into_chunks(os.path.basename(path), file, delimiter)
     except FileNotFoundError:
         raise NotFound(f"There is no file {path}.", "Make it with sacct: see docs/admins.md.") from None
     except IsADirectoryError:
         raise Invalid(f"{path} is a folder.", "Give a file.") from None
 
 
-def pieces_of_sacct(since: str | None, until: str | None) -> Iterator[Piece]:
+def read_chunks_from_sacct(since: str | None, until: str | None) -> Iterator[SacctChunk]:
     """Between fields stands what nobody can guess: names of jobs are their users' text."""
     end = datetime.fromisoformat(until) if until else datetime.now(UTC)
     begin = datetime.fromisoformat(since) if since else end - _YEAR
     if begin >= end:
         raise Invalid("--since is not before --until.", "Turn them round.")
     delimiter = f"\x1f{secrets.token_hex(8)}\x1f"
-    for first, last in months(begin, end):
-        yield from cut(f"{first:%Y-%m}", _sacct(first, last, delimiter), delimiter)
+    for first, last in split_into_months(begin, end):
+        yield from split_into_chunks(f"{first:%Y-%m}", _sacct(first, last, delimiter), delimiter)
 
 
-def months(begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
+def split_into_months(begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
     """From then to then, cut where a month begins."""
     while begin < end:
         following = (begin.replace(day=1) + timedelta(days=32)).replace(day=1, hour=0, minute=0, second=0)
@@ -182,7 +184,7 @@ def months(begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]
 
 def _sacct(begin: datetime, end: datetime, delimiter: str) -> Iterator[str]:
     argv = [
-        *("sacct", "--allusers", "--parsable2", f"--delimiter={delimiter}", f"--format={','.join(FIELDS)}"),
+        *("sacct", "--allusers", "--parsable2", f"--delimiter={delimiter}", f"--format={','.join(SACCT_FIELDS)}"),
         *(f"--starttime={_local(begin)}", f"--endtime={_local(end)}"),
     ]
     environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
@@ -207,15 +209,17 @@ def _local(at: datetime) -> str:
     return f"{at.astimezone():%Y-%m-%dT%H:%M:%S}"
 
 
-def cut(title: str, lines: Iterable[str], delimiter: str, most_lines: int = _MOST_LINES) -> Iterator[Piece]:
+def split_into_chunks(
+    title: str, lines: Iterable[str], delimiter: str, most_lines: int = _MOST_LINES
+) -> Iterator[SacctChunk]:
     """Cut only where a job begins: its steps belong to it."""
     numbered = iter(lines)
     header, held = next(numbered, ""), list[str]()
     begins = re.compile(rf"\d+[^.|\x1f]*{re.escape(delimiter)}")
     for line in numbered:
         if len(held) >= most_lines and begins.match(line):
-            yield Piece(title, header + "".join(held), delimiter)
+            yield SacctChunk(title, header + "".join(held), delimiter)
             held = []
         held.append(line)
     if header:
-        yield Piece(title, header + "".join(held), delimiter)
+        yield SacctChunk(title, header + "".join(held), delimiter)

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.units import seconds_of
-from heliostat.models.job_fields import JOB_FIELDS, JobField, Kind
+from heliostat.cli.value_format import parse_duration_option
+from heliostat.models.job_fields import JOB_FIELDS, FieldKind, JobField
 
-Function = Callable[..., None]
-_METAVARS: dict[Kind, str] = {
+CommandFunction = Callable[..., None]
+_METAVARS: dict[FieldKind, str] = {
     "script": "FILE",
     "count": "N",
     "gpus": "N",
@@ -33,20 +33,20 @@ _METAVARS: dict[Kind, str] = {
     "upload": "FOLDER",
 }
 _LISTS = ("labels", "causes", "occasions", "parents", "mounts", "variables")
-_TYPES: dict[Kind, Any] = {"count": int | None, "gpus": float | None, "flag": bool}
+_TYPES: dict[FieldKind, Any] = {"count": int | None, "gpus": float | None, "flag": bool}
 
 
 def job_options(
     command: str, fields: Sequence[JobField] = JOB_FIELDS, short: Mapping[str, str] | None = None
-) -> Callable[[Function], Function]:
+) -> Callable[[CommandFunction], CommandFunction]:
     """Gives a command the options of the fields it takes. What was typed reaches it as its parameter `job`."""
-    taken = [field for field in fields if command in field.commands]
+    taken = [field for field in fields if command in field.cli_commands]
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: CommandFunction) -> CommandFunction:
         @wraps(function)
         def with_options(**given: Any) -> None:
             typed = [(field, given.pop(field.name)) for field in taken]
-            function(**given, job=read_options(typed))
+            function(**given, job=read_job_options(typed))
 
         parameters: list[inspect.Parameter] = []
         for one in inspect.signature(function).parameters.values():
@@ -59,17 +59,19 @@ def job_options(
     return decorate
 
 
-def metavar_of(field: JobField) -> str | None:
+def option_metavar(field: JobField) -> str | None:
     """None: it takes no value."""
-    return None if field.kind == "flag" else _METAVARS.get(field.kind, field.flags[0].rpartition("-")[2].upper())
+    return (
+        None if field.kind == "flag" else _METAVARS.get(field.kind, field.cli_flags[0].rpartition("-")[2].upper())
+    )
 
 
 def option_help(field: JobField) -> str:
-    words = field.option_help or field.sentence
+    words = field.cli_help or field.help_with_choices
     return f"{words} May be repeated." if field.kind in _LISTS else words
 
 
-def read_options(typed: Iterable[tuple[JobField, Any]]) -> dict[str, Any]:
+def read_job_options(typed: Iterable[tuple[JobField, Any]]) -> dict[str, Any]:
     """By the names the client has for them, without what was not typed."""
     job: dict[str, Any] = {}
     for field, value in typed:
@@ -78,18 +80,18 @@ def read_options(typed: Iterable[tuple[JobField, Any]]) -> dict[str, Any]:
         if field.kind == "variables":
             job |= _environment(value)
         else:
-            job[field.python_name] = _READ[field.kind](value, field.flags[0]) if field.kind in _READ else value
+            job[field.python_name] = _READ[field.kind](value, field.cli_flags[0]) if field.kind in _READ else value
     return job
 
 
-def command_of(words: Sequence[str] | None, *, has_script: bool = False) -> str | list[str] | None:
+def parse_command(words: Sequence[str] | None, *, has_script: bool = False) -> str | list[str] | None:
     """One word with blanks in it is a shell line, as with ssh; with a script, words are its arguments."""
     if words and not has_script and len(words) == 1 and any(char.isspace() for char in words[0]):
         return words[0]
     return list(words) if words else None
 
 
-def begin_of(given: str | date, _option: str = "") -> str:
+def normalize_begin_time(given: str | date, _option: str = "") -> str:
     """As the server takes it: a time without a zone is that of this machine. YAML has times of its own."""
     text = given.isoformat() if isinstance(given, date) else given.strip()
     try:
@@ -100,8 +102,8 @@ def begin_of(given: str | date, _option: str = "") -> str:
 
 def _option(field: JobField, short: str | None) -> inspect.Parameter:
     kind = list[str] | None if field.kind in _LISTS else _TYPES.get(field.kind, str | None)
-    names = (*field.flags, *([short] if short else []))
-    shown = typer.Option(*names, metavar=metavar_of(field), help=option_help(field))
+    names = (*field.cli_flags, *([short] if short else []))
+    shown = typer.Option(*names, metavar=option_metavar(field), help=option_help(field))
     default = False if field.kind == "flag" else None
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown]
@@ -150,11 +152,11 @@ def _environment(given: Sequence[str]) -> dict[str, Any]:
     return ({"env": env} if env else {}) | ({"environment": software[0]} if software else {})
 
 
-_READ: dict[Kind, Callable[[Any, str], Any]] = {
+_READ: dict[FieldKind, Callable[[Any, str], Any]] = {
     "script": _script,
     "gpus": lambda number, _: int(number) if number.is_integer() else number,
-    "seconds": seconds_of,
-    "begin": begin_of,
+    "seconds": parse_duration_option,
+    "begin": normalize_begin_time,
     "causes": _words,
     "occasions": _words,
     "parents": _words,

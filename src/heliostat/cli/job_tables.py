@@ -4,26 +4,26 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from heliostat.cli.forecasts import forecast_in_words, likely_in_words
-from heliostat.cli.output import Cell, Column, State, counted, print_table
-from heliostat.cli.units import clock, duration, seconds_between, size
+from heliostat.cli.forecast_format import format_forecast, format_likely_start
+from heliostat.cli.output import Cell, Column, StateCell, format_count, print_table
+from heliostat.cli.value_format import format_duration, format_mib, format_time, seconds_between
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import JobData
+    from heliostat.client.api_types import JobData
     from heliostat.client.slurm import ForeignJob
 
 _RELATIVES = 8  # parents or children shown
 JOB_COLUMNS = (
-    Column("ID", right=True),
-    Column("NAME", shrinks=True),
+    Column("ID", right_aligned=True),
+    Column("NAME", shrinkable=True),
     Column("USER", optional=True),
     Column("STATE"),
     Column("GPUS"),
-    Column("CPUS", right=True, optional=True),
-    Column("MEM", right=True, optional=True),
-    Column("TIME", right=True),
-    Column("NODE", optional=True, joins="REASON"),
-    Column("REASON", shrinks=True, least=34),
+    Column("CPUS", right_aligned=True, optional=True),
+    Column("MEM", right_aligned=True, optional=True),
+    Column("TIME", right_aligned=True),
+    Column("NODE", optional=True, merges_into="REASON"),
+    Column("REASON", shrinkable=True, min_width=34),
 )
 
 
@@ -32,81 +32,87 @@ def job_row(job: "JobData") -> list[Cell]:
         str(job["id"]),
         _name(job),
         job["user"],
-        State(job["state"]),
+        StateCell(job["state"]),
         _gpus(job),
         str(job["cpus"] * _tasks(job)),
-        size(job["memory_mib"] * _tasks(job)),
-        duration(_time(job)),
+        format_mib(job["memory_mib"] * _tasks(job)),
+        format_duration(_time(job)),
         _nodes(job) or "-",
         "; ".join(filter(None, [_soon(job), _why(job)])),
     ]
 
 
-FOREIGN_COLUMNS = (
+FOREIGN_JOB_COLUMNS = (
     Column("ID"),
-    Column("NAME", shrinks=True),
+    Column("NAME", shrinkable=True),
     Column("USER"),
     Column("STATE"),
-    Column("GPUS", right=True),
-    Column("CPUS", right=True, optional=True),
-    Column("MEM", right=True, optional=True),
+    Column("GPUS", right_aligned=True),
+    Column("CPUS", right_aligned=True, optional=True),
+    Column("MEM", right_aligned=True, optional=True),
     Column("SINCE"),
-    Column("WHERE", shrinks=True),
+    Column("WHERE", shrinkable=True),
 )
 
 
-def foreign_row(job: "ForeignJob") -> list[Cell]:
+def foreign_job_row(job: "ForeignJob") -> list[Cell]:
     """Of a job that went to Slurm without us."""
     since = job["started_at"] or job["submitted_at"]
     return [
         job["id"],
         job["name"] or "-",
         job["user"],
-        State(job["state"]),
+        StateCell(job["state"]),
         str(job["gpus"]),
         str(job["cpus"]),
-        size(job["memory_mib"]),
-        clock(since) if since else "-",
+        format_mib(job["memory_mib"]),
+        format_time(since) if since else "-",
         ",".join(job["nodes"]) or job["reason"] or "-",
     ]
 
 
-def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
+def job_details(job: "JobData") -> list[tuple[str, Cell | None]]:
     """Everything about one job; None: not worth a line."""
     spec: dict[str, Any] = job.get("spec") or {}
     limit = job["time_limit_seconds"]
     return [
         ("job", str(job["id"])),
         ("name", _name(job)),
-        ("state", State(job["state"])),
+        ("state", StateCell(job["state"])),
         ("reason", _why(job) or None),
-        ("starts", forecast_in_words(forecast) if (forecast := job.get("forecast")) else None),
+        ("starts", format_forecast(forecast) if (forecast := job.get("forecast")) else None),
         ("exit code", _text(job["exit_code"]) if job["exit_code"] == 0 or job["reason"] else None),
         ("user", f"{job['user']} in {job['project']}"),
         ("asks for", _asks(job)),
         ("of nodes", _of_nodes(job)),
-        ("time limit", "none" if limit is None else duration(limit) + (", overtime" * job.get("overtime", False))),
+        (
+            "time limit",
+            "none" if limit is None else format_duration(limit) + (", overtime" * job.get("overtime", False)),
+        ),
         ("array", _array(job)),
-        ("not before", clock(begin) if (begin := job.get("begin_at")) else None),
-        ("schedule", f"{made['name']}, due {clock(made['due_at'])}" if (made := job.get("schedule")) else None),
+        ("not before", format_time(begin) if (begin := job.get("begin_at")) else None),
+        (
+            "schedule",
+            f"{made['name']}, due {format_time(made['due_at'])}" if (made := job.get("schedule")) else None,
+        ),
         ("waits for" if job.get("parents_left") else "waited for", _relatives(job, "parent")),
         ("then", _relatives(job, "child")),
         ("priority", _text(job["priority"] or None)),
         ("class", _class(job)),
-        ("preempted", counted(job["preemptions"], "time") if job.get("preemptions") else None),
+        ("preempted", format_count(job["preemptions"], "time") if job.get("preemptions") else None),
         ("node", _nodes(job)),
         ("devices", ", ".join(job["devices"]) or None),
-        ("submitted", clock(job["submitted_at"])),
-        ("started", clock(job["started_at"]) if job["started_at"] else None),
-        ("work saved", clock(job["checkpointed_at"]) if job.get("checkpointed_at") else None),
-        ("ended", clock(job["ended_at"]) if job["ended_at"] else None),
-        ("ran for" if job["started_at"] else "waiting for", duration(_time(job))),
-        ("used", accounted_in_words(job.get("accounted"))),
+        ("submitted", format_time(job["submitted_at"])),
+        ("started", format_time(job["started_at"]) if job["started_at"] else None),
+        ("work saved", format_time(job["checkpointed_at"]) if job.get("checkpointed_at") else None),
+        ("ended", format_time(job["ended_at"]) if job["ended_at"] else None),
+        ("ran for" if job["started_at"] else "waiting for", format_duration(_time(job))),
+        ("used", format_accounted_usage(job.get("accounted"))),
         ("attempt", _text(job["attempt"] or None)),
         ("retries", _retries(job)),
         ("notify", ", ".join(job.get("notify", [])) or None),
         ("command", shlex.join(spec["command"]) if spec.get("command") else None),
-        ("script", counted(len(spec["script"].splitlines()), "line") if spec.get("script") else None),
+        ("script", format_count(len(spec["script"].splitlines()), "line") if spec.get("script") else None),
         ("environment", (job.get("environment") or "")[:12] or None),
         ("image", spec.get("image")),
         ("runtime", spec.get("runtime")),
@@ -117,31 +123,37 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
     ]
 
 
-def accounted_in_words(used: Mapping[str, Any] | None) -> str | None:
+def format_accounted_usage(used: Mapping[str, Any] | None) -> str | None:
     """`10m24s of cpu time, 20m00s of GPU time, 3.1G of memory at most`; None: nothing is known."""
     if not used:
         return None
     times = [("cpu_seconds", "cpu time"), ("gpu_seconds", "GPU time")]
-    facts = [f"{duration(used[name])} of {what}" for name, what in times if used[name] is not None]
+    facts = [f"{format_duration(used[name])} of {what}" for name, what in times if used[name] is not None]
     if used["memory_mib"] is not None:
-        facts.append(f"{size(used['memory_mib'])} of memory at most")
+        facts.append(f"{format_mib(used['memory_mib'])} of memory at most")
     return ", ".join([*facts, *(["ran out of memory"] if used["out_of_memory"] else [])]) or None
 
 
 def print_attempts(attempts: list[dict[str, Any]]) -> None:
-    columns = (Column("ATTEMPT", right=True), Column("STATE"), Column("NODE"), Column("STARTED"), Column("RAN"))
+    columns = (
+        Column("ATTEMPT", right_aligned=True),
+        Column("STATE"),
+        Column("NODE"),
+        Column("STARTED"),
+        Column("RAN"),
+    )
     rows = [
         [
             str(attempt["number"]),
-            State(attempt["state"]),
+            StateCell(attempt["state"]),
             attempt["node"],
-            clock(attempt["started_at"]),
-            duration(seconds_between(attempt["started_at"], attempt["ended_at"])),
+            format_time(attempt["started_at"]),
+            format_duration(seconds_between(attempt["started_at"], attempt["ended_at"])),
             _in_one_line(attempt["reason"] or ""),
         ]
         for attempt in attempts
     ]
-    print_table((*columns, Column("REASON", shrinks=True)), rows)
+    print_table((*columns, Column("REASON", shrinkable=True)), rows)
 
 
 def _name(job: "JobData") -> str:
@@ -188,15 +200,15 @@ def _in_one_line(text: str) -> str:
 
 def _soon(job: "JobData") -> str | None:
     forecast = job.get("forecast")
-    return likely_in_words(forecast) if forecast else None
+    return format_likely_start(forecast) if forecast else None
 
 
 def _asks(job: "JobData") -> str:
     kind = f"{job['gpu_type']} GPU" if job["gpu_type"] else "GPU"
     gpus = [f"{job['gpus']:g} {kind}{'s' if job['gpus'] > 1 else ''}"] if job["gpus"] else []
     if gpus and job.get("gpu_memory_mib"):
-        gpus[0] += f" with {size(job['gpu_memory_mib'])} each"
-    each = ", ".join([*gpus, counted(job["cpus"], "CPU"), f"{size(job['memory_mib'])} memory"])
+        gpus[0] += f" with {format_mib(job['gpu_memory_mib'])} each"
+    each = ", ".join([*gpus, format_count(job["cpus"], "CPU"), f"{format_mib(job['memory_mib'])} memory"])
     return each if _tasks(job) == 1 else f"{_tasks(job)} tasks, each {each}"
 
 
@@ -216,7 +228,7 @@ def _retries(job: "JobData") -> str | None:
     if not job["max_retries"]:
         return None
     delay = job.get("retry_delay_seconds")
-    wait = f", after {duration(delay)} and longer" if delay else ""
+    wait = f", after {format_duration(delay)} and longer" if delay else ""
     return f"{job['retries']} of {job['max_retries']} used, on {', '.join(job.get('retry_on', []))}{wait}"
 
 

@@ -5,16 +5,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.connect import connect
-from heliostat.cli.job_tables import FOREIGN_COLUMNS, JOB_COLUMNS, foreign_row, job_facts, job_row, print_attempts
-from heliostat.cli.output import JsonFlag, State, counted, print_facts, print_json, print_table, say, styled
-from heliostat.cli.units import clock
+from heliostat.cli.connection import connect
+from heliostat.cli.job_tables import (
+    FOREIGN_JOB_COLUMNS,
+    JOB_COLUMNS,
+    foreign_job_row,
+    job_details,
+    job_row,
+    print_attempts,
+)
+from heliostat.cli.output import (
+    JsonFlag,
+    StateCell,
+    format_cell,
+    format_count,
+    print_fields,
+    print_json,
+    print_message,
+    print_table,
+)
+from heliostat.cli.value_format import format_time
 
 if TYPE_CHECKING:
     from heliostat.client import Client, JobHandle
-    from heliostat.client.shapes import JobData
+    from heliostat.client.api_types import JobData
 
-JobIds = Annotated[list[int], typer.Argument(metavar="JOB", help="Job ids.")]
+JobIdsArgument = Annotated[list[int], typer.Argument(metavar="JOB", help="Job ids.")]
 
 
 def ps(
@@ -59,19 +75,19 @@ def ps(
         return
     print_table(JOB_COLUMNS, (job_row(job) for job in jobs[:limit]))
     if len(jobs) > limit:
-        say(f"The newest {limit}; there are more: --limit {limit * 4}")
+        print_message(f"The newest {limit}; there are more: --limit {limit * 4}")
 
 
 def _list_others(node: str | None, limit: int, as_json: bool) -> None:
-    found = connect().slurm.others(node=node, limit=limit)
+    found = connect().slurm.list_foreign_jobs(node=node, limit=limit)
     if as_json:
         print_json(found)
         return
     if not found:
         print("All jobs here came through Heliostat.")
         return
-    print_table(FOREIGN_COLUMNS, (foreign_row(job) for job in found))
-    say(f"They can be changed with Slurm's own tools only: {found[0]['act_with']}")
+    print_table(FOREIGN_JOB_COLUMNS, (foreign_job_row(job) for job in found))
+    print_message(f"They can be changed with Slurm's own tools only: {found[0]['act_with']}")
 
 
 def show(
@@ -86,9 +102,9 @@ def show(
 ) -> None:
     """Show everything about one job."""
     if record:
-        from heliostat.cli.rerun import show_record
+        from heliostat.cli.rerun import print_provenance
 
-        show_record(job, as_json)
+        print_provenance(job, as_json)
         return
     data = connect().jobs.get(job).data
     if request:
@@ -97,7 +113,7 @@ def show(
     if as_json:
         print_json(data)
         return
-    print_facts(job_facts(data))
+    print_fields(job_details(data))
     attempts = data.get("attempts", [])
     if len(attempts) > 1:
         print()
@@ -125,20 +141,20 @@ def cancel(
     if as_json:
         print_json({"count": count})
     else:
-        print(f"{counted(count, 'job')} cancelled.")
+        print(f"{format_count(count, 'job')} cancelled.")
 
 
-def hold(jobs: JobIds, as_json: JsonFlag = False) -> None:
+def hold(jobs: JobIdsArgument, as_json: JsonFlag = False) -> None:
     """Keep waiting jobs from starting."""
     _change(jobs, connect().jobs.hold, as_json)
 
 
-def release(jobs: JobIds, as_json: JsonFlag = False) -> None:
+def release(jobs: JobIdsArgument, as_json: JsonFlag = False) -> None:
     """Let held jobs start again."""
     _change(jobs, connect().jobs.release, as_json)
 
 
-def requeue(jobs: JobIds, as_json: JsonFlag = False) -> None:
+def requeue(jobs: JobIdsArgument, as_json: JsonFlag = False) -> None:
     """Stop running jobs and queue them again."""
     _change(jobs, connect().jobs.requeue, as_json)
 
@@ -154,7 +170,7 @@ def _change(jobs: Iterable[int], verb: Callable[[int], "JobHandle"], as_json: bo
             changed.append(verb(job_id).data)
         except (Conflict, Forbidden, NotFound) as error:
             if failure is not None:
-                say(f"helio: {error.message}")
+                print_message(f"helio: {error.message}")
             failure = failure or error
             continue
         if not as_json:
@@ -167,10 +183,10 @@ def _change(jobs: Iterable[int], verb: Callable[[int], "JobHandle"], as_json: bo
 
 def _changed_line(job: "JobData") -> str:
     stopping = f", being stopped ({job['stop_requested']})" if job.get("stop_requested") else ""
-    return f"Job {job['id']} {styled(State(job['state']))}{stopping}"
+    return f"Job {job['id']} {format_cell(StateCell(job['state']))}{stopping}"
 
 
-def jobs_of(client: "Client", limit: int) -> "list[JobData]":
+def list_unfinished_jobs(client: "Client", limit: int) -> "list[JobData]":
     """What waits or runs, newest first."""
     return [job.data for job in client.jobs.list(unfinished=True, limit=limit)]
 
@@ -191,7 +207,9 @@ def results(
         return
     for path in saved:
         print(path)
-    say(f"{counted(len(saved), 'file')} saved." if saved else f"Job {job} has left no results (yet).")
+    print_message(
+        f"{format_count(len(saved), 'file')} saved." if saved else f"Job {job} has left no results (yet)."
+    )
 
 
 def extend(
@@ -222,8 +240,8 @@ def checkpointed(
 
     What it did until now is not lost when it is stopped for others. Call it from within the job.
     """
-    data = connect().jobs.checkpointed(job).data
+    data = connect().jobs.mark_checkpointed(job).data
     if as_json:
         print_json(data)
     else:
-        print(f"Job {data['id']}: work until {clock(data['checkpointed_at'])} is saved.")
+        print(f"Job {data['id']}: work until {format_time(data['checkpointed_at'])} is saved.")

@@ -7,23 +7,23 @@ from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.app import noun
-from heliostat.cli.connect import connect
-from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table, say
-from heliostat.cli.units import clock
+from heliostat.cli.app import command_group
+from heliostat.cli.connection import connect
+from heliostat.cli.output import Column, JsonFlag, print_fields, print_json, print_message, print_table
+from heliostat.cli.value_format import format_time
 from heliostat.errors import HeliostatError, Invalid
 
-token = noun("Personal tokens for scripts and other machines.")
+token = command_group("Personal tokens for scripts and other machines.")
 
 
 def whoami(as_json: JsonFlag = False) -> None:
     """Show who the server thinks you are."""
-    caller = flat(connect().auth.whoami())
+    caller = flatten_caller(connect().auth.whoami())
     if as_json:
         print_json(caller)
         return
     projects = ", ".join(f"{one['project']} ({one['role']})" for one in caller.get("projects", []))
-    print_facts(
+    print_fields(
         [
             ("name", caller["name"]),
             ("role", caller["role"]),
@@ -47,17 +47,19 @@ def login(
 
     Trades your password for a token and keeps that, readable by you alone. helio logout takes it back.
     """
-    from heliostat.client.address import Login, write_login
+    from heliostat.client.address import StoredLogin, write_login
     from heliostat.client.client import Client
 
     client = Client(url=url)
-    if not client.address.is_private:
-        say(f"Careful: {client.address} is not encrypted; others on the network can read along. Prefer https.")
+    if not client.address.is_confidential:
+        print_message(
+            f"Careful: {client.address} is not encrypted; others on the network can read along. Prefer https."
+        )
     if token_stdin:
-        login_ = Login(client.address.url, sys.stdin.readline().strip())
+        login_ = StoredLogin(client.address.url, sys.stdin.readline().strip())
     else:
         login_ = _trade_password(client, name, password_stdin)
-    caller = flat(Client(url=login_.url, token=login_.token).auth.whoami())
+    caller = flatten_caller(Client(url=login_.url, token=login_.token).auth.whoami())
     path = write_login(login_)
     if as_json:
         print_json({"url": login_.url, "name": caller["name"], "file": str(path)})
@@ -67,21 +69,21 @@ def login(
 
 def logout(as_json: JsonFlag = False) -> None:
     """Forget the login."""
-    from heliostat.client.address import forget_login, read_login
+    from heliostat.client.address import delete_login, read_login
     from heliostat.client.client import Client
 
     known = read_login()
     if known is not None and known.token_id is not None:
         with suppress(HeliostatError):  # a server that is gone has forgotten us already
             Client(url=known.url, token=known.token).tokens.revoke(known.token_id)
-    forgotten = forget_login()
+    forgotten = delete_login()
     if as_json:
         print_json({"logged_out": forgotten})
     else:
         print("Logged out." if forgotten else "You were not logged in.")
 
 
-def flat(caller: dict[str, Any]) -> dict[str, Any]:
+def flatten_caller(caller: dict[str, Any]) -> dict[str, Any]:
     """The caller in one record, with `projects`."""
     user = caller.get("user")
     if not isinstance(user, dict):
@@ -95,7 +97,7 @@ def _trade_password(client: Any, name: str | None, from_stdin: bool) -> Any:
     """A token that lasts, in place of the short one a password gives."""
     import platform
 
-    from heliostat.client.address import Login
+    from heliostat.client.address import StoredLogin
     from heliostat.client.client import Client
 
     if name is None:
@@ -103,12 +105,12 @@ def _trade_password(client: Any, name: str | None, from_stdin: bool) -> Any:
             raise Invalid("Say who you are.", "Add --name NAME.")
         name = input("Name: ")
     url = client.address.url
-    short = client.auth.login(name, ask_password("Password", from_stdin=from_stdin))
+    short = client.auth.login(name, prompt_password("Password", from_stdin=from_stdin))
     mine = Client(url=url, token=short["token"])
     lasting = mine.tokens.create(f"helio login on {platform.node()}"[:100])
     with suppress(HeliostatError):
         mine.tokens.revoke(short["id"])
-    return Login(url, lasting["token"], lasting["id"])
+    return StoredLogin(url, lasting["token"], lasting["id"])
 
 
 @token.command()
@@ -124,9 +126,11 @@ def create(
     if as_json:
         print_json(made)
         return
-    say(f"Token {made['id']}, good until {clock(made['expires_at'])}. Keep it: it is not shown again.")
+    print_message(
+        f"Token {made['id']}, good until {format_time(made['expires_at'])}. Keep it: it is not shown again."
+    )
     print(made["token"])
-    say("Use it elsewhere: export HELIOSTAT_URL=http://… HELIOSTAT_TOKEN=…")
+    print_message("Use it elsewhere: export HELIOSTAT_URL=http://… HELIOSTAT_TOKEN=…")
 
 
 @token.command("list")
@@ -147,7 +151,7 @@ def list_tokens(
         [
             str(one["id"]),
             one["name"],
-            *(clock(one[moment]) for moment in ("created_at", "expires_at", "last_used_at", "revoked_at")),
+            *(format_time(one[moment]) for moment in ("created_at", "expires_at", "last_used_at", "revoked_at")),
         ]
         for one in found
     ]
@@ -164,7 +168,7 @@ def revoke(token_id: Annotated[int, typer.Argument(metavar="ID")], as_json: Json
         print(f"Token {token_id} is revoked.")
 
 
-def ask_password(prompt: str, *, from_stdin: bool, twice: bool = False) -> str:
+def prompt_password(prompt: str, *, from_stdin: bool, twice: bool = False) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\n")
     if not sys.stdin.isatty():

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliostat.cli.connect import connect
-from heliostat.cli.output import JsonFlag, print_json, print_json_line, say
+from heliostat.cli.connection import connect
+from heliostat.cli.output import JsonFlag, print_json, print_json_line, print_message
 
 if TYPE_CHECKING:
     from heliostat.client import Client
-    from heliostat.client.logs import Follower
+    from heliostat.client.logs import LogFollower
 
 _BLOCK = 64 * 1024
 
@@ -38,7 +38,7 @@ def logs(
     starts = {name: _start(client, job, name, offset, tail, attempt) for name in streams}
     if follow:
         try:
-            print_chunks(client.logs.follow(job, stream, attempt=attempt).start_at_each(starts), as_json)
+            print_log_chunks(client.logs.follow(job, stream, attempt=attempt).start_at_offsets(starts), as_json)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     elif as_json:
@@ -46,10 +46,10 @@ def logs(
     else:
         written = _copy(_read(client, job, starts, attempt))
         if not written and sys.stdout.isatty():
-            say(_nothing_yet(client, job))
+            print_message(_nothing_yet(client, job))
 
 
-def print_chunks(follower: "Follower", as_json: bool) -> None:
+def print_log_chunks(follower: "LogFollower", as_json: bool) -> None:
     for chunk in follower:
         if as_json:
             print_json_line(chunk._asdict())
@@ -62,7 +62,7 @@ def print_chunks(follower: "Follower", as_json: bool) -> None:
 def _start(
     client: "Client", job: int, stream: str, offset: int, tail: int | None, attempt: int | None
 ) -> int:  # the byte at which to begin
-    size = client.logs.part(job, stream, limit=0, attempt=attempt).size
+    size = client.logs.read_slice(job, stream, limit=0, attempt=attempt).size
     begin = max(0, size + offset) if offset < 0 else offset
     return begin if tail is None else max(begin, _last_lines(client, job, stream, size, tail, attempt))
 
@@ -72,7 +72,7 @@ def _last_lines(client: "Client", job: int, stream: str, size: int, lines: int, 
     at, wanted = size, lines
     while at > 0:
         start = max(0, at - _BLOCK)
-        data = client.logs.part(job, stream, offset=start, limit=at - start, attempt=attempt).data
+        data = client.logs.read_slice(job, stream, offset=start, limit=at - start, attempt=attempt).data
         if at == size and data.endswith(b"\n"):
             wanted += 1  # the newline at the very end closes the last line
         for place in _newlines_from_the_end(data):

@@ -9,9 +9,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and says how it ended."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words in ([], ["--help"], ["-h"], ["help"]) and "_HELIO_COMPLETE" not in os.environ:
-        from heliostat.cli.catalogue import overview
+        from heliostat.cli.catalogue import root_help_text
 
-        print(overview())
+        print(root_help_text())
         return 0
     if words == ["--version"]:
         from heliostat import __version__

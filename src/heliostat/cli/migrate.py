@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.output import JsonFlag, counted, print_json
+from heliostat.cli.output import JsonFlag, format_count, print_json
 
 if TYPE_CHECKING:
-    from heliostat.services.migration import Plan
+    from heliostat.services.slurm_migration import MigrationPlan
 
 
-class Target(StrEnum):
+class MigrationTarget(StrEnum):
     SLURM = "slurm"
 
 
 def migrate(
-    target: Annotated[Target, typer.Argument(help="Where to.", show_default=False)],
+    target: Annotated[MigrationTarget, typer.Argument(help="Where to.", show_default=False)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
     hold: Annotated[bool, typer.Option("--hold", help="Hold waiting jobs that Slurm cannot take.")] = False,
     as_json: JsonFlag = False,
@@ -28,7 +28,7 @@ def migrate(
     everything is in order.
     """
     from heliostat.config import find_home, load_settings
-    from heliostat.services.migration import migrate_to_slurm, plan_migration
+    from heliostat.services.slurm_migration import migrate_to_slurm, plan_migration
 
     settings = load_settings(find_home())
     copies: list[str] = []
@@ -36,16 +36,16 @@ def migrate(
         plan = plan_migration(settings)
     else:
         moved = migrate_to_slurm(settings, hold)
-        plan, copies = moved.plan, [str(copy) for copy in moved.copies]
+        plan, copies = moved.plan, [str(copy) for copy in moved.backup_files]
     if as_json:
         print_json({**asdict(plan), "dry_run": dry_run, "copies": copies})
     else:
         _tell(plan, dry_run, copies)
     if dry_run:
-        plan.check(hold)
+        plan.require_ready(hold)
 
 
-def _tell(plan: "Plan", dry_run: bool, copies: list[str]) -> None:
+def _tell(plan: "MigrationPlan", dry_run: bool, copies: list[str]) -> None:
     if plan.is_done:
         print("Heliostat is set to Slurm already.")
         return
@@ -55,7 +55,7 @@ def _tell(plan: "Plan", dry_run: bool, copies: list[str]) -> None:
         print(f"job {job_id} runs on this machine: it must end or be requeued first")
     for one in plan.unfit:
         print(f"job {one.job_id} of {one.user} cannot go to Slurm: {one.why}")
-    come_along = f"People, projects and history stay; {counted(plan.waiting, 'waiting job')}"
+    come_along = f"People, projects and history stay; {format_count(plan.waiting, 'waiting job')}"
     if dry_run:
         print(f"{come_along} would come along.")
         return

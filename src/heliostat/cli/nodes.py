@@ -5,45 +5,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliostat.cli.app import noun
-from heliostat.cli.connect import connect
+from heliostat.cli.app import command_group
+from heliostat.cli.connection import connect
 from heliostat.cli.output import (
     Cell,
     Column,
     JsonFlag,
-    State,
-    counted,
-    print_facts,
+    StateCell,
+    format_cell,
+    format_count,
+    print_fields,
     print_json,
+    print_message,
     print_table,
-    say,
-    styled,
 )
-from heliostat.cli.units import is_past, minute, size
+from heliostat.cli.value_format import format_mib, format_time_short, is_past
 
 if TYPE_CHECKING:
-    from heliostat.client.nodes import Device, Node, SetAside
+    from heliostat.client.nodes import Device, Node, NodeReservation
 
-node = noun("Show, set or drain a machine, or use it again.")
-NodeName = Annotated[str, typer.Argument(metavar="NAME")]
+node = command_group("Show, set or drain a machine, or use it again.")
+NodeArgument = Annotated[str, typer.Argument(metavar="NAME")]
 
 NODE_COLUMNS = (
     Column("NODE"),
     Column("STATE"),
     Column("GPUS"),
-    Column("CPUS", right=True),
-    Column("MEMORY", right=True),
-    Column("NOTE", shrinks=True),
+    Column("CPUS", right_aligned=True),
+    Column("MEMORY", right_aligned=True),
+    Column("NOTE", shrinkable=True),
 )
 DEVICE_COLUMNS = (
     Column("NODE"),
-    Column("GPU", right=True),
+    Column("GPU", right_aligned=True),
     Column("TYPE"),
-    Column("JOB", right=True),
-    Column("LOAD", right=True),
-    Column("MEMORY", right=True),
-    Column("TEMP", right=True),
-    Column("NOTE", shrinks=True),
+    Column("JOB", right_aligned=True),
+    Column("LOAD", right_aligned=True),
+    Column("MEMORY", right_aligned=True),
+    Column("TEMP", right_aligned=True),
+    Column("NOTE", shrinkable=True),
 )
 
 
@@ -66,14 +66,14 @@ def nodes(
 
 
 @node.command()
-def show(name: NodeName, as_json: JsonFlag = False) -> None:
+def show(name: NodeArgument, as_json: JsonFlag = False) -> None:
     """Show one machine: its settings, its GPUs, what runs there."""
     _print_node(connect().nodes.get(name), as_json)
 
 
 @node.command("set")
-def change(
-    name: NodeName,
+def change_node(
+    name: NodeArgument,
     label: Annotated[
         list[str] | None, typer.Option(metavar="LABEL", help="disk=ssd, or fast. May repeat.")
     ] = None,
@@ -106,7 +106,7 @@ def change(
 
 @node.command()
 def drain(
-    name: NodeName,
+    name: NodeArgument,
     reason: Annotated[str, typer.Option(help="What people will read: new disk, kernel update…")],
     as_json: JsonFlag = False,
 ) -> None:
@@ -115,14 +115,14 @@ def drain(
 
 
 @node.command()
-def resume(name: NodeName, as_json: JsonFlag = False) -> None:
+def resume(name: NodeArgument, as_json: JsonFlag = False) -> None:
     """Use a drained machine again."""
     _changed(connect().nodes.resume(name), as_json)
 
 
 @node.command()
 def recompose(
-    name: NodeName,
+    name: NodeArgument,
     gpus: Annotated[
         list[str] | None, typer.Option(metavar="TYPE=N", help="All it will have: a100=4. May repeat.")
     ] = None,
@@ -142,7 +142,7 @@ def recompose(
         mark = ">" if number == told["at"] and not dry_run else " "
         print(f"{mark} {number + 1}. {step}")
     if told["error"]:
-        say(f"It is tried again: {told['error']}")
+        print_message(f"It is tried again: {told['error']}")
 
 
 def _wished(text: str) -> tuple[str, int]:
@@ -155,10 +155,10 @@ def _wished(text: str) -> tuple[str, int]:
 def node_row(one: "Node") -> list[Cell]:
     return [
         one["name"],
-        State(one["state"]),
+        StateCell(one["state"]),
         _gpus(one),
         f"{one['cpus_used']}/{one['cpus']}",
-        f"{size(one['memory_used_mib'])}/{size(one['memory_mib'])}",
+        f"{format_mib(one['memory_used_mib'])}/{format_mib(one['memory_mib'])}",
         "; ".join(filter(None, [one["reason"], *_taken(one), *_settings(one), *one["notes"], *_troubles(one)])),
     ]
 
@@ -171,12 +171,12 @@ def _taken(one: "Node") -> list[str]:
     ]
 
 
-def _set_aside(kept: "SetAside") -> str:
+def _set_aside(kept: "NodeReservation") -> str:
     """`2 GPUs for project course from Thu 09:00 until Thu 12:00`."""
-    what = f"{counted(kept['gpus'], 'GPU')} " if kept["gpus"] else ""
+    what = f"{format_count(kept['gpus'], 'GPU')} " if kept["gpus"] else ""
     purpose = f"for project {kept['project']}" if kept["project"] else "for maintenance" if what else "maintenance"
-    begins = "" if is_past(kept["starts_at"]) else f" from {minute(kept['starts_at'])}"
-    return f"{what}{purpose}{begins} until {minute(kept['ends_at'])}"
+    begins = "" if is_past(kept["starts_at"]) else f" from {format_time_short(kept['starts_at'])}"
+    return f"{what}{purpose}{begins} until {format_time_short(kept['ends_at'])}"
 
 
 def _settings(one: "Node") -> list[str]:
@@ -219,7 +219,7 @@ def _device_row(one: "Node", device: "Device") -> list[Cell]:
         device["type"],
         ",".join(map(str, device["job_ids"])) or "-",
         "-" if load is None else f"{load}%",
-        f"{size(device['memory_used_mib'])}/{size(device['memory_mib'])}",
+        f"{format_mib(device['memory_used_mib'])}/{format_mib(device['memory_mib'])}",
         "-" if temperature is None else f"{temperature}°C",
         device["problem"] or device["used_outside"] or "",
     ]
@@ -230,7 +230,7 @@ def _print_node(one: "Node", as_json: bool) -> None:
         print_json(one)
         return
     name, state, gpus, cpus, memory, _ = node_row(one)
-    print_facts(
+    print_fields(
         [
             ("node", name),
             ("state", state),
@@ -247,7 +247,7 @@ def _print_node(one: "Node", as_json: bool) -> None:
         ]
     )
     if one.get("note"):
-        say(one["note"] or "")
+        print_message(one["note"] or "")
 
 
 def _jobs(one: "Node") -> str:
@@ -255,7 +255,7 @@ def _jobs(one: "Node") -> str:
     return (", ".join(map(str, one["jobs"])) or "none") + alone
 
 
-def _with_reason(kept: "SetAside") -> str:
+def _with_reason(kept: "NodeReservation") -> str:
     why = f": {kept['reason']}" if kept["reason"] else ""
     return f"{_set_aside(kept)} ({kept['name']}{why})"
 
@@ -265,4 +265,4 @@ def _changed(one: "Node", as_json: bool) -> None:
         print_json(one)
         return
     why = f": {one['reason']}" if one["reason"] else ""
-    print(f"Node {one['name']} {styled(State(one['state']))}{why}")
+    print(f"Node {one['name']} {format_cell(StateCell(one['state']))}{why}")

@@ -6,38 +6,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliostat.cli.connect import connect
-from heliostat.cli.forecasts import (
-    accuracy_in_words,
-    forecast_in_words,
-    likely_in_words,
-    limits_in_words,
+from heliostat.cli.connection import connect
+from heliostat.cli.forecast_format import (
+    format_forecast,
+    format_forecast_accuracy,
+    format_likely_start,
+    format_start_by_time_limits,
 )
 from heliostat.cli.job_options import job_options
-from heliostat.cli.output import Column, JsonFlag, State, print_facts, print_json, print_table, say, styled
-from heliostat.cli.units import duration, minute
+from heliostat.cli.output import (
+    Column,
+    JsonFlag,
+    StateCell,
+    format_cell,
+    print_fields,
+    print_json,
+    print_message,
+    print_table,
+)
+from heliostat.cli.value_format import format_duration, format_time_short
 
 if TYPE_CHECKING:
-    from heliostat.client.queue import Account, Foreseen, ReportLine
-    from heliostat.client.shapes import Forecast, Option, Why
+    from heliostat.client.api_types import Forecast, JobExplanation, RequestVariation
+    from heliostat.client.queue import ShareEntry, StartEstimate, UsageReportRow
 
 _SHOWN_AHEAD = 3
 _SHARE_COLUMNS = (
-    Column("DEPARTMENT > PROJECT > USER", shrinks=True),
-    Column("SHARE", right=True),
-    Column("PART", right=True),
-    Column("GPU-HOURS", right=True),
-    Column("OF SHARE", right=True),
-    Column("POINTS", right=True),
+    Column("DEPARTMENT > PROJECT > USER", shrinkable=True),
+    Column("SHARE", right_aligned=True),
+    Column("PART", right_aligned=True),
+    Column("GPU-HOURS", right_aligned=True),
+    Column("OF SHARE", right_aligned=True),
+    Column("POINTS", right_aligned=True),
 )
 _REPORT_COLUMNS = (
-    Column("JOBS", right=True),
-    Column("GPU-H", right=True),
-    Column("OF ALL", right=True),
-    Column("CPU-H", right=True),
-    Column("WASTED", right=True),
-    Column("MEAN WAIT", right=True),
-    Column("MEDIAN", right=True),
+    Column("JOBS", right_aligned=True),
+    Column("GPU-H", right_aligned=True),
+    Column("OF ALL", right_aligned=True),
+    Column("CPU-H", right_aligned=True),
+    Column("WASTED", right_aligned=True),
+    Column("MEAN WAIT", right_aligned=True),
+    Column("MEDIAN", right_aligned=True),
 )
 _TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -52,17 +61,17 @@ def why(
     if as_json:
         print_json(told)
         return
-    print(f"Job {told['job_id']} {styled(State(told['state']))}: {told['sentence']}")
+    print(f"Job {told['job_id']} {format_cell(StateCell(told['state']))}: {told['sentence']}")
     if told["state"] != "pending":
         return
     forecast = told["forecast"]
-    print_facts(
+    print_fields(
         [
             ("position", f"{told['position']} of {told['pending']}" if told["position"] else None),
             ("ahead", _ahead(told)),
-            ("starts", forecast_in_words(forecast) if forecast else _unforeseen(told)),
-            ("by limits", limits_in_words(forecast) if forecast and _is_ours(forecast) else None),
-            ("forecasts", accuracy_in_words(told["accuracy"]) if _is_ours(forecast) else None),
+            ("starts", format_forecast(forecast) if forecast else _unforeseen(told)),
+            ("by limits", format_start_by_time_limits(forecast) if forecast and _is_ours(forecast) else None),
+            ("forecasts", format_forecast_accuracy(told["accuracy"]) if _is_ours(forecast) else None),
         ]
     )
     if "what_if" in told:
@@ -86,9 +95,9 @@ def _is_ours(forecast: "Forecast | None") -> bool:
     return forecast is None or forecast.get("source", "trial runs") == "trial runs"
 
 
-def _unforeseen(told: "Why") -> str:
+def _unforeseen(told: "JobExplanation") -> str:
     if told.get("not_before"):
-        return f"not before {minute(told['not_before'])}"
+        return f"not before {format_time_short(told['not_before'])}"
     if told["blocked_by"] == "parents":
         return "when those it waits for are over"
     if told["blocked_by"] == "nodes":
@@ -96,39 +105,39 @@ def _unforeseen(told: "Why") -> str:
     return "not foreseen yet; ask again in a minute"
 
 
-def _print_foreseen(foreseen: "Foreseen") -> None:
+def _print_foreseen(foreseen: "StartEstimate") -> None:
     forecast = foreseen["forecast"]
     if foreseen["starts_now"]:
         print("Submitted now, it would start at once.")
     elif forecast is None:
         print("Nobody can tell: it does not start within the time that can be foreseen.")
     else:
-        print(f"Submitted now, it would start {forecast_in_words(forecast)}.")
+        print(f"Submitted now, it would start {format_forecast(forecast)}.")
         facts = [
-            ("by limits", limits_in_words(forecast)),
-            ("forecasts", accuracy_in_words(foreseen["accuracy"])),
+            ("by limits", format_start_by_time_limits(forecast)),
+            ("forecasts", format_forecast_accuracy(foreseen["accuracy"])),
         ]
-        print_facts(facts)
+        print_fields(facts)
     if foreseen["what_if"]:
         _print_options(foreseen["what_if"])
 
 
-def _print_options(options: "list[Option]") -> None:
+def _print_options(options: "list[RequestVariation]") -> None:
     print()
     if not options:
         print("Nothing smaller was found that would start earlier.")
         return
     print("This would start earlier:")
-    print_table((Column("REQUEST"), Column("STARTS", shrinks=True)), (_option_row(one) for one in options))
+    print_table((Column("REQUEST"), Column("STARTS", shrinkable=True)), (_option_row(one) for one in options))
 
 
-def _option_row(option: "Option") -> list[str]:
+def _option_row(option: "RequestVariation") -> list[str]:
     if not option["starts_now"]:
-        return [option["words"], likely_in_words(option["forecast"])]
+        return [option["words"], format_likely_start(option["forecast"])]
     return [option["words"], "now, by backfill" if "time_limit" in option["change"] else "now"]
 
 
-def _ahead(told: "Why") -> str | None:
+def _ahead(told: "JobExplanation") -> str | None:
     """The first few."""
     if not told["ahead"] or not told["first_ahead"]:
         return None
@@ -151,7 +160,9 @@ def share(as_json: JsonFlag = False) -> None:
         return
     print_table(_SHARE_COLUMNS, (_share_row(one, depth) for one, depth in _walked(tree)))
     if (counts := answer.get("counted_by", "heliostat")) != "heliostat":
-        say(f"Counted by {counts.capitalize()}, with jobs that came without Heliostat; it has no points.")
+        print_message(
+            f"Counted by {counts.capitalize()}, with jobs that came without Heliostat; it has no points."
+        )
 
 
 def report(
@@ -175,17 +186,19 @@ def report(
     if not lines:
         print("Nothing ran in that month.")
         return
-    print_table((Column(by.upper(), shrinks=True), *_REPORT_COLUMNS), (_report_row(line) for line in lines))
-    say("WASTED: GPU-hours since the last checkpoint of attempts that failed, timed out, were lost or preempted.")
+    print_table((Column(by.upper(), shrinkable=True), *_REPORT_COLUMNS), (_report_row(line) for line in lines))
+    print_message(
+        "WASTED: GPU-hours since the last checkpoint of attempts that failed, timed out, were lost or preempted."
+    )
 
 
-def _walked(tree: "list[Account]", depth: int = 0) -> "Iterator[tuple[Account, int]]":
+def _walked(tree: "list[ShareEntry]", depth: int = 0) -> "Iterator[tuple[ShareEntry, int]]":
     for one in tree:
         yield one, depth
         yield from _walked(one["below"], depth + 1)
 
 
-def _share_row(one: "Account", depth: int) -> list[str]:
+def _share_row(one: "ShareEntry", depth: int) -> list[str]:
     entitled = one["entitled"]
     name = "  " * depth + one["name"]
     if entitled is None:
@@ -200,7 +213,7 @@ def _share_row(one: "Account", depth: int) -> list[str]:
     ]
 
 
-def _report_row(line: "ReportLine") -> list[str]:
+def _report_row(line: "UsageReportRow") -> list[str]:
     return [
         line["name"],
         str(line["jobs"]),
@@ -208,6 +221,6 @@ def _report_row(line: "ReportLine") -> list[str]:
         f"{line['part_of_all']:.0%}",
         f"{line['cpu_hours']:.1f}",
         f"{line['wasted_gpu_hours']:.1f}",
-        duration(line["mean_wait_seconds"]),
-        duration(line["median_wait_seconds"]),
+        format_duration(line["mean_wait_seconds"]),
+        format_duration(line["median_wait_seconds"]),
     ]

@@ -5,11 +5,20 @@ from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.connect import connect
-from heliostat.cli.ending import finish
-from heliostat.cli.output import Column, JsonFlag, clean, counted, print_facts, print_json, print_table, say
-from heliostat.cli.upload import upload_folder
-from heliostat.models.records import COMPARED
+from heliostat.cli.connection import connect
+from heliostat.cli.job_wait import report_submitted_job
+from heliostat.cli.output import (
+    Column,
+    JsonFlag,
+    format_count,
+    print_fields,
+    print_json,
+    print_message,
+    print_table,
+    sanitize_text,
+)
+from heliostat.cli.uploads import upload_with_progress
+from heliostat.models.provenance import COMPARISON_SECTIONS
 
 _LONGEST = 60
 _Pairs = list[tuple[str, str]]
@@ -30,13 +39,13 @@ def rerun(
     But for what --set changes. helio rerun 12 --set gpus=2 --set env.SEED=7
     """
     client = connect()
-    wanted = read_changes(changes or [])
+    wanted = parse_changes(changes or [])
     if upload is not None:
-        wanted["upload"] = upload_folder(client, upload)
+        wanted["upload"] = upload_with_progress(client, upload)
     answer = client.jobs.rerun(job, **wanted)
     for note in answer["notes"]:
-        say(note)
-    finish(client, client.jobs.get(answer["job"]["id"]), wait, follow, as_json)
+        print_message(note)
+    report_submitted_job(client, client.jobs.get(answer["job"]["id"]), wait, follow, as_json)
 
 
 def diff(
@@ -52,31 +61,31 @@ def diff(
     if as_json:
         print_json(compared)
         return
-    columns = (Column(""), Column(f"JOB {first}", shrinks=True), Column(f"JOB {second}", shrinks=True))
-    for section, title in COMPARED.items():
+    columns = (Column(""), Column(f"JOB {first}", shrinkable=True), Column(f"JOB {second}", shrinkable=True))
+    for section, title in COMPARISON_SECTIONS.items():
         rows = [one for one in compared["differences"] if one["section"] == section]
         if not rows:
             continue
         print(f"{title}:")
         print_table(columns, ([one["field"], _short(one["first"]), _short(one["second"])] for one in rows))
         print()
-    same = [COMPARED[section].lower() for section in compared["same"]]
+    same = [COMPARISON_SECTIONS[section].lower() for section in compared["same"]]
     print(f"The same: {', '.join(same)}." if same else "Nothing is the same.")
 
 
-def show_record(job: int, as_json: bool) -> None:
+def print_provenance(job: int, as_json: bool) -> None:
     """What is kept to repeat a job."""
-    record = connect().jobs.record(job)
+    record = connect().jobs.provenance(job)
     if as_json:
         print_json(record)
         return
-    print_facts(_record_facts(record))
+    print_fields(_record_facts(record))
     if record["code"] and record["code"]["diff"]:
         print(f"\nUncommitted then{', cut' if record['code']['is_diff_cut'] else ''}:")
-        print("\n".join(clean(line.expandtabs()) for line in record["code"]["diff"].splitlines()))
+        print("\n".join(sanitize_text(line.expandtabs()) for line in record["code"]["diff"].splitlines()))
 
 
-def read_changes(texts: list[str]) -> dict[str, Any]:
+def parse_changes(texts: list[str]) -> dict[str, Any]:
     """`gpus=2`: what reads as JSON is that, anything else is text; of `env.NAME` always text, but for null."""
     changes: dict[str, Any] = {}
     for text in texts:
@@ -119,8 +128,14 @@ def _code_facts(code: dict[str, Any]) -> list[tuple[str, object]]:
         ("Commit", code.get("commit")),
         ("Branch", code.get("branch")),
         ("Remote", code.get("remote")),
-        ("Uncommitted", f"{counted(code['diff'].count(chr(10)), 'line')} of diff" if code.get("diff") else None),
-        ("Not in git", f"{counted(untracked, 'file')}: {', '.join(code['untracked'][:5])}" if untracked else None),
+        (
+            "Uncommitted",
+            f"{format_count(code['diff'].count(chr(10)), 'line')} of diff" if code.get("diff") else None,
+        ),
+        (
+            "Not in git",
+            f"{format_count(untracked, 'file')}: {', '.join(code['untracked'][:5])}" if untracked else None,
+        ),
     ]
 
 
@@ -129,10 +144,10 @@ def _upload_facts(upload: dict[str, Any] | None) -> list[tuple[str, object]]:
         return []
     if not upload["is_there"]:
         return [("Uploaded code", f"{upload['id'][:12]}, not there any more")]
-    return [("Uploaded code", f"{upload['id'][:12]}, {counted(upload['files'], 'file')}")]
+    return [("Uploaded code", f"{upload['id'][:12]}, {format_count(upload['files'], 'file')}")]
 
 
 def _short(text: str) -> str:
     line, *more = text.split("\n") if text else ["-"]
     cut = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
-    return f"{cut} (+{counted(len(more), 'line')})" if more else cut
+    return f"{cut} (+{format_count(len(more), 'line')})" if more else cut

@@ -5,31 +5,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.app import noun
-from heliostat.cli.connect import connect
-from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table
-from heliostat.cli.units import parse_time
+from heliostat.cli.app import command_group
+from heliostat.cli.connection import connect
+from heliostat.cli.output import Column, JsonFlag, print_fields, print_json, print_table
+from heliostat.cli.value_format import parse_time
 from heliostat.errors import Invalid
 
 if TYPE_CHECKING:
     from heliostat.client.nodes import Reservation
 
-reservation = noun("Nodes set aside for a course, a deadline, or maintenance.")
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+reservation = command_group("Nodes set aside for a course, a deadline, or maintenance.")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 _COLUMNS = (
-    Column("NAME", shrinks=True),
-    Column("FOR", shrinks=True),
-    Column("NODES", shrinks=True),
+    Column("NAME", shrinkable=True),
+    Column("FOR", shrinkable=True),
+    Column("NODES", shrinkable=True),
     Column("GPUS"),
     Column("WHEN"),
-    Column("WEEKS", right=True, optional=True),
-    Column("REASON", shrinks=True, optional=True),
+    Column("WEEKS", right_aligned=True, optional=True),
+    Column("REASON", shrinkable=True, optional=True),
 )
 
 
 @reservation.command()
 def create(
-    name: Name,
+    name: NameArgument,
     nodes: Annotated[str, typer.Option(metavar="NAMES", help="Which machines: n01,n02.")],
     starts_at: Annotated[
         str, typer.Option("--from", metavar="TIME", help="'2026-12-03 09:00', in your time zone unless it says.")
@@ -77,7 +77,7 @@ def list_reservations(
 
 
 @reservation.command()
-def delete(name: Name, as_json: JsonFlag = False) -> None:
+def delete(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Delete a reservation; its machines are for everybody again."""
     connect().reservations.delete(name)
     if as_json:
@@ -109,7 +109,7 @@ def _row(one: "Reservation") -> list[str]:
 
 def _print_one(one: "Reservation") -> None:
     weeks = f", {one['weeks']} weeks in a row" if one["weeks"] > 1 else ""
-    print_facts(
+    print_fields(
         [
             ("reservation", one["name"]),
             ("for", one["project"] or "maintenance: nobody"),

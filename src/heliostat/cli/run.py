@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.connect import connect
-from heliostat.cli.ending import finish, finish_array
-from heliostat.cli.job_options import command_of, job_options
+from heliostat.cli.connection import connect
+from heliostat.cli.job_options import job_options, parse_command
+from heliostat.cli.job_wait import report_submitted_array, report_submitted_job
 from heliostat.cli.output import JsonFlag
-from heliostat.cli.upload import upload_folder
+from heliostat.cli.uploads import upload_with_progress
 
 
 @job_options("run")
@@ -39,18 +39,18 @@ def run(
     if isolate and ("image" in job or job.get("runtime", "bubblewrap") != "bubblewrap"):
         raise typer.BadParameter("That is --runtime bubblewrap, without an image.", param_hint="--isolate")
     client = connect()
-    job |= {"command": command_of(command, has_script="script" in job)}
+    job |= {"command": parse_command(command, has_script="script" in job)}
     job |= {"runtime": "bubblewrap"} if isolate else {}
-    job |= {"upload": upload_folder(client, job["upload"])} if "upload" in job else {}
+    job |= {"upload": upload_with_progress(client, job["upload"])} if "upload" in job else {}
     job |= {"record": False} if no_record else {}
     if sweep:
-        from heliostat.cli.sweep import submit_grid
+        from heliostat.cli.sweeps import submit_grid
 
         submit_grid(client, job, sweep, as_json)
     elif "array" in job:
-        finish_array(client.submit(**job), wait, as_json)
+        report_submitted_array(client.submit(**job), wait, as_json)
     else:
-        finish(client, client.submit(**job), wait, follow, as_json)
+        report_submitted_job(client, client.submit(**job), wait, follow, as_json)
 
 
 # What follows the first word of CMD belongs to CMD, with or without `--`.

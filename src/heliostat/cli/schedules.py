@@ -4,51 +4,53 @@ from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.app import noun
-from heliostat.cli.connect import connect
-from heliostat.cli.job_options import command_of, job_options
-from heliostat.cli.output import Column, JsonFlag, State, print_facts, print_json, print_table
-from heliostat.cli.units import clock, duration, parse_time
+from heliostat.cli.app import command_group
+from heliostat.cli.connection import connect
+from heliostat.cli.job_options import job_options, parse_command
+from heliostat.cli.output import Column, JsonFlag, StateCell, print_fields, print_json, print_table
+from heliostat.cli.value_format import format_duration, format_time, parse_time
 
-schedule = noun("Submit a job again and again, at times or after others.")
-Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its name or number.")]
-Timing = Annotated[
+schedule = command_group("Submit a job again and again, at times or after others.")
+ScheduleArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its name or number.")]
+TimingOption = Annotated[
     str | None,
     typer.Option("--at", metavar="TIMES", help="'0 2 * * *', @daily, R/2026-07-22T12:00:00Z/PT24H, R5//P1M."),
 ]
-Zone = Annotated[str | None, typer.Option(help="Whose clocks: Europe/Berlin.")]
-After = Annotated[
+ZoneOption = Annotated[str | None, typer.Option(help="Whose clocks: Europe/Berlin.")]
+AfterOption = Annotated[
     list[str] | None, typer.Option(help="Fire when this schedule of yours has succeeded. May be repeated.")
 ]
-OverlapRule = Annotated[
+OverlapOption = Annotated[
     str | None, typer.Option(metavar="RULE", help="While an earlier job runs: skip, queue, replace, allow.")
 ]
-CatchUpRule = Annotated[str | None, typer.Option(metavar="RULE", help="After a downtime: none, last, all.")]
-Epsilon = Annotated[str | None, typer.Option(metavar="TIME", help="What is later than this is not made up for.")]
-Retries = Annotated[int | None, typer.Option(metavar="N", help="How often to try again a job that failed.")]
-Times = Annotated[int | None, typer.Option(metavar="N", help="End after so many firings.")]
-SoftError = Annotated[bool | None, typer.Option(help="Let those after it fire also when it has failed.")]
-JobFile = Annotated[
+CatchUpOption = Annotated[str | None, typer.Option(metavar="RULE", help="After a downtime: none, last, all.")]
+EpsilonOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="What is later than this is not made up for.")
+]
+RetriesOption = Annotated[int | None, typer.Option(metavar="N", help="How often to try again a job that failed.")]
+TimesOption = Annotated[int | None, typer.Option(metavar="N", help="End after so many firings.")]
+SoftErrorOption = Annotated[bool | None, typer.Option(help="Let those after it fire also when it has failed.")]
+JobFileOption = Annotated[
     str | None, typer.Option("--file", "-f", metavar="FILE", help="The job as YAML or JSON; - for standard input.")
 ]
-Command = Annotated[list[str] | None, typer.Argument(metavar="[--] [CMD]...", show_default=False)]
+CommandArgument = Annotated[list[str] | None, typer.Argument(metavar="[--] [CMD]...", show_default=False)]
 _COLUMNS = (
-    Column("ID", right=True),
-    Column("NAME", shrinks=True),
+    Column("ID", right_aligned=True),
+    Column("NAME", shrinkable=True),
     Column("USER", optional=True),
     Column("STATE"),
-    Column("TIMES", shrinks=True),
+    Column("TIMES", shrinkable=True),
     Column("NEXT"),
-    Column("OK", right=True),
-    Column("FAILED", right=True),
+    Column("OK", right_aligned=True),
+    Column("FAILED", right_aligned=True),
 )
 SHORT_FLAGS = {"gpus": "-g", "cpus": "-c", "memory": "-m", "time_limit": "-t", "project": "-p"}
 _FIRINGS = (
     Column("DUE"),
     Column("STATE"),
-    Column("JOB", right=True),
-    Column("TRIES", right=True, optional=True),
-    Column("REASON", shrinks=True),
+    Column("JOB", right_aligned=True),
+    Column("TRIES", right_aligned=True, optional=True),
+    Column("REASON", shrinkable=True),
 )
 
 
@@ -56,17 +58,17 @@ _FIRINGS = (
 @job_options("schedule", short=SHORT_FLAGS)
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME")],
-    command: Command = None,
-    at: Timing = None,
-    zone: Zone = None,
-    after: After = None,
-    overlap: OverlapRule = None,
-    catch_up: CatchUpRule = None,
-    epsilon: Epsilon = None,
-    retries: Retries = None,
-    times: Times = None,
-    soft_error: SoftError = None,
-    file: JobFile = None,
+    command: CommandArgument = None,
+    at: TimingOption = None,
+    zone: ZoneOption = None,
+    after: AfterOption = None,
+    overlap: OverlapOption = None,
+    catch_up: CatchUpOption = None,
+    epsilon: EpsilonOption = None,
+    retries: RetriesOption = None,
+    times: TimesOption = None,
+    soft_error: SoftErrorOption = None,
+    file: JobFileOption = None,
     *,
     job: dict[str, Any],
     paused: Annotated[bool, typer.Option("--paused", help="Make it, but do not fire yet.")] = False,
@@ -110,7 +112,7 @@ def list_schedules(
 
 @schedule.command()
 def show(
-    name: Name,
+    name: ScheduleArgument,
     firings: Annotated[int, typer.Option(metavar="N", help="How many of its firings to show.")] = 10,
     as_json: JsonFlag = False,
 ) -> None:
@@ -121,7 +123,7 @@ def show(
     if as_json:
         print_json({**found, "firings": past})
         return
-    print_facts(_facts(found))
+    print_fields(_facts(found))
     if found["next_times"]:
         print("\nNext:")
         _print_times(found["next_times"], False)
@@ -131,9 +133,9 @@ def show(
 
 
 @schedule.command("next")
-def next_times(
+def print_next_times(
     times: Annotated[str, typer.Argument(metavar="SCHEDULE|TIMES", help="A schedule, or times to try.")],
-    zone: Zone = None,
+    zone: ZoneOption = None,
     count: Annotated[int, typer.Option("--count", "-n", help="How many, of times to try.")] = 10,
     as_json: JsonFlag = False,
 ) -> None:
@@ -147,19 +149,19 @@ def next_times(
 
 
 @schedule.command()
-def pause(name: Name, as_json: JsonFlag = False) -> None:
+def pause(name: ScheduleArgument, as_json: JsonFlag = False) -> None:
     """Fire no more until it is resumed; jobs that are there go on."""
     _said(connect().schedules.pause(name), as_json)
 
 
 @schedule.command()
-def resume(name: Name, as_json: JsonFlag = False) -> None:
+def resume(name: ScheduleArgument, as_json: JsonFlag = False) -> None:
     """Fire again, from now on."""
     _said(connect().schedules.resume(name), as_json)
 
 
 @schedule.command()
-def run(name: Name, as_json: JsonFlag = False) -> None:
+def run(name: ScheduleArgument, as_json: JsonFlag = False) -> None:
     """Fire once now, besides what is due."""
     fired = connect().schedules.run(name)
     if as_json:
@@ -169,7 +171,7 @@ def run(name: Name, as_json: JsonFlag = False) -> None:
 
 
 @schedule.command()
-def remove(name: Name, as_json: JsonFlag = False) -> None:
+def remove(name: ScheduleArgument, as_json: JsonFlag = False) -> None:
     """Remove a schedule and the record of its firings; its jobs stay."""
     connect().schedules.remove(name)
     if as_json:
@@ -180,19 +182,19 @@ def remove(name: Name, as_json: JsonFlag = False) -> None:
 
 @schedule.command(context_settings={"allow_interspersed_args": True})
 def edit(
-    name: Name,
-    command: Command = None,
+    name: ScheduleArgument,
+    command: CommandArgument = None,
     new_name: Annotated[str | None, typer.Option("--name", help="Another name.")] = None,
-    at: Timing = None,
-    zone: Zone = None,
-    after: After = None,
-    overlap: OverlapRule = None,
-    catch_up: CatchUpRule = None,
-    epsilon: Epsilon = None,
-    retries: Retries = None,
-    times: Times = None,
-    soft_error: SoftError = None,
-    file: JobFile = None,
+    at: TimingOption = None,
+    zone: ZoneOption = None,
+    after: AfterOption = None,
+    overlap: OverlapOption = None,
+    catch_up: CatchUpOption = None,
+    epsilon: EpsilonOption = None,
+    retries: RetriesOption = None,
+    times: TimesOption = None,
+    soft_error: SoftErrorOption = None,
+    file: JobFileOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Change a schedule: only what is given changes. A job that is given takes the place of the old one."""
@@ -240,22 +242,22 @@ def _rules(
 
 def _job(file: str | None, command: list[str] | None) -> dict[str, Any]:
     if file is not None:
-        from heliostat.cli.submit import read_jobs
+        from heliostat.cli.submit import read_job_file
 
-        jobs = read_jobs(file)
+        jobs = read_job_file(file)
         if len(jobs) != 1 or command:
             raise typer.BadParameter("A schedule has one job: in a file, or as CMD.", param_hint="--file")
         return jobs[0]
     if not command:
         raise typer.BadParameter("Say what to run: -- CMD, or --file FILE.", param_hint="CMD")
-    return {"command": command_of(command)}
+    return {"command": parse_command(command)}
 
 
 def _said(one: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(one)
         return
-    next_at = f"; it fires next {clock(one['next_at'])}" if one["next_at"] else ""
+    next_at = f"; it fires next {format_time(one['next_at'])}" if one["next_at"] else ""
     print(f"Schedule {one['id']} ({one['name']}) is {one['state']}{next_at}.")
 
 
@@ -275,9 +277,9 @@ def _row(one: dict[str, Any]) -> list[str]:
         str(one["id"]),
         one["name"],
         one["user"],
-        State(one["state"]),
+        StateCell(one["state"]),
         one["schedule"] or f"after {', '.join(map(str, one['parents']))}",
-        clock(one["next_at"]),
+        format_time(one["next_at"]),
         str(one["succeeded"]),
         str(one["failed"]),
     ]
@@ -288,14 +290,14 @@ def _facts(one: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [
         ("Schedule", f"{one['id']} ({one['name']})"),
         ("Of", f"{one['user']}, project {one['project']}"),
-        ("State", State(one["state"])),
+        ("State", StateCell(one["state"])),
         ("Times", f"{one['schedule']} ({one['time_zone']})" if one["schedule"] else None),
         ("After", ", ".join(map(str, one["parents"])) or None),
         ("Runs", command if isinstance(command, str) else " ".join(command)),
         ("Overlap", one["overlap"]),
         (
             "Catch up",
-            one["catch_up"] + (f", {duration(one['epsilon_seconds'])}" if one["epsilon_seconds"] else ""),
+            one["catch_up"] + (f", {format_duration(one['epsilon_seconds'])}" if one["epsilon_seconds"] else ""),
         ),
         ("Retries", str(one["retries"]) if one["retries"] else None),
         ("Ends after", f"{one['fired']} of {one['ends_after']} firings" if one["ends_after"] else None),
@@ -305,6 +307,6 @@ def _facts(one: dict[str, Any]) -> list[tuple[str, str | None]]:
 
 def _firing_row(one: dict[str, Any]) -> list[str]:
     job, count = one["job_id"], one["count"]
-    state = State(one["state"]) if count == 1 else f"{one['state']} {count}"
+    state = StateCell(one["state"]) if count == 1 else f"{one['state']} {count}"
     reason = "by hand" if one["by_hand"] and not one["reason"] else one["reason"] or "-"
-    return [clock(one["due_at"]), state, str(job) if job else "-", str(one["tries"]) if job else "-", reason]
+    return [format_time(one["due_at"]), state, str(job) if job else "-", str(one["tries"]) if job else "-", reason]

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliostat.cli.forecasts import accuracy_in_words
-from heliostat.cli.output import JsonFlag, print_facts, print_json, say
+from heliostat.cli.forecast_format import format_forecast_accuracy
+from heliostat.cli.output import JsonFlag, print_fields, print_json, print_message
 from heliostat.errors import Conflict, ServerUnreachable
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import Status
+    from heliostat.client.api_types import ServerStatus
 
-NOT_RUNNING = 3
+NOT_RUNNING_EXIT_CODE = 3
 
 
 def up(
@@ -26,26 +26,26 @@ def up(
 
     Everything is kept under HELIOSTAT_HOME. Needs no configuration.
     """
-    from heliostat.cli.process import ask, start_in_background
+    from heliostat.cli.server_process import read_server_status, start_server_in_background
     from heliostat.config import find_home, load_settings
 
     home = find_home()
     options = {"server": {"port": port, "host": host, "simulate_gpus": simulate_gpus, "engine": engine}}
     settings = load_settings(home, options)
-    if running := ask(home):
+    if running := read_server_status(home):
         _say_running(running, as_json, "is already running")
         return
     if background:
-        started = start_in_background(home, options)
-        _say_running(started.status, as_json, "is running" if started.by_us else "is already running")
+        started = start_server_in_background(home, options)
+        _say_running(started.status, as_json, "is running" if started.started_by_us else "is already running")
         return
     from heliostat.server import serve
 
-    say("Heliostat runs in the foreground; Ctrl-C stops it, and jobs go on.")
+    print_message("Heliostat runs in the foreground; Ctrl-C stops it, and jobs go on.")
     try:
         serve(settings)
     except Conflict:
-        running = ask(home)
+        running = read_server_status(home)
         if not running:
             raise
         _say_running(running, as_json, "is already running")
@@ -53,11 +53,11 @@ def up(
 
 def down(as_json: JsonFlag = False) -> None:
     """Stop Heliostat; running jobs go on."""
-    from heliostat.cli.process import stop
+    from heliostat.cli.server_process import stop_server
     from heliostat.config import find_home
 
     home = find_home()
-    pid = stop(home)
+    pid = stop_server(home)
     if as_json:
         print_json({"stopped": pid is not None, "pid": pid, "home": str(home.path)})
     elif pid is None:
@@ -71,7 +71,7 @@ def status(as_json: JsonFlag = False) -> None:
 
     Exits with 3 when it is not.
     """
-    from heliostat.cli.connect import connect
+    from heliostat.cli.connection import connect
 
     client = connect()
     try:
@@ -81,20 +81,20 @@ def status(as_json: JsonFlag = False) -> None:
             print_json({"running": False, "address": str(client.address), **_home_of(client.address)})
         else:
             print(error.message)
-            say(f"hint: {error.hint}")
-        raise typer.Exit(NOT_RUNNING) from None
+            print_message(f"hint: {error.hint}")
+        raise typer.Exit(NOT_RUNNING_EXIT_CODE) from None
     if as_json:
         print_json(found)
         return
     jobs = ", ".join(f"{count} {state}" for state, count in found["jobs"].items() if count)
-    print_facts(
+    print_fields(
         [
             ("Heliostat", f"{found['version']}, running as process {found['pid']}"),
             ("address", found["url"]),
             ("data", found.get("home")),
             ("engine", found["engine"]),
             ("jobs", jobs or "none waiting or running"),
-            ("forecasts", accuracy_in_words(found.get("forecasts"))),
+            ("forecasts", format_forecast_accuracy(found.get("forecasts"))),
         ]
     )
 
@@ -106,12 +106,12 @@ def demo(
     ] = 60.0,
 ) -> None:
     """Try a throw-away cluster of 40 nodes and 100 GPUs."""
-    from heliostat.demo.live import run_demo
+    from heliostat.demo.server import run_demo
 
     run_demo(port=port, speed=speed)
 
 
-def _say_running(running: "Status", as_json: bool, how: str) -> None:
+def _say_running(running: "ServerStatus", as_json: bool, how: str) -> None:
     if as_json:
         print_json({"running": True, **running})
         return

@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.output import Column, JsonFlag, clean, counted, print_json, print_table, say
+from heliostat.cli.output import (
+    Column,
+    JsonFlag,
+    format_count,
+    print_json,
+    print_message,
+    print_table,
+    sanitize_text,
+)
 
 if TYPE_CHECKING:
-    from heliostat.simulation.comparison import Outcome, Scenario, Told
-    from heliostat.simulation.policies import Named
-    from heliostat.simulation.traces.reading import Reading
-    from heliostat.simulation.traces.records import Trace
+    from heliostat.simulation.comparison import PolicyResult, ReplayProgressCallback, ReplayScenario
+    from heliostat.simulation.policies import NamedPolicy
+    from heliostat.simulation.traces.reader import TraceReadOptions
+    from heliostat.simulation.traces.trace import Trace
 
-MOST_MADE_UP = 1_000_000
+MAX_SYNTHETIC_JOBS = 1_000_000
 DEFAULT_POLICY = "fairshare"
 DEFAULT_NODES = "8x8"
 
@@ -50,7 +58,7 @@ def simulate(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave lines out that cannot be read.")] = False,
     checkpoint: Annotated[str | None, typer.Option(help="Preempted jobs lose at most so much work: 30m.")] = None,
     generate: Annotated[
-        int | None, typer.Option(help="Make up so many jobs instead.", min=1, max=MOST_MADE_UP)
+        int | None, typer.Option(help="Make up so many jobs instead.", min=1, max=MAX_SYNTHETIC_JOBS)
     ] = None,
     seed: Annotated[int, typer.Option(help="Which jobs are made up.", min=0)] = 0,
     load: Annotated[float, typer.Option(help="How much of the cluster they ask for.")] = 0.9,
@@ -63,21 +71,23 @@ def simulate(
     Prints waits, completion times, slowdowns, use and fairness, side by side.
     """
     from heliostat.simulation.cluster import parse_cluster
-    from heliostat.simulation.comparison import Scenario
-    from heliostat.simulation.comparison import compare as replay_all
-    from heliostat.simulation.fitting import fit
-    from heliostat.simulation.traces.reading import Reading
-    from heliostat.simulation.traces.table import parse_map, parse_where
+    from heliostat.simulation.comparison import ReplayScenario
+    from heliostat.simulation.comparison import compare_policies as replay_all
+    from heliostat.simulation.traces.csv_format import parse_column_map, parse_row_filter
+    from heliostat.simulation.traces.reader import TraceReadOptions
+    from heliostat.simulation.workload import build_workload
 
     policies = _policies(policy, compare)
     cluster = parse_cluster(nodes or DEFAULT_NODES, cpus, _memory(memory))
     _check_report(report)
     _above_zero("--limit-factor", limit_factor)
-    columns, rows = parse_map(column_map or ()), parse_where(where or ())
+    columns, rows = parse_column_map(column_map or ()), parse_row_filter(where or ())
     classes = dict.fromkeys(name for one in policies for name in one.policy.classes)
-    how = Reading(trace_format, columns, rows, limit_factor, skip_bad, classes)
+    how = TraceReadOptions(trace_format, columns, rows, limit_factor, skip_bad, classes)
     found = _read(trace, how) if generate is None else _made_up(trace, generate, seed, load, cluster.gpus)
-    scenario = Scenario(cluster, fit(found.jobs, cluster, any_type=any_type), _duration(checkpoint))
+    scenario = ReplayScenario(
+        cluster, build_workload(found.jobs, cluster, any_type=any_type), _duration(checkpoint)
+    )
     _check_some_left(scenario, found, nodes)
     with _progress([one.name for one in policies], len(scenario.workload.jobs)) as told:
         outcomes = replay_all(scenario, policies, parallel or len(os.sched_getaffinity(0)), told)
@@ -85,13 +95,13 @@ def simulate(
         _write(report, found, scenario, outcomes)
     _print(found, scenario, outcomes, as_json)
     if scenario.workload.impossible and nodes is None:
-        say(f"hint: {_OWN_NODES}")
+        print_message(f"hint: {_OWN_NODES}")
 
 
 _OWN_NODES = f"These are the default nodes, {DEFAULT_NODES}. Describe your own: --nodes 4x8xA100,10x2xT4."
 
 
-def _policies(policy: str | None, compare: str | None) -> "list[Named]":
+def _policies(policy: str | None, compare: str | None) -> "list[NamedPolicy]":
     from heliostat.simulation.policies import read_policies
 
     if policy is not None and compare is not None:
@@ -111,8 +121,8 @@ def _check_report(path: Path | None) -> None:
         raise Invalid(f"--report: there is no folder {path.parent}.", f"Make it first: mkdir -p {path.parent}")
 
 
-def _read(path: Path | None, how: "Reading") -> "Trace":
-    from heliostat.simulation.traces.reading import read_trace
+def _read(path: Path | None, how: "TraceReadOptions") -> "Trace":
+    from heliostat.simulation.traces.reader import read_trace
 
     if path is None:
         raise typer.BadParameter("Name a trace, or make one up with --generate 2000.")
@@ -120,14 +130,14 @@ def _read(path: Path | None, how: "Reading") -> "Trace":
 
 
 def _made_up(path: Path | None, jobs: int, seed: int, load: float, gpus: int) -> "Trace":
-    from heliostat.simulation.traces.made_up import Recipe, make_up
+    from heliostat.simulation.traces.synthetic import SyntheticTraceSpec, generate_trace
 
     if path is not None:
         raise typer.BadParameter("Either a trace or --generate, not both.")
     if not gpus:
         raise typer.BadParameter("Made-up jobs want GPUs: --nodes 8x8.")
     _above_zero("--load", load)
-    return make_up(Recipe(jobs, seed, gpus, load))
+    return generate_trace(SyntheticTraceSpec(jobs, seed, gpus, load))
 
 
 def _memory(text: str | None) -> int | None:
@@ -156,19 +166,19 @@ def _above_zero(option: str, value: float | None) -> None:
         raise typer.BadParameter(f"{option} must be above 0.")
 
 
-def _check_some_left(scenario: "Scenario", trace: "Trace", nodes: str | None) -> None:
+def _check_some_left(scenario: "ReplayScenario", trace: "Trace", nodes: str | None) -> None:
     from heliostat.errors import Invalid
 
     if not scenario.workload.jobs:
         why = ", ".join(
-            f"{reason} ({counted(count, 'job')})" for reason, count in scenario.workload.impossible.items()
+            f"{reason} ({format_count(count, 'job')})" for reason, count in scenario.workload.impossible.items()
         )
-        message = f"{scenario.cluster.text} can run none of the jobs of {trace.name}: {why}."
-        raise Invalid(clean(message), _OWN_NODES if nodes is None else "Change --nodes.")
+        message = f"{scenario.cluster.nodes_text} can run none of the jobs of {trace.name}: {why}."
+        raise Invalid(sanitize_text(message), _OWN_NODES if nodes is None else "Change --nodes.")
 
 
 @contextmanager
-def _progress(names: Sequence[str], jobs: int) -> "Iterator[Told]":
+def _progress(names: Sequence[str], jobs: int) -> "Iterator[ReplayProgressCallback]":
     """A bar for each policy, where a person can see it."""
     if not sys.stderr.isatty():
         yield lambda name, over: None
@@ -181,23 +191,28 @@ def _progress(names: Sequence[str], jobs: int) -> "Iterator[Told]":
         yield lambda name, over: bars.update(tasks[name], completed=over)
 
 
-def _write(path: Path, trace: "Trace", scenario: "Scenario", outcomes: "Sequence[Outcome]") -> None:
-    from heliostat.simulation.report.page import page
-    from heliostat.simulation.summary import facts
+def _write(path: Path, trace: "Trace", scenario: "ReplayScenario", outcomes: "Sequence[PolicyResult]") -> None:
+    from heliostat.simulation.report.html_page import render_page
+    from heliostat.simulation.summary import describe_scenario
 
     title = f"Replay of {trace.name}"
-    path.write_text(page(title, facts(trace, scenario), scenario, outcomes), encoding="utf-8")
-    say(f"Report: {path}")
+    path.write_text(render_page(title, describe_scenario(trace, scenario), scenario, outcomes), encoding="utf-8")
+    print_message(f"Report: {path}")
 
 
-def _print(trace: "Trace", scenario: "Scenario", outcomes: "Sequence[Outcome]", as_json: bool) -> None:
-    from heliostat.simulation.summary import ROWS, facts, summary, warnings
+def _print(trace: "Trace", scenario: "ReplayScenario", outcomes: "Sequence[PolicyResult]", as_json: bool) -> None:
+    from heliostat.simulation.summary import METRIC_ROWS, build_summary, describe_scenario, list_warnings
 
     if as_json:
-        print_json(summary(trace, scenario, outcomes))
+        print_json(build_summary(trace, scenario, outcomes))
         return
-    print(clean(", ".join(f"{name} {value}" for name, value in facts(trace, scenario).items())), end="\n\n")
-    columns = [Column("FIGURE"), *(Column(one.policy, right=True) for one in outcomes)]
-    print_table(columns, ([row.title, *(row.text(one.figures) for one in outcomes)] for row in ROWS))
-    for warning in warnings(trace, scenario, outcomes):
-        say(clean(warning))
+    print(
+        sanitize_text(", ".join(f"{name} {value}" for name, value in describe_scenario(trace, scenario).items())),
+        end="\n\n",
+    )
+    columns = [Column("FIGURE"), *(Column(one.policy, right_aligned=True) for one in outcomes)]
+    print_table(
+        columns, ([row.title, *(row.format_value(one.metrics) for one in outcomes)] for row in METRIC_ROWS)
+    )
+    for warning in list_warnings(trace, scenario, outcomes):
+        print_message(sanitize_text(warning))

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.app import noun
-from heliostat.cli.output import JsonFlag, print_json, say
+from heliostat.cli.app import command_group
+from heliostat.cli.output import JsonFlag, print_json, print_message
 from heliostat.errors import Conflict, Invalid
 
 if TYPE_CHECKING:
-    from heliostat.provision.slurm.setup import SetupPlan, Sources
+    from heliostat.provision.slurm.setup import SetupInput, SetupPlan
 
-setup = noun("A Slurm of your own, from a description of its machines. Needs no server.")
+setup = command_group("A Slurm of your own, from a description of its machines. Needs no server.")
 
 NodesOption = Annotated[str, typer.Option("--nodes", help="The machines, as docs/admins.md says.")]
 PrefixOption = Annotated[str, typer.Option("--prefix", help="All below this folder, for a try without systemd.")]
@@ -32,9 +32,9 @@ def node(
     as_json: JsonFlag = False,
 ) -> None:
     """Print what to write into nodes.toml for this machine, or for one that said it elsewhere."""
-    from heliostat.provision.slurm.setup import describe_machine
+    from heliostat.provision.slurm.setup import describe_node
 
-    found = describe_machine(Path("/dev/stdin" if said == "-" else said) if said else None)
+    found = describe_node(Path("/dev/stdin" if said == "-" else said) if said else None)
     if as_json:
         print_json({"nodes_toml": found})
     else:
@@ -49,10 +49,10 @@ def plan(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the files that would be written and what would run; changes nothing."""
-    from heliostat.provision.slurm.setup import plan_setup, write_plan
+    from heliostat.provision.slurm.setup import plan_setup, write_planned_files
 
     found = plan_setup(_sources(nodes, prefix))
-    written = [str(path) for path in write_plan(_sources(nodes, prefix), Path(to))] if to else []
+    written = [str(path) for path in write_planned_files(_sources(nodes, prefix), Path(to))] if to else []
     if as_json:
         print_json({**asdict(found), "written": written})
         return
@@ -90,11 +90,13 @@ def apply(
         print_json({"done": done})
         return
     print("Slurm is set up." if done else "Slurm is set up; there was nothing to change.")
-    say("Next: on each node, helio slurm setup node-script --with-key | ssh root@NODE sh; then helio doctor")
+    print_message(
+        "Next: on each node, helio slurm setup node-script --with-key | ssh root@NODE sh; then helio doctor"
+    )
 
 
 @setup.command("node-script")
-def script(
+def node_script(
     nodes: NodesOption = "nodes.toml",
     with_key: Annotated[
         bool, typer.Option("--with-key", help="Put munge's key into it: then it is a secret.")
@@ -104,11 +106,11 @@ def script(
     as_json: JsonFlag = False,
 ) -> None:
     """Print a script that makes a machine a node: helio slurm setup node-script --with-key | ssh root@gpu2 sh"""
-    from heliostat.provision.slurm.setup import script_for_nodes
+    from heliostat.provision.slurm.setup import make_node_script
 
     if with_key and not to and sys.stdout.isatty():
         raise Conflict("The key would show on your screen.", "Pipe it to ssh root@NODE sh, or write it with --to.")
-    text = script_for_nodes(_sources(nodes, prefix), with_key)
+    text = make_node_script(_sources(nodes, prefix), with_key)
     if to:
         _write_private(Path(to), text)
     if as_json:
@@ -119,10 +121,10 @@ def script(
         print(text, end="")
 
 
-def _sources(nodes: str, prefix: str) -> "Sources":
-    from heliostat.provision.slurm.setup import Sources
+def _sources(nodes: str, prefix: str) -> "SetupInput":
+    from heliostat.provision.slurm.setup import SetupInput
 
-    return Sources(Path(nodes), prefix)
+    return SetupInput(Path(nodes), prefix)
 
 
 def _show(found: "SetupPlan") -> None:
@@ -137,13 +139,13 @@ def _show(found: "SetupPlan") -> None:
     print("What runs then:")
     for line in found.commands:
         print(f"  {line}")
-    say("Do it, as root: helio slurm setup apply" + (" --install" if found.packages else ""))
+    print_message("Do it, as root: helio slurm setup apply" + (" --install" if found.packages else ""))
 
 
 def _use() -> Iterator[str]:
     """Not before it is asked for a word."""
     from heliostat.config import find_home, load_settings
-    from heliostat.services.migration import migrate_to_slurm
+    from heliostat.services.slurm_migration import migrate_to_slurm
 
     moved = migrate_to_slurm(load_settings(find_home()))
     if not moved.plan.is_done:

@@ -10,17 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from heliostat.cli.connect import connect
-from heliostat.cli.job_tables import accounted_in_words
-from heliostat.cli.output import Column, JsonFlag, State, clean, print_json, print_json_line, print_table, styled
-from heliostat.cli.units import clock, duration, parse_time, seconds_between, size
+from heliostat.cli.connection import connect
+from heliostat.cli.job_tables import format_accounted_usage
+from heliostat.cli.output import (
+    Column,
+    JsonFlag,
+    StateCell,
+    format_cell,
+    print_json,
+    print_json_line,
+    print_table,
+    sanitize_text,
+)
+from heliostat.cli.value_format import format_duration, format_mib, format_time, parse_time, seconds_between
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from heliostat.client import Client
-    from heliostat.client.shapes import JobData
-    from heliostat.client.stats import JobStats, Series
+    from heliostat.client.api_types import JobData
+    from heliostat.client.stats import JobStats, TimeSeries
 
 _FINAL = {"completed", "failed", "cancelled", "timed_out", "lost"}
 _EVERY_SECONDS = 5.0
@@ -38,35 +47,35 @@ _CLUSTER = {
     "pending": ("jobs waiting", None),
 }
 """Name and of what it is a part; the series that only say how much there is are not rows of their own."""
-BLOCKS = "▁▂▃▄▅▆▇█"
+SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
 Values = Sequence[float | None]
 
 
-class SpanOption(StrEnum):
+class TimeSpan(StrEnum):
     DAY = "day"
     WEEK = "week"
     MONTH = "month"
     YEAR = "year"
 
 
-class Row(NamedTuple):
+class UsageRow(NamedTuple):
     name: str
-    series: "Series"
-    whole: float | None  # what there is, or was asked for
-    top: float  # of the line of blocks
+    series: "TimeSeries"
+    total: float | None  # what there is, or was asked for
+    scale_max: float  # of the line of blocks
 
 
-class View(NamedTuple):
+class StatsView(NamedTuple):
     lines: tuple[str, ...]  # above the rows
-    rows: list[Row]
-    answer: Any
-    is_counted: bool = False  # something is known, though nobody has looked
+    rows: list[UsageRow]
+    response: Any
+    has_accounted_usage: bool = False  # something is known, though nobody has looked
 
 
 def stats(
     job: Annotated[int | None, typer.Argument(metavar="[JOB]", show_default=False)] = None,
     node: Annotated[str | None, typer.Option(metavar="NAME", help="Of this machine.")] = None,
-    span: Annotated[SpanOption, typer.Option(help="How far to look back.")] = SpanOption.DAY,
+    span: Annotated[TimeSpan, typer.Option(help="How far to look back.")] = TimeSpan.DAY,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Again and again.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -82,12 +91,12 @@ def stats(
         return
     view = _look(client, job, node, span.value)
     if as_json:
-        print_json(view.answer)
+        print_json(view.response)
     else:
         _print(view)
 
 
-def _look(client: "Client", job: int | None, node: str | None, span: str) -> View:
+def _look(client: "Client", job: int | None, node: str | None, span: str) -> StatsView:
     if job is not None:
         return _of_job(client.jobs.get(job).data, client.stats.job(job))
     if node is not None:
@@ -95,17 +104,17 @@ def _look(client: "Client", job: int | None, node: str | None, span: str) -> Vie
         machine = client.nodes.get(node)
         wholes: dict[str, float] = {"cpu": machine["cpus"], "memory": machine["memory_mib"]}
         wholes |= {f"gpu{one['index']}_memory": one["memory_mib"] for one in machine["devices"]}
-        return View((f"Node {node}, the last {span}",), list(_usage_rows(found["series"], wholes)), found)
+        return StatsView((f"Node {node}, the last {span}",), list(_usage_rows(found["series"], wholes)), found)
     total = client.stats.cluster(span)
-    return View((f"The cluster, the last {span}",), list(_cluster_rows(total["series"])), total)
+    return StatsView((f"The cluster, the last {span}",), list(_cluster_rows(total["series"])), total)
 
 
-def _of_job(job: "JobData", found: "JobStats") -> View:
-    ran = duration(seconds_between(job["started_at"], job["ended_at"])) if job["started_at"] else None
+def _of_job(job: "JobData", found: "JobStats") -> StatsView:
+    ran = format_duration(seconds_between(job["started_at"], job["ended_at"])) if job["started_at"] else None
     words = [
         f"Job {job['id']}",
-        clean(job["name"] or ""),
-        styled(State(job["state"])),
+        sanitize_text(job["name"] or ""),
+        format_cell(StateCell(job["state"])),
         f"for {ran}" if ran else "",
     ]
     where = f"on {job['node']}" if job["node"] else ""
@@ -113,9 +122,9 @@ def _of_job(job: "JobData", found: "JobStats") -> View:
     wholes: dict[str, float] = {"cpu": asked["cpus"], "memory": asked["memory_mib"]}
     wholes |= {f"gpu{rank}_memory": mib for rank, mib in enumerate(found["device_memory_mib"]) if mib is not None}
     lines = [" ".join(filter(None, [*words, where])), _verdict(found)]
-    if used := accounted_in_words(found.get("accounted")):
+    if used := format_accounted_usage(found.get("accounted")):
         lines.append(f"Counted in all: {used}.")
-    return View(tuple(lines), list(_usage_rows(found["series"], wholes)), found, bool(used))
+    return StatsView(tuple(lines), list(_usage_rows(found["series"], wholes)), found, bool(used))
 
 
 def _verdict(found: "JobStats") -> str:
@@ -127,22 +136,22 @@ def _verdict(found: "JobStats") -> str:
     return typer.style(f"{'!' if wasteful else '✓'} {sentence}", fg="yellow" if wasteful else "bright_green")
 
 
-def _usage_rows(series: "Sequence[Series]", wholes: dict[str, float]) -> Iterator[Row]:
+def _usage_rows(series: "Sequence[TimeSeries]", wholes: dict[str, float]) -> Iterator[UsageRow]:
     for one in series:
-        if largest(one["max"]) is not None:
+        if max_value(one["max"]) is not None:
             yield _row(_title(one["name"]), one, wholes.get(one["name"]))
 
 
-def _cluster_rows(series: "Sequence[Series]") -> Iterator[Row]:
+def _cluster_rows(series: "Sequence[TimeSeries]") -> Iterator[UsageRow]:
     by_name = {one["name"]: one for one in series}
     for name, (title, whole) in _CLUSTER.items():
-        if name in by_name and largest(by_name[name]["max"]) is not None:
+        if name in by_name and max_value(by_name[name]["max"]) is not None:
             yield _row(title, by_name[name], by_name[whole]["last"] if whole in by_name else None)
 
 
-def _row(title: str, series: "Series", whole: float | None) -> Row:
-    top = 100.0 if series["unit"] == "%" else max(whole or 0, largest(series["mean"]) or 0) or 1.0
-    return Row(title, series, whole, top)
+def _row(title: str, series: "TimeSeries", whole: float | None) -> UsageRow:
+    top = 100.0 if series["unit"] == "%" else max(whole or 0, max_value(series["mean"]) or 0) or 1.0
+    return UsageRow(title, series, whole, top)
 
 
 def _title(name: str) -> str:
@@ -153,26 +162,26 @@ def _title(name: str) -> str:
     return f"GPU {device.removeprefix('gpu')} {'load' if what == 'utilisation' else what}"
 
 
-def _print(view: View) -> None:
+def _print(view: StatsView) -> None:
     if not sys.stdout.isatty():
         print(*view.lines, sep="\n")
-        if view.rows or not view.is_counted:
+        if view.rows or not view.has_accounted_usage:
             _print_plain(view.rows)
         return
     from rich.console import Console
 
     console = Console(highlight=False)
     print(*view.lines, sep="\n")
-    if view.rows or not view.is_counted:
+    if view.rows or not view.has_accounted_usage:
         print()
         console.print(_rich(view.rows, console.width))
 
 
-def _print_plain(rows: list[Row]) -> None:
+def _print_plain(rows: list[UsageRow]) -> None:
     if not rows:
         print(_NOTHING)
         return
-    columns = (Column("WHAT"), *(Column(title, right=True) for title in _TITLES), Column("OVER TIME"))
+    columns = (Column("WHAT"), *(Column(title, right_aligned=True) for title in _TITLES), Column("OVER TIME"))
     width = _line_width(rows, shutil.get_terminal_size((80, 24)).columns)
     print()
     print_table(columns, ([row.name, *_cells(row), _line(row, width)] for row in rows))
@@ -181,7 +190,7 @@ def _print_plain(rows: list[Row]) -> None:
 _NOTHING = "Nothing is known yet: machines and running jobs are looked at every few seconds."
 
 
-def _rich(rows: list[Row], width: int) -> "RenderableType":
+def _rich(rows: list[UsageRow], width: int) -> "RenderableType":
     from rich.table import Table
     from rich.text import Text
 
@@ -199,7 +208,7 @@ def _rich(rows: list[Row], width: int) -> "RenderableType":
     return table
 
 
-def _line_width(rows: list[Row], width: int) -> int:
+def _line_width(rows: list[UsageRow], width: int) -> int:
     """What is left beside the other columns."""
     cells = [(row.name, *_cells(row)) for row in rows]
     titles = ("WHAT", *_TITLES)
@@ -207,25 +216,25 @@ def _line_width(rows: list[Row], width: int) -> int:
     return max(8, min(_WIDEST, width - beside - 1))
 
 
-def _line(row: Row, width: int) -> str:
-    return sparkline(row.series["mean"], width, row.top)
+def _line(row: UsageRow, width: int) -> str:
+    return sparkline(row.series["mean"], width, row.scale_max)
 
 
-def _axis(series: "Series", width: int) -> str:
+def _axis(series: "TimeSeries", width: int) -> str:
     """From when to when, above the lines."""
     length = min(width, len(series["mean"]))
-    start, end = clock(series["start_at"]), "now"
+    start, end = format_time(series["start_at"]), "now"
     begun = parse_time(series["start_at"])
     if begun is not None:
         seconds = series["step_seconds"] * len(series["mean"])
         over = time.time() - begun.timestamp() - seconds
-        end = "now" if over < series["step_seconds"] else duration(seconds) + " later"
+        end = "now" if over < series["step_seconds"] else format_duration(seconds) + " later"
     return start + end.rjust(length - len(start)) if length > len(start) + len(end) else start
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: UsageRow) -> list[str]:
     mean = row.series["mean"]
-    values = row.series["last"], mean_of(mean), largest(row.series["max"]), row.whole
+    values = row.series["last"], mean_value(mean), max_value(row.series["max"]), row.total
     return [_amount(value, row.series["unit"]) for value in values]
 
 
@@ -233,7 +242,7 @@ def _amount(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
     if unit == "MiB":
-        return size(value)
+        return format_mib(value)
     if unit == "%":
         return f"{value:.0f}%"
     return f"{value:.1f}".removesuffix(".0") if value < 100 else f"{value:.0f}"
@@ -244,7 +253,7 @@ def _follow(client: "Client", job: int | None, node: str | None, span: str, as_j
     if as_json or not sys.stdout.isatty():
         for view in _views(client, job, node, span):
             if as_json:
-                print_json_line(view.answer)
+                print_json_line(view.response)
             else:
                 _print(view)
                 print(flush=True)
@@ -260,7 +269,7 @@ def _follow(client: "Client", job: int | None, node: str | None, span: str, as_j
             live.update(Group(*head, Text(""), _rich(view.rows, console.width)), refresh=True)
 
 
-def _views(client: "Client", job: int | None, node: str | None, span: str) -> Iterator[View]:
+def _views(client: "Client", job: int | None, node: str | None, span: str) -> Iterator[StatsView]:
     while True:
         is_over = job is not None and client.jobs.get(job).data["state"] in _FINAL
         yield _look(client, job, node, span)
@@ -271,23 +280,23 @@ def _views(client: "Client", job: int | None, node: str | None, span: str) -> It
 
 def sparkline(values: Values, width: int, top: float) -> str:
     """At most so many characters; `top` fills a character. What is not known is a blank."""
-    return "".join(_block(value, top) for value in squeezed(values, width))
+    return "".join(_block(value, top) for value in downsample(values, width))
 
 
-def squeezed(values: Values, width: int) -> list[float | None]:
+def downsample(values: Values, width: int) -> list[float | None]:
     """The means of equal parts; as they are when there is room."""
     count = len(values)
     if count <= width:
         return list(values)
     ends = [at * count // width for at in range(width + 1)]
-    return [mean_of(values[start:end]) for start, end in pairwise(ends)]
+    return [mean_value(values[start:end]) for start, end in pairwise(ends)]
 
 
-def largest(values: Values) -> float | None:
+def max_value(values: Values) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def mean_of(values: Values) -> float | None:
+def mean_value(values: Values) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
@@ -296,4 +305,4 @@ def _block(value: float | None, top: float) -> str:
     if value is None:
         return " "
     part = value / top if top > 0 else 0.0
-    return BLOCKS[min(len(BLOCKS) - 1, max(0, round(part * (len(BLOCKS) - 1))))]
+    return SPARKLINE_BLOCKS[min(len(SPARKLINE_BLOCKS) - 1, max(0, round(part * (len(SPARKLINE_BLOCKS) - 1))))]

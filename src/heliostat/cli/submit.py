@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliostat.cli.connect import connect
-from heliostat.cli.ending import first_failure, say_left_running
-from heliostat.cli.job_options import begin_of
-from heliostat.cli.output import JsonFlag, counted, print_json, say
-from heliostat.cli.units import clock
-from heliostat.cli.upload import with_uploads
-from heliostat.client.bodies import with_software
-from heliostat.models.job_fields import JOB_FIELDS, from_yaml
-from heliostat.models.schedules import is_chronos
+from heliostat.cli.connection import connect
+from heliostat.cli.job_options import normalize_begin_time
+from heliostat.cli.job_wait import first_failed_exit_code, print_left_running_hint
+from heliostat.cli.output import JsonFlag, format_count, print_json, print_message
+from heliostat.cli.uploads import upload_job_folders
+from heliostat.cli.value_format import format_time
+from heliostat.client.request_bodies import with_environment_spec
+from heliostat.models.job_fields import JOB_FIELDS, normalize_yaml_job
+from heliostat.models.schedules import is_chronos_job
 
 if TYPE_CHECKING:
     from heliostat.client import Client
@@ -36,35 +36,37 @@ def submit(
     Jobs of Chronos (with schedule or parents) become schedules, one after the other.
     """
     client = connect()
-    asked = read_jobs(file)
-    if any(is_chronos(job) for job in asked):
-        put_chronos(client, file, asked, as_json)
+    asked = read_job_file(file)
+    if any(is_chronos_job(job) for job in asked):
+        submit_chronos_jobs(client, file, asked, as_json)
         return
-    bodies = with_uploads(client, [tidied(body, client.address.default_workdir()) for body in asked])
+    bodies = upload_job_folders(
+        client, [normalize_job_fields(body, client.address.default_workdir()) for body in asked]
+    )
     answer = client.submit_bodies(bodies, record=not no_record)
     ids: list[int] = answer["job_ids"]
     if as_json and not wait:
         print_json(client.jobs.get(ids[0]).data if len(bodies) == 1 and not answer["array_ids"] else answer)
     elif not as_json:
-        say_or_print = say if wait else print
-        say_or_print(f"{counted(len(ids), 'job')} submitted: {_ranges(ids)}")
+        say_or_print = print_message if wait else print
+        say_or_print(f"{format_count(len(ids), 'job')} submitted: {_ranges(ids)}")
     if not wait:
         return
     try:
         jobs = client.wait(ids)
     except KeyboardInterrupt:
-        say_left_running(ids)
+        print_left_running_hint(ids)
         raise typer.Exit(130) from None
     if as_json:
         print_json({**answer, "jobs": [job.data for job in jobs]})
-    say(f"{sum(job.ok for job in jobs)} of {counted(len(jobs), 'job')} completed.")
-    raise typer.Exit(first_failure(job.data for job in jobs))
+    print_message(f"{sum(job.ok for job in jobs)} of {format_count(len(jobs), 'job')} completed.")
+    raise typer.Exit(first_failed_exit_code(job.data for job in jobs))
 
 
 submit.__doc__ = (submit.__doc__ or "").replace("FIELDS", ", ".join(field.name for field in JOB_FIELDS))
 
 
-def read_jobs(file: str) -> list[dict[str, Any]]:
+def read_job_file(file: str) -> list[dict[str, Any]]:
     """The jobs a file asks for, as the API takes them."""
     content = _parse(file, _read(file))
     if isinstance(content, dict) and isinstance(content.get("jobs"), list):
@@ -110,13 +112,13 @@ def _parse(file: str, text: str) -> Any:
         raise _wrong(file, f"it is neither YAML nor JSON: {error}") from error
 
 
-def tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
+def normalize_job_fields(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
     """As the API takes it: times as text, software by content, paths from here."""
-    tidy = from_yaml(job)
+    tidy = normalize_yaml_job(job)
     if isinstance(job.get("environment"), str):
-        tidy = with_software(tidy)
+        tidy = with_environment_spec(tidy)
     if isinstance(begin := job.get("begin"), str | date):
-        tidy["begin"] = begin_of(begin)
+        tidy["begin"] = normalize_begin_time(begin)
     if "workdir" not in job and "upload" not in job and workdir is not None:
         tidy["workdir"] = workdir
     elif isinstance(job.get("workdir"), str) and not job["workdir"].startswith("/") and workdir is not None:
@@ -139,16 +141,16 @@ def _wrong(file: str, why: str) -> typer.BadParameter:
     return typer.BadParameter(f"{'standard input' if file == '-' else file}: {why}.", param_hint="FILE")
 
 
-def put_chronos(client: "Client", file: str, documents: list[dict[str, Any]], as_json: bool) -> None:
+def submit_chronos_jobs(client: "Client", file: str, documents: list[dict[str, Any]], as_json: bool) -> None:
     """Parents before their children, whatever their order in the file."""
-    if not all(is_chronos(one) for one in documents):
+    if not all(is_chronos_job(one) for one in documents):
         raise typer.BadParameter(f"{file}: jobs of Chronos and others cannot be in one file.", param_hint="FILE")
     made = [client.schedules.put_chronos(one) for one in _in_order(documents)]
     if as_json:
         print_json(made[0] if len(made) == 1 else made)
         return
     for one in made:
-        next_at = f"fires next {clock(one['next_at'])}" if one["next_at"] else f"is {one['state']}"
+        next_at = f"fires next {format_time(one['next_at'])}" if one["next_at"] else f"is {one['state']}"
         print(f"Schedule {one['id']} ({one['name']}) {next_at}.")
 
 

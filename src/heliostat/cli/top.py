@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from heliostat.cli.connect import connect
-from heliostat.cli.job_tables import FOREIGN_COLUMNS, JOB_COLUMNS, foreign_row, job_row
-from heliostat.cli.jobs import jobs_of
+from heliostat.cli.connection import connect
+from heliostat.cli.job_tables import FOREIGN_JOB_COLUMNS, JOB_COLUMNS, foreign_job_row, job_row
+from heliostat.cli.jobs import list_unfinished_jobs
 from heliostat.cli.nodes import NODE_COLUMNS, node_row
-from heliostat.cli.output import JsonFlag, State, counted, print_json, print_table, rich_cell, rich_table
+from heliostat.cli.output import JsonFlag, StateCell, format_count, print_json, print_table, rich_cell, rich_table
 from heliostat.errors import ServerUnreachable
 
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, RenderableType
 
     from heliostat.client import Client
+    from heliostat.client.api_types import JobData, ServerStatus
     from heliostat.client.nodes import Node
-    from heliostat.client.shapes import JobData, Status
     from heliostat.client.slurm import ForeignJob
 
 _MOST_JOBS = 200
 
 
-class View(NamedTuple):
-    status: "Status"
+class ClusterView(NamedTuple):
+    status: "ServerStatus"
     nodes: "list[Node]"
     jobs: "list[JobData]"
-    others: "list[ForeignJob]"  # which went to Slurm without us
+    foreign_jobs: "list[ForeignJob]"  # which went to Slurm without us
 
 
 def top(
@@ -51,14 +51,16 @@ def top(
         _watch(client, every)
 
 
-def _look(client: "Client") -> View:
-    jobs = jobs_of(client, _MOST_JOBS)
+def _look(client: "Client") -> ClusterView:
+    jobs = list_unfinished_jobs(client, _MOST_JOBS)
     order = {"running": 0, "starting": 1, "pending": 2, "held": 3}
     jobs.sort(key=lambda job: (order.get(job["state"], 2), job["id"]))
-    return View(client.status(), client.nodes.list(), jobs, client.slurm.others(limit=_MOST_JOBS))
+    return ClusterView(
+        client.status(), client.nodes.list(), jobs, client.slurm.list_foreign_jobs(limit=_MOST_JOBS)
+    )
 
 
-def _print_once(view: View) -> None:
+def _print_once(view: ClusterView) -> None:
     print(_summary(view))
     print()
     print_table(NODE_COLUMNS, (node_row(node) for node in view.nodes))
@@ -67,9 +69,9 @@ def _print_once(view: View) -> None:
         print_table(JOB_COLUMNS, (job_row(job) for job in view.jobs))
     else:
         print("Nothing waits or runs. Submit one: helio run -- hostname")
-    if view.others:
+    if view.foreign_jobs:
         print("\nNot submitted here:")
-        print_table(FOREIGN_COLUMNS, (foreign_row(job) for job in view.others))
+        print_table(FOREIGN_JOB_COLUMNS, (foreign_job_row(job) for job in view.foreign_jobs))
 
 
 def _watch(client: "Client", every: float) -> None:
@@ -90,7 +92,7 @@ def _watch(client: "Client", every: float) -> None:
                 note = error.message
 
 
-def _screen(view: View, size: "ConsoleDimensions", note: str) -> "RenderableType":
+def _screen(view: ClusterView, size: "ConsoleDimensions", note: str) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
@@ -99,24 +101,28 @@ def _screen(view: View, size: "ConsoleDimensions", note: str) -> "RenderableType
     hidden_nodes, hidden_jobs = len(view.nodes) - len(nodes), len(view.jobs) - room
     parts: list[Any] = [Text(_summary(view), style="bold")]
     parts += [Text(note, style="red"), rich_table(NODE_COLUMNS, (node_row(node) for node in nodes), size.width)]
-    parts.append(Text(f"… and {counted(hidden_nodes, 'more node', 'more nodes')}" if hidden_nodes > 0 else ""))
+    parts.append(
+        Text(f"… and {format_count(hidden_nodes, 'more node', 'more nodes')}" if hidden_nodes > 0 else "")
+    )
     if view.jobs:
         parts.append(rich_table(JOB_COLUMNS, (job_row(job) for job in view.jobs[:room]), size.width))
     else:
         parts.append(rich_cell("Nothing waits or runs."))
-    if left := max(0, room - len(view.jobs) - 1) if view.others else 0:
+    if left := max(0, room - len(view.jobs) - 1) if view.foreign_jobs else 0:
         parts.append(Text("Not submitted here:"))
-        parts.append(rich_table(FOREIGN_COLUMNS, (foreign_row(job) for job in view.others[:left]), size.width))
+        parts.append(
+            rich_table(FOREIGN_JOB_COLUMNS, (foreign_job_row(job) for job in view.foreign_jobs[:left]), size.width)
+        )
     more = f"… and {hidden_jobs} more   " if hidden_jobs > 0 else ""
     parts.append(Text(f"{more}q leaves", style="bright_black"))
     return Group(*parts)
 
 
-def _summary(view: View) -> str:
+def _summary(view: ClusterView) -> str:
     gpus = sum(len(node["devices"]) for node in view.nodes)
     used = sum(node["gpus_used"] for node in view.nodes)
-    jobs = ", ".join(f"{count} {State(state)}" for state, count in view.status["jobs"].items() if count)
-    machines = f"{counted(len(view.nodes), 'node')}, {used} of {counted(gpus, 'GPU')} used"
+    jobs = ", ".join(f"{count} {StateCell(state)}" for state, count in view.status["jobs"].items() if count)
+    machines = f"{format_count(len(view.nodes), 'node')}, {used} of {format_count(gpus, 'GPU')} used"
     return f"Heliostat {view.status['version']}  {machines}  {jobs or 'no jobs'}"
 
 

@@ -5,31 +5,40 @@ from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.app import noun
-from heliostat.cli.connect import connect
-from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table
-from heliostat.cli.projects import QUOTA_OPTIONS, GpuHours, QueuedGpus, RunningGpus, quota_changes, quota_in_words
-from heliostat.cli.units import clock
+from heliostat.cli.app import command_group
+from heliostat.cli.connection import connect
+from heliostat.cli.output import Column, JsonFlag, print_fields, print_json, print_table
+from heliostat.cli.projects import (
+    QUOTA_OPTION_NAMES,
+    GpuHoursOption,
+    QueuedGpusOption,
+    RunningGpusOption,
+    format_quota,
+    parse_quota_changes,
+)
+from heliostat.cli.value_format import format_time
 
-user = noun("Accounts.")
-Name = Annotated[str, typer.Argument(metavar="NAME")]
-Role = Annotated[str | None, typer.Option(help="user or admin.")]
-PasswordStdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
+user = command_group("Accounts.")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
+RoleOption = Annotated[str | None, typer.Option(help="user or admin.")]
+PasswordStdinOption = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+]
 
 
 @user.command()
 def create(
-    name: Name,
-    role: Role = None,
+    name: NameArgument,
+    role: RoleOption = None,
     unix_user: Annotated[str | None, typer.Option(help="Whom their jobs run as.")] = None,
     project: Annotated[list[str] | None, typer.Option(help="Their projects. May be repeated.")] = None,
-    password_stdin: PasswordStdin = False,
+    password_stdin: PasswordStdinOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Create an account."""
-    from heliostat.cli.login import ask_password
+    from heliostat.cli.login import prompt_password
 
-    password = ask_password("Password", from_stdin=True) if password_stdin else None
+    password = prompt_password("Password", from_stdin=True) if password_stdin else None
     made = connect().users.create(name, role=role, unix_user=unix_user, password=password, projects=project)
     _print_user(made, as_json)
 
@@ -46,21 +55,21 @@ def list_users(as_json: JsonFlag = False) -> None:
 
 
 @user.command()
-def show(name: Name, as_json: JsonFlag = False) -> None:
+def show(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Show one account."""
     _print_user(connect().users.get(name), as_json)
 
 
 @user.command()
-def password(name: Name, password_stdin: PasswordStdin = False, as_json: JsonFlag = False) -> None:
+def password(name: NameArgument, password_stdin: PasswordStdinOption = False, as_json: JsonFlag = False) -> None:
     """Set a password; for your own, the present one is asked for if there is one."""
-    from heliostat.cli.login import ask_password, flat
+    from heliostat.cli.login import flatten_caller, prompt_password
 
     client = connect()
-    mine = flat(client.auth.whoami())
+    mine = flatten_caller(client.auth.whoami())
     needs_current = mine["name"] == name and mine.get("has_password") and not client.address.is_local_socket
-    current = ask_password("Present password", from_stdin=password_stdin) if needs_current else None
-    new = ask_password("New password", from_stdin=password_stdin, twice=True)
+    current = prompt_password("Present password", from_stdin=password_stdin) if needs_current else None
+    new = prompt_password("New password", from_stdin=password_stdin, twice=True)
     client.users.set_password(name, new, current)
     if as_json:
         print_json({"name": name, "password": "set"})
@@ -69,14 +78,14 @@ def password(name: Name, password_stdin: PasswordStdin = False, as_json: JsonFla
 
 
 @user.command("set")
-def change(
-    name: Name,
-    role: Role = None,
+def change_user(
+    name: NameArgument,
+    role: RoleOption = None,
     active: Annotated[bool | None, typer.Option("--active/--inactive", help="May they come in?")] = None,
     unix_user: Annotated[str | None, typer.Option(help="Whom their jobs run as; '' for nobody.")] = None,
-    running_gpus: RunningGpus = None,
-    queued_gpus: QueuedGpus = None,
-    gpu_hours: GpuHours = None,
+    running_gpus: RunningGpusOption = None,
+    queued_gpus: QueuedGpusOption = None,
+    gpu_hours: GpuHoursOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Change an account."""
@@ -84,10 +93,10 @@ def change(
     changes = {field: value for field, value in changes.items() if value is not None}
     if unix_user is not None:
         changes["unix_user"] = unix_user or None
-    changes |= quota_changes(running_gpus, queued_gpus, gpu_hours)
+    changes |= parse_quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
         raise typer.BadParameter(
-            f"Say what to change: --role, --active, --inactive, --unix-user, {QUOTA_OPTIONS}."
+            f"Say what to change: --role, --active, --inactive, --unix-user, {QUOTA_OPTION_NAMES}."
         )
     _print_user(connect().users.change(name, **changes), as_json)
 
@@ -109,13 +118,13 @@ def audit(
     columns = [Column(title) for title in ("AT", "USER", "VIA", "FROM", "ACTION", "TARGET")]
     rows = [
         [
-            clock(entry["at"]),
+            format_time(entry["at"]),
             *(str(entry[field]) for field in ("user", "via", "address", "action", "target")),
             json.dumps(entry["detail"], ensure_ascii=False) if entry["detail"] else "",
         ]
         for entry in entries
     ]
-    print_table([*columns, Column("DETAIL", shrinks=True)], rows)
+    print_table([*columns, Column("DETAIL", shrinkable=True)], rows)
 
 
 def _print_user(one: dict[str, Any], as_json: bool) -> None:
@@ -123,7 +132,7 @@ def _print_user(one: dict[str, Any], as_json: bool) -> None:
         print_json(one)
         return
     name, role, unix_user, active, projects, quota = _row(one)
-    print_facts(
+    print_fields(
         [
             ("name", name),
             ("role", role),
@@ -132,7 +141,7 @@ def _print_user(one: dict[str, Any], as_json: bool) -> None:
             ("password", "set" if one["has_password"] else "none"),
             ("projects", projects),
             ("GPU quota", quota),
-            ("created", clock(one["created_at"])),
+            ("created", format_time(one["created_at"])),
         ]
     )
 
@@ -140,5 +149,5 @@ def _print_user(one: dict[str, Any], as_json: bool) -> None:
 def _row(one: dict[str, Any]) -> list[str]:
     projects = ", ".join(membership["project"] for membership in one["memberships"])
     active = "yes" if one["active"] else "no"
-    quota = quota_in_words(one["quota"])
+    quota = format_quota(one["quota"])
     return [one["name"], one["role"], one["unix_user"] or "-", active, projects or "-", quota]

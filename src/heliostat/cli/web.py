@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from heliostat.cli.connect import connect
-from heliostat.cli.output import JsonFlag, print_json, say
-from heliostat.cli.units import clock
+from heliostat.cli.connection import connect
+from heliostat.cli.output import JsonFlag, print_json, print_message
+from heliostat.cli.value_format import format_time
 
 
 def web(
@@ -24,7 +24,7 @@ def web(
         print_json(link)
         return
     print(link["url"])
-    say(f"It logs you in, once, until {clock(link['expires_at'])}. Keep it to yourself.")
+    print_message(f"It logs you in, once, until {format_time(link['expires_at'])}. Keep it to yourself.")
     if not no_browser and has_browser():
         import webbrowser
 
@@ -49,7 +49,7 @@ def port(
     processes must listen there; 127.0.0.1 is enough.
     """
     client = connect()
-    found = client.jobs.port(job, number)
+    found = client.jobs.get_port(job, number)
     if as_json:
         print_json(found)
     else:
@@ -65,4 +65,4 @@ def open_in_browser(address: str) -> None:
 
         webbrowser.open(address)
         return
-    say(f"No browser here. This address logs you in, once; keep it to yourself: {address}")
+    print_message(f"No browser here. This address logs you in, once; keep it to yourself: {address}")

@@ -7,43 +7,43 @@ from typing import Any
 
 import typer
 
-from heliostat.cli.job_options import begin_of
-from heliostat.client.bodies import with_software
+from heliostat.cli.job_options import normalize_begin_time
+from heliostat.client.request_bodies import with_environment_spec
 
-MOST_BYTES = 32 * 2**20
+MAX_FILE_BYTES = 32 * 2**20
 
 
-def read_file(file: str) -> dict[str, Any]:
+def read_document_file(file: str) -> dict[str, Any]:
     """A set of fields, with the files its jobs name read here, where they are."""
     content = _parse(file, _read(file))
     if not isinstance(content, dict):
-        raise wrong(file, "it must be a set of fields")
+        raise file_error(file, "it must be a set of fields")
     return content
 
 
-def read_workflow(file: str) -> dict[str, Any]:
-    content = read_file(file)
+def read_workflow_file(file: str) -> dict[str, Any]:
+    content = read_document_file(file)
     jobs = content.get("jobs")
     if isinstance(jobs, dict):
-        content["jobs"] = {str(name): tidied(job, Path.cwd()) for name, job in jobs.items()}
+        content["jobs"] = {str(name): normalize_job_template(job, Path.cwd()) for name, job in jobs.items()}
     return content
 
 
-def tidied(job: Any, here: Path) -> Any:
+def normalize_job_template(job: Any, here: Path) -> Any:
     """A job as the API takes it: software by content, times as text, paths from here."""
     if not isinstance(job, dict):
         return job
     tidy = dict(job)
     if isinstance(begin := job.get("begin"), str):
-        tidy["begin"] = begin_of(begin)
+        tidy["begin"] = normalize_begin_time(begin)
     if isinstance(software := job.get("environment"), str) and "${{" not in software:
-        tidy = with_software(tidy)
+        tidy = with_environment_spec(tidy)
     if isinstance(workdir := job.get("workdir"), str) and not workdir.startswith(("/", "${{")):
         tidy["workdir"] = str((here / workdir).resolve())
     return tidy
 
 
-def values_of(given: list[str] | None, option: str) -> dict[str, str]:
+def parse_name_value_options(given: list[str] | None, option: str) -> dict[str, str]:
     """`lr=0.1`, each name once."""
     found: dict[str, str] = {}
     for text in given or ():
@@ -56,25 +56,25 @@ def values_of(given: list[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-def wrong(file: str, why: str) -> typer.BadParameter:
+def file_error(file: str, why: str) -> typer.BadParameter:
     return typer.BadParameter(f"{'standard input' if file == '-' else file}: {why}.", param_hint="FILE")
 
 
 def _read(file: str) -> str:
     try:
-        data = sys.stdin.buffer.read(MOST_BYTES + 1) if file == "-" else _bytes(Path(file))
-        if len(data) > MOST_BYTES:
-            raise wrong(file, f"it has more than {MOST_BYTES // 2**20} MiB")
+        data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if file == "-" else _bytes(Path(file))
+        if len(data) > MAX_FILE_BYTES:
+            raise file_error(file, f"it has more than {MAX_FILE_BYTES // 2**20} MiB")
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise wrong(file, "it is not a text file") from error
+        raise file_error(file, "it is not a text file") from error
     except OSError as error:
-        raise wrong(file, f"it cannot be read: {error.strerror}") from error
+        raise file_error(file, f"it cannot be read: {error.strerror}") from error
 
 
 def _bytes(path: Path) -> bytes:
     with path.open("rb") as opened:
-        return opened.read(MOST_BYTES + 1)
+        return opened.read(MAX_FILE_BYTES + 1)
 
 
 def _parse(file: str, text: str) -> Any:
@@ -83,15 +83,15 @@ def _parse(file: str, text: str) -> Any:
             return json.loads(text)
     except (ValueError, RecursionError) as error:
         if file.endswith(".json"):
-            raise wrong(file, f"it is not JSON: {error}") from error
+            raise file_error(file, f"it is not JSON: {error}") from error
     import yaml
 
     try:
         return yaml.load(text, _loader())  # noqa: S506 - a SafeLoader
     except RecursionError as error:
-        raise wrong(file, "it is nested too deeply") from error
+        raise file_error(file, "it is nested too deeply") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise wrong(file, f"it is neither YAML nor JSON: {error}") from error
+        raise file_error(file, f"it is neither YAML nor JSON: {error}") from error
 
 
 def _loader() -> Any:

@@ -1,23 +1,23 @@
 """The Python client: `Client().submit("python train.py", gpus=1).wait()`. Needs the standard library only."""
 
+from heliostat.client.api_types import JobEventData, JobFields, LogChunk, LogEnd, LogSlice
 from heliostat.client.client import Client
-from heliostat.client.events import ServerEvent
+from heliostat.client.events import ServerSentEvent
 from heliostat.client.jobs import JobArray, JobHandle
 from heliostat.client.nodes import Node
-from heliostat.client.shapes import Event, JobFields, LogChunk, LogEnd, LogPart
-from heliostat.client.workflow import Workflow, WorkflowStep
+from heliostat.client.workflow_builder import Workflow, WorkflowStep
 
 __all__ = [
     "Client",
-    "Event",
     "JobArray",
+    "JobEventData",
     "JobFields",
     "JobHandle",
     "LogChunk",
     "LogEnd",
-    "LogPart",
+    "LogSlice",
     "Node",
-    "ServerEvent",
+    "ServerSentEvent",
     "Workflow",
     "WorkflowStep",
 ]

@@ -13,7 +13,7 @@ from heliostat.errors import Invalid
 
 
 @dataclass(frozen=True)
-class Address:
+class ServerAddress:
     """A Unix socket, or host and port."""
 
     socket: Path | None = None
@@ -37,7 +37,7 @@ class Address:
             return None
 
     @property
-    def is_private(self) -> bool:
+    def is_confidential(self) -> bool:
         """Nobody between us and the server can read along."""
         return self.is_local_socket or self.tls or self.host in {"localhost", "127.0.0.1", "::1"}
 
@@ -54,7 +54,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Login:
+class StoredLogin:
     """What `helio login` keeps."""
 
     url: str
@@ -67,47 +67,47 @@ def find_address(
     token: str | None = None,
     home: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] = os.environ,
-) -> Address:
+) -> ServerAddress:
     """Arguments; else HELIOSTAT_URL; else a stored login, if this machine has no server; else its socket."""
     if home is not None and url is None:
-        return Address(socket=Home(Path(home).expanduser().absolute()).socket, token=token)
+        return ServerAddress(socket=Home(Path(home).expanduser().absolute()).socket, token=token)
     chosen = url or environ.get("HELIOSTAT_URL")
     if chosen:
-        return parse_url(chosen, token or _known_token(chosen, environ))
+        return parse_server_url(chosen, token or _known_token(chosen, environ))
     local = find_home(dict(environ))
     if not environ.get("HELIOSTAT_HOME") and not local.socket.exists():
         stored = read_login(environ)
         if stored:
-            return parse_url(stored.url, token or stored.token)
-    return Address(socket=local.socket, token=token)
+            return parse_server_url(stored.url, token or stored.token)
+    return ServerAddress(socket=local.socket, token=token)
 
 
-def parse_url(url: str, token: str | None = None) -> Address:
+def parse_server_url(url: str, token: str | None = None) -> ServerAddress:
     """`http://host:port`, `https://host`, `unix:/path/heliostat.sock` or plain `host`."""
     parts = _split(url)
     if parts.scheme == "unix":
-        return Address(socket=Path(parts.path).absolute(), token=token)
+        return ServerAddress(socket=Path(parts.path).absolute(), token=token)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise Invalid(f"{url!r} is not an address of a server", "Write it like http://gpu1:8470.")
     tls = parts.scheme == "https"
     port = parts.port or (443 if tls else DEFAULT_PORT)
-    return Address(host=parts.hostname, port=port, tls=tls, prefix=parts.path.rstrip("/"), token=token)
+    return ServerAddress(host=parts.hostname, port=port, tls=tls, prefix=parts.path.rstrip("/"), token=token)
 
 
 def login_path(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "heliostat" / "login.json"
 
 
-def read_login(environ: Mapping[str, str] = os.environ) -> Login | None:
+def read_login(environ: Mapping[str, str] = os.environ) -> StoredLogin | None:
     """The stored login; None when there is none that can be read."""
     try:
         stored = json.loads(login_path(environ).read_text(encoding="utf-8"))
-        return Login(str(stored["url"]), str(stored["token"]), stored.get("token_id"))
+        return StoredLogin(str(stored["url"]), str(stored["token"]), stored.get("token_id"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def write_login(login: Login, environ: Mapping[str, str] = os.environ) -> Path:
+def write_login(login: StoredLogin, environ: Mapping[str, str] = os.environ) -> Path:
     """Readable by its owner alone from the first moment, and never half written."""
     path = login_path(environ)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def write_login(login: Login, environ: Mapping[str, str] = os.environ) -> Path:
     return path
 
 
-def forget_login(environ: Mapping[str, str] = os.environ) -> bool:
+def delete_login(environ: Mapping[str, str] = os.environ) -> bool:
     """True when there was one."""
     with suppress(FileNotFoundError):
         login_path(environ).unlink()
@@ -142,7 +142,7 @@ def _split(url: str) -> SplitResult:
 def _known_token(url: str, environ: Mapping[str, str]) -> str | None:
     """A token is only sent to the server it was given for."""
     meant_for = environ.get("HELIOSTAT_URL") or url
-    if environ.get("HELIOSTAT_TOKEN") and parse_url(meant_for) == parse_url(url):
+    if environ.get("HELIOSTAT_TOKEN") and parse_server_url(meant_for) == parse_server_url(url):
         return environ["HELIOSTAT_TOKEN"]
     stored = read_login(environ)
-    return stored.token if stored and parse_url(stored.url) == parse_url(url) else None
+    return stored.token if stored and parse_server_url(stored.url) == parse_server_url(url) else None

@@ -4,12 +4,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsInt, Unpack, overload
 
-from heliostat.client.address import Address, find_address
-from heliostat.client.bodies import job_body
+from heliostat.client.accounts import Auth, Departments, Projects, Tokens, Users
+from heliostat.client.address import ServerAddress, find_address
+from heliostat.client.api_types import Finding, JobFields, JobOptions, ServerStatus
 from heliostat.client.environments import Environments
 from heliostat.client.events import Events
 from heliostat.client.files import Files
-from heliostat.client.git import with_record
 from heliostat.client.images import Images
 from heliostat.client.jobs import JobArray, JobHandle, Jobs
 from heliostat.client.logs import Logs
@@ -17,16 +17,16 @@ from heliostat.client.nodes import Nodes, Reservations
 from heliostat.client.notebooks import Notebooks
 from heliostat.client.notifications import Announcements, Notifications
 from heliostat.client.queue import Queue
+from heliostat.client.request_bodies import job_body
 from heliostat.client.schedules import Schedules
 from heliostat.client.services import Services
 from heliostat.client.sessions import Sessions
-from heliostat.client.shapes import Finding, JobFields, JobOptions, Status
 from heliostat.client.slurm import Slurm
+from heliostat.client.source_code import with_source_code
 from heliostat.client.stats import Stats
 from heliostat.client.sweeps import Sweeps
-from heliostat.client.transport import Transport, once
-from heliostat.client.uploads import Progress, upload_folder, with_upload
-from heliostat.client.users import Auth, Departments, Projects, Tokens, Users
+from heliostat.client.transport import Transport, idempotency_header
+from heliostat.client.uploads import ProgressCallback, upload_folder, with_upload_id
 from heliostat.client.workflows import Workflows
 
 Command = str | Sequence[str]
@@ -81,7 +81,7 @@ class Client:
         self._transport.close()
 
     @property
-    def address(self) -> Address:
+    def address(self) -> ServerAddress:
         return self._transport.address
 
     @overload
@@ -119,7 +119,7 @@ class Client:
         had to be sent twice.
         """
         body = self._body({"command": command, "array": array, **options})
-        answer = self._transport.call("POST", "/jobs", body, headers=once(idempotency_key))
+        answer = self._transport.call("POST", "/jobs", body, headers=idempotency_header(idempotency_key))
         if array is not None:
             return JobArray(self._transport, answer["array_id"], answer["job_ids"])
         return JobHandle(self._transport, answer["id"], answer)
@@ -140,15 +140,17 @@ class Client:
         self, bodies: list[dict[str, Any]], *, idempotency_key: str | None = None, record: bool = True
     ) -> dict[str, Any]:
         """As `submit_many`, with the API's own fields unchecked; answers `{"count", "job_ids", "array_ids"}`."""
-        body = with_record({"jobs": bodies}, record, None)  # once for all: it may be large
-        answer: dict[str, Any] = self._transport.call("POST", "/jobs/bulk", body, headers=once(idempotency_key))
+        body = with_source_code({"jobs": bodies}, record, None)  # once for all: it may be large
+        answer: dict[str, Any] = self._transport.call(
+            "POST", "/jobs/bulk", body, headers=idempotency_header(idempotency_key)
+        )
         return answer
 
     def wait(self, jobs: Iterable[SupportsInt], timeout: float | None = None) -> list[JobHandle]:
         """Until all are over. Raises TimeoutError when they are not after `timeout` seconds."""
         return self.jobs.wait(jobs, timeout)
 
-    def upload(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> str:
+    def upload(self, folder: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> str:
         """Sends what the server lacks of a folder; its id, for the `upload` of jobs.
 
         Leaves out what .gitignore and .heliostatignore name. `progress` is told how many bytes were sent, of how
@@ -156,8 +158,8 @@ class Client:
         """
         return upload_folder(self._transport, folder, progress)
 
-    def status(self, timeout: float = 10.0) -> Status:
-        answer: Status = self._transport.call("GET", "/status", timeout_seconds=timeout)
+    def status(self, timeout: float = 10.0) -> ServerStatus:
+        answer: ServerStatus = self._transport.call("GET", "/status", timeout_seconds=timeout)
         return answer
 
     def doctor(self, *, probe: bool = False) -> list[Finding]:
@@ -168,8 +170,10 @@ class Client:
 
     def _body(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         folder, asked = fields.get("upload") or fields.get("workdir"), fields.get("record")
-        given = {name: value for name, value in with_upload(self._transport, fields).items() if name != "record"}
-        return with_record(self._at_home(job_body(given)), asked, folder)
+        given = {
+            name: value for name, value in with_upload_id(self._transport, fields).items() if name != "record"
+        }
+        return with_source_code(self._at_home(job_body(given)), asked, folder)
 
     def _at_home(self, body: dict[str, Any]) -> dict[str, Any]:
         workdir = body.get("workdir") or self.address.default_workdir()

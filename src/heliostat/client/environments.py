@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from heliostat.client.transport import Resource, escaped
+from heliostat.client.transport import ApiResource, quote_path_segment
 from heliostat.errors import Invalid
 
 _OVER = ("ready", "failed")
 _DIGEST = re.compile(r"[0-9a-f]{8,64}")
 _WAYS = "requirements.txt, pyproject.toml, uv.lock, environment.yml, image:NAME or @DIGEST"
 
-Source = str | os.PathLike[str] | Mapping[str, str]
+EnvironmentSource = str | os.PathLike[str] | Mapping[str, str]
 
 
 class Environment(TypedDict, total=False):
@@ -40,7 +40,7 @@ class Environment(TypedDict, total=False):
 EnvironmentList = list[Environment]
 
 
-class Environments(Resource):
+class Environments(ApiResource):
     def list(self, *, everybodys: bool = False) -> EnvironmentList:
         """Yours, the one used last first; with `everybodys`, for admins, all."""
         return self._items("/environments", [("everybodys", everybodys or None)])
@@ -52,7 +52,7 @@ class Environments(Resource):
 
     def build(
         self,
-        source: Source,
+        source: EnvironmentSource,
         *,
         python: str | None = None,
         project: str | None = None,
@@ -95,7 +95,7 @@ class Environments(Resource):
         return count
 
 
-def environment_body(source: Source, python: str | None = None) -> Any:
+def environment_body(source: EnvironmentSource, python: str | None = None) -> Any:
     """As the API takes it: texts of files, or a digest. Raises Invalid when a file cannot be used."""
     if isinstance(source, Mapping):
         return {**source, **({"python": python} if python else {})}
@@ -119,11 +119,13 @@ def _texts(path: Path) -> dict[str, str]:
 
 
 def _read(path: Path) -> str:
-    from heliostat.models.environments import MOST_CHARACTERS
+    from heliostat.models.environments import MAX_ENVIRONMENT_CHARACTERS
 
     try:
-        if path.stat().st_size > MOST_CHARACTERS:
-            raise Invalid(f"{path} has more than {MOST_CHARACTERS // 2**20} MiB.", "List only what the job needs.")
+        if path.stat().st_size > MAX_ENVIRONMENT_CHARACTERS:
+            raise Invalid(
+                f"{path} has more than {MAX_ENVIRONMENT_CHARACTERS // 2**20} MiB.", "List only what the job needs."
+            )
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise Invalid(f"{path} is not a text file.", "Write it in UTF-8.") from error
@@ -132,4 +134,4 @@ def _read(path: Path) -> str:
 
 
 def _path(digest: str) -> str:
-    return f"/environments/{escaped(digest.removeprefix('@'))}"
+    return f"/environments/{quote_path_segment(digest.removeprefix('@'))}"

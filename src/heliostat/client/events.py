@@ -6,37 +6,37 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, SupportsInt
 
-from heliostat.client.shapes import Event
-from heliostat.client.transport import Query, Resource, Transport
+from heliostat.client.api_types import JobEventData
+from heliostat.client.transport import ApiResource, Query, Transport
 from heliostat.errors import ServerUnreachable
 
-PATIENCE_SECONDS = 60.0
+RECONNECT_TIMEOUT_SECONDS = 60.0
 """How long a follower waits for a server that restarts."""
 
 
-class Events(Resource):
+class Events(ApiResource):
     """What happened to jobs."""
 
     def list(
         self, job: SupportsInt | None = None, *, after: int | None = None, limit: int | None = None
-    ) -> Iterator[Event]:
+    ) -> Iterator[JobEventData]:
         """Of this job or of all, oldest first; those after this event."""
         return islice(self._past(job, after), limit)
 
-    def follow(self, job: SupportsInt | None = None, *, after: int | None = None) -> Iterator[Event]:
+    def follow(self, job: SupportsInt | None = None, *, after: int | None = None) -> Iterator[JobEventData]:
         """As they happen, without end."""
         last = after
 
         def query() -> Query:
             return [("after", last), ("job_id", None if job is None else int(job))]
 
-        for event in resumed(self._transport, "/events/stream", query):
+        for event in stream_with_reconnect(self._transport, "/events/stream", query):
             if event.event == "job":
-                told: Event = event.json()
+                told: JobEventData = event.json()
                 last = told["id"]
                 yield told
 
-    def _past(self, job: SupportsInt | None, after: int | None) -> Iterator[Event]:
+    def _past(self, job: SupportsInt | None, after: int | None) -> Iterator[JobEventData]:
         cursor: object = after
         while True:
             query = [("after", cursor), ("job_id", None if job is None else int(job)), ("limit", 500)]
@@ -47,7 +47,7 @@ class Events(Resource):
                 return
 
 
-class ServerEvent(NamedTuple):
+class ServerSentEvent(NamedTuple):
     event: str
     data: str
     id: str | None = None
@@ -56,30 +56,32 @@ class ServerEvent(NamedTuple):
         return json.loads(self.data)
 
 
-def resumed(transport: Transport, path: str, query: Callable[[], Query]) -> Iterator[ServerEvent]:
+def stream_with_reconnect(
+    transport: Transport, path: str, query: Callable[[], Query]
+) -> Iterator[ServerSentEvent]:
     """Events of a stream; after a break it asks again from where it was, while the server restarts."""
     heard_at: float | None = None
     while True:
         try:
-            with transport.stream(path, query()) as lines:
+            with transport.stream_lines(path, query()) as lines:
                 heard_at = time.monotonic()
-                for event in read_events(lines):
+                for event in parse_event_stream(lines):
                     yield event
                     heard_at = time.monotonic()
         except ServerUnreachable:
-            if heard_at is None or time.monotonic() - heard_at > PATIENCE_SECONDS:
+            if heard_at is None or time.monotonic() - heard_at > RECONNECT_TIMEOUT_SECONDS:
                 raise
         time.sleep(0.2)
 
 
-def read_events(lines: Iterable[bytes]) -> Iterator[ServerEvent]:
+def parse_event_stream(lines: Iterable[bytes]) -> Iterator[ServerSentEvent]:
     """Whole events only: one cut off by a broken connection is left out."""
     event, data, last_id = "message", list[str](), None
     for raw in lines:
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         if not line:
             if data:
-                yield ServerEvent(event, "\n".join(data), last_id)
+                yield ServerSentEvent(event, "\n".join(data), last_id)
             event, data = "message", []
             continue
         name, _, value = line.partition(":")

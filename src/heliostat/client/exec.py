@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import IO, NamedTuple
 
-from heliostat.client.transport import Send, Transport
+from heliostat.client.transport import SendBodyPart, Transport
 from heliostat.errors import ServerUnreachable
 
 _BLOCK = 64 * 1024
 
 
-class Printed(NamedTuple):
+class OutputChunk(NamedTuple):
     stream: str  # stdout, stderr
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class ExecResult:
     exit_code: int
     stdout: bytes
     stderr: bytes
 
 
-class Terminal(NamedTuple):
+class TerminalInfo(NamedTuple):
     """The screen somebody sits at."""
 
     name: str  # its kind: what TERM says
@@ -35,10 +35,10 @@ class Terminal(NamedTuple):
     columns: int
 
 
-Typed = bytes | tuple[int, int]  # what is typed, or rows and columns that have changed
+TerminalInput = bytes | tuple[int, int]  # what is typed, or rows and columns that have changed
 
 
-class Execution:
+class ExecProcess:
     """A command inside a job: what it prints, then its `exit_code`. It is ended when nobody reads on."""
 
     exit_code: int
@@ -49,8 +49,8 @@ class Execution:
         self._transport, self._path = transport, f"/jobs/{job}/exec"
         self._first, self._parts = json.dumps(request).encode() + b"\n", parts
 
-    def __iter__(self) -> Iterator[Printed]:
-        with self._transport.duplex(self._path) as (send, answer):
+    def __iter__(self) -> Iterator[OutputChunk]:
+        with self._transport.open_duplex(self._path) as (send, answer):
             send(self._first)
             reader = threading.Thread(target=self._pass_on, args=(send,), daemon=True)
             reader.start()
@@ -60,23 +60,23 @@ class Execution:
                     self.exit_code = said["exit_code"]
                     return
                 for stream, data in said.items():
-                    yield Printed(stream, base64.b64decode(data))
+                    yield OutputChunk(stream, base64.b64decode(data))
         raise ServerUnreachable("The server went away in the middle.", "Look with `helio status`.")
 
-    def finish(self) -> Finished:
+    def read_to_end(self) -> ExecResult:
         """Reads all it prints."""
         parts = list(self)
         out, err = (b"".join(part.data for part in parts if part.stream == name) for name in ("stdout", "stderr"))
-        return Finished(self.exit_code, out, err)
+        return ExecResult(self.exit_code, out, err)
 
-    def _pass_on(self, send: Send) -> None:
+    def _pass_on(self, send: SendBodyPart) -> None:
         with suppress(OSError, ValueError, HTTPException):  # it has ended, and reads no more
             for part in self._parts:
                 send(part)
             send(None)
 
 
-def standard_input(stdin: bytes | IO[bytes] | None) -> Iterator[bytes]:
+def read_stdin_chunks(stdin: bytes | IO[bytes] | None) -> Iterator[bytes]:
     if isinstance(stdin, bytes):
         yield stdin
     elif stdin is not None:
@@ -85,7 +85,7 @@ def standard_input(stdin: bytes | IO[bytes] | None) -> Iterator[bytes]:
             yield part
 
 
-def terminal_input(typed: Iterable[Typed]) -> Iterator[bytes]:
+def encode_terminal_input(typed: Iterable[TerminalInput]) -> Iterator[bytes]:
     for one in typed:
         is_size = isinstance(one, tuple)
         said = {"rows": one[0], "columns": one[1]} if is_size else {"stdin": base64.b64encode(bytes(one)).decode()}

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import SupportsInt, TypedDict
 
-from heliostat.client.transport import Resource
+from heliostat.client.transport import ApiResource
 from heliostat.errors import HeliostatError, Invalid, ServerUnreachable
 
-RESULTS = "results"
+RESULTS_FOLDER = "results"
 _PIECE_BYTES = 2**18
 _DEEPEST = 20
 
@@ -25,14 +25,16 @@ FileList = list[FileData]
 PathList = list[Path]
 
 
-class Files(Resource):
+class Files(ApiResource):
     def list(self, job: SupportsInt, path: str = "") -> FileList:
         """What a job that ran in a folder of its own left there, or in a folder below; folders first."""
         return self._items(f"/jobs/{int(job)}/files", [("path", path)])
 
     def read(self, job: SupportsInt, path: str) -> Iterator[bytes]:
         """One of these files, piece by piece. Raises ServerUnreachable when it breaks off."""
-        with self._transport.answer(f"/jobs/{int(job)}/file", [("path", path)], timeout_seconds=120.0) as answer:
+        with self._transport.open_response(
+            f"/jobs/{int(job)}/file", [("path", path)], timeout_seconds=120.0
+        ) as answer:
             left = int(answer.headers["Content-Length"])
             while left > 0:
                 piece = answer.read(min(_PIECE_BYTES, left))
@@ -46,7 +48,7 @@ class Files(Resource):
 
         A file that is there already is replaced once the new one is whole.
         """
-        return [self._save(job, below, Path(to)) for below in self._files_below(job, RESULTS, _DEEPEST)]
+        return [self._save(job, below, Path(to)) for below in self._files_below(job, RESULTS_FOLDER, _DEEPEST)]
 
     def _files_below(self, job: SupportsInt, path: str, depth: int) -> Iterator[str]:
         for entry in self.list(job, path):
@@ -59,7 +61,7 @@ class Files(Resource):
                 yield from self._files_below(job, f"{path}/{name}", depth - 1)
 
     def _save(self, job: SupportsInt, path: str, to: Path) -> Path:
-        target = to / path.removeprefix(f"{RESULTS}/")
+        target = to / path.removeprefix(f"{RESULTS_FOLDER}/")
         draft = target.with_name(f".{target.name[:200]}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
-from heliostat.client.environments import Source, environment_body
-from heliostat.client.transport import Resource
-from heliostat.client.uploads import Progress, upload_folder
+from heliostat.client.environments import EnvironmentSource, environment_body
+from heliostat.client.transport import ApiResource
+from heliostat.client.uploads import ProgressCallback, upload_folder
 from heliostat.errors import Invalid
 
 _OVER = ("ready", "failed")
 _USUAL = ("Containerfile", "Dockerfile")
 
 
-class Push(TypedDict):
+class ImagePush(TypedDict):
     """Of an image to a registry."""
 
     job_id: int
@@ -43,22 +43,22 @@ class Image(TypedDict, total=False):
     needed: bool  # by a job that is not over
     build_job: int
     files: dict[str, str]
-    pushes: list[Push]
+    pushes: list[ImagePush]
 
 
 ImageList = list[Image]
 
 
-class ImageOptions(TypedDict, total=False):
+class ImageBuildOptions(TypedDict, total=False):
     """What can be said about a build."""
 
     file: str | os.PathLike[str] | None  # another Containerfile than that of the folder; X.def: of apptainer
-    environment: Source | None  # a file with packages, or its text
+    environment: EnvironmentSource | None  # a file with packages, or its text
     base: str | None  # with `environment`: the image to begin with
     project: str | None  # whose share it uses
 
 
-class Images(Resource):
+class Images(ApiResource):
     def list(self, *, everybodys: bool = False) -> ImageList:
         """Yours, the one used last first; with `everybodys`, for admins, all."""
         return self._items("/images", [("everybodys", everybodys or None)])
@@ -73,8 +73,8 @@ class Images(Resource):
         name: str,
         folder: str | os.PathLike[str] | None = None,
         *,
-        progress: Progress | None = None,
-        **how: Unpack[ImageOptions],
+        progress: ProgressCallback | None = None,
+        **how: Unpack[ImageBuildOptions],
     ) -> Image:
         """From a folder with a Containerfile, or from another `file`, or from an `environment` on top of a `base`.
 
@@ -107,10 +107,12 @@ class Images(Resource):
             else:
                 time.sleep(every_seconds)
 
-    def push(self, name: str, target: str, *, username: str | None = None, password: str | None = None) -> Push:
+    def push(
+        self, name: str, target: str, *, username: str | None = None, password: str | None = None
+    ) -> ImagePush:
         """To REGISTRY/NAME:TAG, by a job; the login is used for this push and kept nowhere."""
         body = {"target": target} | ({} if username is None else {"username": username, "password": password})
-        pushed: Push = self._transport.call("POST", f"{_path(name)}/push", body)
+        pushed: ImagePush = self._transport.call("POST", f"{_path(name)}/push", body)
         return pushed
 
     def remove(self, name: str) -> bool:

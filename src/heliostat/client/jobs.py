@@ -7,18 +7,33 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, SupportsInt, Unpack, overload
 
-from heliostat.client.events import PATIENCE_SECONDS
-from heliostat.client.exec import Execution, Finished, Terminal, Typed, standard_input, terminal_input
-from heliostat.client.git import code_for_rerun
+from heliostat.client.api_types import (
+    AccessKeyData,
+    Forecast,
+    JobData,
+    JobExplanation,
+    JobFilters,
+    LogChunk,
+    PortData,
+)
+from heliostat.client.events import RECONNECT_TIMEOUT_SECONDS
+from heliostat.client.exec import (
+    ExecProcess,
+    ExecResult,
+    TerminalInfo,
+    TerminalInput,
+    encode_terminal_input,
+    read_stdin_chunks,
+)
 from heliostat.client.logs import Logs
-from heliostat.client.shapes import Forecast, JobData, JobFilters, KeyData, LogChunk, PortData, Why
-from heliostat.client.transport import Deadline, Query, Resource, Transport, once
+from heliostat.client.source_code import source_code_for_rerun
+from heliostat.client.transport import ApiResource, Deadline, Query, Transport, idempotency_header
 from heliostat.errors import Invalid, ServerUnreachable
 
 if TYPE_CHECKING:
     from heliostat.models import JobState
 
-OVER = frozenset({"completed", "failed", "cancelled", "timed_out", "lost"})
+TERMINAL_JOB_STATES = frozenset({"completed", "failed", "cancelled", "timed_out", "lost"})
 """States that never change again; as words, because importing the models costs a command its speed."""
 _ASK_AGAIN_SECONDS = 30.0
 _FORECAST_SECONDS = 60.0
@@ -63,8 +78,8 @@ class JobHandle:
         return JobState(self.data["state"])
 
     @property
-    def is_over(self) -> bool:
-        return self.data["state"] in OVER
+    def is_terminal(self) -> bool:
+        return self.data["state"] in TERMINAL_JOB_STATES
 
     @property
     def ok(self) -> bool:
@@ -205,14 +220,14 @@ class JobHandle:
     def requeue(self) -> "JobHandle":
         return self._take(Jobs(self._transport).requeue(self.id))
 
-    def checkpointed(self) -> "JobHandle":
-        return self._take(Jobs(self._transport).checkpointed(self.id))
+    def mark_checkpointed(self) -> "JobHandle":
+        return self._take(Jobs(self._transport).mark_checkpointed(self.id))
 
-    def why(self, *, what_if: bool = False) -> Why:
+    def why(self, *, what_if: bool = False) -> JobExplanation:
         """Why it waits and when it will start."""
         return Jobs(self._transport).why(self.id, what_if=what_if)
 
-    def learn(self, data: JobData) -> None:
+    def update_data(self, data: JobData) -> None:
         """Takes over what the server has said elsewhere."""
         self._data = data
 
@@ -256,11 +271,11 @@ class JobArray(Sequence[JobHandle]):
         return Jobs(self._transport).cancel_array(self.id, force=force)
 
 
-HandleList = list[JobHandle]
-Numbers = list[int]
+JobHandleList = list[JobHandle]
+JobIdList = list[int]
 
 
-class Jobs(Resource):
+class Jobs(ApiResource):
     def get(self, job: SupportsInt) -> JobHandle:
         """Raises NotFound when there is none, or none that you may see."""
         data: JobData = self._transport.call("GET", f"/jobs/{int(job)}")
@@ -297,7 +312,7 @@ class Jobs(Resource):
         """Stops its attempt and queues it again."""
         return self._act(job, "requeue")
 
-    def checkpointed(self, job: SupportsInt | None = None) -> JobHandle:
+    def mark_checkpointed(self, job: SupportsInt | None = None) -> JobHandle:
         """Says that a running job has just saved its work; from within a job, that job."""
         return self._act(_this_job() if job is None else job, "checkpoint")
 
@@ -305,7 +320,7 @@ class Jobs(Resource):
         """So much longer than its time limit says now: "2h", or seconds."""
         return self._act(job, "extend", body={"time": time})
 
-    def wait(self, jobs: Iterable[SupportsInt], timeout: float | None = None) -> HandleList:
+    def wait(self, jobs: Iterable[SupportsInt], timeout: float | None = None) -> JobHandleList:
         """Until all are over. Raises TimeoutError when they are not after `timeout` seconds."""
         handles = {int(job): self._handle(job) for job in jobs}
         deadline = Deadline(timeout)
@@ -313,9 +328,9 @@ class Jobs(Resource):
         while unfinished:
             answer = self._wait_once(unfinished, deadline)
             for data in answer["finished"]:
-                handles[data["id"]].learn(data)
+                handles[data["id"]].update_data(data)
             unfinished = answer["unfinished"]
-            if unfinished and deadline.is_past:
+            if unfinished and deadline.is_expired:
                 raise TimeoutError(f"{len(unfinished)} of {len(handles)} jobs are not over after {timeout} s")
         return list(handles.values())
 
@@ -324,7 +339,7 @@ class Jobs(Resource):
     ) -> Iterator[dict[str, Any]]:
         """Jobs that are over and were submitted in that time, oldest first, as they come. Admins only."""
         query = [("from", since), ("to", until), ("anonymous", anonymous or None)]
-        with self._transport.stream("/history", query) as lines:
+        with self._transport.stream_lines("/history", query) as lines:
             for count, line in enumerate(lines):
                 if not line.endswith(b"\n"):
                     break
@@ -336,13 +351,13 @@ class Jobs(Resource):
             "The export was cut short.", "Try again; the server's log may say why: server.log."
         )
 
-    def why(self, job: SupportsInt, *, what_if: bool = False) -> Why:
+    def why(self, job: SupportsInt, *, what_if: bool = False) -> JobExplanation:
         """Why a job waits and when it will start; with `what_if`, also which other request would start earlier."""
         path, query = f"/jobs/{int(job)}/why", [("what_if", what_if or None)]
-        told: Why = self._transport.call("GET", path, query=query, timeout_seconds=_FORECAST_SECONDS)
+        told: JobExplanation = self._transport.call("GET", path, query=query, timeout_seconds=_FORECAST_SECONDS)
         return told
 
-    def record(self, job: SupportsInt) -> dict[str, Any]:
+    def provenance(self, job: SupportsInt) -> dict[str, Any]:
         """What is kept of how to repeat a job: `code`, `machines`, `request`, `rerun_of`, `reruns`."""
         answer: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(job)}/record")
         return answer
@@ -357,40 +372,40 @@ class Jobs(Resource):
         changes = {_RENAMED.get(name, name): value for name, value in changes.items()}
         body = {
             "changes": changes,
-            **code_for_rerun(changes.get("upload"), lambda: self._folder_now(job, changes)),
+            **source_code_for_rerun(changes.get("upload"), lambda: self._folder_now(job, changes)),
         }
         answer: dict[str, Any] = self._transport.call(
-            "POST", f"/jobs/{int(job)}/rerun", body, headers=once(idempotency_key)
+            "POST", f"/jobs/{int(job)}/rerun", body, headers=idempotency_header(idempotency_key)
         )
         return answer
 
     def exec(
         self, job: SupportsInt, command: Sequence[str], *, stdin: bytes | IO[bytes] | None = None
-    ) -> Finished:
+    ) -> ExecResult:
         """Runs a command inside a running job of one's own, to its end."""
-        return self.start_exec(job, command, stdin=stdin).finish()
+        return self.start_exec(job, command, stdin=stdin).read_to_end()
 
     def start_exec(
         self, job: SupportsInt, command: Sequence[str], *, stdin: bytes | IO[bytes] | None = None
-    ) -> Execution:
+    ) -> ExecProcess:
         """The same as it goes: what it prints, and after the last of it the `exit_code`."""
-        return Execution(self._transport, int(job), {"command": list(command)}, standard_input(stdin))
+        return ExecProcess(self._transport, int(job), {"command": list(command)}, read_stdin_chunks(stdin))
 
-    def terminal(
-        self, job: SupportsInt, terminal: Terminal, typed: Iterable[Typed], command: Sequence[str] = ()
-    ) -> Execution:
+    def start_terminal(
+        self, job: SupportsInt, terminal: TerminalInfo, typed: Iterable[TerminalInput], command: Sequence[str] = ()
+    ) -> ExecProcess:
         """The same on a terminal: a shell, or a command. `typed` is read in a thread of its own."""
         request = {"command": list(command), "terminal": terminal._asdict()}
-        return Execution(self._transport, int(job), request, terminal_input(typed))
+        return ExecProcess(self._transport, int(job), request, encode_terminal_input(typed))
 
-    def port(self, job: SupportsInt, port: int) -> PortData:
+    def get_port(self, job: SupportsInt, port: int) -> PortData:
         """Where a port of a running job of one's own is found in a browser."""
         answer: PortData = self._transport.call("GET", f"/jobs/{int(job)}/ports/{int(port)}")
         return answer
 
-    def port_key(self, job: SupportsInt, port: int) -> KeyData:
+    def create_port_key(self, job: SupportsInt, port: int) -> AccessKeyData:
         """The same for a program: it sends the key as `Authorization: Bearer KEY`."""
-        answer: KeyData = self._transport.call("POST", f"/jobs/{int(job)}/ports/{int(port)}/key", {})
+        answer: AccessKeyData = self._transport.call("POST", f"/jobs/{int(job)}/ports/{int(port)}/key", {})
         return answer
 
     def _act(self, job: SupportsInt, verb: str, query: Query = (), body: object = None) -> JobHandle:
@@ -405,11 +420,11 @@ class Jobs(Resource):
     def _handle(self, job: SupportsInt) -> JobHandle:
         return job if isinstance(job, JobHandle) else JobHandle(self._transport, int(job))
 
-    def _wait_once(self, job_ids: Numbers, deadline: Deadline) -> dict[str, Any]:
+    def _wait_once(self, job_ids: JobIdList, deadline: Deadline) -> dict[str, Any]:
         """One question; asked again while the server restarts."""
-        patience = Deadline(PATIENCE_SECONDS)
+        patience = Deadline(RECONNECT_TIMEOUT_SECONDS)
         while True:
-            seconds = deadline.left(_ASK_AGAIN_SECONDS)
+            seconds = deadline.remaining_seconds(_ASK_AGAIN_SECONDS)
             body = {"job_ids": job_ids, "timeout_seconds": seconds}
             try:
                 answer: dict[str, Any] = self._transport.call(
@@ -417,9 +432,9 @@ class Jobs(Resource):
                 )
                 return answer
             except ServerUnreachable:
-                if patience.is_past or deadline.is_past:
+                if patience.is_expired or deadline.is_expired:
                     raise
-            time.sleep(deadline.left(0.2))
+            time.sleep(deadline.remaining_seconds(0.2))
 
     def _folder_now(self, job: SupportsInt, changes: Mapping[str, Any]) -> str | None:
         """The folder it will run in, where that is one of this machine."""

@@ -4,20 +4,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, SupportsInt
 
-from heliostat.client.events import resumed
-from heliostat.client.shapes import LogChunk, LogEnd, LogPart
-from heliostat.client.transport import Query, Request, Resource, Transport
+from heliostat.client.api_types import LogChunk, LogEnd, LogSlice
+from heliostat.client.events import stream_with_reconnect
+from heliostat.client.transport import ApiRequest, ApiResource, Query, Transport
 
-STREAMS = ("stdout", "stderr")
+LOG_STREAMS = ("stdout", "stderr")
 _PART_BYTES = 1 << 20
 
 
-class Logs(Resource):
+class Logs(ApiResource):
     def text(self, job: SupportsInt, stream: str = "both", *, offset: int = 0, attempt: int | None = None) -> str:
         """What it has printed so far, from that byte on; with "both", as it was written."""
         if stream != "both":
             return b"".join(self.read(job, stream, offset=offset, attempt=attempt)).decode("utf-8", "replace")
-        starts = {one: self.part(job, one, offset=offset, limit=0, attempt=attempt).offset for one in STREAMS}
+        starts = {
+            one: self.read_slice(job, one, offset=offset, limit=0, attempt=attempt).offset for one in LOG_STREAMS
+        }
         parts = [part for _, part in self.read_both(job, starts, attempt=attempt)]
         return b"".join(parts).decode("utf-8", "replace")
 
@@ -43,7 +45,7 @@ class Logs(Resource):
             log = _Stream(self._transport, int(job), stream, attempt)
             yield from ((stream, part) for part in log.read(start))
 
-    def part(
+    def read_slice(
         self,
         job: SupportsInt,
         stream: str = "stdout",
@@ -51,15 +53,15 @@ class Logs(Resource):
         offset: int = 0,
         limit: int | None = None,
         attempt: int | None = None,
-    ) -> LogPart:
+    ) -> LogSlice:
         """One piece of one stream, and how long the stream is."""
         return _Stream(self._transport, int(job), stream, attempt).part(offset, limit)
 
     def follow(
         self, job: SupportsInt, stream: str = "both", *, offset: int = 0, attempt: int | None = None
-    ) -> "Follower":
+    ) -> "LogFollower":
         """LogChunks as they are printed, until the job is over; goes on when the server was restarted."""
-        return Follower(self._transport, int(job), stream, attempt).start_at(offset)
+        return LogFollower(self._transport, int(job), stream, attempt).start_at_offset(offset)
 
 
 @dataclass(frozen=True)
@@ -71,14 +73,14 @@ class _Stream:
     stream: str
     attempt: int | None = None
 
-    def part(self, offset: int = 0, limit: int | None = None) -> LogPart:
+    def part(self, offset: int = 0, limit: int | None = None) -> LogSlice:
         """A negative offset counts from the end."""
         query = [("stream", self.stream), ("offset", offset), ("limit", limit), ("attempt", self.attempt)]
         path = f"/jobs/{self.job_id}/logs"
-        answer = self.transport.send(Request("GET", path, query=query, headers={"Accept": "*/*"}))
+        answer = self.transport.send(ApiRequest("GET", path, query=query, headers={"Accept": "*/*"}))
         start = int(answer.headers.get("X-Log-Offset") or max(offset, 0))
         size = int(answer.headers.get("X-Log-Size") or start + len(answer.body))
-        return LogPart(answer.body, start, size)
+        return LogSlice(answer.body, start, size)
 
     def read(self, offset: int = 0, up_to: int | None = None) -> Iterator[bytes]:
         """Piece by piece, up to the end as it was when we began: a log may grow faster than it is read."""
@@ -92,7 +94,7 @@ class _Stream:
             part = self.part(at, min(_PART_BYTES, end - at))
 
 
-class Follower:
+class LogFollower:
     """The log of one job as it is written. `end` is set once the job is over."""
 
     def __init__(self, transport: Transport, job_id: int, stream: str, attempt: int | None) -> None:
@@ -103,15 +105,15 @@ class Follower:
         self._next = {"stdout": 0, "stderr": 0}
         self._attempt: int | None = None  # the one these belong to
 
-    def start_at(self, offset: int) -> "Follower":
-        return self.start_at_each(dict.fromkeys(self._next, offset))
+    def start_at_offset(self, offset: int) -> "LogFollower":
+        return self.start_at_offsets(dict.fromkeys(self._next, offset))
 
-    def start_at_each(self, offsets: Mapping[str, int]) -> "Follower":
+    def start_at_offsets(self, offsets: Mapping[str, int]) -> "LogFollower":
         self._next.update(offsets)
         return self
 
     def __iter__(self) -> Iterator[LogChunk]:
-        for event in resumed(self._transport, self._path, self._query):
+        for event in stream_with_reconnect(self._transport, self._path, self._query):
             if event.event == "end":
                 said = event.json()
                 self.end = LogEnd(said["state"], said.get("exit_code"))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NotRequired, TypedDict
 
-from heliostat.client.transport import Resource, escaped, given
+from heliostat.client.transport import ApiResource, drop_none, quote_path_segment
 
 
 class Device(TypedDict):
@@ -22,7 +22,7 @@ class Device(TypedDict):
     job_ids: list[int]  # several when they share it
 
 
-class SetAside(TypedDict):
+class NodeReservation(TypedDict):
     """The next time for which a node is set aside."""
 
     name: str  # of the reservation
@@ -60,11 +60,11 @@ class Node(TypedDict):
     splits_devices: bool
     devices: list[Device]
     exclusive_job: int | None  # which nobody else may join
-    reserved: list[SetAside]  # now, or within a week
+    reserved: list[NodeReservation]  # now, or within a week
     note: NotRequired[str | None]  # after a change: what it means for the jobs there
 
 
-class Occurrence(TypedDict):
+class ReservationOccurrence(TypedDict):
     starts_at: str
     ends_at: str
 
@@ -79,14 +79,14 @@ class Reservation(TypedDict):
     weeks: int
     reason: str
     time_zone: str  # in which it takes place at the same time of day every week
-    next: Occurrence | None  # None: it is over
+    next: ReservationOccurrence | None  # None: it is over
 
 
 NodeList = list[Node]
 ReservationList = list[Reservation]
 
 
-class Nodes(Resource):
+class Nodes(ApiResource):
     def list(self) -> NodeList:
         return self._items("/nodes")
 
@@ -124,14 +124,14 @@ class Nodes(Resource):
         splits_devices: bool | None = None,
     ) -> Node:
         """None leaves a setting as it is; a label of None is taken away, the others stay."""
-        body = given(
+        body = drop_none(
             labels=labels, data_class=data_class, min_data_class=min_data_class, splits_devices=splits_devices
         )
         changed: Node = self._transport.call("PATCH", _path(node), body)
         return changed
 
 
-class Reservations(Resource):
+class Reservations(ApiResource):
     def list(self, *, past: bool = False) -> ReservationList:
         """By their next time; with `past`, also those that are over."""
         return self._items("/reservations", [("past", past or None)])
@@ -149,7 +149,7 @@ class Reservations(Resource):
         reason: str | None = None,
     ) -> Reservation:
         """For a project, or without one for maintenance. Times without a zone are meant in the local one."""
-        body = given(
+        body = drop_none(
             name=name,
             nodes=list(nodes),
             starts_at=_with_zone(starts_at),
@@ -163,11 +163,11 @@ class Reservations(Resource):
         return made
 
     def delete(self, name: str) -> None:
-        self._transport.call("DELETE", f"/reservations/{escaped(name)}")
+        self._transport.call("DELETE", f"/reservations/{quote_path_segment(name)}")
 
 
 def _path(node: str) -> str:
-    return f"/nodes/{escaped(node)}"
+    return f"/nodes/{quote_path_segment(node)}"
 
 
 def _with_zone(at: datetime | str) -> str:

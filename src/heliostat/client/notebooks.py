@@ -5,18 +5,18 @@ import os
 from collections.abc import Mapping
 from typing import Any, SupportsInt, Unpack
 
-from heliostat.client.bodies import job_body
-from heliostat.client.git import with_record
+from heliostat.client.api_types import JobOptions
 from heliostat.client.jobs import JobHandle
-from heliostat.client.shapes import JobOptions
-from heliostat.client.transport import Resource, once
-from heliostat.client.uploads import ScannedFolder, scan_folder, send_scanned
+from heliostat.client.request_bodies import job_body
+from heliostat.client.source_code import with_source_code
+from heliostat.client.transport import ApiResource, idempotency_header
+from heliostat.client.uploads import ScannedFolder, scan_folder, upload_scanned_folder
 from heliostat.errors import Invalid, TooLarge
 
 _MOST_BYTES = 32 * 2**20  # the server refuses more
 
 
-class Notebooks(Resource):
+class Notebooks(ApiResource):
     def run(
         self,
         notebook: str | os.PathLike[str],
@@ -42,10 +42,10 @@ class Notebooks(Resource):
         else:
             place = self._send(path, folder)
             body = body if folder is not None else self._beside(body, path)
-            body = with_record(body, record, folder or os.path.dirname(os.path.abspath(path)))
+            body = with_source_code(body, record, folder or os.path.dirname(os.path.abspath(path)))
         body |= {"notebook": place, "parameters": dict(parameters or {})}
         body |= {"kernel": kernel} if kernel else {}
-        answer = self._transport.call("POST", "/notebooks", body, headers=once(idempotency_key))
+        answer = self._transport.call("POST", "/notebooks", body, headers=idempotency_header(idempotency_key))
         return JobHandle(self._transport, answer["id"], answer)
 
     def _send(self, path: str, folder: str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Notebooks(Resource):
         inside = os.path.relpath(os.path.realpath(path), os.path.realpath(scanned.path))
         if inside not in {file.path for file in scanned.tree.files}:
             raise Invalid(f"{path} is not among what is uploaded of {scanned.path}.", "Name a notebook in it.")
-        return {"upload": send_scanned(self._transport, scanned), "path": inside}
+        return {"upload": upload_scanned_folder(self._transport, scanned), "path": inside}
 
     def _beside(self, body: dict[str, Any], path: str) -> dict[str, Any]:
         if body.get("workdir") or self._transport.address.default_workdir() is None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypedDict
 
-from heliostat.client.transport import Resource, given
+from heliostat.client.transport import ApiResource, drop_none
 
 
 class Notification(TypedDict, total=False):
@@ -36,7 +36,7 @@ NotificationList = list[Notification]
 AnnouncementList = list[Announcement]
 
 
-class Notifications(Resource):
+class Notifications(ApiResource):
     def list(self, *, everybodys: bool = False) -> NotificationList:
         """Yours, and those of projects you manage; with `everybodys`, for admins, all."""
         return self._items("/notices", [("everybodys", everybodys or None)])
@@ -47,7 +47,7 @@ class Notifications(Resource):
         """Be told at that address; `occasions=[]`: only of jobs that ask. Its secret is told this once."""
         if not isinstance(occasions, str | None):
             occasions = list(occasions)
-        body = given(channel=channel, address=address, occasions=occasions, project=project)
+        body = drop_none(channel=channel, address=address, occasions=occasions, project=project)
         made: Notification = self._transport.call("POST", "/notices", body)
         return made
 
@@ -61,7 +61,7 @@ class Notifications(Resource):
         self._transport.call("DELETE", f"/notices/{notification_id}")
 
 
-class Announcements(Resource):
+class Announcements(ApiResource):
     def list(self, *, past: bool = False) -> AnnouncementList:
         """What everybody should read, newest first; with `past`, for admins, also what is over."""
         return self._items("/news", [("past", past or None)])
@@ -69,7 +69,7 @@ class Announcements(Resource):
     def add(self, text: str, ends_at: datetime | None = None) -> Announcement:
         """Without an end, until it is removed. A time without a zone is meant in the local one."""
         end = None if ends_at is None else (ends_at if ends_at.tzinfo else ends_at.astimezone()).isoformat()
-        made: Announcement = self._transport.call("POST", "/news", given(text=text, ends_at=end))
+        made: Announcement = self._transport.call("POST", "/news", drop_none(text=text, ends_at=end))
         return made
 
     def remove(self, announcement_id: int) -> None:

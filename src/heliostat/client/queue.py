@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
-from heliostat.client.bodies import job_body
-from heliostat.client.shapes import Accuracy, Forecast, JobOptions, Option
-from heliostat.client.transport import Request, Resource
+from heliostat.client.api_types import Forecast, ForecastAccuracy, JobOptions, RequestVariation
+from heliostat.client.request_bodies import job_body
+from heliostat.client.transport import ApiRequest, ApiResource
 
 _FORECAST_SECONDS = 60.0
 
 
-class Account(TypedDict):
+class ShareEntry(TypedDict):
     """A department, project or user of the fair-share tree."""
 
     kind: str
@@ -20,10 +20,10 @@ class Account(TypedDict):
     usage_gpu_hours: float
     times_share: float
     points_lost: float
-    below: "list[Account]"
+    below: "list[ShareEntry]"
 
 
-class ReportLine(TypedDict):
+class UsageReportRow(TypedDict):
     month: str
     name: str
     jobs: int
@@ -37,32 +37,32 @@ class ReportLine(TypedDict):
 
 
 class ShareTree(TypedDict, total=False):
-    items: list[Account]
+    items: list[ShareEntry]
     counted_by: str  # heliostat; slurm, which counts jobs of plain sbatch too
 
 
-class Foreseen(TypedDict):
+class StartEstimate(TypedDict):
     starts_now: bool
     forecast: Forecast | None
-    what_if: list[Option]
-    accuracy: Accuracy
+    what_if: list[RequestVariation]
+    accuracy: ForecastAccuracy
 
 
-class Queue(Resource):
+class Queue(ApiResource):
     def when(
         self,
         command: str | Sequence[str] | None = None,
         *,
         array: str | None = None,
         **options: Unpack[JobOptions],
-    ) -> Foreseen:
+    ) -> StartEstimate:
         """When such a job would start, were it submitted now: `when(gpus=4, time="8h")`. Stores nothing.
 
         Takes what `submit` takes; the command may be left out, and counts only by the name it gives the job: how
         long those of that name took. Of an array, one element is looked at.
         """
         given: dict[str, Any] = {"command": command, "array": array, **options}
-        foreseen: Foreseen = self._transport.call(
+        foreseen: StartEstimate = self._transport.call(
             "POST", "/when", job_body(given), may_repeat=True, timeout_seconds=_FORECAST_SECONDS
         )
         return foreseen
@@ -72,11 +72,11 @@ class Queue(Resource):
         tree: ShareTree = self._transport.call("GET", "/share")
         return tree
 
-    def report(self, month: str | None = None, by: str = "project") -> list[ReportLine]:
+    def report(self, month: str | None = None, by: str = "project") -> list[UsageReportRow]:
         """Who used what in a month ("2026-11"), by department, project or user."""
         return self._items("/report", [("month", month), ("by", by)])
 
     def report_csv(self, month: str | None = None, by: str = "project") -> str:
         """The same as a table for spreadsheets."""
         query = [("month", month), ("by", by), ("format", "csv")]
-        return self._transport.send(Request("GET", "/report", query=query)).body.decode("utf-8")
+        return self._transport.send(ApiRequest("GET", "/report", query=query)).body.decode("utf-8")

@@ -4,14 +4,20 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from heliostat.client.bodies import job_body
-from heliostat.client.transport import Records, Resource, escaped, given, once
+from heliostat.client.request_bodies import job_body
+from heliostat.client.transport import (
+    ApiResource,
+    JsonObjectList,
+    drop_none,
+    idempotency_header,
+    quote_path_segment,
+)
 
-Texts = list[str]
+TimeList = list[str]
 
 
-class Schedules(Resource):
-    def list(self, *, everybodys: bool = False) -> Records:
+class Schedules(ApiResource):
+    def list(self, *, everybodys: bool = False) -> JsonObjectList:
         """Yours, by name; with `everybodys`, also those of projects you manage."""
         return self._items("/schedules", [("all", everybodys or None)])
 
@@ -28,9 +34,9 @@ class Schedules(Resource):
         """Makes a schedule of a job as Chronos writes it, or replaces the one of that name."""
         return self._call("POST", "/chronos", dict(document))
 
-    def preview(self, schedule: str, *, time_zone: str | None = None, count: int = 10) -> Texts:
+    def preview(self, schedule: str, *, time_zone: str | None = None, count: int = 10) -> TimeList:
         """When it would fire, were it made now."""
-        body = given(schedule=schedule, time_zone=time_zone, count=count)
+        body = drop_none(schedule=schedule, time_zone=time_zone, count=count)
         times: list[str] = self._transport.call("POST", "/schedules/preview", body, may_repeat=True)["times"]
         return times
 
@@ -51,13 +57,15 @@ class Schedules(Resource):
 
     def run(self, schedule: int | str) -> dict[str, Any]:
         """Fires it once now; `job_id` in the answer is its job."""
-        answer: dict[str, Any] = self._transport.call("POST", f"/schedules{_at(schedule)}/run", headers=once())
+        answer: dict[str, Any] = self._transport.call(
+            "POST", f"/schedules{_at(schedule)}/run", headers=idempotency_header()
+        )
         return answer
 
     def remove(self, schedule: int | str) -> None:
         self._transport.call("DELETE", f"/schedules{_at(schedule)}")
 
-    def firings(self, schedule: int | str, limit: int = 50) -> Records:
+    def firings(self, schedule: int | str, limit: int = 50) -> JsonObjectList:
         """The times it was due, newest first."""
         return self._items(f"/schedules{_at(schedule)}/firings", [("limit", limit)])
 
@@ -71,9 +79,9 @@ class Schedules(Resource):
             body["epsilon"] = int(body["epsilon"].total_seconds())
         if isinstance(job := body.get("job"), Mapping):
             workdir = job.get("workdir") or self._transport.address.default_workdir()
-            body["job"] = given(**{**job_body(job), "workdir": workdir})
+            body["job"] = drop_none(**{**job_body(job), "workdir": workdir})
         return body
 
 
 def _at(schedule: int | str) -> str:
-    return f"/{escaped(schedule)}"
+    return f"/{quote_path_segment(schedule)}"

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from heliostat.client.bodies import job_body
-from heliostat.client.shapes import KeyData
-from heliostat.client.transport import Resource, escaped, given
+from heliostat.client.api_types import AccessKeyData
+from heliostat.client.request_bodies import job_body
+from heliostat.client.transport import ApiResource, drop_none, quote_path_segment
 
 _OWN = ("replicas", "visibility", "health", "surge", "drain", "kind")
 
@@ -53,7 +53,7 @@ class ServiceData(TypedDict, total=False):
 ServiceList = list[ServiceData]
 
 
-class Services(Resource):
+class Services(ApiResource):
     def create(self, name: str, command: Any = None, **fields: Any) -> ServiceData:
         """A web server that stays up: it finds its port in $PORT. `replicas`, `visibility`, `health`, `surge` and
         `drain` besides the fields of a job."""
@@ -62,33 +62,33 @@ class Services(Resource):
     def update(self, name: str, command: Any = None, **fields: Any) -> ServiceData:
         """All of it anew; replicas are replaced one by one."""
         body = service_body({"name": name, "command": command, **fields})
-        return self._call("PUT", f"/services/{escaped(name)}", body)
+        return self._call("PUT", f"/services/{quote_path_segment(name)}", body)
 
     def list(self) -> ServiceList:
         """Those one may use or manages, by name."""
         return self._items("/services")
 
     def get(self, name: str) -> ServiceData:
-        return self._call("GET", f"/services/{escaped(name)}")
+        return self._call("GET", f"/services/{quote_path_segment(name)}")
 
     def scale(self, name: str, replicas: int | None = None, *, visibility: str | None = None) -> ServiceData:
-        body = given(replicas=replicas, visibility=visibility)
-        return self._call("PATCH", f"/services/{escaped(name)}", body)
+        body = drop_none(replicas=replicas, visibility=visibility)
+        return self._call("PATCH", f"/services/{quote_path_segment(name)}", body)
 
     def restart(self, name: str) -> ServiceData:
         """Every replica anew, one by one; also starts one that is stopped."""
-        return self._call("POST", f"/services/{escaped(name)}/restart", {})
+        return self._call("POST", f"/services/{quote_path_segment(name)}/restart", {})
 
     def stop(self, name: str) -> ServiceData:
-        return self._call("POST", f"/services/{escaped(name)}/stop", {})
+        return self._call("POST", f"/services/{quote_path_segment(name)}/stop", {})
 
     def remove(self, name: str) -> None:
         """Only one that is stopped."""
-        self._transport.call("DELETE", f"/services/{escaped(name)}")
+        self._transport.call("DELETE", f"/services/{quote_path_segment(name)}")
 
-    def key(self, name: str) -> KeyData:
+    def create_key(self, name: str) -> AccessKeyData:
         """For a program: it sends the key as `Authorization: Bearer KEY` to the service's url."""
-        answer: KeyData = self._transport.call("POST", f"/services/{escaped(name)}/key", {})
+        answer: AccessKeyData = self._transport.call("POST", f"/services/{quote_path_segment(name)}/key", {})
         return answer
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> ServiceData:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import SupportsInt, Unpack
 
-from heliostat.client.bodies import job_body
-from heliostat.client.shapes import JobData, JobOptions, KeyData
-from heliostat.client.transport import Resource, escaped, once
+from heliostat.client.api_types import AccessKeyData, JobData, JobOptions
+from heliostat.client.request_bodies import job_body
+from heliostat.client.transport import ApiResource, idempotency_header, quote_path_segment
 
 
 class SessionData(JobData):
@@ -21,10 +21,10 @@ class SessionData(JobData):
 
 
 SessionList = list[SessionData]
-Names = list[str]
+NameList = list[str]
 
 
-class Sessions(Resource):
+class Sessions(ApiResource):
     def start(
         self,
         app: str = "jupyter",
@@ -38,7 +38,9 @@ class Sessions(Resource):
         finds its port in $PORT. One that nobody uses is ended after a while, unless it is to `keep_idle`."""
         body = job_body({"command": command, **options}) | {"app": app}
         body |= {"keep_idle": True} if keep_idle else {}
-        answer: SessionData = self._transport.call("POST", "/sessions", body, headers=once(idempotency_key))
+        answer: SessionData = self._transport.call(
+            "POST", "/sessions", body, headers=idempotency_header(idempotency_key)
+        )
         return answer
 
     def get(self, job: SupportsInt) -> SessionData:
@@ -49,23 +51,23 @@ class Sessions(Resource):
         """One's own, newest first."""
         return self._items("/sessions", [("unfinished", unfinished or None)])
 
-    def key(self, job: SupportsInt) -> KeyData:
+    def create_key(self, job: SupportsInt) -> AccessKeyData:
         """For a program: it sends the key as `Authorization: Bearer KEY` to the session's url."""
-        answer: KeyData = self._transport.call("POST", f"/sessions/{int(job)}/key", {})
+        answer: AccessKeyData = self._transport.call("POST", f"/sessions/{int(job)}/key", {})
         return answer
 
-    def share(self, job: SupportsInt, user: str) -> Names:
+    def share(self, job: SupportsInt, user: str) -> NameList:
         """Let somebody in, who acts there as its owner; with whom it is shared now."""
-        path = f"/sessions/{int(job)}/shares/{escaped(user)}"
+        path = f"/sessions/{int(job)}/shares/{quote_path_segment(user)}"
         shared: list[str] = self._transport.call("PUT", path, {})["shared_with"]
         return shared
 
-    def unshare(self, job: SupportsInt, user: str) -> Names:
+    def unshare(self, job: SupportsInt, user: str) -> NameList:
         """Take that back."""
-        path = f"/sessions/{int(job)}/shares/{escaped(user)}"
+        path = f"/sessions/{int(job)}/shares/{quote_path_segment(user)}"
         shared: list[str] = self._transport.call("DELETE", path)["shared_with"]
         return shared
 
-    def notebooks(self, job: SupportsInt) -> Names:
+    def list_notebooks(self, job: SupportsInt) -> NameList:
         """The notebooks in the working folder of a running session of one's own."""
         return self._items(f"/sessions/{int(job)}/notebooks")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TypedDict
 
-from heliostat.client.transport import Resource
+from heliostat.client.transport import ApiResource
 
 _MANY_STEPS_SECONDS = 900.0
 
@@ -28,37 +28,39 @@ class ForeignJob(TypedDict):
     act_with: str  # the command that ends it
 
 
-class SlurmStep(TypedDict):
+class SlurmAccountsStep(TypedDict):
     sentence: str
     argv: list[str]
 
 
-class SlurmPlan(TypedDict):
+class SlurmAccountsPlan(TypedDict):
     cluster: str
-    steps: list[SlurmStep]
+    steps: list[SlurmAccountsStep]
     left_alone: list[str]  # what is there and was not made by this Heliostat
     not_expressed: list[str]  # what Slurm cannot do, or does not heed as it is set up
 
 
-class ImportedHistory(TypedDict):
+class HistoryImportResult(TypedDict):
     jobs: int  # new
     known: int  # brought in earlier
     left_out: dict[str, int]
     accounts: list[str]  # that were made, for names that had none
 
 
-class Slurm(Resource):
-    def plan(self) -> SlurmPlan:
+class Slurm(ApiResource):
+    def plan_accounts(self) -> SlurmAccountsPlan:
         """What would be changed in Slurm to have its accounts as ours are. Admins only."""
-        plan: SlurmPlan = self._transport.call("GET", "/slurm/plan", timeout_seconds=_MANY_STEPS_SECONDS)
+        plan: SlurmAccountsPlan = self._transport.call("GET", "/slurm/plan", timeout_seconds=_MANY_STEPS_SECONDS)
         return plan
 
-    def apply(self) -> SlurmPlan:
+    def apply_accounts(self) -> SlurmAccountsPlan:
         """Change it, and say what was changed. May be repeated. Admins only."""
-        done: SlurmPlan = self._transport.call("POST", "/slurm/apply", {}, timeout_seconds=_MANY_STEPS_SECONDS)
+        done: SlurmAccountsPlan = self._transport.call(
+            "POST", "/slurm/apply", {}, timeout_seconds=_MANY_STEPS_SECONDS
+        )
         return done
 
-    def others(self, *, node: str | None = None, limit: int | None = None) -> list[ForeignJob]:
+    def list_foreign_jobs(self, *, node: str | None = None, limit: int | None = None) -> list[ForeignJob]:
         """Jobs that went to Slurm without Heliostat: those that run, then those that wait."""
         return self._items("/others", [("node", node or None), ("limit", limit or None)])
 
@@ -69,12 +71,12 @@ class Slurm(Resource):
         projects: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
         delimiter: str = "|",
-    ) -> ImportedHistory:
+    ) -> HistoryImportResult:
         """Bring in past jobs of a Slurm cluster, as `sacct --parsable2` printed them with its header.
 
         `projects` says what Slurm's accounts are called here, `users` the same of people. Done again it changes
         nothing. Admins only.
         """
         body = {"text": text, "delimiter": delimiter, "projects": projects or {}, "users": users or {}}
-        done: ImportedHistory = self._transport.call("POST", "/history/slurm", body, may_repeat=True)
+        done: HistoryImportResult = self._transport.call("POST", "/history/slurm", body, may_repeat=True)
         return done

@@ -2,10 +2,10 @@
 
 from typing import SupportsInt, TypedDict
 
-from heliostat.client.transport import Resource, escaped
+from heliostat.client.transport import ApiResource, quote_path_segment
 
 
-class Series(TypedDict):
+class TimeSeries(TypedDict):
     name: str
     unit: str
     start_at: str
@@ -15,31 +15,31 @@ class Series(TypedDict):
     last: float | None
 
 
-class Figure(TypedDict):
+class SeriesStatistics(TypedDict):
     mean: float | None
     peak: float | None
     last: float | None
 
 
-class DeviceFigures(TypedDict):
-    utilisation: Figure
-    memory_mib: Figure
+class DeviceStatistics(TypedDict):
+    utilisation: SeriesStatistics
+    memory_mib: SeriesStatistics
 
 
 class UsageSummary(TypedDict):
     sampled_seconds: float
-    cpus: Figure
-    memory_mib: Figure
-    devices: list[DeviceFigures]
+    cpus: SeriesStatistics
+    memory_mib: SeriesStatistics
+    devices: list[DeviceStatistics]
 
 
-class Asked(TypedDict):
+class RequestedResources(TypedDict):
     cpus: int
     memory_mib: int
     gpus: float
 
 
-class Verdict(TypedDict):
+class EfficiencyVerdict(TypedDict):
     sentences: list[str]
     judged: bool
     wasteful: bool
@@ -57,26 +57,26 @@ class AttemptUsage(TypedDict):
 
 class JobStats(TypedDict):
     job_id: int
-    asked: Asked
+    asked: RequestedResources
     device_memory_mib: list[int | None]
-    verdict: Verdict
+    verdict: EfficiencyVerdict
     summary: UsageSummary
     accounted: AttemptUsage | None
-    series: list[Series]
+    series: list[TimeSeries]
 
 
 class NodeStats(TypedDict):
     node: str
     span: str
-    series: list[Series]
+    series: list[TimeSeries]
 
 
 class ClusterStats(TypedDict):
     span: str
-    series: list[Series]
+    series: list[TimeSeries]
 
 
-class Stats(Resource):
+class Stats(ApiResource):
     def job(self, job: SupportsInt) -> JobStats:
         """What a job has used over time, in short, and in words."""
         found: JobStats = self._transport.call("GET", f"/jobs/{int(job)}/stats")
@@ -84,7 +84,7 @@ class Stats(Resource):
 
     def node(self, node: str, span: str = "day") -> NodeStats:
         """What was used of a node in the last day, week, month or year."""
-        path = f"/nodes/{escaped(node)}/stats"
+        path = f"/nodes/{quote_path_segment(node)}/stats"
         found: NodeStats = self._transport.call("GET", path, query=[("span", span)])
         return found
 

@@ -7,15 +7,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from heliostat.client.bodies import job_body
-from heliostat.client.git import with_record
-from heliostat.client.transport import Records, Request, Resource, once
+from heliostat.client.request_bodies import job_body
+from heliostat.client.source_code import with_source_code
+from heliostat.client.transport import ApiRequest, ApiResource, JsonObjectList, idempotency_header
 from heliostat.errors import Conflict, Invalid
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
 
-class Sweeps(Resource):
+class Sweeps(ApiResource):
     def submit(
         self, job: Mapping[str, Any], *, idempotency_key: str | None = None, record: bool = True, **sweep: Any
     ) -> dict[str, Any]:
@@ -26,11 +26,13 @@ class Sweeps(Resource):
         """
         workdir = job.get("workdir") or (None if job.get("upload") else self._transport.address.default_workdir())
         body = {**job_body(job), **({} if workdir is None else {"workdir": str(workdir)})}
-        asked = with_record({"sweep": {**sweep, "job": body}}, record, job.get("upload") or workdir)
-        answer: dict[str, Any] = self._transport.call("POST", "/sweeps", asked, headers=once(idempotency_key))
+        asked = with_source_code({"sweep": {**sweep, "job": body}}, record, job.get("upload") or workdir)
+        answer: dict[str, Any] = self._transport.call(
+            "POST", "/sweeps", asked, headers=idempotency_header(idempotency_key)
+        )
         return answer
 
-    def list(self, *, everybodys: bool = False, limit: int = 50, before: int | None = None) -> Records:
+    def list(self, *, everybodys: bool = False, limit: int = 50, before: int | None = None) -> JsonObjectList:
         """Yours, newest first; with `everybodys`, also those of projects you manage."""
         return self._items("/sweeps", [("limit", limit), ("all", everybodys or None), ("before", before)])
 
@@ -42,7 +44,7 @@ class Sweeps(Resource):
 
     def csv(self, number: int, sort: str | None = None) -> str:
         query = [("format", "csv"), *([("sort", sort)] if sort else [])]
-        return self._transport.send(Request("GET", f"/sweeps/{int(number)}", query=query)).body.decode("utf-8")
+        return self._transport.send(ApiRequest("GET", f"/sweeps/{int(number)}", query=query)).body.decode("utf-8")
 
 
 def report_metric(name: str, value: float, step: int | None = None) -> None:

@@ -16,33 +16,33 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from heliostat import __version__
-from heliostat.client.address import Address
-from heliostat.errors import HeliostatError, ServerUnreachable, error_class
+from heliostat.client.address import ServerAddress
+from heliostat.errors import HeliostatError, ServerUnreachable, error_class_for_status
 
-API = "/api/v1"
-TIMEOUT_SECONDS = 120.0
+API_PREFIX = "/api/v1"
+DEFAULT_TIMEOUT_SECONDS = 120.0
 _LONGEST_SOCKET_PATH = 107
 _PAGE = 200
 _IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
 
 Query = Iterable[tuple[str, object]]
-Send = Callable[[bytes | None], None]
-Record = dict[str, Any]
-Records = list[Record]  # by another name: in a noun with a verb `list`, that is not the type
+SendBodyPart = Callable[[bytes | None], None]
+JsonObject = dict[str, Any]
+JsonObjectList = list[JsonObject]  # by another name: in a noun with a verb `list`, that is not the type
 
 
 @dataclass(frozen=True)
-class Request:
+class ApiRequest:
     method: str
     path: str  # below the API's root
     body: object = None  # sent as JSON
     query: Query = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     may_repeat: bool = False  # sending it twice does no more than sending it once
-    timeout_seconds: float = TIMEOUT_SECONDS
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
 
 
-class Answer:
+class ApiResponse:
     """A complete answer."""
 
     def __init__(self, response: HTTPResponse) -> None:
@@ -60,15 +60,15 @@ class Answer:
 class Transport:
     """Sends requests to one address. Threads may share it; so may a process and its forks."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: ServerAddress) -> None:
         self.address = address
         self._kept = threading.local()
 
     def call(self, method: str, path: str, body: object = None, **options: Any) -> Any:
         """The JSON of the answer."""
-        return self.send(Request(method, path, body, **options)).json()
+        return self.send(ApiRequest(method, path, body, **options)).json()
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: ApiRequest) -> ApiResponse:
         target = self._target(request.path, request.query)
         content, headers = self._prepare(request.body, request.headers)
         may_repeat = request.may_repeat or request.method in _IDEMPOTENT or "Idempotency-Key" in headers
@@ -83,13 +83,13 @@ class Transport:
                 answer = _exchange(connection, request.method, target, content, headers)
         except (OSError, HTTPException) as error:
             connection.close()
-            raise unreachable(self.address, error) from error
+            raise unreachable_error(self.address, error) from error
         except BaseException:
             connection.close()  # Ctrl-C between question and answer: the next one must not read the old answer
             raise
         return _checked(answer)
 
-    def post_parts(self, path: str, parts: Iterable[bytes], length: int, timeout_seconds: float = 300.0) -> Any:
+    def post_stream(self, path: str, parts: Iterable[bytes], length: int, timeout_seconds: float = 300.0) -> Any:
         """A long body that is never whole in memory; the JSON of the answer. Has a connection of its own."""
         connection = _Connection(self.address, timeout_seconds)
         more = {"Content-Length": str(length), "Content-Type": "application/octet-stream"}
@@ -97,20 +97,24 @@ class Transport:
         try:
             with suppress(BrokenPipeError, ConnectionResetError):  # refused amid sending: the answer says why
                 connection.request("POST", self._target(path, ()), parts, headers)
-            return _checked(Answer(connection.getresponse())).json()
+            return _checked(ApiResponse(connection.getresponse())).json()
         except (OSError, HTTPException) as error:
-            raise unreachable(self.address, error) from error
+            raise unreachable_error(self.address, error) from error
         finally:
             connection.close()
 
     @contextmanager
-    def stream(self, path: str, query: Query = (), *, timeout_seconds: float = 60.0) -> Iterator[Iterator[bytes]]:
+    def stream_lines(
+        self, path: str, query: Query = (), *, timeout_seconds: float = 60.0
+    ) -> Iterator[Iterator[bytes]]:
         """The lines of an answer that goes on. Has a connection of its own."""
-        with self.answer(path, query, accept="text/event-stream", timeout_seconds=timeout_seconds) as response:
+        with self.open_response(
+            path, query, accept="text/event-stream", timeout_seconds=timeout_seconds
+        ) as response:
             yield iter(response.readline, b"")
 
     @contextmanager
-    def answer(
+    def open_response(
         self, path: str, query: Query = (), *, accept: str = "*/*", timeout_seconds: float = 60.0
     ) -> Iterator[HTTPResponse]:
         """One to be read piece by piece. Has a connection of its own."""
@@ -120,17 +124,17 @@ class Transport:
             connection.request("GET", self._target(path, query), headers=headers)
             response = connection.getresponse()
             if response.status != 200:
-                _checked(Answer(response))
+                _checked(ApiResponse(response))
             yield response
         except (OSError, HTTPException) as error:
-            raise unreachable(self.address, error) from error
+            raise unreachable_error(self.address, error) from error
         finally:
             connection.close()
 
     @contextmanager
-    def duplex(
+    def open_duplex(
         self, path: str, *, timeout_seconds: float = 60.0
-    ) -> Iterator[tuple[Send, Callable[[], Iterator[bytes]]]]:
+    ) -> Iterator[tuple[SendBodyPart, Callable[[], Iterator[bytes]]]]:
         """A body in parts (None: that was all) and the lines of an answer, at the same time; without end."""
         connection = _Connection(self.address, timeout_seconds)
         more = {"Transfer-Encoding": "chunked", "Content-Type": "application/octet-stream"}
@@ -143,7 +147,7 @@ class Transport:
         def lines() -> Iterator[bytes]:
             response = connection.getresponse()
             if response.status != 200:
-                _checked(Answer(response))
+                _checked(ApiResponse(response))
             connection.set_timeout(None)
             return iter(response.readline, b"")
 
@@ -155,7 +159,7 @@ class Transport:
             connection.auto_open = 0  # what is sent after the end goes nowhere, not to a new connection
             yield send, lines
         except (OSError, HTTPException) as error:
-            raise unreachable(self.address, error) from error
+            raise unreachable_error(self.address, error) from error
         finally:
             connection.close()
 
@@ -167,7 +171,7 @@ class Transport:
 
     def _target(self, path: str, query: Query) -> str:
         given = [(name, _as_text(value)) for name, value in query if value is not None]
-        return f"{self.address.prefix}{API}{path}" + (f"?{urlencode(given)}" if given else "")
+        return f"{self.address.prefix}{API_PREFIX}{path}" + (f"?{urlencode(given)}" if given else "")
 
     def _prepare(self, body: object, extra: Mapping[str, str]) -> tuple[bytes | None, dict[str, str]]:
         headers = {"Accept": "application/json", "User-Agent": f"heliostat/{__version__}"}
@@ -190,7 +194,7 @@ class Transport:
         return kept.sock is not None, kept
 
 
-class Resource:
+class ApiResource:
     """One noun of the API: its verbs, over the client's transport."""
 
     def __init__(self, transport: Transport) -> None:
@@ -222,25 +226,25 @@ class Deadline:
     def __init__(self, seconds: float | None) -> None:
         self._at = None if seconds is None else time.monotonic() + seconds
 
-    def left(self, at_most: float) -> float:
+    def remaining_seconds(self, at_most: float) -> float:
         return at_most if self._at is None else max(0.0, min(at_most, self._at - time.monotonic()))
 
     @property
-    def is_past(self) -> bool:
+    def is_expired(self) -> bool:
         return self._at is not None and time.monotonic() >= self._at
 
 
-def once(key: str | None = None) -> dict[str, str]:
+def idempotency_header(key: str | None = None) -> dict[str, str]:
     """The header that makes repeating a request safe; a random key unless one is given."""
     return {"Idempotency-Key": key or str(uuid.uuid4())}
 
 
-def given(**fields: Any) -> dict[str, Any]:
+def drop_none(**fields: Any) -> dict[str, Any]:
     """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def escaped(name: object) -> str:
+def quote_path_segment(name: object) -> str:
     """A name as one part of a path."""
     return quote(str(name), safe="")
 
@@ -248,7 +252,7 @@ def escaped(name: object) -> str:
 class _Connection(HTTPConnection):
     """HTTP over whatever the address says."""
 
-    def __init__(self, address: Address, timeout_seconds: float) -> None:
+    def __init__(self, address: ServerAddress, timeout_seconds: float) -> None:
         super().__init__(address.host or "localhost", address.port or None, timeout=timeout_seconds)
         self.address = address
         self.pid = os.getpid()
@@ -282,7 +286,7 @@ class _Connection(HTTPConnection):
             self.sock.settimeout(seconds)
 
 
-def unreachable(address: Address, error: BaseException) -> ServerUnreachable:
+def unreachable_error(address: ServerAddress, error: BaseException) -> ServerUnreachable:
     """The words for a server that does not answer."""
     if isinstance(error, TimeoutError):
         return ServerUnreachable(f"The server at {address} does not answer in time.", "Look with `helio doctor`.")
@@ -303,19 +307,19 @@ def unreachable(address: Address, error: BaseException) -> ServerUnreachable:
 
 def _exchange(
     connection: _Connection, method: str, target: str, content: bytes | None, headers: dict[str, str]
-) -> Answer:
+) -> ApiResponse:
     connection.request(method, target, content, headers)
-    return Answer(connection.getresponse())
+    return ApiResponse(connection.getresponse())
 
 
-def _checked(answer: Answer) -> Answer:
+def _checked(answer: ApiResponse) -> ApiResponse:
     if answer.status < 300:
         return answer
     raise _error_of(answer)
 
 
-def _error_of(answer: Answer) -> HeliostatError:
-    cls = error_class(answer.status)
+def _error_of(answer: ApiResponse) -> HeliostatError:
+    cls = error_class_for_status(answer.status)
     try:
         said = json.loads(answer.body)["error"]
         return cls(said["message"], said.get("hint"), code=said.get("code"), fields=said.get("fields"))

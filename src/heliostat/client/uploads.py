@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from heliostat.client.git import note_sent
+from heliostat.client.source_code import remember_uploaded_folder
 from heliostat.client.transport import Deadline, Transport
 from heliostat.errors import Invalid, ServerUnreachable, TooManyRequests
 
 if TYPE_CHECKING:
-    from heliostat.models.uploads import Tree, TreeFile, TreeLink
+    from heliostat.models.uploads import FileTree, TreeFile, TreeLink
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 _BATCH_BYTES = 32 * 2**20  # in one request; what is larger goes alone
 _MOST_AT_ONCE = 2000
 _PATIENCE_SECONDS = 60.0
@@ -29,20 +29,22 @@ _PIECE_BYTES = 2**20
 @dataclass(frozen=True)
 class ScannedFolder:
     path: str
-    tree: "Tree"
+    tree: "FileTree"
 
     def files_by_digest(self) -> "dict[str, TreeFile]":
         return {file.digest: file for file in self.tree.files}
 
 
-def upload_folder(transport: Transport, folder: str | os.PathLike[str], progress: Progress | None = None) -> str:
+def upload_folder(
+    transport: Transport, folder: str | os.PathLike[str], progress: ProgressCallback | None = None
+) -> str:
     """Sends what the server lacks of a folder; its id, for the `upload` of jobs."""
-    sent = send_scanned(transport, scan_folder(folder), progress)
-    note_sent(sent, folder)
+    sent = upload_scanned_folder(transport, scan_folder(folder), progress)
+    remember_uploaded_folder(sent, folder)
     return sent
 
 
-def with_upload(transport: Transport, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_upload_id(transport: Transport, fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """The fields of a job; a folder to upload becomes its id."""
     folder = fields.get("upload")
     if folder is None or is_upload_id(folder):
@@ -50,10 +52,10 @@ def with_upload(transport: Transport, fields: Mapping[str, Any]) -> Mapping[str,
     return {**fields, "upload": upload_folder(transport, folder)}
 
 
-def send_scanned(
+def upload_scanned_folder(
     transport: Transport,
     scanned: ScannedFolder,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     batch_bytes: int = _BATCH_BYTES,
 ) -> str:
     """The id under which the server has it then."""
@@ -63,7 +65,9 @@ def send_scanned(
 class _Sending:
     """One upload under way."""
 
-    def __init__(self, transport: Transport, scanned: ScannedFolder, progress: Progress, batch_bytes: int) -> None:
+    def __init__(
+        self, transport: Transport, scanned: ScannedFolder, progress: ProgressCallback, batch_bytes: int
+    ) -> None:
         self._batch_bytes = batch_bytes
         self._transport, self._scanned, self._progress = transport, scanned, progress
         self._body = _body(scanned.tree)
@@ -80,9 +84,9 @@ class _Sending:
                     patience, known = Deadline(_PATIENCE_SECONDS), len(offered["missing"])
                 self._send(offered["missing"])
             except (ServerUnreachable, TooManyRequests):
-                if patience.is_past or (known < 0 and self._sent == 0):
+                if patience.is_expired or (known < 0 and self._sent == 0):
                     raise
-                time.sleep(patience.left(0.5))
+                time.sleep(patience.remaining_seconds(0.5))
 
     def _send(self, missing: list[str]) -> None:
         files = self._scanned.files_by_digest()
@@ -91,12 +95,12 @@ class _Sending:
         self._progress(0, self._total)
         for batch in _batches(wanted, self._batch_bytes):
             length = sum(len(_head(file)) + file.size_bytes for file in batch)
-            self._transport.post_parts("/uploads/blobs", self._parts(batch), length)
+            self._transport.post_stream("/uploads/blobs", self._parts(batch), length)
 
     def _parts(self, batch: "list[TreeFile]") -> Iterator[bytes]:
         for file in batch:
             yield _head(file)
-            for piece in pieces(self._scanned.path, file):
+            for piece in read_file_chunks(self._scanned.path, file):
                 yield piece
                 self._sent += len(piece)
                 self._progress(self._sent, self._total)
@@ -123,7 +127,7 @@ def _batches(files: "list[TreeFile]", batch_bytes: int) -> "Iterator[list[TreeFi
         yield batch
 
 
-def _body(tree: "Tree") -> dict[str, Any]:
+def _body(tree: "FileTree") -> dict[str, Any]:
     files = [
         {"path": file.path, "sha256": file.digest, "size": file.size_bytes, "executable": file.is_executable}
         for file in tree.files
@@ -157,7 +161,7 @@ def scan_folder(folder: str | os.PathLike[str]) -> ScannedFolder:
         ) from error
 
 
-def pieces(root: str, file: "TreeFile") -> Iterator[bytes]:
+def read_file_chunks(root: str, file: "TreeFile") -> Iterator[bytes]:
     """As many bytes as it had when it was looked at. Raises Invalid when it has changed since."""
     left = file.size_bytes
     with open(os.path.join(root, file.path), "rb") as opened:
@@ -224,11 +228,11 @@ def _check_name(path: str) -> None:
 
 def _link(root: str, path: str) -> "TreeLink":
     """It must stay in the folder as it is written, and also when all links are followed."""
-    from heliostat.models.uploads import TreeLink, leaves
+    from heliostat.models.uploads import TreeLink, is_link_outside
 
     target = os.readlink(os.path.join(root, path))
     end = os.path.realpath(os.path.join(root, path))
-    if leaves(path, target) or not (end + "/").startswith(os.path.realpath(root) + "/"):
+    if is_link_outside(path, target) or not (end + "/").startswith(os.path.realpath(root) + "/"):
         raise Invalid(
             f"The link {path} -> {target} leaves the folder.",
             "Name it in .heliostatignore to leave it out, or put the file itself there.",

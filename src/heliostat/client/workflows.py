@@ -4,24 +4,24 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from heliostat.client.git import with_record
-from heliostat.client.transport import Records, Resource, once
+from heliostat.client.source_code import with_source_code
+from heliostat.client.transport import ApiResource, JsonObjectList, idempotency_header
 from heliostat.errors import HeliostatError
 
-OVER = frozenset({"completed", "failed", "cancelled"})
+TERMINAL_WORKFLOW_STATES = frozenset({"completed", "failed", "cancelled"})
 _LONGEST_PAUSE_SECONDS = 5.0
 
 
-class HasDocument(Protocol):
+class SupportsDocument(Protocol):
     """A `Workflow`."""
 
     def document(self) -> dict[str, Any]: ...
 
 
-class Workflows(Resource):
+class Workflows(ApiResource):
     def submit(
         self,
-        workflow: "HasDocument | Mapping[str, Any]",
+        workflow: "SupportsDocument | Mapping[str, Any]",
         values: Mapping[str, Any] | None = None,
         /,
         *,
@@ -33,11 +33,11 @@ class Workflows(Resource):
         `values` are parameters too, whatever they are called.
         """
         body = {"workflow": self._document(workflow), "params": {**(values or {}), **params}}
-        return self._call("POST", "", with_record(body, True, None), once(idempotency_key))
+        return self._call("POST", "", with_source_code(body, True, None), idempotency_header(idempotency_key))
 
-    def check(
+    def preview(
         self,
-        workflow: "HasDocument | Mapping[str, Any]",
+        workflow: "SupportsDocument | Mapping[str, Any]",
         values: Mapping[str, Any] | None = None,
         /,
         **params: Any,
@@ -47,7 +47,7 @@ class Workflows(Resource):
         body = {"workflow": self._document(workflow), "params": given, "dry_run": True}
         return self._call("POST", "", body)
 
-    def list(self, *, everybodys: bool = False, limit: int = 50, before: int | None = None) -> Records:
+    def list(self, *, everybodys: bool = False, limit: int = 50, before: int | None = None) -> JsonObjectList:
         """Yours, newest first; with `everybodys`, also those of projects you manage."""
         return self._items("/workflows", [("limit", limit), ("all", everybodys or None), ("before", before)])
 
@@ -61,7 +61,7 @@ class Workflows(Resource):
 
     def retry(self, number: int) -> dict[str, Any]:
         """What failed once more, and all that needs it; `job_ids` in the answer are the new jobs."""
-        return self._call("POST", f"/{int(number)}/retry", None, once())
+        return self._call("POST", f"/{int(number)}/retry", None, idempotency_header())
 
     def cancel(self, number: int) -> dict[str, Any]:
         return self._call("POST", f"/{int(number)}/cancel")
@@ -70,14 +70,14 @@ class Workflows(Resource):
         """Until all its jobs are over. Raises HeliostatError when that takes longer."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         pause = 0.1
-        while (found := self.get(number))["state"] not in OVER:
+        while (found := self.get(number))["state"] not in TERMINAL_WORKFLOW_STATES:
             if deadline is not None and time.monotonic() > deadline:
                 raise HeliostatError(f"Workflow {number} is not over.", "Wait longer.", code="timeout")
             time.sleep(pause)
             pause = min(_LONGEST_PAUSE_SECONDS, pause * 1.5)
         return found
 
-    def _document(self, workflow: "HasDocument | Mapping[str, Any]") -> dict[str, Any]:
+    def _document(self, workflow: "SupportsDocument | Mapping[str, Any]") -> dict[str, Any]:
         """Jobs run where they are submitted, unless they say otherwise: as single ones do."""
         document = dict(workflow) if isinstance(workflow, Mapping) else workflow.document()
         jobs, workdir = document.get("jobs"), self._transport.address.default_workdir()

@@ -38,7 +38,7 @@ class Home:
         return self.path / "images"
 
     @property
-    def logins(self) -> Path:
+    def registry_logins(self) -> Path:
         """For registries, each for one push and readable by whom it is for alone."""
         return self.path / "logins"
 
@@ -67,11 +67,11 @@ class Home:
         return self.path / "server.log"
 
     @property
-    def lock(self) -> Path:
+    def lock_file(self) -> Path:
         return self.path / "server.lock"
 
     @property
-    def status(self) -> Path:
+    def status_file(self) -> Path:
         """Process id and address of the running server."""
         return self.path / "server.json"
 
@@ -81,7 +81,7 @@ class Home:
         return self.path / "history.key"
 
     @property
-    def notice_key(self) -> Path:
+    def notification_key(self) -> Path:
         """What the secrets that sign notices are made from; only the server reads it."""
         return self.path / "notice.key"
 
@@ -91,7 +91,7 @@ class Home:
         return self.path / "session.key"
 
     @property
-    def config(self) -> Path:
+    def config_file(self) -> Path:
         return self.path / "cluster.toml"
 
 

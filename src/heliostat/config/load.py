@@ -6,35 +6,35 @@ from pathlib import Path
 from typing import Any
 
 from heliostat.config.home import Home
-from heliostat.config.old_names import MOVED, REMOVED
-from heliostat.config.setting import advice_of, fault_of, in_toml, public
-from heliostat.config.settings import COMMAND_LINE, SECTIONS, Settings, settings_of
+from heliostat.config.renamed_settings import REMOVED_SETTINGS, RENAMED_SETTINGS
+from heliostat.config.setting_rules import advise_value, find_value_fault, format_toml, redact_value
+from heliostat.config.settings import COMMAND_LINE_SOURCE, SECTIONS, Settings, section_fields
 from heliostat.errors import Invalid
 
-Sections = Mapping[str, Mapping[str, Any]]
+SectionValues = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     key: str  # "containers.keep_days", as it stands in the file
     message: str
     hint: str
 
 
-def load_settings(home: Home, options: Sections | None = None) -> Settings:
+def load_settings(home: Home, options: SectionValues | None = None) -> Settings:
     """`cluster.toml` under the home, if there is one. Options, by section, win over it; None is not set.
 
     Raises Invalid with all that is wrong.
     """
-    written = read_config(home.config)
-    _refuse(home.config, problems_of(written))
+    written = read_config(home.config_file)
+    _refuse(home.config_file, find_problems(written))
     chosen = {
         section: {key: value for key, value in values.items() if value is not None}
         for section, values in (options or {}).items()
     }
-    _refuse(COMMAND_LINE, problems_of(chosen))
-    sources = {f"{section}.{key}": home.config.name for section, values in written.items() for key in values}
-    sources |= {f"{section}.{key}": COMMAND_LINE for section, values in chosen.items() for key in values}
+    _refuse(COMMAND_LINE_SOURCE, find_problems(chosen))
+    sources = {f"{section}.{key}": home.config_file.name for section, values in written.items() for key in values}
+    sources |= {f"{section}.{key}": COMMAND_LINE_SOURCE for section, values in chosen.items() for key in values}
     sections = {
         name: record(**_frozen({**written.get(name, {}), **chosen.get(name, {})}))
         for name, record in SECTIONS.items()
@@ -54,17 +54,17 @@ def read_config(path: Path) -> dict[str, Any]:
         raise Invalid(f"{path} cannot be read: {error}", "Fix that line; the format is TOML.") from error
 
 
-def check_config(path: Path, *, may_be_missing: bool = False) -> list[Problem]:
+def check_config(path: Path, *, may_be_missing: bool = False) -> list[ConfigProblem]:
     """Everything that is wrong with a file."""
     if not path.exists() and not may_be_missing:
-        return [Problem("", f"There is no file {path}.", "Check the path.")]
+        return [ConfigProblem("", f"There is no file {path}.", "Check the path.")]
     try:
-        return problems_of(read_config(path))
+        return find_problems(read_config(path))
     except Invalid as error:
-        return [Problem("", error.message, error.hint or "")]
+        return [ConfigProblem("", error.message, error.hint or "")]
 
 
-def problems_of(written: Mapping[str, Any]) -> list[Problem]:
+def find_problems(written: Mapping[str, Any]) -> list[ConfigProblem]:
     """Everything that is wrong with the contents of a file."""
     return [
         problem
@@ -75,13 +75,13 @@ def problems_of(written: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def find_closest_match(word: str, known: Iterable[str]) -> str | None:
     import difflib
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
 
 
-def _refuse(place: object, problems: list[Problem]) -> None:
+def _refuse(place: object, problems: list[ConfigProblem]) -> None:
     if not problems:
         return
     said = "; ".join(problem.message for problem in problems)
@@ -94,50 +94,58 @@ def _frozen(values: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-def _in_section(section: str, values: Mapping[str, Any]) -> Iterator[Problem]:
-    known = settings_of(section)
+def _in_section(section: str, values: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+    known = section_fields(section)
     for name, value in values.items():
         if name not in known:
             yield _unknown(section, name)
-        elif fault := fault_of(known[name], value):
-            message = f"[{section}] {name} = {in_toml(public(name, value))} {fault}"
-            yield Problem(f"{section}.{name}", message, advice_of(known[name]))
+        elif fault := find_value_fault(known[name], value):
+            message = f"[{section}] {name} = {format_toml(redact_value(name, value))} {fault}"
+            yield ConfigProblem(f"{section}.{name}", message, advise_value(known[name]))
 
 
-def _unknown(section: str, name: str) -> Problem:
+def _unknown(section: str, name: str) -> ConfigProblem:
     """What the section does not have."""
-    key, known = f"{section}.{name}", settings_of(section)
-    if name in MOVED and MOVED[name].partition(".")[2] != name:
-        return Problem(key, f"[{section}] {name} is now {_place(MOVED[name])}", _how_to_write(MOVED[name]))
-    if near := nearest(name, known):
+    key, known = f"{section}.{name}", section_fields(section)
+    if name in RENAMED_SETTINGS and RENAMED_SETTINGS[name].partition(".")[2] != name:
+        return ConfigProblem(
+            key,
+            f"[{section}] {name} is now {_place(RENAMED_SETTINGS[name])}",
+            _how_to_write(RENAMED_SETTINGS[name]),
+        )
+    if near := find_closest_match(name, known):
         hint = f"Did you mean {near}?"
     elif others := _sections_with(name):
         hint = f"It belongs in {others}."
     else:
         hint = f"Its settings are: {', '.join(known)}."
-    return Problem(key, f"[{section}] has no setting {name!r}", hint)
+    return ConfigProblem(key, f"[{section}] has no setting {name!r}", hint)
 
 
-def _misplaced(name: str) -> Problem:
+def _misplaced(name: str) -> ConfigProblem:
     """What stands outside of all sections, or in one that there is not."""
-    if name in REMOVED:
-        return Problem(name, f"there is no setting {name!r}", REMOVED[name])
-    if name in MOVED:
-        return Problem(name, f"{name} is now {_place(MOVED[name], name)}", _how_to_write(MOVED[name]))
+    if name in REMOVED_SETTINGS:
+        return ConfigProblem(name, f"there is no setting {name!r}", REMOVED_SETTINGS[name])
+    if name in RENAMED_SETTINGS:
+        return ConfigProblem(
+            name, f"{name} is now {_place(RENAMED_SETTINGS[name], name)}", _how_to_write(RENAMED_SETTINGS[name])
+        )
     if name in SECTIONS:
-        return Problem(name, f"{name} is a section", f"Write [{name}] on a line, and its settings below it.")
+        return ConfigProblem(name, f"{name} is a section", f"Write [{name}] on a line, and its settings below it.")
     if others := _sections_with(name):
-        return Problem(name, f"{name} is in no section", f"Write it below a line {others}.")
-    if near := nearest(name, SECTIONS):
-        return Problem(name, f"there is no section [{name}]", f"Did you mean [{near}]?")
-    places = {one: f"{section}.{one}" for section in SECTIONS for one in settings_of(section)} | MOVED
-    near = nearest(name, places)
+        return ConfigProblem(name, f"{name} is in no section", f"Write it below a line {others}.")
+    if near := find_closest_match(name, SECTIONS):
+        return ConfigProblem(name, f"there is no section [{name}]", f"Did you mean [{near}]?")
+    places = {
+        one: f"{section}.{one}" for section in SECTIONS for one in section_fields(section)
+    } | RENAMED_SETTINGS
+    near = find_closest_match(name, places)
     hint = f"Did you mean {_place(places[near])}?" if near else f"Sections are: {', '.join(SECTIONS)}."
-    return Problem(name, f"there is no setting or section {name!r}", hint)
+    return ConfigProblem(name, f"there is no setting or section {name!r}", hint)
 
 
 def _sections_with(name: str) -> str:
-    return " or ".join(f"[{section}]" for section in SECTIONS if name in settings_of(section))
+    return " or ".join(f"[{section}]" for section in SECTIONS if name in section_fields(section))
 
 
 def _place(key: str, old_name: str = "") -> str:

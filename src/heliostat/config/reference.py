@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import Field
 from typing import Any
 
-from heliostat.config.setting import in_toml, range_in_words, setting_of
-from heliostat.config.settings import SECTIONS, settings_of
-from heliostat.config.show import default_of
+from heliostat.config.effective_settings import default_value
+from heliostat.config.setting_rules import describe_range, format_toml, rules_of_setting
+from heliostat.config.settings import SECTIONS, section_fields
 
 _HEAD = """# Settings
 
@@ -30,25 +30,25 @@ gpu_charges = { a100 = 2.0, t4 = 0.5 }
 """
 
 
-def settings_page() -> str:
+def render_settings_page() -> str:
     return "\n".join([_HEAD, *(_section(name) for name in SECTIONS)])
 
 
 def _section(name: str) -> str:
-    rows = "".join(f"{_row(one)}\n" for one in settings_of(name).values())
+    rows = "".join(f"{_row(one)}\n" for one in section_fields(name).values())
     head = "| setting | default | meaning |\n|---|---|---|\n"
     return f"## [{name}]\n\n{SECTIONS[name].__doc__}\n\n{head}{rows}"
 
 
 def _row(one: "Field[Any]") -> str:
-    default = in_toml(default_of(one))
+    default = format_toml(default_value(one))
     return f"| `{one.name}` | {f'`{default}`' if default else 'not set'} | {'. '.join(_meaning(one))} |"
 
 
 def _meaning(one: "Field[Any]") -> Iterator[str]:
-    rule = setting_of(one)
+    rule = rules_of_setting(one)
     yield rule.help
-    if words := range_in_words(one):
+    if words := describe_range(one):
         yield f"{words[0].upper()}{words[1:]}"
     if rule.example:
         yield f"Example: `{rule.example}`"
@@ -57,4 +57,4 @@ def _meaning(one: "Field[Any]") -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(settings_page(), end="")
+    print(render_settings_page(), end="")

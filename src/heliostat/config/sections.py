@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliostat.config.home import DEFAULT_PORT
-from heliostat.config.setting import setting
+from heliostat.config.setting_rules import setting
 
 _SIZE = {"pattern": r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", "advice": 'Write a size: "500M", "2G".'}
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?"
@@ -90,7 +90,7 @@ class ServerSettings:
     simulated_speed: float = setting(1.0, "how much faster than real time simulated jobs run", least=_TINY)
 
     @property
-    def zone(self) -> str:
+    def effective_time_zone(self) -> str:
         """The name of the cluster's time zone."""
         return self.time_zone or _zone_of_this_machine()
 
@@ -259,7 +259,7 @@ class EnvironmentSettings:
     )
 
 
-JUPYTER = ("jupyterlab>=4.4,<5", "ipykernel>=6.29,<8", "papermill>=2.6,<3")
+DEFAULT_JUPYTER_REQUIREMENTS = ("jupyterlab>=4.4,<5", "ipykernel>=6.29,<8", "papermill>=2.6,<3")
 """What notebooks run with where people bring nothing of their own."""
 
 
@@ -274,7 +274,7 @@ class SessionSettings:
         example='"/opt/jupyter/bin/jupyter-lab"',
     )
     jupyter_requirements: tuple[str, ...] = setting(
-        JUPYTER,
+        DEFAULT_JUPYTER_REQUIREMENTS,
         "what is built for sessions and batch notebooks where there is neither: requirements, pinned as you like. "
         "`[]` turns it off",
         see="admins.md#environments",

@@ -18,7 +18,7 @@ from heliostat.config.sections import (
     StorageSettings,
 )
 
-COMMAND_LINE = "command line"
+COMMAND_LINE_SOURCE = "command line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # where "server.port" was set
 
     @property
-    def options(self) -> dict[str, dict[str, Any]]:
+    def command_line_options(self) -> dict[str, dict[str, Any]]:
         """What was set on the command line, by section."""
-        chosen = [key.split(".") for key, source in self.sources.items() if source == COMMAND_LINE]
+        chosen = [key.split(".") for key, source in self.sources.items() if source == COMMAND_LINE_SOURCE]
         return {
             section: {name: getattr(getattr(self, section), name) for of, name in chosen if of == section}
             for section in dict.fromkeys(section for section, _ in chosen)
@@ -52,6 +52,6 @@ SECTIONS: dict[str, Any] = {one.name: one.type for one in fields(Settings) if on
 """The record of each section, by its name."""
 
 
-def settings_of(section: str) -> "dict[str, Field[Any]]":
+def section_fields(section: str) -> "dict[str, Field[Any]]":
     """The fields of a section, by name."""
     return {one.name: one for one in fields(SECTIONS[section])}

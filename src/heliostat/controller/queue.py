@@ -7,128 +7,133 @@ from dataclasses import replace
 from datetime import datetime
 
 from heliostat.engines.contract import Capabilities
-from heliostat.models import AttemptId, Job, JobId, JobSpec, Node, Reservation, job_of_attempt
-from heliostat.scheduling.accounts import Accounts
-from heliostat.scheduling.board import Board
-from heliostat.scheduling.dependencies import not_in_line_words
-from heliostat.scheduling.handover import to_hand_over
-from heliostat.scheduling.reservations import closed_words, labelled, open_names, opening_of
+from heliostat.models import AttemptId, Job, JobId, JobSpec, Node, Reservation, job_id_of_attempt
+from heliostat.scheduling.dependencies import explain_ineligible
+from heliostat.scheduling.dispatch import select_jobs_to_dispatch
+from heliostat.scheduling.queue_state import QueueState
+from heliostat.scheduling.reservations import (
+    active_reservation_names,
+    add_reservation_labels,
+    explain_closed_reservation,
+    find_reservation_access,
+)
+from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.scheduling.snapshot import Snapshot
-from heliostat.store.database import Changes
+from heliostat.store.database import StoreChanges
 
 _NO_SPEC = JobSpec()
-Open = tuple[frozenset[str], tuple[Reservation, ...]]
+OpenReservations = tuple[frozenset[str], tuple[Reservation, ...]]
 """The names of the reservations that hold now, and all there are."""
 
 
-class Queue:
+class SyncedQueue:
     """Changed by one thread only; a lock lets others take a copy. Specs are left out: they may be large and only a
     start needs them."""
 
-    def __init__(self, board: Board, jobs: Collection[Job] = (), now: datetime | None = None) -> None:
-        self.board = board
+    def __init__(self, board: QueueState, jobs: Collection[Job] = (), now: datetime | None = None) -> None:
+        self.state = board
         self._lock = threading.Lock()
         self._per_user: Counter[str] = Counter()
         self._newest: datetime | None = None
-        self._open: Open | None = None
-        self._nodes: tuple[tuple[Node, ...], Open, tuple[Node, ...]] | None = None
+        self._open: OpenReservations | None = None
+        self._nodes: tuple[tuple[Node, ...], OpenReservations, tuple[Node, ...]] | None = None
         for job in jobs:
             self._put(self._in_line(job), now or job.submitted_at)
 
     def __len__(self) -> int:
-        return len(self.board.jobs)
+        return len(self.state.jobs)
 
-    def apply(self, changes: Changes, now: datetime) -> None:
+    def apply_changes(self, changes: StoreChanges, now: datetime) -> None:
         with self._lock:
-            for job in changes.added:
+            for job in changes.added_jobs:
                 self._put(self._in_line(replace(job, spec=_without_secrets(job.spec))), now)
-            for job_id, values in changes.moved:
+            for job_id, values in changes.changed_jobs:
                 if known := self.get(job_id):
                     self._put(replace(known, **values), now)
 
-    def follow(
+    def update_cluster(
         self,
         nodes: tuple[Node, ...],
-        accounts: Accounts,
+        accounts: ShareAccounts,
         reservations: tuple[Reservation, ...],
         now: datetime,
     ) -> None:
         """The cluster and its rules as they are now."""
-        open_now = (open_names(reservations, now), reservations)
+        open_now = (active_reservation_names(reservations, now), reservations)
         with self._lock:
-            self.board.set_nodes(self._labelled(nodes, open_now))
-            self.board.set_accounts(accounts)
-            self.board.set_reservations(reservations)
+            self.state.set_nodes(self._labelled(nodes, open_now))
+            self.state.set_accounts(accounts)
+            self.state.set_reservations(reservations)
             if open_now != self._open:
                 self._open = open_now
-                self.board.renew_reserved(now)
+                self.state.refresh_reservation_jobs(now)
 
     def get(self, job_id: JobId) -> Job | None:
-        return self.board.jobs.get(job_id)
+        return self.state.jobs.get(job_id)
 
-    def active(self) -> list[Job]:
-        return self.board.active()
+    def active_jobs(self) -> list[Job]:
+        return self.state.active_jobs()
 
-    def handed_over(self) -> list[Job]:
+    def dispatched_jobs(self) -> list[Job]:
         """Those that wait in the engine's own queue."""
-        return [job for job in self.board.jobs.values() if job.handed_over]
+        return [job for job in self.state.jobs.values() if job.handed_over]
 
-    def to_hand_over(
+    def jobs_to_dispatch(
         self, engine: Capabilities, delayed: Collection[JobId], now: datetime, ended: Collection[AttemptId]
     ) -> list[Job]:
         with self._lock:
-            self.board.let_in(now.timestamp())
-        return to_hand_over(
-            self.board.jobs.values(),
+            self.state.admit_eligible_jobs(now.timestamp())
+        return select_jobs_to_dispatch(
+            self.state.jobs.values(),
             now,
             delayed=delayed,
             ended=ended,
-            whole_arrays=engine.limits_arrays,
+            whole_arrays=engine.enforces_array_limit,
         )
 
-    def not_in_line_words(self, job: Job, now: datetime) -> str | None:
+    def explain_ineligible(self, job: Job, now: datetime) -> str | None:
         """Whom or what a pending job waits for before it takes its place in line. Others may ask too."""
-        if job.may_start(now):
-            return closed_words(job, opening_of(job, self.board.reservations, now))
+        if job.is_eligible(now):
+            return explain_closed_reservation(job, find_reservation_access(job, self.state.reservations, now))
         with self._lock:
-            return not_in_line_words(job, self.board.jobs, now)
+            return explain_ineligible(job, self.state.jobs, now)
 
-    def tally(self) -> tuple[list[Job], int]:
+    def active_jobs_and_pending_count(self) -> tuple[list[Job], int]:
         """Those that start or run, and how many wait in line. Others may ask too."""
         with self._lock:
-            return self.active(), self.board.in_line
+            return self.active_jobs(), self.state.eligible_count
 
     def snapshot(self, now: datetime, ended: Collection[AttemptId], delayed: Collection[JobId]) -> Snapshot:
         """As it will be once these attempts are recorded as ended; the delayed are not yet to be tried again."""
         over = [attempt_id.partition(".") for attempt_id in ended]
         jobs = [int(number) for number, _, attempt in over if self._attempt_of(int(number)) == attempt]
         with self._lock:
-            return self.board.snapshot(now, jobs, delayed)
+            return self.state.snapshot(now, jobs, delayed)
 
-    def note_checkpoint(self, attempt_id: AttemptId, saved_at: datetime, now: datetime) -> None:
+    def record_checkpoint(self, attempt_id: AttemptId, saved_at: datetime, now: datetime) -> None:
         """The engine has seen that it saved its work."""
-        job = self.get(job_of_attempt(attempt_id))
+        job = self.get(job_id_of_attempt(attempt_id))
         if job is None or job.attempt_id != attempt_id:
             return
         if job.checkpointed_at is None or job.checkpointed_at < saved_at:
             with self._lock:
                 self._put(replace(job, checkpointed_at=saved_at), now)
 
-    def fork(self) -> Board:
+    def copy_state(self) -> QueueState:
         """A copy of the board to think with."""
         with self._lock:
-            return self.board.fork()
+            return self.state.copy()
 
-    def count_of(self, user: str) -> int:
+    def count_unfinished_jobs(self, user: str) -> int:
         return self._per_user[user]
 
-    def _labelled(self, nodes: tuple[Node, ...], open_now: Open) -> tuple[Node, ...]:
+    def _labelled(self, nodes: tuple[Node, ...], open_now: OpenReservations) -> tuple[Node, ...]:
         """The same ones again while nothing has changed: the board looks at them anew otherwise."""
         names, reservations = open_now
         if not names:
             return nodes
         if self._nodes is None or self._nodes[0] is not nodes or self._nodes[1] != open_now:
-            self._nodes = (nodes, open_now, labelled(nodes, reservations, names))
+            self._nodes = (nodes, open_now, add_reservation_labels(nodes, reservations, names))
         return self._nodes[2]
 
     def _attempt_of(self, job_id: JobId) -> str | None:
@@ -146,8 +151,8 @@ class Queue:
     def _put(self, job: Job, now: datetime) -> None:
         if known := self.get(job.id):
             self._per_user[known.user] -= 1
-        self._per_user[job.user] += not job.is_over
-        self.board.put(job, now)
+        self._per_user[job.user] += not job.is_terminal
+        self.state.update_job(job, now)
 
 
 def _without_secrets(spec: JobSpec) -> JobSpec:

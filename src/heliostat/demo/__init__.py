@@ -1,17 +1,17 @@
 """Believable people and work for a cluster that does not exist. Pure: the same seed gives the same."""
 
+from heliostat.demo.accounts import DEPARTMENTS, PROJECTS, USERS, DemoProject, DemoUser
 from heliostat.demo.jobs import DemoJob
-from heliostat.demo.people import DEPARTMENTS, PEOPLE, PROJECTS, DemoPerson, DemoProject
-from heliostat.demo.workload import history, jobs_of_day, live
+from heliostat.demo.workload import generate_history, generate_jobs_of_day, generate_live_jobs
 
 __all__ = [
     "DEPARTMENTS",
-    "PEOPLE",
     "PROJECTS",
+    "USERS",
     "DemoJob",
-    "DemoPerson",
     "DemoProject",
-    "history",
-    "jobs_of_day",
-    "live",
+    "DemoUser",
+    "generate_history",
+    "generate_jobs_of_day",
+    "generate_live_jobs",
 ]

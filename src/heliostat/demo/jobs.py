@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from heliostat.engines.simulated import engine
-from heliostat.models import Cause, JobRequest, JobSpec, JobState, Resources
+from heliostat.models import EndCause, JobRequest, JobSpec, JobState, Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,28 +20,31 @@ class DemoJob:
     exit_code: int | None = 0  # if left alone; of a job that is over, the one it had
     out_of_memory: bool = False
     cancel_after_seconds: float | None = None  # after its submission, by its user
-    array: str | None = None  # the same for all jobs submitted as one array
+    array_key: str | None = None  # the same for all jobs submitted as one array
     array_index: int | None = None
 
     # What became of it; only `history` fills these in.
     state: JobState = JobState.PENDING
-    cause: Cause | None = None  # None: it is not over, or was cancelled before it started
+    cause: EndCause | None = None  # None: it is not over, or was cancelled before it started
     started_at: datetime | None = None
     ended_at: datetime | None = None
     node: str | None = None
     devices: tuple[str, ...] = ()
 
-    def spec(self) -> JobSpec:
+    def make_spec(self) -> JobSpec:
         """What the simulated engine reads to make it run like this."""
-        env = {engine.SECONDS: f"{self.run_seconds:.3f}", engine.EXIT: str(self.exit_code or 0)}
+        env = {
+            engine.SECONDS_VARIABLE: f"{self.run_seconds:.3f}",
+            engine.EXIT_CODE_VARIABLE: str(self.exit_code or 0),
+        }
         if self.out_of_memory:
-            env[engine.OOM] = "1"
+            env[engine.OOM_VARIABLE] = "1"
         return JobSpec(command=self.command, env=env)
 
-    def request(self) -> JobRequest:
+    def make_request(self) -> JobRequest:
         """The submission its user would send. Array elements are sent one by one."""
         return JobRequest(
-            spec=self.spec(),
+            spec=self.make_spec(),
             name=self.name,
             project=self.project,
             cpus=self.resources.cpus,

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from heliostat.demo.jobs import DemoJob
-from heliostat.engines.simulated.engine import TERMINATED
-from heliostat.models import Cause, JobState, Node, Resources
+from heliostat.engines.simulated.engine import EXIT_TERMINATED
+from heliostat.models import EndCause, JobState, Node, Resources
 
-PATIENCE_SECONDS = 6 * 3600.0
+BOOK_NODE_AFTER_SECONDS = 6 * 3600.0
 
 
-def replay(jobs: Sequence[DemoJob], nodes: Sequence[Node], until: datetime) -> list[DemoJob]:
+def replay_first_come_first_served(
+    jobs: Sequence[DemoJob], nodes: Sequence[Node], until: datetime
+) -> list[DemoJob]:
     """What became of jobs, given in order of submission, by that time. No device is held by two at once."""
     queue = _Queue(nodes)
     for number, job in enumerate(jobs):
@@ -26,17 +28,17 @@ def replay(jobs: Sequence[DemoJob], nodes: Sequence[Node], until: datetime) -> l
     return [_as_seen(queue.started.get(number, job), until) for number, job in enumerate(jobs)]
 
 
-def ending(job: DemoJob) -> tuple[datetime, Cause]:
+def determine_end(job: DemoJob) -> tuple[datetime, EndCause]:
     """When and why a job that started ends: the earliest of its own end, its limit and its user."""
     assert job.started_at is not None  # noqa: S101 - said by the contract
-    own_cause = Cause.OUT_OF_MEMORY if job.out_of_memory else Cause.EXITED
+    own_cause = EndCause.OUT_OF_MEMORY if job.out_of_memory else EndCause.EXITED
     ends = [
         (job.started_at + timedelta(seconds=job.run_seconds), own_cause),
-        (job.started_at + timedelta(seconds=job.time_limit_seconds), Cause.TIMED_OUT),
+        (job.started_at + timedelta(seconds=job.time_limit_seconds), EndCause.TIMED_OUT),
     ]
     cancelled_at = _cancelled_at(job)
     if cancelled_at is not None:
-        ends.append((cancelled_at, Cause.STOPPED))
+        ends.append((cancelled_at, EndCause.STOPPED))
     return min(ends, key=lambda end: end[0])
 
 
@@ -52,20 +54,20 @@ def _as_seen(job: DemoJob, now: datetime) -> DemoJob:
         if cancelled_at is None or cancelled_at > now:
             return job
         return replace(job, state=JobState.CANCELLED, ended_at=cancelled_at, exit_code=None)
-    ended_at, cause = ending(job)
+    ended_at, cause = determine_end(job)
     if ended_at > now:
         return job
-    is_own = cause in (Cause.EXITED, Cause.OUT_OF_MEMORY)
-    exit_code = job.exit_code if is_own else TERMINATED
+    is_own = cause in (EndCause.EXITED, EndCause.OUT_OF_MEMORY)
+    exit_code = job.exit_code if is_own else EXIT_TERMINATED
     return replace(job, state=_state(cause, exit_code), cause=cause, ended_at=ended_at, exit_code=exit_code)
 
 
-def _state(cause: Cause, exit_code: int | None) -> JobState:
-    if cause is Cause.STOPPED:
+def _state(cause: EndCause, exit_code: int | None) -> JobState:
+    if cause is EndCause.STOPPED:
         return JobState.CANCELLED
-    if cause is Cause.TIMED_OUT:
+    if cause is EndCause.TIMED_OUT:
         return JobState.TIMED_OUT
-    return JobState.COMPLETED if cause is Cause.EXITED and exit_code == 0 else JobState.FAILED
+    return JobState.COMPLETED if cause is EndCause.EXITED and exit_code == 0 else JobState.FAILED
 
 
 @dataclass(slots=True, eq=False)
@@ -98,8 +100,8 @@ class _Place:
     def take(self, wanted: Resources) -> tuple[str, ...]:
         self.cpus -= wanted.cpus
         self.memory_mib -= wanted.memory_mib
-        taken = tuple(self.devices[: wanted.devices])
-        del self.devices[: wanted.devices]
+        taken = tuple(self.devices[: wanted.device_count])
+        del self.devices[: wanted.device_count]
         return taken
 
     def give_back(self, job: DemoJob) -> None:
@@ -109,7 +111,7 @@ class _Place:
 
     def leftover(self, wanted: Resources) -> tuple[int, int]:
         """Small is good: GPUs go where few stay unused, work without GPUs where there are none."""
-        return len(self.devices) - wanted.devices, self.cpus - wanted.cpus
+        return len(self.devices) - wanted.device_count, self.cpus - wanted.cpus
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +125,7 @@ class _Waiting:
         return cancelled_at is not None and cancelled_at <= now
 
     def is_impatient(self, now: datetime) -> bool:
-        return (now - self.job.submitted_at).total_seconds() > PATIENCE_SECONDS
+        return (now - self.job.submitted_at).total_seconds() > BOOK_NODE_AFTER_SECONDS
 
 
 @dataclass(order=True, slots=True)
@@ -187,7 +189,7 @@ class _Queue:
         devices = place.take(waiting.job.resources)
         job = replace(waiting.job, state=JobState.RUNNING, started_at=now, node=place.node.name, devices=devices)
         self.started[waiting.number] = job
-        ends_at, _ = ending(job)
+        ends_at, _ = determine_end(job)
         heapq.heappush(self._ends, _End(ends_at, waiting.number, place, job))
 
     def _let_go(self, waiting: _Waiting) -> None:

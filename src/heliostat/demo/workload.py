@@ -9,42 +9,45 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from random import Random
 
+from heliostat.demo.accounts import PROJECTS, USERS, DemoUser
 from heliostat.demo.jobs import DemoJob
-from heliostat.demo.people import PEOPLE, PROJECTS, DemoPerson
-from heliostat.demo.replay import replay
-from heliostat.demo.work import ARRAYS, HOUR, SINGLES, Work
+from heliostat.demo.replay import replay_first_come_first_served
+from heliostat.demo.work_types import ARRAY_WORK_TYPES, HOUR_SECONDS, SINGLE_WORK_TYPES, WorkType
 from heliostat.engines.simulated.cluster import demo_nodes
-from heliostat.engines.simulated.engine import KILLED
+from heliostat.engines.simulated.engine import EXIT_KILLED
 from heliostat.models import Node
 
-SHORTEST_SECONDS = 3.0
-LONGEST_SECONDS = 80 * HOUR
-OUT_OF_MEMORY_SHARE = 0.02
-CANCELLED_SHARE = 0.05
-TOO_SHORT_LIMIT_SHARE = 0.025
-ARRAY_SHARE = 0.055  # of the submissions of those who sweep
+SHORTEST_RUN_SECONDS = 3.0
+LONGEST_RUN_SECONDS = 80 * HOUR_SECONDS
+OUT_OF_MEMORY_FRACTION = 0.02
+CANCELLED_FRACTION = 0.05
+TOO_SHORT_LIMIT_FRACTION = 0.025
+ARRAY_FRACTION = 0.055  # of the submissions of those who sweep
 
-ACTS = (214, 200, 204, 196, 176, 44, 50)  # submissions on Monday, Tuesday…; an array is one
-HOURS = (2, 1, 1, 1, 1, 1, 2, 5, 13, 19, 21, 19, 12, 17, 20, 20, 19, 17, 11, 7, 6, 6, 5, 3)
-LIMITS_SECONDS = tuple(
-    int(hours * HOUR) for hours in (0.25, 0.5, 1, 2, 4, 6, 8, 12, 18, 24, 36, 48, 72, 96, 120, 168, 240, 336)
+SUBMISSIONS_BY_WEEKDAY = (214, 200, 204, 196, 176, 44, 50)  # submissions on Monday, Tuesday…; an array is one
+HOUR_WEIGHTS = (2, 1, 1, 1, 1, 1, 2, 5, 13, 19, 21, 19, 12, 17, 20, 20, 19, 17, 11, 7, 6, 6, 5, 3)
+TIME_LIMITS_SECONDS = tuple(
+    int(hours * HOUR_SECONDS)
+    for hours in (0.25, 0.5, 1, 2, 4, 6, 8, 12, 18, 24, 36, 48, 72, 96, 120, 168, 240, 336)
 )
-EXIT_CODES = {1: 86, 2: 8, 139: 3, 134: 3}
+EXIT_CODE_WEIGHTS = {1: 86, 2: 8, 139: 3, 134: 3}
 
 _PROJECTS = {project.name: project for project in PROJECTS}
 
 
-def history(seed: int, until: datetime, days: int = 30, nodes: Sequence[Node] | None = None) -> list[DemoJob]:
+def generate_history(
+    seed: int, until: datetime, days: int = 30, nodes: Sequence[Node] | None = None
+) -> list[DemoJob]:
     """The jobs of the days before `until`, in order of submission, as first come, first served ran them.
 
     Jobs not over by then are RUNNING (with a place, without an end) or PENDING.
     """
     start = until - timedelta(days=days)
     submitted = [job for job in _from(seed, start, until.astimezone(UTC).date()) if job.submitted_at < until]
-    return replay(submitted, demo_nodes() if nodes is None else nodes, until)
+    return replay_first_come_first_served(submitted, demo_nodes() if nodes is None else nodes, until)
 
 
-def live(seed: int, start: datetime) -> Iterator[DemoJob]:
+def generate_live_jobs(seed: int, start: datetime) -> Iterator[DemoJob]:
     """The jobs submitted from then on, in order, without end."""
     return _from(seed, start, date.max)
 
@@ -52,26 +55,28 @@ def live(seed: int, start: datetime) -> Iterator[DemoJob]:
 def _from(seed: int, start: datetime, last: date) -> Iterator[DemoJob]:
     day = start.astimezone(UTC).date()
     while day <= last:
-        yield from (job for job in jobs_of_day(seed, day) if job.submitted_at >= start)
+        yield from (job for job in generate_jobs_of_day(seed, day) if job.submitted_at >= start)
         day += timedelta(days=1)
 
 
-def jobs_of_day(seed: int, day: date) -> list[DemoJob]:
+def generate_jobs_of_day(seed: int, day: date) -> list[DemoJob]:
     """All jobs submitted on that day (UTC), in order."""
     rng = Random(f"{seed}/{day.isoformat()}")
-    people = [_activity(seed, person, day) for person in PEOPLE]
-    acts = max(0, round(rng.gauss(ACTS[day.weekday()], ACTS[day.weekday()] ** 0.5)))
+    people = [_activity(seed, person, day) for person in USERS]
+    acts = max(
+        0, round(rng.gauss(SUBMISSIONS_BY_WEEKDAY[day.weekday()], SUBMISSIONS_BY_WEEKDAY[day.weekday()] ** 0.5))
+    )
     jobs: list[DemoJob] = []
     for number in range(acts):
-        (person,) = rng.choices(PEOPLE, people)
+        (person,) = rng.choices(USERS, people)
         jobs += _submit(rng, person, _moment(rng, day), f"{day.isoformat()}/{number}")
     return sorted(jobs, key=lambda job: job.submitted_at)
 
 
-def _activity(seed: int, person: DemoPerson, day: date) -> float:
+def _activity(seed: int, person: DemoUser, day: date) -> float:
     """People have busy weeks and quiet ones."""
     year, week, _ = day.isocalendar()
-    return person.activity * _busyness(f"{seed}/{person.user}/{year}-{week}")
+    return person.activity * _busyness(f"{seed}/{person.name}/{year}-{week}")
 
 
 @lru_cache(maxsize=1024)
@@ -80,39 +85,39 @@ def _busyness(key: str) -> float:
 
 
 def _moment(rng: Random, day: date) -> datetime:
-    (hour,) = rng.choices(range(24), HOURS)
-    return datetime.combine(day, time(hour), UTC) + timedelta(seconds=rng.uniform(0, HOUR))
+    (hour,) = rng.choices(range(24), HOUR_WEIGHTS)
+    return datetime.combine(day, time(hour), UTC) + timedelta(seconds=rng.uniform(0, HOUR_SECONDS))
 
 
-def _submit(rng: Random, person: DemoPerson, at: datetime, array: str) -> list[DemoJob]:
-    is_array = person.sweeps and rng.random() < ARRAY_SHARE
-    work = _choose_work(rng, at, ARRAYS if is_array else SINGLES)
+def _submit(rng: Random, person: DemoUser, at: datetime, array: str) -> list[DemoJob]:
+    is_array = person.submits_arrays and rng.random() < ARRAY_FRACTION
+    work = _choose_work(rng, at, ARRAY_WORK_TYPES if is_array else SINGLE_WORK_TYPES)
     job = _plan(rng, person, work, at)
-    if work.members is None:
+    if work.array_size_range is None:
         return [_with_fate(rng, work, job)]
-    members = (_member(rng, job, array, index) for index in range(rng.randint(*work.members)))
+    members = (_member(rng, job, array, index) for index in range(rng.randint(*work.array_size_range)))
     return [_with_fate(rng, work, member) for member in members]
 
 
-def _choose_work(rng: Random, at: datetime, works: Sequence[Work]) -> Work:
+def _choose_work(rng: Random, at: datetime, works: Sequence[WorkType]) -> WorkType:
     is_friday_afternoon = at.weekday() == 4 and at.hour >= 14
     is_for_the_night = at.hour >= 17 or is_friday_afternoon or at.weekday() >= 5
-    weights = [work.overnight_weight if is_for_the_night else work.weight for work in works]
+    weights = [work.overnight_weight if is_for_the_night else work.day_weight for work in works]
     return rng.choices(works, weights)[0]
 
 
-def _plan(rng: Random, person: DemoPerson, work: Work, at: datetime) -> DemoJob:
+def _plan(rng: Random, person: DemoUser, work: WorkType, at: datetime) -> DemoJob:
     """What its user has in mind: all goes well."""
     project = person.projects[0] if rng.random() < 0.7 else rng.choice(person.projects)
-    name, command = work.write(rng, _PROJECTS[project])
-    seconds = _bounded(work.median_seconds * rng.lognormvariate(0, work.spread))
+    name, command = work.make_name_and_command(rng, _PROJECTS[project])
+    seconds = _bounded(work.median_seconds * rng.lognormvariate(0, work.duration_sigma))
     return DemoJob(
         submitted_at=at,
-        user=person.user,
+        user=person.name,
         project=project,
         name=name,
         command=command,
-        resources=work.resources(rng),
+        resources=work.choose_resources(rng),
         time_limit_seconds=_limit_above(seconds * rng.uniform(2, 3.6)),
         run_seconds=seconds,
     )
@@ -120,15 +125,15 @@ def _plan(rng: Random, person: DemoPerson, work: Work, at: datetime) -> DemoJob:
 
 def _member(rng: Random, job: DemoJob, array: str, index: int) -> DemoJob:
     seconds = min(_bounded(job.run_seconds * rng.lognormvariate(0, 0.2)), job.time_limit_seconds * 0.9)
-    return replace(job, run_seconds=seconds, array=array, array_index=index)
+    return replace(job, run_seconds=seconds, array_key=array, array_index=index)
 
 
-def _with_fate(rng: Random, work: Work, job: DemoJob) -> DemoJob:
+def _with_fate(rng: Random, work: WorkType, job: DemoJob) -> DemoJob:
     fates = {
-        _fails: work.failing,
-        _runs_out_of_memory: OUT_OF_MEMORY_SHARE,
-        _is_cancelled: CANCELLED_SHARE,
-        _is_given_too_little_time: TOO_SHORT_LIMIT_SHARE,
+        _fails: work.failure_rate,
+        _runs_out_of_memory: OUT_OF_MEMORY_FRACTION,
+        _is_cancelled: CANCELLED_FRACTION,
+        _is_given_too_little_time: TOO_SHORT_LIMIT_FRACTION,
     }
     goes_well = 1 - sum(fates.values())
     (fate,) = rng.choices([*fates, _goes_well], [*fates.values(), goes_well])
@@ -141,14 +146,14 @@ def _goes_well(rng: Random, job: DemoJob) -> DemoJob:
 
 def _fails(rng: Random, job: DemoJob) -> DemoJob:
     """Mostly soon: a wrong path, a wrong shape."""
-    (exit_code,) = rng.choices(list(EXIT_CODES), list(EXIT_CODES.values()))
+    (exit_code,) = rng.choices(list(EXIT_CODE_WEIGHTS), list(EXIT_CODE_WEIGHTS.values()))
     seconds = _bounded(job.run_seconds * rng.betavariate(0.6, 2.5))
     return replace(job, run_seconds=seconds, exit_code=exit_code)
 
 
 def _runs_out_of_memory(rng: Random, job: DemoJob) -> DemoJob:
     seconds = _bounded(job.run_seconds * rng.betavariate(0.5, 4))
-    return replace(job, run_seconds=seconds, exit_code=KILLED, out_of_memory=True)
+    return replace(job, run_seconds=seconds, exit_code=EXIT_KILLED, out_of_memory=True)
 
 
 def _is_cancelled(rng: Random, job: DemoJob) -> DemoJob:
@@ -157,15 +162,15 @@ def _is_cancelled(rng: Random, job: DemoJob) -> DemoJob:
 
 
 def _is_given_too_little_time(rng: Random, job: DemoJob) -> DemoJob:
-    limits = [limit for limit in LIMITS_SECONDS if limit < job.run_seconds]
-    if job.array is not None or not limits:
+    limits = [limit for limit in TIME_LIMITS_SECONDS if limit < job.run_seconds]
+    if job.array_key is not None or not limits:
         return job
     return replace(job, time_limit_seconds=limits[-1])
 
 
 def _limit_above(seconds: float) -> int:
-    return next((limit for limit in LIMITS_SECONDS if limit >= seconds), LIMITS_SECONDS[-1])
+    return next((limit for limit in TIME_LIMITS_SECONDS if limit >= seconds), TIME_LIMITS_SECONDS[-1])
 
 
 def _bounded(seconds: float) -> float:
-    return round(min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS), 3)
+    return round(min(max(seconds, SHORTEST_RUN_SECONDS), LONGEST_RUN_SECONDS), 3)

@@ -10,18 +10,37 @@ from functools import cache
 from pathlib import Path
 
 from heliostat.config import Settings
-from heliostat.engines.environment import IMAGE_FILE, Person, own_image, own_software, workflow_mounts
-from heliostat.engines.folders import Refused
-from heliostat.engines.templates import start_of
+from heliostat.engines.job_folders import AttemptRefused
+from heliostat.engines.job_variables import (
+    IMAGE_DIGEST_FILE,
+    RunAsUser,
+    built_image_path,
+    job_environment_folder,
+    workflow_mounts,
+)
+from heliostat.engines.launch_templates import launch_prefix
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Mount
-from heliostat.models.environments import OUR_SCRIPTS
-from heliostat.runtimes.contract import TOOL_PATH, Confinement, Container, Environment, Identity, Limits, Task
-from heliostat.runtimes.policy import Asker, admitted, admitted_mounts, rules_of
-from heliostat.runtimes.shell import has_blank, quoted
+from heliostat.models.environments import INTERNAL_JOB_KINDS
+from heliostat.runtimes.container_policy import (
+    JobOwner,
+    make_container_policy,
+    resolve_container_request,
+    resolve_mounts,
+)
+from heliostat.runtimes.contract import (
+    TOOL_PATH,
+    ContainerIsolation,
+    ContainerLimits,
+    ContainerSpec,
+    ContainerTask,
+    ContainerUser,
+    ContainerVariables,
+)
+from heliostat.runtimes.shell_lines import has_placeholder, quote_word
 
 _FROM_THE_IMAGE = ("PATH", "SHELL")
-CONFIGURATION = {
+CONTAINER_CONFIG_FILES = {
     "CONTAINERS_CONF": "/etc/containers/containers.conf",
     "CONTAINERS_REGISTRIES_CONF": "/etc/containers/registries.conf",
 }
@@ -30,65 +49,69 @@ _ENTERED = ("podman", "bubblewrap")
 
 
 @dataclass(frozen=True, slots=True)
-class Belongings:
+class ContainerInputs:
     """What a job brings along."""
 
     workdir: str
-    checkpoints: str
-    script: str | None  # a copy of the submitted script
+    checkpoint_folder: str
+    script_path: str | None  # a copy of the submitted script
     variables: Mapping[str, str]  # as a plain job has them, without its own
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ContainerContext:
     """What it finds there."""
 
     settings: Settings
-    limits: Limits
-    confinement: Confinement
+    limits: ContainerLimits
+    confinement: ContainerIsolation
 
 
-def check_rules(attempt: Attempt, person: Person, settings: Settings) -> None:
+def check_container_policy(attempt: Attempt, person: RunAsUser, settings: Settings) -> None:
     """Those of the admins may have changed since it was submitted, and so may the links in its paths."""
-    if attempt.job.kind in OUR_SCRIPTS:  # which have rules of their own
+    if attempt.job.kind in INTERNAL_JOB_KINDS:  # which have rules of their own
         return
     try:
-        admitted(attempt.job.spec, _asker(attempt, person), rules_of(settings), is_own=_is_own(attempt))
+        resolve_container_request(
+            attempt.job.spec, _asker(attempt, person), make_container_policy(settings), is_own=_is_own(attempt)
+        )
     except Invalid as error:
-        raise Refused(f"{error.message} {error.hint or ''}".strip()) from None
+        raise AttemptRefused(f"{error.message} {error.hint or ''}".strip()) from None
 
 
-def container_of(attempt: Attempt, person: Person, brought: Belongings, ground: Ground) -> Container:
+def make_container_spec(
+    attempt: Attempt, person: RunAsUser, brought: ContainerInputs, ground: ContainerContext
+) -> ContainerSpec:
     """As if it had one task and no devices. Raises Invalid."""
     spec = attempt.job.spec
-    rules = rules_of(ground.settings)
-    allowed = admitted_mounts(spec, _asker(attempt, person), rules, is_own=_is_own(attempt))
+    rules = make_container_policy(ground.settings)
+    allowed = resolve_mounts(spec, _asker(attempt, person), rules, is_own=_is_own(attempt))
     mounts = (*allowed, *_own_mounts(attempt, brought, str(ground.settings.home.path)))
     variables = _variables(attempt, person, brought, mounts)
-    words = spec.command if brought.script is None else (brought.script, *spec.command)
-    return Container(
-        task=Task(
-            start_of(attempt.job).of(words),
+    words = spec.command if brought.script_path is None else (brought.script_path, *spec.command)
+    return ContainerSpec(
+        task=ContainerTask(
+            launch_prefix(attempt.job).apply_to(words),
             brought.workdir,
-            Identity(person.name, person.uid, person.gid, person.home),
+            ContainerUser(person.name, person.uid, person.gid, person.home),
             spec.image,
             spec.network or "host",
-            own_image(attempt.job, str(ground.settings.home.path)),
-            f"{brought.checkpoints}/{IMAGE_FILE}" if spec.image is not None else None,
+            built_image_path(attempt.job, str(ground.settings.home.path)),
+            f"{brought.checkpoint_folder}/{IMAGE_DIGEST_FILE}" if spec.image is not None else None,
         ),
-        environment=Environment(
-            {name: value for name, value in variables.items() if not has_blank(value)},
-            {name: value for name, value in variables.items() if has_blank(value)},
+        variables=ContainerVariables(
+            {name: value for name, value in variables.items() if not has_placeholder(value)},
+            {name: value for name, value in variables.items() if has_placeholder(value)},
         ),
         mounts=mounts,
         devices=(),
         limits=ground.limits,
-        confinement=ground.confinement,
+        isolation=ground.confinement,
     )
 
 
-def _asker(attempt: Attempt, person: Person) -> Asker:
-    return Asker(attempt.job.user, person.home, attempt.job.project)
+def _asker(attempt: Attempt, person: RunAsUser) -> JobOwner:
+    return JobOwner(attempt.job.user, person.home, attempt.job.project)
 
 
 def _is_own(attempt: Attempt) -> bool:
@@ -96,20 +119,22 @@ def _is_own(attempt: Attempt) -> bool:
     return attempt.job.spec.image is not None and attempt.job.environment is not None
 
 
-def _own_mounts(attempt: Attempt, brought: Belongings, installation: str) -> list[Mount]:
+def _own_mounts(attempt: Attempt, brought: ContainerInputs, installation: str) -> list[Mount]:
     """Of the job's own folder, and its software, which nobody needs to be asked for."""
-    mounts = [Mount(brought.checkpoints, brought.checkpoints)]
+    mounts = [Mount(brought.checkpoint_folder, brought.checkpoint_folder)]
     if attempt.job.spec.workdir is None:
         mounts.append(Mount(brought.workdir, brought.workdir))
-    if folder := own_software(attempt.job, installation):
+    if folder := job_environment_folder(attempt.job, installation):
         mounts.append(Mount(folder, folder, read_only=True))
     mounts += workflow_mounts(attempt.job, installation)
-    if brought.script is not None:
-        mounts.append(Mount(brought.script, brought.script, read_only=True))
+    if brought.script_path is not None:
+        mounts.append(Mount(brought.script_path, brought.script_path, read_only=True))
     return mounts
 
 
-def _variables(attempt: Attempt, person: Person, brought: Belongings, mounts: Sequence[Mount]) -> dict[str, str]:
+def _variables(
+    attempt: Attempt, person: RunAsUser, brought: ContainerInputs, mounts: Sequence[Mount]
+) -> dict[str, str]:
     spec = attempt.job.spec
     variables = dict(brought.variables)
     if not any(person.home == mount.target or person.home.startswith(f"{mount.target}/") for mount in mounts):
@@ -120,28 +145,35 @@ def _variables(attempt: Attempt, person: Person, brought: Belongings, mounts: Se
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ExecTarget:
     """Where a container is entered. Each may be left blank for the script to know."""
 
-    folder: str  # in which its tool keeps what it knows of it
-    root: str  # podman's store
-    first: str  # the first process inside, or one outside that it descends from
+    runtime_folder: str  # in which its tool keeps what it knows of it
+    storage_root: str  # podman's store
+    init_pid: str  # the first process inside, or one outside that it descends from
     workdir: str  # inside
-    terminal: str = ""  # what kind it is; none, if empty
+    terminal_type: str = ""  # what kind it is; none, if empty
 
 
-def enter_script(attempt: Attempt, door: Door, command: Sequence[str], *before: str) -> str:
+def container_enter_script(attempt: Attempt, door: ExecTarget, command: Sequence[str], *before: str) -> str:
     """No command is a shell. Raises Refused. `before` are lines of the shell that fill in what was left blank."""
     runtime = attempt.job.spec.runtime or ""
     if runtime not in _ENTERED:
-        raise Refused(f"it runs in a container of {runtime}, which helio exec cannot enter yet")
-    place = (door.folder, door.root, door.first, secrets.token_hex(8), door.terminal, door.workdir)
+        raise AttemptRefused(f"it runs in a container of {runtime}, which helio exec cannot enter yet")
+    place = (
+        door.runtime_folder,
+        door.storage_root,
+        door.init_pid,
+        secrets.token_hex(8),
+        door.terminal_type,
+        door.workdir,
+    )
     words = (runtime, *place, *(command or ("/bin/sh",)))
     lines = [
         "umask 022",
         f"export PATH={TOOL_PATH}",
         *before,
-        f"set -- {' '.join(map(quoted, words))}",
+        f"set -- {' '.join(map(quote_word, words))}",
         _text(),
     ]
     return "\n".join(lines) + "\n"
@@ -149,4 +181,4 @@ def enter_script(attempt: Attempt, door: Door, command: Sequence[str], *before: 
 
 @cache
 def _text() -> str:
-    return Path(__file__).with_name("containers_inside.sh").read_text(encoding="utf-8").rstrip()
+    return Path(__file__).with_name("container_exec.sh").read_text(encoding="utf-8").rstrip()

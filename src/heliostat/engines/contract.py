@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar, runtime_checkable
 
-from heliostat.engines.accounts import AccountSync
-from heliostat.engines.inside import Inside
-from heliostat.engines.job_files import Folder, LogPart, OpenFile
+from heliostat.engines.account_sync import AccountSync
+from heliostat.engines.exec import ExecCommand
+from heliostat.engines.job_files import FolderListing, LogChunk, OpenFile
 from heliostat.models import (
     Attempt,
     AttemptId,
@@ -23,28 +23,28 @@ from heliostat.models import (
     JobState,
     Node,
     Observation,
-    Readings,
     Recomposition,
     Reservation,
-    Waiting,
+    SampleBatch,
+    WaitReason,
 )
-from heliostat.models.sessions import Listening
+from heliostat.models.sessions import ListeningSocket
 
 P = TypeVar("P", bound=asyncio.Protocol)
-Report = Callable[[Sequence[Observation]], None]
+ObservationCallback = Callable[[Sequence[Observation]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What an engine can do beyond starting and stopping."""
 
-    queues_itself: bool = False  # takes every job at once, and decides when and where it runs
-    limits_arrays: bool = False  # takes all of an array at once, and lets no more run than its limit
+    has_own_queue: bool = False  # takes every job at once, and decides when and where it runs
+    enforces_array_limit: bool = False  # takes all of an array at once, and lets no more run than its limit
     survives_restart: bool = True  # attempts go on while Heliostat is down
-    contains: bool = False  # runs jobs in containers
-    equips: bool = False  # gives jobs software that was built for them
-    runs_here: bool = False  # on this machine: to ask something inside a job costs nothing
-    measures_attempts: bool = True  # `sample` tells of every attempt, with its devices, at any time
+    runs_containers: bool = False  # runs jobs in containers
+    provides_environments: bool = False  # gives jobs software that was built for them
+    runs_on_server_host: bool = False  # on this machine: to ask something inside a job costs nothing
+    samples_attempts: bool = True  # `sample` tells of every attempt, with its devices, at any time
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,16 @@ class Engine(Protocol):
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
         """The end of these is safely recorded: what was kept to tell it may go."""
 
-    def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
+    def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
         """After a restart: only these are still of interest."""
 
-    def on_observation(self, report: Report) -> None:
+    def set_observation_callback(self, report: ObservationCallback) -> None:
         """What becomes of attempts is told there from now on, as soon as it is known."""
 
-    def on_nodes_changed(self, changed: Callable[[], None]) -> None:
+    def set_nodes_changed_callback(self, changed: Callable[[], None]) -> None:
         """Called when `nodes` would answer something else."""
 
-    def sample(self) -> Readings:
+    def sample(self) -> SampleBatch:
         """What every running attempt and every node uses, in one go. Called by one thread, every few seconds.
 
         What cannot be read is None, or left out. Cpus are those kept busy since the call before.
@@ -115,7 +115,7 @@ class Endpoint(Protocol):
     """A port of a running attempt. Nothing is sent before it is proven that a process of the attempt listens
     there, and nobody else does."""
 
-    def check(self, *, again: bool = True) -> Listening:
+    def check(self, *, again: bool = True) -> ListeningSocket:
         """Where it listens. Unless `again`, what was seen once may still count: to look may take a while.
         Raises Conflict, EngineUnavailable or TooManyRequests. For any thread but that of the event loop."""
 
@@ -133,20 +133,20 @@ class RunsPrograms(Protocol):
     """An engine whose attempts are real programs, with files, ports and room for a further command (local and
     Slurm; attempts of the simulated one only take time). None of this is a path of the machine that asks."""
 
-    def read_log(self, job_id: JobId, attempt: int, stream: str, offset: int, limit: int) -> LogPart:
+    def read_log(self, job_id: JobId, attempt: int, stream: str, offset: int, limit: int) -> LogChunk:
         """From any byte; a negative offset counts from the end. What is not written yet is empty.
         Raises OSError."""
 
-    def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
+    def read_log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         """In which order the streams were written: (stream, up to this byte), as far as it is known."""
 
     def log_folder(self, job_id: JobId) -> str | None:
         """Where inotify notices that more is in the logs; None: whoever follows them asks now and then."""
 
-    def has_files(self, job_id: JobId, name: str = "") -> bool:
+    def has_job_files(self, job_id: JobId, name: str = "") -> bool:
         """Whether its logs and files are still there; or, of a name, whether it has left such a folder."""
 
-    def list_job_files(self, job_id: JobId, path: str) -> Folder:
+    def list_job_files(self, job_id: JobId, path: str) -> FolderListing:
         """What lies there in the folder that it runs in, if that is its own. Raises NotFound or Conflict."""
 
     def open_job_file(self, job_id: JobId, path: str) -> OpenFile:
@@ -159,7 +159,7 @@ class RunsPrograms(Protocol):
     def work_folder(self, job_id: JobId) -> str:
         """The folder of its own that it runs in, as its processes see it."""
 
-    def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
+    def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> ExecCommand:
         """What to start so that the command (none: a shell) runs where the attempt does: same user, limits,
         devices, environment and folder; it ends with the attempt. `terminal` names the kind of the one it will be
         started on, if any. Raises Conflict where that is not possible now."""
@@ -176,7 +176,7 @@ class RunsPrograms(Protocol):
     async def detach_endpoints(self) -> None:
         """Before that loop ends."""
 
-    def extend(self, attempt: Attempt, limit_seconds: int) -> None:
+    def extend_time_limit(self, attempt: Attempt, limit_seconds: int) -> None:
         """Its time limit is this now, counted from its start; never a shorter one. OSError when it cannot be kept,
         Conflict when it is refused. An engine that queues itself is told while it waits there, too.
 
@@ -185,24 +185,24 @@ class RunsPrograms(Protocol):
 
 
 @runtime_checkable
-class QueuesItself(Protocol):
+class HasOwnQueue(Protocol):
     """An engine with a queue of its own, which others use too, and which accounts for what was used (Slurm)."""
 
-    def waiting(self, attempt_id: AttemptId) -> Waiting | None:
+    def wait_reason(self, attempt_id: AttemptId) -> WaitReason | None:
         """Why it still waits there, or does not go on. None: it does not wait there, or nothing is known.
         Returns at once."""
 
-    def others(self) -> Sequence[ForeignJob]:
+    def foreign_jobs(self) -> Sequence[ForeignJob]:
         """Jobs of others, without us, that are not over, as of a few seconds ago. Returns at once."""
 
-    def used(self) -> dict[AttemptId, AttemptUsage | None]:
+    def final_usage(self) -> dict[AttemptId, AttemptUsage | None]:
         """Of attempts whose end was recorded, what they used in all, as far as it is known by now; None: it never
         will be.
 
         Some, not all, at a time. May take a while. Told again, also after a restart, until it is `noted`.
         """
 
-    def noted(self, attempt_ids: Iterable[AttemptId]) -> None:
+    def acknowledge_usage(self, attempt_ids: Iterable[AttemptId]) -> None:
         """What these have used is safely recorded."""
 
 
@@ -210,12 +210,12 @@ class QueuesItself(Protocol):
 class ChecksRequests(Protocol):
     """An engine that can tell beforehand what it could never run (Slurm, by its partitions)."""
 
-    def check(self, job: Job, data_class: int) -> None:
+    def check_request(self, job: Job, data_class: int) -> None:
         """Raises Invalid, with cause and next step. Returns at once; what it does not know now it lets pass."""
 
 
 @runtime_checkable
-class KeepsReservations(Protocol):
+class SupportsReservations(Protocol):
     """An engine that sets nodes aside by itself (Slurm, which others use too)."""
 
     def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
@@ -227,7 +227,7 @@ class KeepsReservations(Protocol):
     def has_reservation(self, reservation: Reservation) -> bool:
         """Whether it still has it, as of a few seconds ago. Unless it is known, yes."""
 
-    def others_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
+    def foreign_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
         """Those it has besides ours, which were made with its own tools, as of a few seconds ago."""
 
 
@@ -253,12 +253,12 @@ class RecomposesNodes(Protocol):
         it. Without any step: it has them already. Raises Conflict or EngineUnavailable.
         """
 
-    def recomposition(self, node: str) -> Recomposition | None:
+    def recomposition_status(self, node: str) -> Recomposition | None:
         """How far it is; None: nothing is being changed there. Returns at once."""
 
 
 @runtime_checkable
-class KeepsCheckpoints(Protocol):
+class ReportsCheckpoints(Protocol):
     """An engine that asks us whom to preempt, and whose jobs can say by touching a file that they have saved their
     work (local; on Slurm, Slurm preempts)."""
 
@@ -283,7 +283,7 @@ class ProbesNodes(Protocol):
         from then on. Raises EngineUnavailable, or Conflict while another looks."""
 
 
-class ImageSweep(Protocol):
+class ImageCleanup(Protocol):
     """The removal of images of one person, by a process that is that person."""
 
     @property
@@ -297,11 +297,11 @@ class ImageSweep(Protocol):
 
 
 @runtime_checkable
-class SweepsImages(Protocol):
+class CleansUpImages(Protocol):
     """An engine on whose machine containers keep the images they have fetched (local; on Slurm each job sweeps the
     store of its node)."""
 
-    def image_sweeps(self) -> Iterator[ImageSweep]:
+    def start_image_cleanups(self) -> Iterator[ImageCleanup]:
         """One for each person, if there are limits; each begins when it is asked for."""
 
 
@@ -310,7 +310,7 @@ class PastJob:
     """A job of another system that is over; sizes are those of all its nodes together."""
 
     cluster: str
-    number: str  # 12, 12_3 of an array, 12+1 of one that was made of several
+    external_job_id: str  # 12, 12_3 of an array, 12+1 of one that was made of several
     user: str
     account: str
     name: str
@@ -334,7 +334,7 @@ class HistoryReader(Protocol):
     """Reads past jobs of another system from lines of one file or one call; counts what it leaves out."""
 
     @property
-    def left_out(self) -> Mapping[str, int]: ...
+    def skipped_counts(self) -> Mapping[str, int]: ...
 
-    def jobs(self, lines: Iterable[str]) -> Iterator[PastJob]:
+    def read_jobs(self, lines: Iterable[str]) -> Iterator[PastJob]:
         """In the order of the lines. Raises Invalid when the first of them does not name the fields needed."""

@@ -15,12 +15,12 @@ def make_engine(settings: Settings) -> Engine:
 
         return LocalEngine(settings)
     if settings.server.engine == "simulated":
-        from heliostat.engines.simulated.clock import RealClock
+        from heliostat.engines.simulated.clock import ScaledClock
         from heliostat.engines.simulated.cluster import parse_nodes
         from heliostat.engines.simulated.engine import SimulatedEngine
 
         return SimulatedEngine(
-            parse_nodes(settings.server.simulated_nodes), RealClock(settings.server.simulated_speed)
+            parse_nodes(settings.server.simulated_nodes), ScaledClock(settings.server.simulated_speed)
         )
     if settings.server.engine == "slurm":
         from heliostat.engines.slurm.engine import SlurmEngine
@@ -32,32 +32,32 @@ def make_engine(settings: Settings) -> Engine:
 def examine_engine(settings: Settings) -> list[Finding]:
     """What is wrong with what the engine needs, and what to do about it; the engine need not run."""
     if settings.server.engine == "slurm":
-        from heliostat.engines.slurm.checks import examine_slurm
+        from heliostat.engines.slurm.installation_checks import examine_slurm
 
         return [Finding(*found) for found in examine_slurm(settings)]
-    from heliostat.engines.local.checks import examine_local
+    from heliostat.engines.local.installation_checks import examine_local
 
     return list(examine_local(settings))
 
 
-def nodes_here(settings: Settings) -> list[Node]:
+def read_local_nodes(settings: Settings) -> list[Node]:
     """This machine as the engine would see it; the engine need not run. None where its nodes are others."""
     if settings.server.engine == "slurm":
         return []
-    from heliostat.engines.local.checks import look_at_machine
+    from heliostat.engines.local.installation_checks import read_local_node
 
-    return [look_at_machine(settings)]
+    return [read_local_node(settings)]
 
 
-def checks_of_slurm(settings: Settings) -> ChecksRequests:
+def make_slurm_request_checker(settings: Settings) -> ChecksRequests:
     """What Slurm, as it is now, could never run; no engine need run on it."""
-    from heliostat.engines.slurm.preview import preview
+    from heliostat.engines.slurm.request_checker import make_request_checker
 
-    return preview(settings)
+    return make_request_checker(settings)
 
 
-def reader_of_slurm(zone: tzinfo, delimiter: str) -> HistoryReader:
+def make_sacct_reader(zone: tzinfo, delimiter: str) -> HistoryReader:
     """Of what `sacct` prints."""
-    from heliostat.engines.slurm.history import SacctReader
+    from heliostat.engines.slurm.sacct_history import SacctReader
 
     return SacctReader(zone, delimiter)

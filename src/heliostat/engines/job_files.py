@@ -15,11 +15,11 @@ from io import FileIO
 from itertools import islice
 from pathlib import Path
 
-from heliostat.engines.folders import JobFolder
+from heliostat.engines.job_folders import JobFolder
 from heliostat.errors import Conflict, NotFound
 from heliostat.models import JobId
 
-MOST_ENTRIES = 500
+MAX_ENTRIES = 500
 CHUNK_BYTES = 256 * 1024
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -31,14 +31,14 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class LogPart:
+class LogChunk:
     data: bytes
     offset: int
     size: int  # of the whole log so far
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     name: str
     kind: str  # folder, file, other: what is neither cannot be opened
     size_bytes: int
@@ -46,9 +46,9 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class FolderListing:
     path: str  # below the job's own folder; empty: that one
-    entries: tuple[Entry, ...]  # folders first, then by name
+    entries: tuple[FileEntry, ...]  # folders first, then by name
     is_cut: bool = False  # there are more
 
 
@@ -73,24 +73,24 @@ class JobFiles:
     def __init__(self, jobs: Path) -> None:
         self._jobs = jobs
 
-    def read_log(self, job_id: JobId, attempt: int, stream: str, offset: int, limit: int) -> LogPart:
-        return read_log_file(self.folder(job_id).log(attempt, stream), offset, limit)
+    def read_log(self, job_id: JobId, attempt: int, stream: str, offset: int, limit: int) -> LogChunk:
+        return read_log_file(self.job_folder(job_id).log_path(attempt, stream), offset, limit)
 
     def log_folder(self, job_id: JobId) -> str | None:
-        return self.folder(job_id).path
+        return self.job_folder(job_id).path
 
-    def has_files(self, job_id: JobId, name: str = "") -> bool:
-        path = f"{self.folder(job_id).path}/{name}".rstrip("/")
+    def has_job_files(self, job_id: JobId, name: str = "") -> bool:
+        path = f"{self.job_folder(job_id).path}/{name}".rstrip("/")
         return os.path.isdir(path) and not os.path.islink(path)
 
     def work_folder(self, job_id: JobId) -> str:
-        return f"{self.folder(job_id).path}/work"
+        return f"{self.job_folder(job_id).path}/work"
 
-    def list_job_files(self, job_id: JobId, path: str) -> Folder:
+    def list_job_files(self, job_id: JobId, path: str) -> FolderListing:
         with self._open_folder(job_id, _parts(path)) as (folder, _), os.scandir(folder) as found:
-            entries = [entry for one in islice(found, MOST_ENTRIES + 1) if (entry := _entry(one))]
+            entries = [entry for one in islice(found, MAX_ENTRIES + 1) if (entry := _make_entry(one))]
         entries.sort(key=lambda entry: (entry.kind != "folder", entry.name))
-        return Folder("/".join(_parts(path)), tuple(entries[:MOST_ENTRIES]), len(entries) > MOST_ENTRIES)
+        return FolderListing("/".join(_parts(path)), tuple(entries[:MAX_ENTRIES]), len(entries) > MAX_ENTRIES)
 
     def open_job_file(self, job_id: JobId, path: str) -> OpenFile:
         *above, name = _parts(path) or [""]
@@ -103,15 +103,15 @@ class JobFiles:
         return OpenFile(name, about.st_size, FileIO(descriptor, "rb"))
 
     def read_job_file(self, job_id: JobId, name: str, most_bytes: int, *, end: bool = False) -> str:
-        return read_plain(self.folder(job_id).path, name, most_bytes, end=end)
+        return read_owned_file(self.job_folder(job_id).path, name, most_bytes, end=end)
 
     def session_port(self, job_id: JobId, attempts: Iterable[int]) -> int | None:
         """What the server of one of these attempts has said of its port, in a file of its user."""
         found = (self.read_job_file(job_id, f"checkpoints/.session-{one}", 16).strip() for one in attempts)
         return next((int(text) for text in found if _PORT.fullmatch(text) and int(text) in _PORTS), None)
 
-    def folder(self, job_id: JobId) -> JobFolder:
-        return JobFolder.of(self._jobs, job_id)
+    def job_folder(self, job_id: JobId) -> JobFolder:
+        return JobFolder.for_job(self._jobs, job_id)
 
     @contextlib.contextmanager
     def _open_folder(self, job_id: JobId, parts: list[str]) -> Iterator[tuple[int, int]]:
@@ -130,26 +130,26 @@ class JobFiles:
             os.close(at)
 
 
-def read_log_file(path: str, offset: int, limit: int) -> LogPart:
+def read_log_file(path: str, offset: int, limit: int) -> LogChunk:
     """Raises OSError, but not because it is not there yet."""
     try:
         descriptor = os.open(path, _FILE_FLAGS)
     except FileNotFoundError:
-        return LogPart(b"", 0, 0)
+        return LogChunk(b"", 0, 0)
     with open(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
         start = max(0, size + offset) if offset < 0 else min(offset, size)
         file.seek(start)
-        return LogPart(file.read(limit), start, size)
+        return LogChunk(file.read(limit), start, size)
 
 
-def read_plain(folder: str, name: str, most_bytes: int, *, end: bool = False) -> str:
+def read_owned_file(folder: str, name: str, most_bytes: int, *, end: bool = False) -> str:
     """The beginning, or the end, of a file below it whose folder has the same owner; nothing if it is not there,
     or something else."""
     *above, last = name.split("/")
     with contextlib.ExitStack() as stack:
         try:
-            at = open_below(folder, *above)
+            at = open_without_links(folder, *above)
             stack.callback(os.close, at)
             file = os.open(last, _FILE_FLAGS, dir_fd=at)
             stack.callback(os.close, file)
@@ -184,17 +184,17 @@ def _no_such_file() -> NotFound:
     return NotFound("There is no such file.", "Only plain files that the job left can be opened.")
 
 
-def _entry(found: "os.DirEntry[str]") -> Entry | None:
+def _make_entry(found: "os.DirEntry[str]") -> FileEntry | None:
     try:
         about = found.stat(follow_symlinks=False)
     except OSError:
         return None  # gone meanwhile
     kind = "folder" if stat.S_ISDIR(about.st_mode) else "file" if stat.S_ISREG(about.st_mode) else "other"
     changed = min(max(0.0, about.st_mtime), _LAST_SECOND)  # its owner may have set any time
-    return Entry(found.name, kind, about.st_size, datetime.fromtimestamp(changed, UTC))
+    return FileEntry(found.name, kind, about.st_size, datetime.fromtimestamp(changed, UTC))
 
 
-def open_below(path: str, *names: str) -> int:
+def open_without_links(path: str, *names: str) -> int:
     """A descriptor of what lies there. Whoever owns a folder on the way may swap what is in it for a link: none is
     followed. Raises OSError."""
     found = os.open(path, _FLAGS)
@@ -207,10 +207,10 @@ def open_below(path: str, *names: str) -> int:
     return found
 
 
-def read_below(path: str, most_bytes: int, *names: str) -> bytes:
+def read_file_without_links(path: str, most_bytes: int, *names: str) -> bytes:
     """Of a file there, or below it, name by name; nothing if it is not there, no file, or has other names."""
     try:
-        descriptor = open_below(path, *names)
+        descriptor = open_without_links(path, *names)
     except OSError:
         return b""
     with open(descriptor, "rb") as file:

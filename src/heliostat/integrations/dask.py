@@ -106,7 +106,7 @@ class HeliostatCluster(SpecCluster):  # type: ignore[misc]
         port = self.scheduler_info.get("services", {}).get("dashboard")
         if job_id.isdecimal() and port:
             try:
-                return f"{self._heliostat.jobs.port(int(job_id), int(port))['url']}status"
+                return f"{self._heliostat.jobs.get_port(int(job_id), int(port))['url']}status"
             except HeliostatError:  # no dashboard is no reason to have no cluster
                 pass
         return str(super().dashboard_link)

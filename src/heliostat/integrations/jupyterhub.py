@@ -21,11 +21,11 @@ from traitlets import Callable as CallableTrait
 from traitlets import Dict, Integer, List, Unicode, default
 
 from heliostat.client import Client
-from heliostat.client.bodies import job_body
-from heliostat.client.shapes import JobData
+from heliostat.client.api_types import JobData
+from heliostat.client.request_bodies import job_body
 from heliostat.errors import Conflict, HeliostatError, Invalid, NotAuthenticated, NotFound, ServerUnreachable
-from heliostat.integrations.jupyterhub_options import FIELDS, form, from_form, wishes
-from heliostat.payloads.archive import JUPYTERHUB_LAUNCHER, script_for
+from heliostat.integrations.jupyterhub_options import FIELDS, parse_user_options, read_form, render_form
+from heliostat.payloads.archive import JUPYTERHUB_LAUNCHER, program_script
 
 T = TypeVar("T")
 _LOOK_SECONDS = 1.0
@@ -71,11 +71,11 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._forget()
-        self._seen = Seen("It is put into the queue.", 0)
+        self._seen = ServerProgress("It is put into the queue.", 0)
 
     @default("options_form")  # type: ignore[untyped-decorator]
     def _options_form_default(self) -> str:
-        return form(self.asked_fields, self.job, list(self.environments))
+        return render_form(self.asked_fields, self.job, list(self.environments))
 
     @default("options_from_form")  # type: ignore[untyped-decorator]
     def _options_from_form_default(self) -> Callable[[Any], dict[str, Any]]:
@@ -86,9 +86,9 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
         return lambda *_: None  # they are read where the job is made
 
     def _read_form(self, sent: Any) -> dict[str, Any]:
-        asked = from_form(sent, self.asked_fields)
+        asked = read_form(sent, self.asked_fields)
         try:
-            wishes(asked, self.asked_fields, self.environments)
+            parse_user_options(asked, self.asked_fields, self.environments)
         except Invalid as error:
             raise ValueError(_sentence(error)) from error
         return asked
@@ -135,7 +135,7 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
             if not await self._find():
                 return 0
             job = await self._ask(lambda client: client.jobs.get(self.job_id).data)
-            if is_over(job):
+            if is_terminal(job):
                 return job.get("exit_code") or 0
             if self.attempt and job["attempt"] != self.attempt:
                 self.log.warning("Job %s begins anew, elsewhere: it is ended.", self.job_id)
@@ -153,7 +153,7 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
         has_asked = False
         while True:
             try:
-                if not await self._find() or is_over(
+                if not await self._find() or is_terminal(
                     await self._ask(lambda client: client.jobs.get(self.job_id).data)
                 ):
                     return
@@ -183,19 +183,21 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
         while True:
             if self._seen != told:
                 told = self._seen
-                yield {"progress": told.percent, "message": told.words}
+                yield {"progress": told.percent, "message": told.message}
             await asyncio.sleep(_LOOK_SECONDS / 2)
 
     async def _until_up(self) -> tuple[str, int]:
         while True:
             try:
-                self._seen = await self._ask(partial(look, number=self.job_id))
+                self._seen = await self._ask(partial(check_progress, number=self.job_id))
             except ServerUnreachable:
-                self._seen = Seen("Heliostat does not answer. The job waits there; this is tried again.", 0)
+                self._seen = ServerProgress(
+                    "Heliostat does not answer. The job waits there; this is tried again.", 0
+                )
             except HeliostatError as error:
                 raise _for_people(error) from error
-            if self._seen.is_over:
-                raise _refusal(500, self._seen.words)
+            if self._seen.is_terminal:
+                raise _refusal(500, self._seen.message)
             if self._seen.port is not None:
                 self.attempt = self._seen.attempt
                 self._note()
@@ -206,7 +208,7 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
 
     async def _body(self) -> dict[str, Any]:
         """The job, as the API takes it. Secrets are in `env`, which nobody else can read."""
-        asked = wishes(self.user_options or {}, self.asked_fields, self.environments)
+        asked = parse_user_options(self.user_options or {}, self.asked_fields, self.environments)
         fields = {**self.job, **asked}
         here = await self._ask(self._is_here)
         env = {**self.get_env(), **(fields.pop("env", None) or {}), **self._certificates()}
@@ -215,7 +217,7 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
         return {
             **job_body(fields),
             "name": f"jupyterhub-{secrets.token_hex(6)}",
-            "script": script_for(JUPYTERHUB_LAUNCHER),
+            "script": program_script(JUPYTERHUB_LAUNCHER),
             "command": [*self.cmd, *self.get_args()],
             "env": {name: str(value) for name, value in env.items() if value is not None},
         }
@@ -292,43 +294,43 @@ def _refusal(status: int, words: str) -> HTTPError:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServerProgress:
     """One look at its job."""
 
-    words: str  # for its user
+    message: str  # for its user
     percent: int
     attempt: int = 0
     node: str = ""
     port: int | None = None  # where it is proven to listen
-    is_over: bool = False
+    is_terminal: bool = False
 
 
-def is_over(job: JobData) -> bool:
+def is_terminal(job: JobData) -> bool:
     return job["state"] in _OVER
 
 
-def look(client: Client, number: int) -> Seen:
+def check_progress(client: Client, number: int) -> ServerProgress:
     job = client.jobs.get(number).data
-    if is_over(job):
-        return Seen(_last_words(client, job), _UP, is_over=True)
+    if is_terminal(job):
+        return ServerProgress(_last_words(client, job), _UP, is_terminal=True)
     if job["state"] == "starting":
-        return Seen(f"Job {number} starts on {job['node']}.", _STARTING)
+        return ServerProgress(f"Job {number} starts on {job['node']}.", _STARTING)
     if job["state"] != "running":
-        return Seen(f"Job {number} waits. {client.jobs.why(number)['sentence']}", _QUEUED)
+        return ServerProgress(f"Job {number} waits. {client.jobs.why(number)['sentence']}", _QUEUED)
     port = _proven_port(client, number)
     node, attempt = str(job["node"]), int(job["attempt"])
     if port is None:
-        return Seen(f"Job {number} runs on {node}; its server starts.", _RUNNING, attempt, node)
-    return Seen(f"Job {number} answers on {node}.", _UP, attempt, node, port)
+        return ServerProgress(f"Job {number} runs on {node}; its server starts.", _RUNNING, attempt, node)
+    return ServerProgress(f"Job {number} answers on {node}.", _UP, attempt, node, port)
 
 
 def _proven_port(client: Client, number: int) -> int | None:
     """What the job says counts only when Heliostat sees a process of this very job listen there."""
-    said = _PORT.search(client.logs.part(number, "stdout", limit=_FIRST_BYTES).data)
+    said = _PORT.search(client.logs.read_slice(number, "stdout", limit=_FIRST_BYTES).data)
     if said is None:
         return None
     try:
-        return client.jobs.port(number, int(said[1]))["port"]
+        return client.jobs.get_port(number, int(said[1]))["port"]
     except Conflict:  # not yet
         return None
 

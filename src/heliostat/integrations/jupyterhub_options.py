@@ -19,19 +19,21 @@ _LABELS = {
 }
 
 
-def form(fields: Sequence[str], defaults: Mapping[str, Any], environments: Collection[str]) -> str:
+def render_form(fields: Sequence[str], defaults: Mapping[str, Any], environments: Collection[str]) -> str:
     """The inside of the hub's form; empty when there is nothing to choose."""
     shown = [name for name in fields if name != "environment" or environments]
     return "\n".join(_row(name, str(defaults.get(name, "")), environments) for name in shown)
 
 
-def from_form(sent: Mapping[str, Sequence[str]], fields: Collection[str]) -> dict[str, str]:
+def read_form(sent: Mapping[str, Sequence[str]], fields: Collection[str]) -> dict[str, str]:
     """What was filled in; what the hub itself puts into the form is not ours."""
     texts = {name: sent[name][0].strip() for name in fields if sent.get(name)}
     return {name: text for name, text in texts.items() if text}
 
 
-def wishes(asked: Mapping[str, Any], fields: Collection[str], environments: Mapping[str, Any]) -> dict[str, Any]:
+def parse_user_options(
+    asked: Mapping[str, Any], fields: Collection[str], environments: Mapping[str, Any]
+) -> dict[str, Any]:
     """As fields of a job. Raises Invalid: people can send anything, also without the form."""
     for name in asked:
         if name not in fields:

@@ -14,20 +14,28 @@ from datetime import datetime, timedelta
 from queue import SimpleQueue
 
 from heliostat.config import Settings
-from heliostat.controller.loop import Loop, log_failure
+from heliostat.controller.background_loop import BackgroundLoop, log_failure
 from heliostat.models import Job, JobState, User
-from heliostat.models.notices import LATE, Channel, Delivery, DeliveryState, Notice, NoticeId, occasions_of
-from heliostat.notices.addresses import Undelivered
-from heliostat.notices.letters import Letter, Told, compose
-from heliostat.notices.sending import Sender
+from heliostat.models.notifications import (
+    LATE_EVENT,
+    Delivery,
+    DeliveryState,
+    Notification,
+    NotificationChannel,
+    NotificationId,
+    triggers_of_event,
+)
+from heliostat.notifications.addresses import DeliveryFailed
+from heliostat.notifications.delivery import NotificationSender
+from heliostat.notifications.messages import NotificationMessage, NotifiedEvent, compose_message
 from heliostat.scheduling.forecast import Forecast
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
+from heliostat.store import accounts, transitions
 from heliostat.store import jobs as stored_jobs
-from heliostat.store import moves, people
-from heliostat.store import notices as stored
-from heliostat.store.database import Changes, Store, Transaction
-from heliostat.store.notices import JobOfEvent
+from heliostat.store import notifications as stored
+from heliostat.store.database import Store, StoreChanges, Transaction
+from heliostat.store.notifications import EventWithJob
 
 log = get_logger()
 
@@ -41,58 +49,68 @@ _SENDERS = 4
 _KEPT = timedelta(days=30)
 _FAILURE = "notices_not_sent"
 
-Send = Callable[[Notice, Letter, datetime], None]
+SendMessage = Callable[[Notification, NotificationMessage, datetime], None]
 """Returns once it has arrived; raises Undelivered."""
 
 
 @dataclass(frozen=True, slots=True)
-class NoticeTiming:
+class NotificationTiming:
     """How often a delivery is tried, and how long the pauses are."""
 
-    most_tries: int = 30  # with the pauses between them, about a day
+    max_send_attempts: int = 30  # with the pauses between them, about a day
     first_pause_seconds: float = 10.0
-    longest_pause_seconds: float = 3600.0
-    gather_seconds: float = 0.5  # in which more may happen that is told together
+    max_pause_seconds: float = 3600.0
+    batch_seconds: float = 0.5  # in which more may happen that is told together
     webhook_pause_seconds: float = 1.0
 
     def pause_after(self, tries: int) -> float:
         """Until the next try, when there were so many."""
-        return min(self.first_pause_seconds * 2.0 ** min(tries, 20), self.longest_pause_seconds)
+        return min(self.first_pause_seconds * 2.0 ** min(tries, 20), self.max_pause_seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class NotifierComponents:
     """What a notifier works with."""
 
     store: Store
     settings: Settings
-    send: Send
+    send: SendMessage
     now: Callable[[], datetime]
-    note_late: Callable[[Sequence[Notice]], None] = lambda notices: None  # looks now and then who has become late
-    timing: NoticeTiming = NoticeTiming()
+    record_late_jobs: Callable[[Sequence[Notification]], None] = lambda notices: (
+        None
+    )  # looks now and then who has become late
+    timing: NotificationTiming = NotificationTiming()
 
 
 def make_notifier(context: Context) -> "Notifier":
     """The one of a running server."""
     settings = context.settings
-    late = Lateness(context.store, context.forecaster.of, settings.notifications.late_seconds, context.now)
+    late = LateJobDetector(
+        context.store, context.forecaster.forecast_of, settings.notifications.late_seconds, context.now
+    )
     return Notifier(
-        Desk(context.store, settings, Sender(settings.home, settings.notifications).send, context.now, late.note)
+        NotifierComponents(
+            context.store,
+            settings,
+            NotificationSender(settings.home, settings.notifications).send,
+            context.now,
+            late.record_late_jobs,
+        )
     )
 
 
 class Notifier:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: NotifierComponents) -> None:
         self._desk, self._store, self._timing = desk, desk.store, desk.timing
         self._lock = threading.Lock()  # guards what follows
         self._changes = 0  # of notices
-        self._busy: set[NoticeId] = set()  # of which a delivery is on its way
-        self._notices: list[Notice] | None = None  # None: they have changed
+        self._busy: set[NotificationId] = set()  # of which a delivery is on its way
+        self._notices: list[Notification] | None = None  # None: they have changed
         self._read_until = self._noted_until = 0  # the second is on disk
         self._looked_at = -_LONGEST_SLEEP_SECONDS
         self._tidied_at = -_TIDY_SECONDS
         self._work: SimpleQueue[Delivery | None] = SimpleQueue()
-        self._loop = Loop("notifier", self._look, _RETRY_SECONDS, failure=_FAILURE)
+        self._loop = BackgroundLoop("notifier", self._look, _RETRY_SECONDS, failure=_FAILURE)
         self._senders = [
             threading.Thread(target=self._send_all, name=f"notice-sender-{n}", daemon=True)
             for n in range(_SENDERS)
@@ -110,10 +128,10 @@ class Notifier:
         for _ in self._senders:
             self._work.put(None)
 
-    def _on_commit(self, changes: Changes) -> None:
-        if not (changes.notices or (changes.events and self._notices != [])):
+    def _on_commit(self, changes: StoreChanges) -> None:
+        if not (changes.notifications_changed or (changes.events and self._notices != [])):
             return
-        if changes.notices:
+        if changes.notifications_changed:
             with self._lock:
                 self._notices, self._changes = None, self._changes + 1
         self._loop.wake()
@@ -121,7 +139,7 @@ class Notifier:
     def _look(self) -> float:
         """Then a moment for more to happen; then until something does, or the next is due."""
         next_at = self._round()
-        self._loop.pause(self._timing.gather_seconds)
+        self._loop.pause(self._timing.batch_seconds)
         left = _LONGEST_SLEEP_SECONDS if next_at is None else (next_at - self._desk.now()).total_seconds()
         return max(0.0, min(left, _LONGEST_SLEEP_SECONDS))
 
@@ -136,44 +154,44 @@ class Notifier:
             pass
         return self._hand_out()
 
-    def _known(self) -> list[Notice]:
+    def _known(self) -> list[Notification]:
         with self._lock:
             known, changes = self._notices, self._changes
         if known is None:
             with self._store.read() as conn:
-                known = stored.list_notices(conn)
-                self._read_until = max(self._read_until, stored.read_until(conn))
+                known = stored.list_notifications(conn)
+                self._read_until = max(self._read_until, stored.last_processed_event(conn))
             with self._lock:
                 self._notices = known if changes == self._changes else None
         return known
 
-    def _look_for_late(self, notices: list[Notice]) -> None:
+    def _look_for_late(self, notices: list[Notification]) -> None:
         if time.monotonic() - self._looked_at >= _LONGEST_SLEEP_SECONDS:
             self._looked_at = time.monotonic()
-            self._desk.note_late(notices)
+            self._desk.record_late_jobs(notices)
 
     def _tidy(self) -> None:
         if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
             self._tidied_at = time.monotonic()
             before = self._desk.now() - _KEPT
-            self._store.write(lambda tx: stored.drop_deliveries(tx, before))
+            self._store.write(lambda tx: stored.remove_old_deliveries(tx, before))
 
-    def _gather(self, notices: list[Notice]) -> bool:
+    def _gather(self, notices: list[Notification]) -> bool:
         """Events become deliveries; whether there may be more of them."""
         start = max(self._read_until, min(notice.after_event for notice in notices))
         with self._store.read() as conn:
-            found = stored.events_after(conn, start, _AT_ONCE)
+            found = stored.list_notifiable_events(conn, start, _AT_ONCE)
         if not found:
             return False
-        wanted = {notice.id: ids for notice in notices if (ids := wanted_of(notice, found))}
+        wanted = {notice.id: ids for notice in notices if (ids := matching_event_ids(notice, found))}
         now, last = self._desk.now(), found[-1].event.id
 
         def change(tx: Transaction) -> None:
-            there = {notice.id: notice for notice in stored.list_notices(tx.conn)} if wanted else {}
+            there = {notice.id: notice for notice in stored.list_notifications(tx.conn)} if wanted else {}
             for notice_id, ids in wanted.items():
                 if notice_id in there:
                     self._note(tx, there[notice_id], ids, now)
-            stored.set_read_until(tx, last)
+            stored.set_last_processed_event(tx, last)
 
         if wanted or last - self._noted_until > _MOST_READ_AGAIN:
             self._store.write(change)
@@ -181,33 +199,33 @@ class Notifier:
         self._read_until = last
         return len(found) == _AT_ONCE
 
-    def _note(self, tx: Transaction, notice: Notice, ids: list[int], now: datetime) -> None:
+    def _note(self, tx: Transaction, notice: Notification, ids: list[int], now: datetime) -> None:
         """Added to what has not been tried yet; what programs read is never left out, people get a number."""
-        newest = stored.newest_delivery(tx.conn, notice.id)
-        due_at = now + timedelta(seconds=self._timing.gather_seconds)
+        newest = stored.find_newest_delivery(tx.conn, notice.id)
+        due_at = now + timedelta(seconds=self._timing.batch_seconds)
         if newest is not None:
             due_at = max(due_at, newest.due_at + timedelta(seconds=self._pause(notice)))
             if newest.state is DeliveryState.WAITING and not newest.tries:
                 ids = self._fill(tx, notice, newest, ids)
         while ids:
             part, ids = ids[:_MOST_EVENTS], ids[_MOST_EVENTS:]
-            more, ids = (0, ids) if notice.channel is Channel.WEBHOOK else (len(ids), [])
+            more, ids = (0, ids) if notice.channel is NotificationChannel.WEBHOOK else (len(ids), [])
             waiting = DeliveryState.WAITING
             stored.add_delivery(
                 tx, Delivery(str(uuid.uuid4()), notice.id, tuple(part), more, waiting, now, due_at)
             )
             due_at += timedelta(seconds=self._pause(notice))
 
-    def _fill(self, tx: Transaction, notice: Notice, open_one: Delivery, ids: list[int]) -> list[int]:
+    def _fill(self, tx: Transaction, notice: Notification, open_one: Delivery, ids: list[int]) -> list[int]:
         """What does not fit."""
         room = _MOST_EVENTS - len(open_one.event_ids)
         fits, left = ids[:room], ids[room:]
-        more = 0 if notice.channel is Channel.WEBHOOK else len(left)
-        stored.add_events(tx, open_one.id, [*open_one.event_ids, *fits], open_one.more + more)
-        return left if notice.channel is Channel.WEBHOOK else []
+        more = 0 if notice.channel is NotificationChannel.WEBHOOK else len(left)
+        stored.set_delivery_events(tx, open_one.id, [*open_one.event_ids, *fits], open_one.more + more)
+        return left if notice.channel is NotificationChannel.WEBHOOK else []
 
-    def _pause(self, notice: Notice) -> float:
-        is_webhook = notice.channel is Channel.WEBHOOK
+    def _pause(self, notice: Notification) -> float:
+        is_webhook = notice.channel is NotificationChannel.WEBHOOK
         return (
             self._timing.webhook_pause_seconds if is_webhook else self._desk.settings.notifications.pause_seconds
         )
@@ -216,11 +234,11 @@ class Notifier:
         """To the senders: one at a time for each notice, in order."""
         now = self._desk.now()
         with self._store.read() as conn:
-            first = stored.first_deliveries(conn)
+            first = stored.list_next_deliveries(conn)
         with self._lock:
-            free = [one for one in first if one.notice_id not in self._busy]
+            free = [one for one in first if one.notification_id not in self._busy]
             due = [one for one in free if one.due_at <= now]
-            self._busy |= {one.notice_id for one in due}
+            self._busy |= {one.notification_id for one in due}
         for delivery in due:
             self._work.put(delivery)
         return min((one.due_at for one in free if one.due_at > now), default=None)
@@ -233,63 +251,65 @@ class Notifier:
                 log_failure(_FAILURE, error)
                 time.sleep(_RETRY_SECONDS)
             with self._lock:
-                self._busy.discard(delivery.notice_id)
+                self._busy.discard(delivery.notification_id)
             self._loop.wake()
 
     def _try(self, planned: Delivery) -> None:
         now = self._desk.now()
         again_at = now + timedelta(seconds=self._timing.pause_after(planned.tries))
-        delivery = self._store.write(lambda tx: stored.begin_try(tx, planned, again_at))
+        delivery = self._store.write(lambda tx: stored.begin_send(tx, planned, again_at))
         if delivery is None:
             return
         with self._store.read() as conn:
-            notice = stored.find_notice(conn, delivery.notice_id)
-            maker = None if notice is None else people.find_user(conn, notice.user)
-            found = stored.events_of(conn, delivery.event_ids)
+            notice = stored.find_notification(conn, delivery.notification_id)
+            maker = None if notice is None else accounts.find_user(conn, notice.user)
+            found = stored.get_events_with_jobs(conn, delivery.event_ids)
         if notice is None:
             return
-        told = [Told(one.event, one.name, one.user, one.project) for one in found]
+        told = [NotifiedEvent(one.event, one.name, one.user, one.project) for one in found]
         problem, is_final = None, False
         try:
             if not _may_be_told(maker, notice):
-                raise Undelivered(f"{notice.user} may no longer be told of this", is_final=True)
-            self._desk.send(notice, compose(notice, delivery, told, self._desk.settings.server.public_url), now)
-        except Undelivered as error:
-            problem, is_final = error.problem, error.is_final or delivery.tries >= self._timing.most_tries
+                raise DeliveryFailed(f"{notice.user} may no longer be told of this", is_final=True)
+            self._desk.send(
+                notice, compose_message(notice, delivery, told, self._desk.settings.server.public_url), now
+            )
+        except DeliveryFailed as error:
+            problem, is_final = error.problem, error.is_final or delivery.tries >= self._timing.max_send_attempts
             log.warning("notice_not_delivered", notice=notice.id, tries=delivery.tries, problem=problem)
         self._store.write(lambda tx: _note_outcome(tx, delivery, problem, is_final, now))
 
 
-def wanted_of(notice: Notice, found: Sequence[JobOfEvent]) -> list[int]:
+def matching_event_ids(notice: Notification, found: Sequence[EventWithJob]) -> list[int]:
     """Of these events, those the notice is about."""
     return [one.event.id for one in found if one.event.id > notice.after_event and _is_wanted(notice, one)]
 
 
-def _is_wanted(notice: Notice, one: JobOfEvent) -> bool:
+def _is_wanted(notice: Notification, one: EventWithJob) -> bool:
     if one.is_imported:
         return False
-    occasions = occasions_of(one.event)
+    occasions = triggers_of_event(one.event)
     if notice.project is not None:
         return one.project == notice.project and bool(occasions & set(notice.occasions))
     return one.user == notice.user and bool(occasions & {*notice.occasions, *one.notify})
 
 
-def _may_be_told(maker: User | None, notice: Notice) -> bool:
+def _may_be_told(maker: User | None, notice: Notification) -> bool:
     """With the rights its maker has now."""
     if maker is None or not maker.active:
         return False
-    return notice.project is None or maker.manages(notice.project)
+    return notice.project is None or maker.may_manage(notice.project)
 
 
 def _note_outcome(tx: Transaction, delivery: Delivery, problem: str | None, is_final: bool, now: datetime) -> None:
     state = DeliveryState.SENT if problem is None else DeliveryState.WAITING
-    stored.end_try(tx, delivery, DeliveryState.GIVEN_UP if is_final else state, problem)
+    stored.finish_send(tx, delivery, DeliveryState.GIVEN_UP if is_final else state, problem)
     sent = {"sent_at": now} if problem is None else {}
-    stored.set_notice(tx, delivery.notice_id, problem=problem, **sent)
+    stored.update_notification(tx, delivery.notification_id, problem=problem, **sent)
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness:
+class LateJobDetector:
     """Which jobs will start much later than was foretold: noted once as an event."""
 
     store: Store
@@ -297,13 +317,13 @@ class Lateness:
     late_seconds: float
     now: Callable[[], datetime]
 
-    def note(self, wanted_by: Sequence[Notice]) -> None:
+    def record_late_jobs(self, wanted_by: Sequence[Notification]) -> None:
         """Only of jobs of which somebody wants to know it."""
-        those = [one for one in wanted_by if LATE in one.occasions]
+        those = [one for one in wanted_by if LATE_EVENT in one.occasions]
         users = {one.user for one in those if one.project is None}
         projects = {one.project for one in those if one.project is not None}
         with self.store.read() as conn:
-            promised = dict(stored.foretold_and_waiting(conn, users, projects))
+            promised = dict(stored.list_waiting_jobs_with_forecast(conn, users, projects))
             jobs = stored_jobs.get_jobs(conn, list(promised)) if promised else {}
         late: list[tuple[Job, str]] = []
         for job in jobs.values():
@@ -320,13 +340,13 @@ class Lateness:
         found = stored_jobs.get_jobs(tx.conn, [job.id for job, _ in late])
         for job, words in late:
             if found[job.id].state is JobState.PENDING:
-                moves.note_job(tx, found[job.id], LATE, words, self.now())
+                transitions.add_job_event(tx, found[job.id], LATE_EVENT, words, self.now())
 
 
-def _wants(notice: Notice, job: Job) -> bool:
+def _wants(notice: Notification, job: Job) -> bool:
     if notice.project is not None:
-        return notice.project == job.project and LATE in notice.occasions
-    return notice.user == job.user and LATE in (*notice.occasions, *job.notify)
+        return notice.project == job.project and LATE_EVENT in notice.occasions
+    return notice.user == job.user and LATE_EVENT in (*notice.occasions, *job.notify)
 
 
 def _clock(time: datetime) -> str:

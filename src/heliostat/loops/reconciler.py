@@ -2,24 +2,24 @@
 
 from functools import partial
 
-from heliostat.controller.loop import Loop
+from heliostat.controller.background_loop import BackgroundLoop
 from heliostat.models import JobId
 from heliostat.services.context import Context
-from heliostat.services.sessions.watch import pause_seconds, watch_sessions
-from heliostat.services.web_services.health import Looks
-from heliostat.services.web_services.tending import tend
-from heliostat.store.database import Changes
+from heliostat.services.sessions.idle_culler import check_running_sessions, poll_interval_seconds
+from heliostat.services.web_services.health import HealthProber
+from heliostat.services.web_services.reconcile import reconcile_services
+from heliostat.store.database import StoreChanges
 
 _RETRY_SECONDS = 1.0
 
 
-class Reconciler:
+class ServiceReconciler:
     """Wakes when a service changes, a replica moves, or a look is due."""
 
     def __init__(self, context: Context) -> None:
-        self._context, self._looks = context, Looks()
+        self._context, self._looks = context, HealthProber()
         self._watched: frozenset[JobId] = frozenset()
-        self._loop = Loop("reconciler", self._look, _RETRY_SECONDS, failure="services_not_tended")
+        self._loop = BackgroundLoop("reconciler", self._look, _RETRY_SECONDS, failure="services_not_tended")
         self._looks.wake = self._loop.wake
         context.store.on_commit(self._on_commit)
 
@@ -30,18 +30,20 @@ class Reconciler:
         self._loop.close()
         self._looks.close()
 
-    def _on_commit(self, changes: Changes) -> None:
-        if changes.services or any(job_id in self._watched for job_id, _ in changes.moved):
+    def _on_commit(self, changes: StoreChanges) -> None:
+        if changes.services_changed or any(job_id in self._watched for job_id, _ in changes.changed_jobs):
             self._loop.wake()
 
     def _look(self) -> float:
-        tended = tend(self._context, self._looks)
-        self._watched = tended.watched
-        return tended.seconds
+        tended = reconcile_services(self._context, self._looks)
+        self._watched = tended.replica_job_ids
+        return tended.next_reconcile_seconds
 
 
-class SessionWatch:
+class SessionMonitor:
     def __init__(self, context: Context) -> None:
-        look = partial(watch_sessions, context)
-        self._loop = Loop("sessions", look, pause_seconds(context), failure="sessions_not_watched")
-        self.start, self.close = self._loop.start_later, self._loop.close
+        look = partial(check_running_sessions, context)
+        self._loop = BackgroundLoop(
+            "sessions", look, poll_interval_seconds(context), failure="sessions_not_watched"
+        )
+        self.start, self.close = self._loop.start_after_interval, self._loop.close

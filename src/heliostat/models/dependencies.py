@@ -6,44 +6,46 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from heliostat.models.states import TERMINAL, JobState
+from heliostat.models.states import TERMINAL_STATES, JobState
 
-MOST_PARENTS = 10_000  # that one job may name
-MOST_PAIRS = 100_000  # of a job and one it waits for, in one request
+MAX_PARENTS = 10_000  # that one job may name
+MAX_DEPENDENCIES_PER_REQUEST = 100_000  # of a job and one it waits for, in one request
 _LONGEST = 200  # characters of one reference
 _ARRAY = "array:"
 
 
-class Rule(StrEnum):
+class DependencyCondition(StrEnum):
     """How a parent must end for its child to start. If it ends otherwise, the child is cancelled."""
 
     OK = "ok"  # it completes
     ANY = "any"  # it is over, however
     FAILED = "failed"  # it is over, and has not completed
     BUILT = "built"  # it completes: the environment the child runs in is there
-    DECIDED = "decided"  # it is over; what that means for the child, their workflow decides
+    WORKFLOW_DECIDES = "decided"  # it is over; what that means for the child, their workflow decides
 
     def is_met_by(self, state: JobState) -> bool:
         """By a parent that has ended like this."""
-        if self in (Rule.ANY, Rule.DECIDED):
-            return state in TERMINAL
-        return state in TERMINAL and (state is JobState.COMPLETED) == (self is not Rule.FAILED)
+        if self in (DependencyCondition.ANY, DependencyCondition.WORKFLOW_DECIDES):
+            return state in TERMINAL_STATES
+        return state in TERMINAL_STATES and (state is JobState.COMPLETED) == (
+            self is not DependencyCondition.FAILED
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
     """A job does not start before this one is over, and only if that ended as the rule says."""
 
-    parent: int
-    rule: Rule = Rule.OK
+    parent_id: int
+    condition: DependencyCondition = DependencyCondition.OK
 
 
 @dataclass(frozen=True, slots=True)
-class Parent:
+class ParentReference:
     """A parent as a request names it: `12`, `array:5`, or the name of another job of the same request."""
 
     reference: str
-    rule: Rule = Rule.OK
+    rule: DependencyCondition = DependencyCondition.OK
     each: bool = False  # of an array: each element waits for the one of the same index only
 
     @property
@@ -61,8 +63,8 @@ def parse_parents(value: object) -> tuple[str, ...]:
     parts = value if isinstance(value, list | tuple) else str(value).split(",") if _is_one(value) else None
     if parts is None or not all(_is_one(part) for part in parts):
         raise ValueError("name jobs by number: 12, [12, 13], array:5; or a job of the same request by its name")
-    if len(parts) > MOST_PARENTS:
-        raise ValueError(f"a job may wait for {MOST_PARENTS} others, not for {len(parts)}")
+    if len(parts) > MAX_PARENTS:
+        raise ValueError(f"a job may wait for {MAX_PARENTS} others, not for {len(parts)}")
     return tuple(dict.fromkeys(_reference(str(part).strip()) for part in parts))
 
 
@@ -87,21 +89,21 @@ def parse_begin(text: str) -> datetime | timedelta:
     return at
 
 
-def begin_text(begin: datetime | timedelta) -> str:
+def format_begin(begin: datetime | timedelta) -> str:
     """As `parse_begin` reads it."""
     if isinstance(begin, timedelta):
         return f"+{int(begin.total_seconds())}s"
     return begin.isoformat().replace("+00:00", "Z")
 
 
-def ended_words(state: JobState) -> str:
+def describe_end(state: JobState) -> str:
     """What has become of a job, to stand behind its number."""
     return _ENDED.get(state, state.value.replace("_", " "))
 
 
-def broken_words(parent: int, state: JobState) -> str:
+def describe_broken_dependency(parent: int, state: JobState) -> str:
     """Why a child can no longer start."""
-    return f"job {parent}, which it waited for, {ended_words(state)}"
+    return f"job {parent}, which it waited for, {describe_end(state)}"
 
 
 def find_cycle(parents: Mapping[int, Sequence[int]]) -> list[int] | None:

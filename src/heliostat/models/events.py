@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from heliostat.models.jobs import AttemptId, JobId, Place
+from heliostat.models.jobs import AttemptId, JobId, TaskPlacement
 from heliostat.models.states import JobState
 
 
@@ -22,7 +22,7 @@ class JobEvent:
     detail: str | None = None
 
 
-class Cause(StrEnum):
+class EndCause(StrEnum):
     """Why an attempt ended."""
 
     EXITED = "exited"
@@ -37,26 +37,26 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class AttemptStarted:
     attempt_id: AttemptId
     at: datetime
-    places: tuple[Place, ...] = ()  # where each task runs, of an engine that decides that itself
+    places: tuple[TaskPlacement, ...] = ()  # where each task runs, of an engine that decides that itself
     gpu_type: str | None = None  # of the devices it was given there
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AttemptEnded:
     """The attempt is over, its processes are gone and its devices are free."""
 
     attempt_id: AttemptId
     at: datetime
-    cause: Cause
+    cause: EndCause
     exit_code: int | None = None
     detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Retimed:
+class TimeLimitChanged:
     """Its time limit was changed where it waits or runs, by others than us."""
 
     attempt_id: AttemptId
@@ -64,7 +64,7 @@ class Retimed:
     time_limit_seconds: int | None  # None: it has no limit any more
 
 
-Observation = Started | Ended | Retimed
+Observation = AttemptStarted | AttemptEnded | TimeLimitChanged
 
 
 @dataclass(frozen=True, slots=True)

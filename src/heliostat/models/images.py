@@ -8,14 +8,14 @@ from datetime import datetime
 
 from heliostat.models.states import JobState
 
-ARCHIVE = "image.tar"  # of one that was built, in the folder it has as an environment
-SIF = "image.sif"  # the same, as apptainer makes it
-CANNOT_PUSH = "the image cannot be pushed: "
+IMAGE_ARCHIVE_FILE = "image.tar"  # of one that was built, in the folder it has as an environment
+SIF_FILE = "image.sif"  # the same, as apptainer makes it
+PUSH_FAILURE_PREFIX = "the image cannot be pushed: "
 _NAME = re.compile(
     r"(?:localhost/)?(?P<name>[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)(?::(?P<tag>\w[\w.-]*))?", re.ASCII
 )
 _LONGEST_NAME, _LONGEST_TAG, _OF_DIGEST = 80, 60, 16
-CANNOT_FETCH = "cannot be fetched: "
+FETCH_FAILURE_PREFIX = "cannot be fetched: "
 _WHOSE = "Which keys count, an admin says in /etc/containers/policy.json."
 _REFUSED = (  # by the node's rules on signatures
     (
@@ -42,7 +42,7 @@ _DAMAGED = ("did not match", "unexpected eof")
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
+class ImagePush:
     """To a registry, by a job."""
 
     job_id: int
@@ -54,7 +54,7 @@ class Push:
     reason: str | None = None
 
 
-def parse_own_name(text: str) -> str:
+def parse_image_name(text: str) -> str:
     """`torch` is torch:latest. ValueError says what is wrong."""
     found = _NAME.fullmatch(text)
     tag = found["tag"] or "latest" if found else ""
@@ -63,32 +63,34 @@ def parse_own_name(text: str) -> str:
     return f"{found['name']}:{tag}"
 
 
-def stored_name(name: str, digest: str) -> str:
+def local_image_name(name: str, digest: str) -> str:
     """What containers know it as: another one for other contents."""
     return f"localhost/{name}-{digest[:_OF_DIGEST]}"
 
 
-def login_text(registry: str, username: str, password: str) -> str:
+def format_registry_login(registry: str, username: str, password: str) -> str:
     """As the tools read it."""
     auth = base64.b64encode(f"{username}:{password}".encode()).decode()
     return json.dumps({"auths": {registry: {"auth": auth}}})
 
 
-def push_words(said: str) -> str:
+def explain_push_failure(said: str) -> str:
     """Why a push failed, from the last words of the tool."""
     last = said.lower()
     if any(mark in last for mark in _SILENT):
-        return f"{CANNOT_PUSH}the registry does not answer. {_last_line(said)}"
+        return f"{PUSH_FAILURE_PREFIX}the registry does not answer. {_last_line(said)}"
     if any(mark in last for mark in _LOCKED):
-        return f"{CANNOT_PUSH}the registry refuses this login, or it may not push there. {_last_line(said)}"
-    return f"{CANNOT_PUSH}{_last_line(said) or 'the tool said nothing'}"
+        return (
+            f"{PUSH_FAILURE_PREFIX}the registry refuses this login, or it may not push there. {_last_line(said)}"
+        )
+    return f"{PUSH_FAILURE_PREFIX}{_last_line(said) or 'the tool said nothing'}"
 
 
-def fetch_words(image: str, said: str) -> str:
+def explain_fetch_failure(image: str, said: str) -> str:
     """Why an image could not be fetched, and what to do, from the last words of the tool."""
-    last, why = said.lower(), f"{image} {CANNOT_FETCH}"
+    last, why = said.lower(), f"{image} {FETCH_FAILURE_PREFIX}"
     registry = image.partition("/")[0]
-    if refusal := rules_words(said):
+    if refusal := explain_signature_refusal(said):
         return f"{why}{refusal}"
     if any(mark in last for mark in _SILENT):
         return f"{why}the registry does not answer. {_last_line(said)}"
@@ -103,7 +105,7 @@ def fetch_words(image: str, said: str) -> str:
     return f"{why}{_last_line(said) or 'the tool said nothing'}"
 
 
-def rules_words(said: str) -> str | None:
+def explain_signature_refusal(said: str) -> str | None:
     """Which rule of the node on signatures refuses an image, and what to do; None: none does."""
     last = said.lower()
     if words := next((words for mark, words in _REFUSED if mark in last), None):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from heliostat.models.jobs import PRIORITY_CLASSES
 from heliostat.models.quantities import STOP_SIGNALS
 
-Kind = Literal[
+FieldKind = Literal[
     "command",  # a shell line, or a list of words
     "script",  # the text of a script; on the command line, a file
     "line",  # one line of text
@@ -36,13 +36,13 @@ Kind = Literal[
     "software",  # an environment
     "code",  # what git knows of a folder
 ]
-Choices = tuple[tuple[str, str], ...]
+FieldChoices = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class JobField:
     name: str  # in bodies and job files
-    kind: Kind
+    kind: FieldKind
     group: str
     help: str  # one or two sentences
     label: str = ""  # in the form; unless given, its name
@@ -51,16 +51,18 @@ class JobField:
     example: str = ""
     details: str = ""  # Markdown: what else the documentation says
     unit: str = ""  # of its number
-    least: float | None = None
-    most: float | None = None  # of text, in characters; of a list, in entries
-    choices: Choices = ()  # with their meaning
+    minimum: float | None = None
+    maximum: float | None = None  # of text, in characters; of a list, in entries
+    choices: FieldChoices = ()  # with their meaning
     alias: str = ""  # another name in bodies and job files
-    python: str = ""  # in the Python client; unless given, its name
-    option: str = ""  # on the command line; unless given, its name
-    option_help: str = ""  # where the option takes something else than the body
+    python_parameter: str = ""  # in the Python client; unless given, its name
+    cli_option: str = ""  # on the command line; unless given, its name
+    cli_help: str = ""  # where the option takes something else than the body
     form_help: str = ""  # where the form does
-    commands: tuple[str, ...] = ("run",)  # of `helio` that have the option
-    request: str | None = ""  # the attribute of JobRequest; unless given, its name; None: several make one
+    cli_commands: tuple[str, ...] = ("run",)  # of `helio` that have the option
+    request_attribute: str | None = (
+        ""  # the attribute of JobRequest; unless given, its name; None: several make one
+    )
     affects_start: bool = False  # it changes when the job can start
 
     @property
@@ -69,27 +71,27 @@ class JobField:
 
     @property
     def python_name(self) -> str:
-        return self.python or self.name
+        return self.python_parameter or self.name
 
     @property
-    def flags(self) -> tuple[str, ...]:
+    def cli_flags(self) -> tuple[str, ...]:
         """How its option is written, the shown one first."""
-        names = [self.option or f"--{self.name}", *([f"--{self.alias}"] if self.alias else [])]
+        names = [self.cli_option or f"--{self.name}", *([f"--{self.alias}"] if self.alias else [])]
         return tuple(dict.fromkeys(name.replace("_", "-") for name in names))
 
     @property
-    def path(self) -> str | None:
+    def request_path(self) -> str | None:
         """Where a JobRequest has it: `placement.tasks`."""
-        return self.name if self.request == "" else self.request
+        return self.name if self.request_attribute == "" else self.request_attribute
 
     @property
-    def sentence(self) -> str:
+    def help_with_choices(self) -> str:
         """Its help with its choices."""
         values = ", ".join(value for value, _ in self.choices)
         return f"{self.help} One of {values}." if values else self.help
 
 
-def _named(*values: str) -> Choices:
+def _named(*values: str) -> FieldChoices:
     return tuple((value, "") for value in values)
 
 
@@ -105,79 +107,79 @@ JOB_FIELDS = (
     JobField("command", "command", _JOB, "What to run: a shell line, or a list of words that no shell touches.",
         default=[], example="python train.py --epochs 10", details="With `script`, the list of its arguments.",
         form_help="As you would type it in a shell.",
-        commands=(), request="spec.command"),
+        cli_commands=(), request_attribute="spec.command"),
     JobField("gpus", "gpus", _JOB, "How many GPUs, or a part of one: 0.5.", "GPUs", default=0, default_text="0",
-        details="They are for this job alone ([a part of a GPU](#a-part-of-a-gpu)).", commands=_ALL,
+        details="They are for this job alone ([a part of a GPU](#a-part-of-a-gpu)).", cli_commands=_ALL,
         affects_start=True),
     JobField("gpu_type", "line", _JOB, "The type of GPU, as helio nodes shows it: A100, RTX-3090.", "GPU type",
-        default_text="any", most=128, commands=("run", "when", "session", "notebook"), affects_start=True),
+        default_text="any", maximum=128, cli_commands=("run", "when", "session", "notebook"), affects_start=True),
     JobField("time_limit", "duration", _JOB, "Time limit: 30m, 4h, 1d12h. Short jobs find room sooner.",
         default_text="the admin's, or none", details="Also `1:30:00`, `2-00:00:00` or a number of seconds.",
-        unit="seconds", least=1, most=10 * 366 * 86400, python="time", option="--time", commands=_ALL,
-        request="time_limit_seconds", affects_start=True),
+        unit="seconds", minimum=1, maximum=10 * 366 * 86400, python_parameter="time", cli_option="--time", cli_commands=_ALL,
+        request_attribute="time_limit_seconds", affects_start=True),
     JobField("name", "line", _JOB, "A name for the job.", default_text="that of the program",
         details="One line, up to 128 characters. Left out: `train.py` of `python train.py`; `script` of a script.",
-        most=128, commands=("run", "when", "session", "notebook"), affects_start=True),
+        maximum=128, cli_commands=("run", "when", "session", "notebook"), affects_start=True),
     JobField("project", "line", _JOB, "The project whose share it uses: one of yours.",
-        default_text="your default project", most=128, commands=_ALL, affects_start=True),
+        default_text="your default project", maximum=128, cli_commands=_ALL, affects_start=True),
     JobField("cpus", "count", _RESOURCES, "How many CPU cores.", "CPUs", default_text=_FAIR,
-        details="A limit where cgroups are there.", least=1, most=100_000, commands=_ALL, affects_start=True),
+        details="A limit where cgroups are there.", minimum=1, maximum=100_000, cli_commands=_ALL, affects_start=True),
     JobField("memory", "memory", _RESOURCES, "Memory, a hard limit: 16G, 512M.", default_text=_FAIR,
-        details="At least 16 MiB; a number alone is MiB.", unit="MiB", least=16, most=2**40, commands=_ALL,
-        request="memory_mib", affects_start=True),
+        details="At least 16 MiB; a number alone is MiB.", unit="MiB", minimum=16, maximum=2**40, cli_commands=_ALL,
+        request_attribute="memory_mib", affects_start=True),
     JobField("gpu_memory", "memory", _RESOURCES, "The least memory of each GPU: 40G.", "GPU memory",
-        default_text="any", details="A number alone is MiB.", unit="MiB", least=16, most=2**40,
-        commands=("run", "when"), request="gpu_memory_mib", affects_start=True),
+        default_text="any", details="A number alone is MiB.", unit="MiB", minimum=16, maximum=2**40,
+        cli_commands=("run", "when"), request_attribute="gpu_memory_mib", affects_start=True),
     JobField("tasks", "count", _RESOURCES,
         "How many tasks start together; GPUs, CPUs and memory are those of one task.", default=1,
-        details="[More](#several-tasks-at-once).", least=1, most=10_000, commands=("run", "when"),
-        request="placement.tasks", affects_start=True),
+        details="[More](#several-tasks-at-once).", minimum=1, maximum=10_000, cli_commands=("run", "when"),
+        request_attribute="placement.tasks", affects_start=True),
     JobField("layout", "choice", _RESOURCES, "How its tasks are spread over nodes.", "Layout of tasks",
         default="pack", choices=(("pack", "on few nodes"), ("spread", "a node each")),
-        commands=("run", "when"), request="placement.layout", affects_start=True),
+        cli_commands=("run", "when"), request_attribute="placement.layout", affects_start=True),
     JobField("template", "choice", _RESOURCES, "What starts the command in each task.", "Started by",
         default_text="none", details="[More](#templates-for-parallel-training).",
         choices=(("torchrun", "PyTorch, one process a GPU"), ("mpi", "mpirun"),
                  ("spark", "a Spark cluster of its tasks")),
-        request="spec.template"),
+        request_attribute="spec.template"),
     JobField("array", "array", _RESOURCES, "One job per index: 0-99; 0-99%8: 8 at once.", default_text="none",
         details="Also `1,3,5-9`."),
     JobField("labels", "labels", _RESOURCES, "Labels that its nodes must have: fast, disk=ssd.", "Labels of nodes",
-        default=[], most=20, option="--label", commands=("run", "when"), request="placement.labels",
+        default=[], maximum=20, cli_option="--label", cli_commands=("run", "when"), request_attribute="placement.labels",
         affects_start=True),
     JobField("reservation", "line", _RESOURCES, "Wait for this reservation of its project, and run on its nodes.",
-        default_text="none", most=128, request="placement.reservation"),
+        default_text="none", maximum=128, request_attribute="placement.reservation"),
     JobField("exclusive", "flag", _RESOURCES, "No other job runs on its nodes.", default=False,
-        commands=("run", "when"), request="placement.exclusive", affects_start=True),
+        cli_commands=("run", "when"), request_attribute="placement.exclusive", affects_start=True),
     JobField("priority_class", "line", _PRIORITY, "Its priority class.", "Class", default="normal",
-        details="[More](#classes).", most=128, choices=_named(*PRIORITY_CLASSES), alias="class", option="--class",
-        commands=("run", "when"), affects_start=True),
+        details="[More](#classes).", maximum=128, choices=_named(*PRIORITY_CLASSES), alias="class", cli_option="--class",
+        cli_commands=("run", "when"), affects_start=True),
     JobField("priority", "count", _PRIORITY,
         "Higher starts first; below 0 lets others pass, above 0 is for managers.", default=0,
         details="That of a manager orders the jobs of the project; that of an admin counts everywhere.",
-        least=-1000, most=1000, affects_start=True),
+        minimum=-1000, maximum=1000, affects_start=True),
     JobField("preemptible", "flag", _PRIORITY, "May be stopped and queued again for jobs of a higher class.",
         default=False, details="It should save its work now and then ([more](#checkpoints-and-preemption)).",
         affects_start=True),
     JobField("overtime", "flag", _PRIORITY, "May exceed its time limit while no other job needs the resources.",
         default=False, details="[More](#overtime).", affects_start=True),
     JobField("held", "flag", _PRIORITY, "Do not start it before it is released: helio release.", "Hold",
-        default=False, option="--hold"),
+        default=False, cli_option="--hold"),
     JobField("max_retries", "count", _RETRIES, "How many times to try again.", "Retries", default=0,
-        details="After the ends that `retry_on` names ([more](#try-again)).", least=0, most=100),
+        details="After the ends that `retry_on` names ([more](#try-again)).", minimum=0, maximum=100),
     JobField("retry_on", "causes", _RETRIES,
         "Ends to try again after: lost, preempted, timed_out, out_of_memory, exit, exit:75.", "Retry after",
-        default_text="lost, preempted", details="`exit` is any code but 0.", request="retry.on"),
+        default_text="lost, preempted", details="`exit` is any code but 0.", request_attribute="retry.on"),
     JobField("retry_delay", "duration", _RETRIES,
         "How long to wait before the first retry: 30s; doubles each time, up to 1h.", default=0, default_text="0s",
-        unit="seconds", least=0, most=7 * 86400, request="retry.delay_seconds"),
+        unit="seconds", minimum=0, maximum=7 * 86400, request_attribute="retry.delay_seconds"),
     JobField("notify", "occasions", _RETRIES, "Notify me when it: started, ended, failed, late, ends_soon.",
         default=(), details="[More](#be-told)."),
     JobField("after", "parents", _DEPENDENCIES, "Start when these have completed: 12,13 or array:5.",
         "Start after", default=(),
         details="Also a list, or jobs of the same file by name ([more](#one-after-another)). If one ends "
                 "otherwise, this job is cancelled.",
-        alias="after_ok", request=None, affects_start=True),
+        alias="after_ok", request_attribute=None, affects_start=True),
     JobField("begin", "begin", _DEPENDENCIES, "Do not start before: 2026-12-01T08:00, or +2h.", "Not before",
         default_text="at once",
         details="A time without a zone is UTC for the API and in the form, that of your machine in files and "
@@ -185,74 +187,74 @@ JOB_FIELDS = (
         form_help="2026-12-01T08:00 in UTC, or +2h.",
         affects_start=True),
     JobField("after_any", "parents", _DEPENDENCIES, "Start when these are over, however they ended.",
-        "Start when these are over", default=(), request=None, affects_start=True),
+        "Start when these are over", default=(), request_attribute=None, affects_start=True),
     JobField("after_failed", "parents", _DEPENDENCIES, "Start when these are over and have not completed.",
-        "Start if these fail", default=(), details="If one completes, this job is cancelled.", request=None),
+        "Start if these fail", default=(), details="If one completes, this job is cancelled.", request_attribute=None),
     JobField("after_each", "parents", _DEPENDENCIES,
         "Of an array: each element starts after that of the same index of array:5.", "Element by element after",
-        default=(), request=None),
+        default=(), request_attribute=None),
     JobField("workdir", "folder", _SOFTWARE, "Where it runs: an absolute path on the node.", "Working directory",
         default_text="a fresh private folder",
         details="In files and on the command line also relative to where you are, and left out there, where you "
                 "are, if the server is on this machine.",
-        most=4095, option_help="Where it runs; here, on the server's machine.",
-        commands=("run", "session", "notebook", "service"), request="spec.workdir"),
+        maximum=4095, cli_help="Where it runs; here, on the server's machine.",
+        cli_commands=("run", "session", "notebook", "service"), request_attribute="spec.workdir"),
     JobField("upload", "upload", _SOFTWARE,
         "Code that becomes its working directory: the id of an upload of yours.", "Uploaded code",
         default_text="none",
         details="In files, in Python and on the command line a folder, which is sent without what .gitignore "
                 "and .heliostatignore name ([more](#code-from-your-laptop)).",
-        option_help="Send this folder and run in a copy of it.", commands=("run", "notebook"),
-        request="spec.upload"),
+        cli_help="Send this folder and run in a copy of it.", cli_commands=("run", "notebook"),
+        request_attribute="spec.upload"),
     JobField("script", "script", _SOFTWARE, "Text of a script to run; the command then holds its arguments.",
-        default_text="none", example="#!/bin/bash", details="It begins with its `#!`; up to 1 MiB.", most=2**20,
-        option_help="A script file to run (- for standard input).", request="spec.script"),
+        default_text="none", example="#!/bin/bash", details="It begins with its `#!`; up to 1 MiB.", maximum=2**20,
+        cli_help="A script file to run (- for standard input).", request_attribute="spec.script"),
     JobField("environment", "software", _SOFTWARE,
         "The packages it runs with: files to build an environment from, or the digest of one of yours.",
         "Packages", default_text="the node's", example="torch==2.4.1",
         details="In files a file or its text, `image:NAME` or `@DIGEST` ([more](#its-own-software)).",
         form_help="Of Python, one a line, as in requirements.txt; or the digest of an environment of yours.",
-        option="--env", commands=()),
+        cli_option="--env", cli_commands=()),
     JobField("env", "variables", _SOFTWARE, "Environment variables: NAME=value.", "Environment variables",
         default={}, example="WANDB_MODE=offline", details="Added to the job's own; up to 512 KiB in all.",
         form_help='NAME=value, one a line; "…" with \\n for several lines.',
-        option_help="K=V, or K to copy yours; or its packages: requirements.txt, image:NAME, @DIGEST.",
-        commands=("run", "session", "notebook", "service"), request="spec.env"),
+        cli_help="K=V, or K to copy yours; or its packages: requirements.txt, image:NAME, @DIGEST.",
+        cli_commands=("run", "session", "notebook", "service"), request_attribute="spec.env"),
     JobField("record", "code", _SOFTWARE, "The code it is submitted with, as git tells it.",
         default_text="what git tells of the folder",
         details="`commit`, `branch`, `remote`, `diff`, `untracked`… ([more](#repeat-and-compare)); of `jobs:` "
                 "in one file, noted once for all. In Python `record=False` leaves it out.",
-        commands=(), request=None),
+        cli_commands=(), request_attribute=None),
     JobField("image", "line", _CONTAINER, "The image of the container it runs in: python:3.11.",
         default_text="none: the node's own software",
-        details="[More](#in-a-container); or [one of your own](#images-of-your-own).", most=500,
-        commands=("run", "service", "schedule"), request="spec.image"),
+        details="[More](#in-a-container); or [one of your own](#images-of-your-own).", maximum=500,
+        cli_commands=("run", "service", "schedule"), request_attribute="spec.image"),
     JobField("runtime", "choice", _CONTAINER, "How it is isolated.", "Isolation",
         default_text="the admin's, with an image; else process",
         choices=(("process", "not at all"), ("bubblewrap", "no image, only files it needs"),
                  *_named("podman", "apptainer", "docker")),
-        request="spec.runtime"),
+        request_attribute="spec.runtime"),
     JobField("network", "choice", _CONTAINER, "What its container reaches.", default_text="the admin's",
         choices=(("host", "what the node reaches"), ("private", "the same, from an address of its own"),
                  ("none", "nothing")),
-        request="spec.network"),
+        request_attribute="spec.network"),
     JobField("mounts", "mounts", _CONTAINER, "What its container sees of the node: SRC:DST or SRC:DST:ro.",
         default=[], example="/data/scans:/scans:ro",
         form_help="What its container sees of the node, one a line: SRC:DST or SRC:DST:ro.",
-        details="On the command line `SRC` alone is the same place inside.", most=50, option="--mount",
-        request="spec.mounts"),
+        details="On the command line `SRC` alone is the same place inside.", maximum=50, cli_option="--mount",
+        request_attribute="spec.mounts"),
     JobField("preempt_signal", "signal", _STOPPING, "The signal that tells it to save its work and end.",
-        "Signal to save its work", default="TERM", choices=_named(*STOP_SIGNALS), request="spec.preempt_signal"),
+        "Signal to save its work", default="TERM", choices=_named(*STOP_SIGNALS), request_attribute="spec.preempt_signal"),
     JobField("grace_seconds", "seconds", _STOPPING, "How long it has between the signal to end and KILL.", "Grace",
-        default=10.0, default_text="10s", unit="seconds", least=0, most=3600, option="--grace",
-        option_help="How long it has between the signal to end and KILL: 10s, 2m.", request="spec.grace_seconds"),
+        default=10.0, default_text="10s", unit="seconds", minimum=0, maximum=3600, cli_option="--grace",
+        cli_help="How long it has between the signal to end and KILL: 10s, 2m.", request_attribute="spec.grace_seconds"),
 )
 # fmt: on
-ALIASES = {field.alias: field.name for field in JOB_FIELDS if field.alias}
+FIELD_ALIASES = {field.alias: field.name for field in JOB_FIELDS if field.alias}
 _KINDS = {field.name: field.kind for field in JOB_FIELDS}
 
 
-def from_yaml(job: Mapping[Any, Any]) -> dict[str, Any]:
+def normalize_yaml_job(job: Mapping[Any, Any]) -> dict[str, Any]:
     """The fields of a job as text where they mean text: YAML reads `1` and `yes` as numbers and truths."""
     read = {str(name): value for name, value in job.items()}
     for name, value in read.items():

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from heliostat.models.dependencies import Dependency, Parent
-from heliostat.models.environments import Software
+from heliostat.models.dependencies import Dependency, ParentReference
+from heliostat.models.environments import EnvironmentSpec
+from heliostat.models.provenance import SourceCode
 from heliostat.models.quantities import ArrayRange
-from heliostat.models.records import Code
-from heliostat.models.retries import USUAL_RETRY, Retry
-from heliostat.models.states import TERMINAL, JobState
-from heliostat.models.workflows import Part
+from heliostat.models.retries import DEFAULT_RETRY_POLICY, RetryPolicy
+from heliostat.models.states import TERMINAL_STATES, JobState
+from heliostat.models.workflows import WorkflowMembership
 
 JobId = int
 AttemptId = str
@@ -21,20 +21,20 @@ AttemptId = str
 
 PRIORITY_CLASSES = ("scavenger", "normal", "interactive", "urgent")
 """The names; what each may do is the policy's."""
-NETWORKS = ("host", "private", "none")
+CONTAINER_NETWORKS = ("host", "private", "none")
 """What a contained job may reach: what the node reaches; the same from an address of its own; nothing."""
-ALWAYS_PREEMPTIBLE = frozenset({"scavenger"})
+ALWAYS_PREEMPTIBLE_CLASSES = frozenset({"scavenger"})
 
 _UNREADABLE = set(":,\"\\'*?[]")  # some tool gives each of these a meaning of its own
 _LONGEST = 4000
 _TAKEN = ("/proc", "/sys", "/dev")  # where a container has its own
 
 
-def attempt_id(job_id: JobId, number: int) -> AttemptId:
+def format_attempt_id(job_id: JobId, number: int) -> AttemptId:
     return f"{job_id}.{number}"
 
 
-def job_of_attempt(attempt_id: AttemptId) -> JobId:
+def job_id_of_attempt(attempt_id: AttemptId) -> JobId:
     return int(attempt_id.partition(".")[0])
 
 
@@ -49,12 +49,12 @@ class Resources:
     gpu_memory_mib: int | None = None  # the least each device must have
 
     @property
-    def devices(self) -> int:
+    def device_count(self) -> int:
         """How many devices that touches."""
         return math.ceil(self.gpus)
 
 
-class Layout(StrEnum):
+class TaskLayout(StrEnum):
     """How the tasks of a job lie on nodes."""
 
     PACK = "pack"  # on as few as possible
@@ -62,18 +62,18 @@ class Layout(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacementRequest:
     """Where a job may run, besides having room."""
 
     tasks: int = 1  # parallel members that start together or not at all; `Resources` are those of one
-    layout: Layout = Layout.PACK
+    layout: TaskLayout = TaskLayout.PACK
     exclusive: bool = False  # nobody else on its nodes
     labels: tuple[str, ...] = ()  # that its nodes must have: "fast", "disk=ssd"
     reservation: str | None = None  # that it runs inside: while it holds, on its nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskPlacement:
     """Where one task runs."""
 
     node: str
@@ -111,7 +111,7 @@ class JobSpec:
     template: str | None = None  # torchrun, mpi, spark: what starts its command in each task
 
     @property
-    def wants_container(self) -> bool:
+    def uses_container(self) -> bool:
         return self.image is not None or self.runtime not in (None, "process")
 
 
@@ -127,7 +127,7 @@ class JobRequest:
     gpus: float = 0
     gpu_type: str | None = None
     gpu_memory_mib: int | None = None
-    placement: Placement = Placement()
+    placement: PlacementRequest = PlacementRequest()
     time_limit_seconds: int | None = None
     priority: int = 0
     priority_class: str = "normal"
@@ -136,15 +136,15 @@ class JobRequest:
     held: bool = False
     max_retries: int = 0  # how often an attempt is followed by another one
     array: ArrayRange | None = None
-    after: tuple[Parent, ...] = ()  # whom it waits for
+    after: tuple[ParentReference, ...] = ()  # whom it waits for
     begin: datetime | timedelta | None = None  # not before; an interval counts from when it is submitted
-    code: Code | None = field(default=None, repr=False)  # what it was submitted with
+    code: SourceCode | None = field(default=None, repr=False)  # what it was submitted with
     rerun_of: JobId | None = None  # the job it repeats
-    environment: Software | str | None = None  # its software, or the digest of one that is known
-    retry: Retry = USUAL_RETRY  # after which ends, and when
+    environment: EnvironmentSpec | str | None = None  # its software, or the digest of one that is known
+    retry: RetryPolicy = DEFAULT_RETRY_POLICY  # after which ends, and when
     notify: tuple[str, ...] = ()  # what its owner wants to be told of it
     kind: str = "batch"  # or session
-    tools: Software | None = None  # what starts it, beside its environment; built for it as well
+    tools: EnvironmentSpec | None = None  # what starts it, beside its environment; built for it as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +176,8 @@ class Job:
     exit_code: int | None = None
     reason: str | None = None  # why it waits, or why it ended as it did
     stop_requested: str | None = None  # cancel, kill, requeue, preempt or overtime, while it is being stopped
-    placement: Placement = Placement()
-    places: tuple[Place, ...] = ()  # of a job of several tasks: where each runs
+    placement: PlacementRequest = PlacementRequest()
+    places: tuple[TaskPlacement, ...] = ()  # of a job of several tasks: where each runs
     priority_class: str = "normal"
     preemptible: bool = False  # may be sent back to the queue for those of a higher class
     preemptions: int = 0  # how often that happened
@@ -192,48 +192,48 @@ class Job:
     parents_left: int = 0  # how many of these are not over; it takes its place in the queue when none is
     begin_at: datetime | None = None  # it takes its place in the queue not before
     environment: str | None = None  # the digest of the one it runs in; of a build, of the one it makes
-    retry: Retry = USUAL_RETRY  # after which ends it is tried again, and when
+    retry: RetryPolicy = DEFAULT_RETRY_POLICY  # after which ends it is tried again, and when
     notify: tuple[str, ...] = ()  # what its owner wants to be told of it
-    part: Part | None = None  # what it is of a workflow or a sweep
+    part: WorkflowMembership | None = None  # what it is of a workflow or a sweep
 
     @property
-    def task_places(self) -> tuple[Place, ...]:
+    def task_placements(self) -> tuple[TaskPlacement, ...]:
         """Where each task runs, also when there is only one; none while it does not run."""
-        return self.places or (() if self.node is None else (Place(self.node, self.devices),))
+        return self.places or (() if self.node is None else (TaskPlacement(self.node, self.devices),))
 
-    def waited(self, now: datetime) -> float:
+    def queue_wait_seconds(self, now: datetime) -> float:
         """How many seconds it has stood in the queue by then."""
         if self.state is not JobState.PENDING or self.parents_left:
             return self.waited_seconds
-        return self.waited_seconds + max(0.0, (now - self.in_line_since).total_seconds())
+        return self.waited_seconds + max(0.0, (now - self.queued_since).total_seconds())
 
     @property
-    def in_line_since(self) -> datetime:
+    def queued_since(self) -> datetime:
         """When its present wait began: waiting for a parent, or for the time to begin, is no waiting in line."""
         since = self.waits_since or self.submitted_at
         return since if self.begin_at is None else max(since, self.begin_at)
 
-    def may_start(self, now: datetime) -> bool:
+    def is_eligible(self, now: datetime) -> bool:
         """Its parents are over and its time to begin has come."""
         return not self.parents_left and (self.begin_at is None or self.begin_at <= now)
 
     @property
-    def source(self) -> str | None:
+    def origin_system(self) -> str | None:
         """The system it ran on before it was brought in: "slurm"; None: it is ours."""
         return None if self.origin is None else self.origin.partition(":")[0]
 
     @property
-    def source_number(self) -> str | None:
+    def origin_job_number(self) -> str | None:
         """Its number there."""
         return None if self.origin is None else self.origin.rpartition(":")[2]
 
     @property
     def attempt_id(self) -> AttemptId:
-        return attempt_id(self.id, self.attempt)
+        return format_attempt_id(self.id, self.attempt)
 
     @property
-    def is_over(self) -> bool:
-        return self.state in TERMINAL
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL_STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +244,14 @@ class Attempt:
     job: Job
     node: str
     devices: tuple[str, ...] = ()  # uuids
-    places: tuple[Place, ...] = ()  # of a job of several tasks: where each runs
+    places: tuple[TaskPlacement, ...] = ()  # of a job of several tasks: where each runs
     gpu_type: str | None = None  # of its devices
     data_class: int = 0  # of its project, when it is handed to an engine that chooses the nodes
 
     @property
-    def task_places(self) -> tuple[Place, ...]:
+    def task_placements(self) -> tuple[TaskPlacement, ...]:
         """Where each task runs, also when there is only one."""
-        return self.places or (Place(self.node, self.devices),)
+        return self.places or (TaskPlacement(self.node, self.devices),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ class AttemptRecord:
     ended_at: datetime | None = None
     exit_code: int | None = None
     reason: str | None = None
-    places: tuple[Place, ...] = ()
+    places: tuple[TaskPlacement, ...] = ()
     gpu_type: str | None = None  # of the devices it had
 
 
@@ -280,13 +280,13 @@ def parse_mount(text: str) -> Mount:
         raise ValueError("write SRC:DST or SRC:DST:ro")
     mount = Mount(words[0], words[-1], mode == "ro")
     for path in (mount.source, mount.target):
-        check_mounted(path)
+        check_mount_path(path)
     if mount.target == "/" or any(f"{mount.target}/".startswith(f"{one}/") for one in _TAKEN):
         raise ValueError(f"nothing can be mounted at {mount.target}")
     return Mount(posixpath.normpath(mount.source), mount.target.rstrip("/"), mount.read_only)
 
 
-def check_mounted(path: str) -> None:
+def check_mount_path(path: str) -> None:
     """Whether every tool reads this path as it is meant; ValueError says why not."""
     if not path.startswith("/") or path.startswith("//"):
         raise ValueError(f"{path[:100]!a} must be an absolute path")
@@ -297,15 +297,15 @@ def check_mounted(path: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitReason:
     """Why an attempt does not go on, and when it will."""
 
     reason: str
     kind: str  # turn, room, nodes, quota, reservation, array, held, dependency, begin, suspended, away, other
     position: int | None = None  # 1: next; None: it has none, as long as it is held
-    of: int | None = None  # how many wait there
+    queue_length: int | None = None  # how many wait there
     starts_at: datetime | None = None  # as the engine plans now
-    source: str = ""  # whose plan that is
+    planned_by: str = ""  # whose plan that is
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +321,8 @@ class ForeignJob:
     memory_mib: int
     gpus: int
     tasks: int  # of how many jobs this stands for: an array that waits is one line
-    places: tuple[Place, ...]  # its nodes, and the devices it has there as far as they are known
+    places: tuple[TaskPlacement, ...]  # its nodes, and the devices it has there as far as they are known
     submitted_at: datetime | None
     started_at: datetime | None
     time_limit_seconds: int | None
-    act_with: str  # the command that ends it
+    cancel_command: str  # the command that ends it

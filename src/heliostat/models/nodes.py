@@ -33,7 +33,7 @@ class Device:
     processes: tuple[DeviceProcess, ...] = ()
 
     @property
-    def may_be_used(self) -> bool:
+    def is_available(self) -> bool:
         return self.problem is None and self.used_outside is None
 
 

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-PLAN = "HELIOSTAT_NOTEBOOK"
+NOTEBOOK_PLAN_VARIABLE = "HELIOSTAT_NOTEBOOK"
 """The variable in which the job of a notebook finds what to run."""
-RESULTS = "results"
+RESULTS_FOLDER = "results"
 """The folder, below a job's own, in which it keeps what people fetch."""
-MOST_NOTEBOOK_BYTES = 32 * 2**20
+MAX_NOTEBOOK_BYTES = 32 * 2**20
 _WORDS: Mapping[str, Any] = {"True": True, "False": False, "None": None}
 
 
 @dataclass(frozen=True, slots=True)
-class NotebookWish:
+class NotebookRequest:
     """A notebook out of an upload, or of a running session's working folder."""
 
     path: str  # below that folder
@@ -24,7 +24,7 @@ class NotebookWish:
     kernel: str | None = None  # None: the environment of the job, or what the notebook names
 
 
-def typed_value(text: str) -> Any:
+def parse_parameter_value(text: str) -> Any:
     """A parameter as somebody typed it, as papermill takes it: `3` and `0.1` are numbers, `True`,
     `False` and `None` are themselves, all else is text."""
     if text in _WORDS:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 _MIB_PER_UNIT = {"M": 1, "G": 2**10, "T": 2**20}
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-MAX_ARRAY = 10_000
+MAX_ARRAY_SIZE = 10_000
 MAX_GPUS = 100_000
 STOP_SIGNALS = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
 _LONGEST = 60  # characters a duration may have
@@ -79,8 +79,8 @@ def parse_array(text: str) -> ArrayRange:
     indexes: list[int] = []
     for part in match[1].split(","):
         indexes += _indexes(part.strip(), text)
-        if len(indexes) > MAX_ARRAY:
-            raise ValueError(f"an array may have {MAX_ARRAY} elements, {text!r} has more")
+        if len(indexes) > MAX_ARRAY_SIZE:
+            raise ValueError(f"an array may have {MAX_ARRAY_SIZE} elements, {text!r} has more")
     if len(set(indexes)) != len(indexes):
         raise ValueError(f"{text!r} names an index twice")
     limit = int(match[2]) if match[2] else None
@@ -94,6 +94,6 @@ def _indexes(part: str, text: str) -> range:
     if match is None or int(match[2] or match[1]) < int(match[1]):
         raise ValueError(f"{part!r} in {text!r} is not an index or a range such as 0-99")
     found = range(int(match[1]), int(match[2] or match[1]) + 1)
-    if len(found) > MAX_ARRAY:
-        raise ValueError(f"an array may have {MAX_ARRAY} elements, {text!r} has more")
+    if len(found) > MAX_ARRAY_SIZE:
+        raise ValueError(f"an array may have {MAX_ARRAY_SIZE} elements, {text!r} has more")
     return found

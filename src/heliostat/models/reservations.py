@@ -25,7 +25,7 @@ class Reservation:
     time_zone: str = "UTC"  # in which it takes place at the same time of day every week
 
     @property
-    def is_over_at(self) -> datetime:
+    def final_end_at(self) -> datetime:
         """When the last of its weeks has ended."""
         return self._times()[-1][1]
 
@@ -35,7 +35,7 @@ class Reservation:
 
     def overlaps(self, other: "Reservation") -> bool:
         """Is there a moment at which both hold?"""
-        if self.is_over_at <= other.starts_at or other.is_over_at <= self.starts_at:
+        if self.final_end_at <= other.starts_at or other.final_end_at <= self.starts_at:
             return False
         theirs = list(other.occurrences(self.starts_at))
         return any(
@@ -44,7 +44,7 @@ class Reservation:
             for their_start, their_end in theirs
         )
 
-    def holds_at(self, moment: datetime) -> bool:
+    def is_active_at(self, moment: datetime) -> bool:
         return any(starts_at <= moment < ends_at for starts_at, ends_at in self.occurrences(moment))
 
     def _times(self) -> tuple[_Times, ...]:

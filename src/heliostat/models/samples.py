@@ -22,11 +22,11 @@ CLUSTER_COLUMNS = (
     ("pending", "jobs"),
     ("running", "jobs"),
 )
-CLUSTER = "cluster"
+CLUSTER_SUBJECT = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceReading:
+class DeviceSample:
     """What one device does now; None is not known."""
 
     utilisation: float | None = None  # percent
@@ -34,20 +34,20 @@ class DeviceReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class UsageSample:
     """What an attempt, or a whole node, uses now; None is not known."""
 
     cpus: float | None = None  # cores kept busy since the reading before
     memory_mib: float | None = None  # without files in the page cache
-    devices: tuple[DeviceReading, ...] = ()  # of an attempt in the order it was given them, of a node by index
+    devices: tuple[DeviceSample, ...] = ()  # of an attempt in the order it was given them, of a node by index
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class SampleBatch:
     """All that an engine reads in one go."""
 
-    attempts: Mapping[AttemptId, Reading] = field(default_factory=dict)
-    nodes: Mapping[str, Reading] = field(default_factory=dict)
+    attempts: Mapping[AttemptId, UsageSample] = field(default_factory=dict)
+    nodes: Mapping[str, UsageSample] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class AttemptUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class TimeSeries:
     """One value over time, in steps of equal length; None where nothing is known."""
 
     name: str  # cpu, memory, gpu0_utilisation, gpu0_memory…
@@ -75,7 +75,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class SeriesStatistics:
     """A series in three numbers; None is not known."""
 
     mean: float | None = None
@@ -84,9 +84,9 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceFigures:
-    utilisation: Figure = Figure()  # percent
-    memory_mib: Figure = Figure()
+class DeviceStatistics:
+    utilisation: SeriesStatistics = SeriesStatistics()  # percent
+    memory_mib: SeriesStatistics = SeriesStatistics()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,9 @@ class UsageSummary:
     """What a job has used, over all its attempts."""
 
     sampled_seconds: float = 0.0  # for how long it was watched
-    cpus: Figure = Figure()
-    memory_mib: Figure = Figure()
-    devices: tuple[DeviceFigures, ...] = ()
+    cpus: SeriesStatistics = SeriesStatistics()
+    memory_mib: SeriesStatistics = SeriesStatistics()
+    devices: tuple[DeviceStatistics, ...] = ()
 
 
 def job_subject(job_id: JobId) -> str:
@@ -116,7 +116,7 @@ def usage_columns(count: int) -> tuple[tuple[str, str], ...]:
     return tuple(names[:count])
 
 
-def usage_row(reading: Reading) -> Sequence[float | None]:
+def sample_values(reading: UsageSample) -> Sequence[float | None]:
     """A reading in the order of `usage_columns`."""
     devices = [value for device in reading.devices for value in (device.utilisation, device.memory_mib)]
     return [reading.cpus, reading.memory_mib, *devices]

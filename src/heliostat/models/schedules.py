@@ -16,7 +16,7 @@ class ScheduleState(StrEnum):
     FINISHED = "finished"  # no time is left
 
 
-class Overlap(StrEnum):
+class OverlapPolicy(StrEnum):
     """What happens when it is due while the job of an earlier firing is not over."""
 
     SKIP = "skip"  # nothing
@@ -25,7 +25,7 @@ class Overlap(StrEnum):
     ALLOW = "allow"  # both run
 
 
-class CatchUp(StrEnum):
+class CatchUpMode(StrEnum):
     """What is made up for after nobody was there to fire it."""
 
     NONE = "none"
@@ -43,7 +43,7 @@ class FiringState(StrEnum):
     REFUSED = "refused"  # its job was not taken
 
 
-NOT_FIRED = frozenset({FiringState.SKIPPED, FiringState.MISSED, FiringState.REFUSED})
+FIRING_STATES_WITHOUT_JOB = frozenset({FiringState.SKIPPED, FiringState.MISSED, FiringState.REFUSED})
 """There is no job."""
 
 
@@ -58,8 +58,8 @@ class Schedule:
     zone: str
     request: JobRequest
     created_at: datetime
-    overlap: Overlap = Overlap.SKIP
-    catch_up: CatchUp = CatchUp.LAST
+    overlap: OverlapPolicy = OverlapPolicy.SKIP
+    catch_up: CatchUpMode = CatchUpMode.LAST
     epsilon_seconds: int | None = None  # what is later than this is not made up for
     retries: int = 0  # how often a job that failed is submitted again
     ends_after: int | None = None  # so many firings
@@ -97,7 +97,7 @@ class Firing:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ScheduleOrigin:
     """Where a job comes from."""
 
     schedule_id: ScheduleId
@@ -105,7 +105,7 @@ class Origin:
     due_at: datetime
 
 
-def is_chronos(content: object) -> bool:
+def is_chronos_job(content: object) -> bool:
     """Whether this looks like a job of Chronos rather than one of ours."""
     if not isinstance(content, dict) or not isinstance(content.get("command"), str):
         return False

@@ -8,12 +8,12 @@ from enum import StrEnum
 from heliostat.models.jobs import JobId, JobRequest
 
 ServiceId = int
-NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
+SERVICE_NAME_PATTERN = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 """It is a part of an address and of a host name, and never a number."""
-NAME_RULE = "must be 1 to 40 of a-z 0-9 -, begin with a letter and not end with -"
+SERVICE_NAME_RULE = "must be 1 to 40 of a-z 0-9 -, begin with a letter and not end with -"
 
 
-class Visibility(StrEnum):
+class ServiceVisibility(StrEnum):
     """Who may use a service, besides its owner."""
 
     PRIVATE = "private"  # nobody
@@ -26,7 +26,7 @@ class ServiceState(StrEnum):
     STOPPED = "stopped"
 
 
-class Health(StrEnum):
+class ReplicaHealth(StrEnum):
     STARTING = "starting"  # it has not answered yet
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"  # it answered no more, or never did: it is replaced
@@ -54,7 +54,7 @@ class Service:
     state: ServiceState
     request: JobRequest  # of each replica
     replicas: int
-    visibility: Visibility
+    visibility: ServiceVisibility
     secret: str  # that the proxy shows to the replicas; no browser learns it
     created_at: datetime
     check: HealthCheck = HealthCheck()
@@ -67,7 +67,7 @@ class Service:
     retry_at: datetime | None = None  # no replica is started before
 
     @property
-    def wanted(self) -> int:
+    def desired_replicas(self) -> int:
         return self.replicas if self.state is ServiceState.ACTIVE else 0
 
 
@@ -79,7 +79,7 @@ class Replica:
     service_id: ServiceId
     generation: int
     created_at: datetime
-    health: Health = Health.STARTING
+    health: ReplicaHealth = ReplicaHealth.STARTING
     attempt: int = 0  # of the job, whose health this is
     healthy_at: datetime | None = None  # since when
     problem: str | None = None
@@ -87,4 +87,4 @@ class Replica:
     is_over: bool = False
 
     def is_healthy(self, attempt: int) -> bool:
-        return self.health is Health.HEALTHY and self.attempt == attempt
+        return self.health is ReplicaHealth.HEALTHY and self.attempt == attempt

@@ -4,14 +4,14 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from heliostat.models.services import NAME
+from heliostat.models.services import SERVICE_NAME_PATTERN
 
 _NUMBER = re.compile(r"([1-9][0-9]{0,14})(?:-([1-9][0-9]{0,4}))?")
-MOST_PORT = 65535
+MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ProxyTarget:
     """The server of a session, a port of any running job, or a service."""
 
     job_id: int  # 0: a service
@@ -26,48 +26,48 @@ class Target:
         return str(self.job_id) if self.port is None else f"{self.job_id}-{self.port}"
 
     @property
-    def prefix(self) -> str:
+    def path_prefix(self) -> str:
         """What all its paths begin with."""
         return f"/s/{self.name}/"
 
 
-def parse_target(name: str) -> Target | None:
+def parse_proxy_target(name: str) -> ProxyTarget | None:
     """None: it is no such name. Each target has one name only."""
-    if NAME.fullmatch(name):
-        return Target(0, service=name)
+    if SERVICE_NAME_PATTERN.fullmatch(name):
+        return ProxyTarget(0, service=name)
     found = _NUMBER.fullmatch(name)
-    if found is None or int(found[2] or 1) > MOST_PORT:
+    if found is None or int(found[2] or 1) > MAX_PORT:
         return None
-    return Target(int(found[1]), int(found[2]) if found[2] else None)
+    return ProxyTarget(int(found[1]), int(found[2]) if found[2] else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class ProxyGrant:
     """That one browser, or one program, of one person may use one target for a while."""
 
     user: str
-    target: Target
+    target: ProxyTarget
     login_id: int | None  # of the web, with which it ends; None: it was made for a program
     created_at: datetime
     expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class ListeningSocket:
     """Where a port of a job can be reached, and a proof of whose it is: equal as long as it is the same socket."""
 
     host: str
     port: int
-    proof: tuple[int, ...] = ()
+    socket_identity: tuple[int, ...] = ()
 
 
-APPS = ("jupyter", "terminal", "vscode", "rstudio", "custom")
+SESSION_APPS = ("jupyter", "terminal", "vscode", "rstudio", "custom")
 """What a session may run: JupyterLab, its terminal, VS Code, RStudio, or any web server by its command."""
 JUPYTER_APPS = ("jupyter", "terminal")
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWish:
+class SessionRequest:
     """What is asked of a session besides being a job."""
 
     app: str = "jupyter"

@@ -22,20 +22,22 @@ class NodeState(StrEnum):
     DOWN = "down"
 
 
-TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT, JobState.LOST})
-WAITING = frozenset({JobState.HELD, JobState.PENDING})
-ACTIVE = frozenset({JobState.STARTING, JobState.RUNNING})
+TERMINAL_STATES = frozenset(
+    {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT, JobState.LOST}
+)
+WAITING_STATES = frozenset({JobState.HELD, JobState.PENDING})
+ACTIVE_STATES = frozenset({JobState.STARTING, JobState.RUNNING})
 
-_ENDS_OF_AN_ATTEMPT = TERMINAL | {JobState.PENDING, JobState.HELD, JobState.PREEMPTED}
+_ENDS_OF_AN_ATTEMPT = TERMINAL_STATES | {JobState.PENDING, JobState.HELD, JobState.PREEMPTED}
 
-ALLOWED: dict[JobState, frozenset[JobState]] = {
+ALLOWED_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.HELD: frozenset({JobState.PENDING, JobState.CANCELLED}),
     JobState.PENDING: frozenset({JobState.HELD, JobState.STARTING, JobState.CANCELLED}),
     JobState.STARTING: frozenset({JobState.RUNNING}) | _ENDS_OF_AN_ATTEMPT,
     JobState.RUNNING: _ENDS_OF_AN_ATTEMPT,
     JobState.PREEMPTED: frozenset({JobState.PENDING, JobState.HELD, JobState.CANCELLED}),
-} | {state: frozenset() for state in TERMINAL}
+} | {state: frozenset() for state in TERMINAL_STATES}
 
 
-def may_move(before: JobState, after: JobState) -> bool:
-    return after in ALLOWED[before]
+def may_transition(before: JobState, after: JobState) -> bool:
+    return after in ALLOWED_TRANSITIONS[before]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-MOST_FILES = 50_000
+MAX_UPLOAD_FILES = 50_000
 _LONGEST_PATH = 3000  # bytes; below the folder of a job Linux must still take it
 _LONGEST_NAME = 255
 _DEEPEST = 64
@@ -29,7 +29,7 @@ class TreeLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class FileTree:
     """Two folders with the same files are the same tree, wherever and whenever they were uploaded."""
 
     files: tuple[TreeFile, ...]
@@ -50,23 +50,27 @@ class Tree:
         return {file.digest: file.size_bytes for file in self.files}
 
 
-def make_tree(files: Iterable[TreeFile], links: Iterable[TreeLink] = ()) -> Tree:
+def make_tree(files: Iterable[TreeFile], links: Iterable[TreeLink] = ()) -> FileTree:
     """In the order that makes equal trees equal. Raises ValueError with a sentence for what cannot be laid out."""
-    tree = Tree(tuple(sorted(files, key=lambda file: file.path)), tuple(sorted(links, key=lambda link: link.path)))
-    if len(tree.files) + len(tree.links) > MOST_FILES:
-        raise ValueError(f"an upload may have {MOST_FILES} files, this has {len(tree.files) + len(tree.links)}")
+    tree = FileTree(
+        tuple(sorted(files, key=lambda file: file.path)), tuple(sorted(links, key=lambda link: link.path))
+    )
+    if len(tree.files) + len(tree.links) > MAX_UPLOAD_FILES:
+        raise ValueError(
+            f"an upload may have {MAX_UPLOAD_FILES} files, this has {len(tree.files) + len(tree.links)}"
+        )
     paths = [*(file.path for file in tree.files), *(link.path for link in tree.links)]
     for path in paths:
         _check_path(path)
     _check_apart(paths)
     _check_sizes(tree.files)
     for link in tree.links:
-        if leaves(link.path, link.target):
+        if is_link_outside(link.path, link.target):
             raise ValueError(f"the link {link.path!a} leaves the folder")
     return tree
 
 
-def leaves(path: str, target: str) -> bool:
+def is_link_outside(path: str, target: str) -> bool:
     """Whether a link at this path, as it is written, points out of the folder."""
     if not target or target.startswith("/") or "\0" in target or len(target.encode()) > _LONGEST_PATH:
         return True
@@ -78,24 +82,24 @@ def leaves(path: str, target: str) -> bool:
     return False
 
 
-def largest(files: Sequence[TreeFile], most: int = 5) -> list[TreeFile]:
+def largest_files(files: Sequence[TreeFile], most: int = 5) -> list[TreeFile]:
     return sorted(files, key=lambda file: -file.size_bytes)[:most]
 
 
-def tree_to_text(tree: Tree) -> str:
+def tree_to_text(tree: FileTree) -> str:
     files = [[file.path, file.digest, file.size_bytes, file.is_executable] for file in tree.files]
     links = [[link.path, link.target] for link in tree.links]
     return json.dumps({"files": files, "links": links}, separators=(",", ":"))
 
 
-def text_to_tree(text: str) -> Tree:
+def text_to_tree(text: str) -> FileTree:
     values = json.loads(text)
-    return Tree(
+    return FileTree(
         tuple(TreeFile(*file) for file in values["files"]), tuple(TreeLink(*link) for link in values["links"])
     )
 
 
-def folder_of(uploads: str, user: str) -> str:
+def user_upload_folder(uploads: str, user: str) -> str:
     """Each person's uploads are apart from all others'."""
     return f"{uploads}/{quote(user, safe='').replace('.', '%2E')}"
 

@@ -11,7 +11,7 @@ WORKFLOW, SWEEP = "workflow", "sweep"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WorkflowMembership:
     """What a job is of something larger. Engines and the controller read it; it holds no secret."""
 
     of: str  # workflow or sweep
@@ -47,19 +47,19 @@ class WorkflowJob:
     key: str
     job_id: int
     step: str  # the job of the file it is a variant of
-    place: int  # in the order of the file
+    position: int  # in the order of the file
     values: Mapping[str, Scalar] = field(default_factory=dict)  # of its matrix
     needs: tuple[str, ...] = ()  # jobs of the file it needs
     condition: str | None = None
-    goes_on: bool = False  # continue_on_failure
-    is_late: bool = False  # its command or variables are filled in when those it needs are over
+    continue_on_failure: bool = False  # continue_on_failure
+    has_deferred_values: bool = False  # its command or variables are filled in when those it needs are over
     outcome: str | None = None  # skipped or refused
     is_after_failure: bool = False
-    earlier: tuple[int, ...] = ()  # jobs that were tried in its place
+    previous_job_ids: tuple[int, ...] = ()  # jobs that were tried in its place
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class WorkflowJobCounts:
     """How many jobs of a workflow are in which state."""
 
     waiting: int = 0

@@ -16,34 +16,34 @@ JUPYTERHUB_LAUNCHER = "jupyterhub-launcher"
 RELAY = "relay"
 
 
-def script_for(program: str) -> str:
+def program_script(program: str) -> str:
     """The script of a job that runs this program. Stored with each job, so the names of programs must stay."""
     return f"#!heliostat {program}\n"
 
 
-_NAMED = {script_for(name): name for name in (SESSION_LAUNCHER, NOTEBOOK_RUNNER, JUPYTERHUB_LAUNCHER)}
+_NAMED = {program_script(name): name for name in (SESSION_LAUNCHER, NOTEBOOK_RUNNER, JUPYTERHUB_LAUNCHER)}
 
 
-def script_content(script: str) -> bytes:
+def resolve_script(script: str) -> bytes:
     """What a job's script is on disk: the program that it names, else the script as it is.
 
     Anyone may submit a script that names a program: it runs as the job's user, like any other script.
     """
     program = _NAMED.get(script)
-    return packed(program) if program else script.encode("utf-8", "surrogateescape")
+    return pack_program(program) if program else script.encode("utf-8", "surrogateescape")
 
 
-def packed(program: str, *arguments: str, path: str = "") -> bytes:
+def pack_program(program: str, *arguments: str, path: str = "") -> bytes:
     """To be run by a shell in the job. `path` is where to look for Python; empty: the PATH of the job."""
     words = " ".join(map(quote, (program, *arguments)))
     lines = ["#!/bin/sh", f'exec python3 -I -B "$0" {words} "$@"', ""]
     if path:
         lines.insert(1, f"export PATH={quote(path)}")
-    return "\n".join(lines).encode() + zipapp()
+    return "\n".join(lines).encode() + build_zipapp()
 
 
 @cache
-def zipapp() -> bytes:
+def build_zipapp() -> bytes:
     """Read once, when the server starts: the installed files may change while it runs."""
     file, folder = io.BytesIO(), Path(__file__).parent
     with zipfile.ZipFile(file, "w") as made:

@@ -24,7 +24,7 @@ def serve_auth_shim(path: str, secret: str) -> int:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
-    threading.Thread(target=accept_all, args=(listener, path, secret), daemon=True).start()
+    threading.Thread(target=accept_clients, args=(listener, path, secret), daemon=True).start()
     return int(listener.getsockname()[1])
 
 
@@ -38,13 +38,13 @@ def is_listening(path: str) -> bool:
     return True
 
 
-def accept_all(listener: socket.socket, path: str, secret: str) -> None:
+def accept_clients(listener: socket.socket, path: str, secret: str) -> None:
     while True:
         client, _ = listener.accept()
-        threading.Thread(target=accept, args=(client, path, secret), daemon=True).start()
+        threading.Thread(target=handle_client, args=(client, path, secret), daemon=True).start()
 
 
-def accept(client: socket.socket, path: str, secret: str) -> None:
+def handle_client(client: socket.socket, path: str, secret: str) -> None:
     with client, contextlib.suppress(OSError):
         client.settimeout(HEAD_SECONDS)
         head = read_head(client)
@@ -59,9 +59,9 @@ def accept(client: socket.socket, path: str, secret: str) -> None:
                 client.sendall(UNAVAILABLE)
                 return
             server.sendall(head)
-            back = threading.Thread(target=forward, args=(server, client), daemon=True)
+            back = threading.Thread(target=copy_stream, args=(server, client), daemon=True)
             back.start()
-            forward(client, server)
+            copy_stream(client, server)
             back.join()
 
 
@@ -84,7 +84,7 @@ def has_secret(head: bytes, secret: str) -> bool:
     return len(given) == 1 and hmac.compare_digest(given[0][:7].lower() + given[0][7:], wanted)
 
 
-def forward(source: socket.socket, target: socket.socket) -> None:
+def copy_stream(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         for data in iter(lambda: source.recv(64 * 1024), b""):
             target.sendall(data)

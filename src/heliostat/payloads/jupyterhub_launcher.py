@@ -13,9 +13,9 @@ import sys
 import tempfile
 from urllib.parse import urlsplit
 
-from heliostat.payloads.kernel_ipc import ipc_settings
+from heliostat.payloads.kernel_ipc import write_ipc_settings
 
-MISSING = """{} is not installed where this job runs.
+MISSING_MESSAGE = """{} is not installed where this job runs.
 An admin of the hub can say where it is on the nodes (c.Spawner.cmd = ["/opt/hub/bin/jupyterhub-singleuser"]),
 or offer an environment that holds jupyterhub and jupyterlab (c.HeliostatSpawner.environments)."""
 
@@ -23,27 +23,27 @@ or offer an environment that holds jupyterhub and jupyterlab (c.HeliostatSpawner
 def main(arguments: list[str]) -> None:
     address = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
     host = address.hostname or "127.0.0.1"
-    port = free_port(host)
+    port = find_free_port(host)
     netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     os.environ["JUPYTERHUB_SERVICE_URL"] = address._replace(netloc=netloc).geturl()
-    os.environ.update(certificates(os.environ.pop("HELIOSTAT_HUB_CERTIFICATES", "")))
-    os.environ.update(ipc_settings(os.environ["HELIOSTAT_CHECKPOINT_DIR"]))
+    os.environ.update(write_certificates(os.environ.pop("HELIOSTAT_HUB_CERTIFICATES", "")))
+    os.environ.update(write_ipc_settings(os.environ["HELIOSTAT_CHECKPOINT_DIR"]))
     print("heliostat: port", port, flush=True)
     try:
         os.execvp(arguments[0], arguments)  # noqa: S606 - words, as they were given
     except OSError:
-        print(MISSING.format(arguments[0]), file=sys.stderr)
+        print(MISSING_MESSAGE.format(arguments[0]), file=sys.stderr)
         sys.exit(127)
 
 
-def free_port(host: str) -> int:
+def find_free_port(host: str) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
-def certificates(text: str) -> dict[str, str]:
+def write_certificates(text: str) -> dict[str, str]:
     """By which hub and server know each other: files in the job's own folder, which only its user can read."""
     if not text:
         return {}

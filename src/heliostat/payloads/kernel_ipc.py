@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 
-LONGEST_FOLDER = 70  # Linux takes 107 bytes for the name of a socket
-MODULE = "heliostat_kernels"
-MANAGER = """
+MAX_SOCKET_FOLDER_LENGTH = 70  # Linux takes 107 bytes for the name of a socket
+KERNEL_MANAGER_MODULE = "heliostat_kernels"
+KERNEL_MANAGER_SOURCE = """
 import atexit, os, shutil, tempfile, uuid
 
 from jupyter_server.services.kernels.kernelmanager import ServerKernelManager
@@ -34,7 +34,7 @@ class PrivateKernelManager(ServerKernelManager):
     def _default_ip(self):
         return os.path.join(folder, uuid.uuid4().hex[:12]) if self.transport == "ipc" else "127.0.0.1"
 """
-SETTINGS = """
+SERVER_CONFIG_SOURCE = """
 import sys
 
 sys.path.append({folder!r})
@@ -49,13 +49,13 @@ else:
 NO_DEBUGGER = {"disabledExtensions": {"@jupyterlab/debugger-extension": True}}
 
 
-def ipc_settings(folder: str) -> dict[str, str]:
+def write_ipc_settings(folder: str) -> dict[str, str]:
     """Write them into `folder`; the variables by which a Jupyter server finds them."""
     place = os.path.join(folder, "jupyter-settings")
     os.makedirs(os.path.join(place, "labconfig"), exist_ok=True)
     texts = {
-        MODULE + ".py": MANAGER.format(longest=LONGEST_FOLDER),
-        "jupyter_server_config.py": SETTINGS.format(folder=place, module=MODULE),
+        KERNEL_MANAGER_MODULE + ".py": KERNEL_MANAGER_SOURCE.format(longest=MAX_SOCKET_FOLDER_LENGTH),
+        "jupyter_server_config.py": SERVER_CONFIG_SOURCE.format(folder=place, module=KERNEL_MANAGER_MODULE),
         os.path.join("labconfig", "page_config.json"): json.dumps(NO_DEBUGGER),
     }
     for name, text in texts.items():

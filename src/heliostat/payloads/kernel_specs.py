@@ -15,23 +15,25 @@ import subprocess
 import sys
 from typing import Any
 
-PLACES = (("conda", "~/.conda/envs"), ("venv", "~/venvs"), ("venv", "~/.virtualenvs"))
-MOST_KERNELS = 50
-VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
-BORROW = "import sys; sys.path.append({!r}); from ipykernel.kernelapp import launch_new_instance as go; go()"
+ENVIRONMENT_FOLDERS = (("conda", "~/.conda/envs"), ("venv", "~/venvs"), ("venv", "~/.virtualenvs"))
+MAX_KERNELS = 50
+PRINT_VERSION_CODE = "import sys; print('%d.%d' % sys.version_info[:2])"
+BORROWED_IPYKERNEL_CODE = (
+    "import sys; sys.path.append({!r}); from ipykernel.kernelapp import launch_new_instance as go; go()"
+)
 
 
-def write_kernels(folder: str, jupyter: str) -> list[str]:
+def write_kernel_specs(folder: str, jupyter: str) -> list[str]:
     """Into `folder`/kernels; `jupyter` is the program that will use them. Their names."""
-    lender = lib_of(os.path.dirname(os.path.dirname(os.path.realpath(jupyter))))
+    lender = find_site_packages(os.path.dirname(os.path.dirname(os.path.realpath(jupyter))))
     specs: dict[str, dict[str, Any]] = {}
-    for name, title, place in environments()[:MOST_KERNELS]:
-        spec = python_kernel(title, place, lender)
+    for name, title, place in find_environments()[:MAX_KERNELS]:
+        spec = make_python_kernel_spec(title, place, lender)
         if spec is None:
             print(f"{place} is no kernel: pip install ipykernel there.", file=sys.stderr, flush=True)
         else:
             specs.setdefault(name, spec)
-    if has_r():
+    if has_r_kernel():
         argv = ["R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"]
         specs["ir"] = {"argv": argv, "display_name": "R", "language": "R"}
     for name, spec in specs.items():
@@ -42,31 +44,33 @@ def write_kernels(folder: str, jupyter: str) -> list[str]:
     return list(specs)
 
 
-def environments() -> list[tuple[str, str, str]]:
+def find_environments() -> list[tuple[str, str, str]]:
     """Name, title and folder of each that holds a Python; the job's own first."""
     found = []
     if os.environ.get("HELIOSTAT_ENVIRONMENT"):
         found.append(("job", "Python (environment of this job)", os.environ["VIRTUAL_ENV"]))
-    for kind, place in PLACES:
+    for kind, place in ENVIRONMENT_FOLDERS:
         parent = os.path.expanduser(place)
         names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
-        found += [(slug(f"{kind}-{name}"), f"{name} ({kind})", os.path.join(parent, name)) for name in names]
+        found += [
+            (make_kernel_name(f"{kind}-{name}"), f"{name} ({kind})", os.path.join(parent, name)) for name in names
+        ]
     return [one for one in found if os.access(os.path.join(one[2], "bin", "python"), os.X_OK)]
 
 
-def slug(text: str) -> str:
+def make_kernel_name(text: str) -> str:
     """As Jupyter wants names of kernels."""
     return re.sub(r"[^a-z0-9._-]+", "-", text.lower())
 
 
-def python_kernel(title: str, place: str, lender: tuple[str, str] | None) -> dict[str, Any] | None:
+def make_python_kernel_spec(title: str, place: str, lender: tuple[str, str] | None) -> dict[str, Any] | None:
     """None: it cannot be one."""
     python = os.path.join(place, "bin", "python")
-    own = lib_of(place)
+    own = find_site_packages(place)
     if own is not None and has_ipykernel(own):
         start = ["-m", "ipykernel_launcher"]
-    elif lender is not None and has_ipykernel(lender) and lender[0] == version(python):
-        start = ["-c", BORROW.format(lender[1])]
+    elif lender is not None and has_ipykernel(lender) and lender[0] == read_python_version(python):
+        start = ["-c", BORROWED_IPYKERNEL_CODE.format(lender[1])]
     else:
         return None
     path = os.path.join(place, "bin") + os.pathsep + os.environ.get("PATH", "")
@@ -84,7 +88,7 @@ def has_ipykernel(lib: tuple[str, str]) -> bool:
     return os.path.isdir(os.path.join(lib[1], "ipykernel"))
 
 
-def lib_of(place: str) -> tuple[str, str] | None:
+def find_site_packages(place: str) -> tuple[str, str] | None:
     """The Python of an environment, as `3.11`, and the folder of its packages."""
     parent = os.path.join(place, "lib")
     names = os.listdir(parent) if os.path.isdir(parent) else []
@@ -95,18 +99,18 @@ def lib_of(place: str) -> tuple[str, str] | None:
     return None
 
 
-def version(python: str) -> str:
+def read_python_version(python: str) -> str:
     """Empty: it does not run."""
     try:
         ran = subprocess.run(
-            [python, "-I", "-S", "-c", VERSION], capture_output=True, text=True, timeout=30, check=True
+            [python, "-I", "-S", "-c", PRINT_VERSION_CODE], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ""
     return ran.stdout.strip()
 
 
-def has_r() -> bool:
+def has_r_kernel() -> bool:
     """R, with its package IRkernel."""
     if shutil.which("R") is None or shutil.which("Rscript") is None:
         return False

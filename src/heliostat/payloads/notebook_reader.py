@@ -8,33 +8,33 @@ import os
 import stat
 import sys
 
-MOST, DEEPEST, MOST_FOLDERS = 300, 6, 5000
-MOST_BYTES = 32 * 2**20  # one more is read, so that too much is seen as that
+MAX_NOTEBOOKS, MAX_DEPTH, MAX_FOLDERS = 300, 6, 5000
+MAX_BYTES = 32 * 2**20  # one more is read, so that too much is seen as that
 
 
 def main() -> None:
     if sys.argv[1] == "list":
-        print(json.dumps(notebooks(os.getcwd())))
+        print(json.dumps(list_notebooks(os.getcwd())))
         return
-    data = read(os.getcwd(), sys.argv[2])
+    data = read_notebook(os.getcwd(), sys.argv[2])
     if data is not None:
         sys.stdout.buffer.write(b"+" + data)
 
 
-def notebooks(root: str) -> "list[str]":
+def list_notebooks(root: str) -> "list[str]":
     """Links to folders are not followed: they may lead round in circles."""
     found = []
     for seen, (folder, names, files) in enumerate(os.walk(root)):
         below = os.path.relpath(folder, root)
-        is_deep = below.count("/") >= DEEPEST - 1
+        is_deep = below.count("/") >= MAX_DEPTH - 1
         names[:] = [] if is_deep else sorted(name for name in names if not name.startswith("."))
         found += [os.path.normpath(os.path.join(below, name)) for name in sorted(files) if name.endswith(".ipynb")]
-        if len(found) >= MOST or seen >= MOST_FOLDERS:
+        if len(found) >= MAX_NOTEBOOKS or seen >= MAX_FOLDERS:
             break
-    return found[:MOST]
+    return found[:MAX_NOTEBOOKS]
 
 
-def read(root: str, path: str) -> "bytes | None":
+def read_notebook(root: str, path: str) -> "bytes | None":
     """A plain file below the folder, wherever links on the way lead; None: there is none that we may read."""
     real = os.path.realpath(os.path.join(root, path))
     if not real.startswith(os.path.join(os.path.realpath(root), "")):
@@ -42,7 +42,7 @@ def read(root: str, path: str) -> "bytes | None":
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         with open(descriptor, "rb") as file:
-            return file.read(MOST_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+            return file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
     except (OSError, ValueError):
         return None
 

@@ -15,23 +15,23 @@ import sys
 import tempfile
 from typing import Any
 
-from heliostat.payloads.kernel_specs import write_kernels
-from heliostat.payloads.notebook_cells import EXECUTE, INPUT, REASON, RENDER
+from heliostat.payloads.kernel_specs import write_kernel_specs
+from heliostat.payloads.notebook_cells import EXECUTE, INPUT_FILE, REASON_FILE, RENDER
 
-PLAN = "HELIOSTAT_NOTEBOOK"
-RESULTS = "results"
-MAX_REASON = 1000
-NO_PAPERMILL = """papermill is not installed where this job runs, and could not be built for it.
+PLAN_VARIABLE = "HELIOSTAT_NOTEBOOK"
+RESULTS_FOLDER = "results"
+MAX_REASON_LENGTH = 1000
+NO_PAPERMILL_MESSAGE = """papermill is not installed where this job runs, and could not be built for it.
 Put an environment on its PATH in which pip install papermill nbconvert ipykernel was run;
 or ask an admin to install uv (pip install 'heliostat[environments]'), or papermill beside jupyter_command."""
 
 
 def main(_: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: None)  # papermill gets it as well, and we keep what it leaves
-    plan = json.loads(os.environ.pop(PLAN))
+    plan = json.loads(os.environ.pop(PLAN_VARIABLE))
     folder = tempfile.mkdtemp(prefix="notebook-")  # nobody else may enter it
     try:
-        reason = run(plan, folder)
+        reason = run_notebook(plan, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if reason:
@@ -40,17 +40,17 @@ def main(_: list[str]) -> None:
         sys.exit(1)
 
 
-def run(plan: dict[str, Any], folder: str) -> str:
+def run_notebook(plan: dict[str, Any], folder: str) -> str:
     """What went wrong, in words; empty: nothing. Whatever there is of the results is kept either way."""
-    program = papermill()
+    program = find_papermill()
     if not program:
-        print(NO_PAPERMILL, file=sys.stderr, flush=True)
+        print(NO_PAPERMILL_MESSAGE, file=sys.stderr, flush=True)
         return "papermill is not installed where it ran, and could not be built for it"
     try:
-        output = prepare(plan, folder)
+        output = prepare_files(plan, folder)
     except OSError as error:
         return f"its folder for results cannot be used: {error.strerror}"
-    write_kernels(folder, program)
+    write_kernel_specs(folder, program)
     python = os.path.join(os.path.dirname(program), "python")
     others = os.environ.get("JUPYTER_PATH")
     around = dict(os.environ, JUPYTER_PATH=folder + (os.pathsep + others if others else ""), PYTHONUNBUFFERED="1")
@@ -58,7 +58,9 @@ def run(plan: dict[str, Any], folder: str) -> str:
     beside = os.path.dirname(os.path.abspath(plan["notebook"]))
     told = json.dumps(dict(plan, folder=folder, output=output, workdir=plan["workdir"] or beside))
     status = subprocess.run([*in_its_python, EXECUTE], input=told.encode(), env=around, check=False).returncode
-    ending = f"papermill ended with {exit_status(status)}" if status else find_fault(output, plan["cells"])
+    ending = (
+        f"papermill ended with {describe_exit_status(status)}" if status else find_problem(output, plan["cells"])
+    )
     reason = read_reason(folder) or ending
     if os.path.isfile(output):
         page = os.path.splitext(output)[0] + ".html"
@@ -67,7 +69,7 @@ def run(plan: dict[str, Any], folder: str) -> str:
     return reason
 
 
-def papermill() -> str:
+def find_papermill() -> str:
     """A program beside the Python that has it: the one we brought, or one on the PATH; empty: there is none."""
     brought = os.environ.get("HELIOSTAT_JUPYTER", "")
     if brought and os.access(os.path.join(os.path.dirname(brought), "papermill"), os.X_OK):
@@ -75,11 +77,11 @@ def papermill() -> str:
     return shutil.which("papermill") or ""
 
 
-def prepare(plan: dict[str, Any], folder: str) -> str:
+def prepare_files(plan: dict[str, Any], folder: str) -> str:
     """The notebook under a name that papermill takes as it is, and where its results go. Raises OSError."""
-    shutil.copyfile(plan["notebook"], os.path.join(folder, INPUT))
-    os.makedirs(RESULTS, exist_ok=True)
-    output = os.path.abspath(os.path.join(RESULTS, os.path.basename(plan["notebook"])))
+    shutil.copyfile(plan["notebook"], os.path.join(folder, INPUT_FILE))
+    os.makedirs(RESULTS_FOLDER, exist_ok=True)
+    output = os.path.abspath(os.path.join(RESULTS_FOLDER, os.path.basename(plan["notebook"])))
     for name in (output, os.path.splitext(output)[0] + ".html"):  # of an attempt before
         if os.path.lexists(name):
             os.unlink(name)
@@ -88,17 +90,17 @@ def prepare(plan: dict[str, Any], folder: str) -> str:
 
 def read_reason(folder: str) -> str:
     try:
-        with open(os.path.join(folder, REASON), encoding="utf-8") as file:
-            return file.read(MAX_REASON)
+        with open(os.path.join(folder, REASON_FILE), encoding="utf-8") as file:
+            return file.read(MAX_REASON_LENGTH)
     except OSError:
         return ""
 
 
-def exit_status(status: int) -> str:
+def describe_exit_status(status: int) -> str:
     return f"exit code {status}" if status > 0 else f"signal {-status}"
 
 
-def find_fault(output: str, cells: int) -> str:
+def find_problem(output: str, cells: int) -> str:
     """What is wrong with a notebook that was executed, in words; empty: it is whole."""
     try:
         with open(output, encoding="utf-8") as file:
@@ -119,6 +121,6 @@ def write_reason(reason: str) -> None:
     path = os.path.join(os.environ["HELIOSTAT_CHECKPOINT_DIR"], ".notebook-" + os.environ["HELIOSTAT_ATTEMPT"])
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(reason[:MAX_REASON])
+            file.write(reason[:MAX_REASON_LENGTH])
     except OSError as error:
         print(f"The reason could not be noted: {error}", file=sys.stderr, flush=True)

@@ -17,9 +17,9 @@ from collections.abc import Callable, Coroutine
 from typing import cast
 
 from heliostat.payloads import relay_frames as frames
-from heliostat.payloads.port_owners import Held, NotListening, find_held
-from heliostat.payloads.relay_frames import Frame, Inflow, Outflow
-from heliostat.payloads.slurm_processes import JobProcesses, all_pids
+from heliostat.payloads.port_sockets import NotListening, PortSockets, find_port_sockets
+from heliostat.payloads.relay_frames import Frame, ReceiveWindow, SendWindow
+from heliostat.payloads.slurm_processes import SlurmJobProcesses, all_pids
 
 CONNECT_SECONDS = 10.0
 _MOST_AT_ONCE = 65536
@@ -29,14 +29,14 @@ _SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIG
 class Relay(asyncio.Protocol):
     """Hears what the other end says, on standard input."""
 
-    def __init__(self, find: Callable[[int], Held], send: Callable[[bytes], None]) -> None:
+    def __init__(self, find: Callable[[int], PortSockets], send: Callable[[bytes], None]) -> None:
         """`find` says who of the job listens on a port, or raises NotListening."""
         self._find, self._send = find, send
         self._reader = frames.FrameReader()
         self._connections: dict[int, _Connection | None] = {}  # None: it is being opened
         self._tasks: set[asyncio.Future[None]] = set()
         self._is_leaving = False
-        self.over = asyncio.Event()
+        self.finished = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -44,21 +44,21 @@ class Relay(asyncio.Protocol):
                 self._hear(frame)
         except frames.BadFrame as error:
             print(f"heliostat: {error}", file=sys.stderr)
-            self.over.set()
+            self.finished.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.over.set()
+        self.finished.set()
 
-    def leave(self) -> None:
+    def exit_when_idle(self) -> None:
         """With the last connection."""
         self._is_leaving = True
         if not self._connections:
-            self.over.set()
+            self.finished.set()
 
-    def forget(self, number: int) -> None:
+    def remove_connection(self, number: int) -> None:
         self._connections.pop(number, None)
         if self._is_leaving:
-            self.leave()
+            self.exit_when_idle()
 
     def _hear(self, frame: Frame) -> None:
         if frame.kind == frames.OPEN:
@@ -71,7 +71,7 @@ class Relay(asyncio.Protocol):
             if connection is not None:
                 connection.hear(frame)
             elif frame.kind == frames.CLOSE:
-                self.forget(frame.connection)
+                self.remove_connection(frame.connection)
 
     def _begin(self, work: Coroutine[object, None, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -112,18 +112,18 @@ class Relay(asyncio.Protocol):
             self._connections[number] = connection
         return connection
 
-    async def _look(self, port: int) -> Held:
+    async def _look(self, port: int) -> PortSockets:
         return await asyncio.get_event_loop().run_in_executor(None, self._find, port)
 
     def _give_up(self, number: int, kind: int, why: str) -> None:
         connection = self._connections.get(number)
         if connection is not None:
             connection.abort()
-        self.forget(number)
+        self.remove_connection(number)
         self._tell(kind, number, why)
 
     def _tell(self, kind: int, number: int, text: str) -> None:
-        self._send(frames.written(kind, number, text.encode("utf-8", "replace")[:1000]))
+        self._send(frames.encode_frame(kind, number, text.encode("utf-8", "replace")[:1000]))
 
 
 class _Connection(asyncio.Protocol):
@@ -131,7 +131,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, relay: Relay, number: int, send: Callable[[bytes], None]) -> None:
         self._relay, self._number = relay, number
-        self._out, self._in = Outflow(number, send), Inflow(number, send)
+        self._out, self._in = SendWindow(number, send), ReceiveWindow(number, send)
         self._unheard = 0  # bytes that the server has not taken
         self._is_full = self._has_begun = self._has_heard_all = self._has_said_all = self._is_lost = False
         self._transport: asyncio.Transport
@@ -145,13 +145,13 @@ class _Connection(asyncio.Protocol):
 
     def hear(self, frame: Frame) -> None:
         if frame.kind == frames.DATA:
-            self._in.came(len(frame.payload))
+            self._in.receive(len(frame.payload))
             self._unheard += len(frame.payload)
             self._transport.write(frame.payload)
             self._took()
         elif frame.kind == frames.CREDIT:
-            self._out.grant(frame)
-            if not self._out.waiting_bytes and not self._has_said_all and not self._transport.is_closing():
+            self._out.add_credit(frame)
+            if not self._out.buffered_bytes and not self._has_said_all and not self._transport.is_closing():
                 self._transport.resume_reading()
             self._forget_if_over()
         elif frame.kind == frames.EOF:
@@ -161,7 +161,7 @@ class _Connection(asyncio.Protocol):
                 self._transport.write_eof()
         elif frame.kind == frames.CLOSE:
             self._has_begun = False  # so nothing more is said
-            self._out.drop()
+            self._out.discard()
             self._transport.close()
             self._forget_if_over()
 
@@ -173,7 +173,7 @@ class _Connection(asyncio.Protocol):
         if not self._has_begun:
             return
         self._out.write(data)
-        if self._out.waiting_bytes:
+        if self._out.buffered_bytes:
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
@@ -200,11 +200,11 @@ class _Connection(asyncio.Protocol):
     def _took(self) -> None:
         if not self._is_full:
             size, self._unheard = self._unheard, 0
-            self._in.took(size)
+            self._in.release(size)
 
     def _forget_if_over(self) -> None:
-        if self._is_lost and not self._out.waiting_bytes:
-            self._relay.forget(self._number)
+        if self._is_lost and not self._out.buffered_bytes:
+            self._relay.remove_connection(self._number)
 
     def _finish_if_both(self) -> None:
         if self._has_heard_all and self._has_said_all:
@@ -248,21 +248,21 @@ class _Out:
             loop.remove_writer(self._descriptor)
 
 
-def _proof(held: Held) -> str:
+def _proof(held: PortSockets) -> str:
     return " ".join([held.host, *map(str, held.sockets)])
 
 
 async def serve(mark: str) -> None:
     """On standard input and output, until nobody listens."""
     loop = asyncio.get_event_loop()
-    processes = JobProcesses(os.environ.get("SLURM_JOB_ID", ""), mark)
+    processes = SlurmJobProcesses(os.environ.get("SLURM_JOB_ID", ""), mark)
     out = _Out(sys.stdout.fileno())
-    relay = Relay(lambda port: find_held(port, all_pids(), processes.includes), out.write)
+    relay = Relay(lambda port: find_port_sockets(port, all_pids(), processes.includes), out.write)
     for name in _SIGNALS:
-        loop.add_signal_handler(getattr(signal, name), relay.leave)
+        loop.add_signal_handler(getattr(signal, name), relay.exit_when_idle)
     out.write(frames.HELLO)
     await loop.connect_read_pipe(lambda: relay, sys.stdin.buffer)
-    await relay.over.wait()
+    await relay.finished.wait()
 
 
 def main(arguments: list[str]) -> None:

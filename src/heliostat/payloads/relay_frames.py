@@ -14,10 +14,10 @@ HELLO = b"\0heliostat relay 1\n"  # the first word of the end inside the job
 OPEN, CHECK = 1, 2  # to it: connect to this port; say only whether the job listens there
 OPENED, REFUSED, FAILED = 3, 4, 5  # from it: who listens; the job does not listen there; it does not answer
 DATA, EOF, CREDIT, CLOSE = 6, 7, 8, 9  # from both
-WINDOW = 256 * 1024
-MOST_DATA = 32 * 1024  # in one frame
-MOST_CONNECTIONS = 400  # of one relay
-_WORTH_TELLING = WINDOW // 4
+WINDOW_BYTES = 256 * 1024
+MAX_FRAME_DATA_BYTES = 32 * 1024  # in one frame
+MAX_CONNECTIONS = 400  # of one relay
+_WORTH_TELLING = WINDOW_BYTES // 4
 _HEAD = struct.Struct(">BIH")
 _PORT, _CREDIT = struct.Struct(">H"), struct.Struct(">I")
 
@@ -41,22 +41,22 @@ class Frame(NamedTuple):
         return number
 
 
-def written(kind: int, connection: int, payload: bytes = b"") -> bytes:
+def encode_frame(kind: int, connection: int, payload: bytes = b"") -> bytes:
     return _HEAD.pack(kind, connection, len(payload)) + payload
 
 
-def with_port(kind: int, connection: int, port: int) -> bytes:
-    return written(kind, connection, _PORT.pack(port))
+def encode_port_frame(kind: int, connection: int, port: int) -> bytes:
+    return encode_frame(kind, connection, _PORT.pack(port))
 
 
-def with_credit(connection: int, count: int) -> bytes:
-    return written(CREDIT, connection, _CREDIT.pack(count))
+def encode_credit_frame(connection: int, count: int) -> bytes:
+    return encode_frame(CREDIT, connection, _CREDIT.pack(count))
 
 
-def with_data(connection: int, data: bytes) -> bytes:
+def encode_data_frames(connection: int, data: bytes) -> bytes:
     """In as many frames as it needs."""
-    parts = [data[at : at + MOST_DATA] for at in range(0, len(data), MOST_DATA)]
-    return b"".join([written(DATA, connection, part) for part in parts])
+    parts = [data[at : at + MAX_FRAME_DATA_BYTES] for at in range(0, len(data), MAX_FRAME_DATA_BYTES)]
+    return b"".join([encode_frame(DATA, connection, part) for part in parts])
 
 
 class FrameReader:
@@ -81,18 +81,18 @@ class FrameReader:
         return found
 
 
-class Outflow:
+class SendWindow:
     """What one end sends: as much as the other has room for, the rest when it has, then the last word."""
 
     def __init__(self, connection: int, send: Callable[[bytes], None]) -> None:
         self._connection, self._send = connection, send
-        self._credit = WINDOW
+        self._credit = WINDOW_BYTES
         self._waiting = bytearray()
         self._is_held = False
         self._last: list[int] = []
 
     @property
-    def waiting_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         return len(self._waiting)
 
     def write(self, data: bytes) -> None:
@@ -100,22 +100,22 @@ class Outflow:
             self._waiting += data
             self._flush()
 
-    def grant(self, frame: Frame) -> None:
+    def add_credit(self, frame: Frame) -> None:
         """The other end has taken so much. Raises BadFrame."""
         self._credit += frame.number
-        if not frame.number or self._credit > WINDOW:
+        if not frame.number or self._credit > WINDOW_BYTES:
             raise BadFrame("it grants what it never had")
         self._flush()
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """The stream is full: what is written waits."""
         self._is_held = True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._is_held = False
         self._flush()
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """What waits: nobody wants it any more."""
         self._waiting.clear()
         self._last.clear()
@@ -125,7 +125,7 @@ class Outflow:
         if kind not in self._last:
             self._last.append(kind)
             if not self._waiting:
-                self._send(written(kind, self._connection))
+                self._send(encode_frame(kind, self._connection))
 
     def _flush(self) -> None:
         size = min(self._credit, len(self._waiting))
@@ -134,21 +134,21 @@ class Outflow:
         part = bytes(self._waiting[:size])
         del self._waiting[:size]
         self._credit -= size
-        self._send(with_data(self._connection, part))
+        self._send(encode_data_frames(self._connection, part))
         if not self._waiting:
             for kind in self._last:
-                self._send(written(kind, self._connection))
+                self._send(encode_frame(kind, self._connection))
 
 
-class Inflow:
+class ReceiveWindow:
     """What one end has room for."""
 
     def __init__(self, connection: int, send: Callable[[bytes], None]) -> None:
         self._connection, self._send = connection, send
-        self._room = WINDOW
+        self._room = WINDOW_BYTES
         self._taken = 0  # of which the other end does not know yet
 
-    def came(self, size: int) -> None:
+    def receive(self, size: int) -> None:
         """Raises BadFrame when there was no room, or nothing in it."""
         if not size:
             raise BadFrame("it sends nothing")
@@ -156,10 +156,10 @@ class Inflow:
         if self._room < 0:
             raise BadFrame("it sends more than there is room for")
 
-    def took(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """There is room for so much again."""
         self._taken += size
         if self._taken >= _WORTH_TELLING:
             self._room += self._taken
-            self._send(with_credit(self._connection, self._taken))
+            self._send(encode_credit_frame(self._connection, self._taken))
             self._taken = 0

@@ -17,22 +17,22 @@ import tempfile
 import time
 
 from heliostat.payloads.auth_shim import is_listening, serve_auth_shim, socket_path
-from heliostat.payloads.kernel_ipc import LONGEST_FOLDER, ipc_settings
-from heliostat.payloads.kernel_specs import write_kernels
+from heliostat.payloads.kernel_ipc import MAX_SOCKET_FOLDER_LENGTH, write_ipc_settings
+from heliostat.payloads.kernel_specs import write_kernel_specs
 
-TRIES = 5  # somebody may take the port between our looking and the server's binding
-EARLY_SECONDS = 20.0
-NO_JUPYTER = """JupyterLab is not installed where this session runs, and could not be built for it.
+MAX_START_ATTEMPTS = 5  # somebody may take the port between our looking and the server's binding
+EARLY_EXIT_SECONDS = 20.0
+NO_JUPYTER_MESSAGE = """JupyterLab is not installed where this session runs, and could not be built for it.
 Bring it along: helio notebook --env requirements.txt, with a line jupyterlab in that file;
 or put an environment on its PATH in which pip install jupyterlab was run;
 or ask an admin to install uv (pip install 'heliostat[environments]') or to set jupyter_command in [sessions]."""
-NO_VSCODE = """code-server (VS Code in the browser) is not installed where this session runs.
+NO_VSCODE_MESSAGE = """code-server (VS Code in the browser) is not installed where this session runs.
 Ask an admin to install it on every node (https://coder.com/docs/code-server/install), or put it on its PATH:
 helio session start --env PATH=$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin vscode"""
-NO_RSTUDIO = """RStudio Server (rserver) is not installed where this session runs.
+NO_RSTUDIO_MESSAGE = """RStudio Server (rserver) is not installed where this session runs.
 Ask an admin to install it on every node (https://posit.co/download/rstudio-server). R in JupyterLab needs only
 R and its package IRkernel."""
-LAYOUT = {
+TERMINAL_LAYOUT = {
     "layout-restorer:data": {
         "main": {
             "dock": {"type": "tab-area", "currentIndex": 0, "widgets": ["terminal:1"]},
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
     app, words = arguments[0], arguments[1:]
     signal.signal(signal.SIGTERM, lambda *_: None)  # the server gets it as well, and we wait for it
     usual = tempfile.gettempdir()
-    place = usual if len(usual) <= LONGEST_FOLDER - len("/session-12345678/jupyter-settings") else "/tmp"  # noqa: S108
+    place = usual if len(usual) <= MAX_SOCKET_FOLDER_LENGTH - len("/session-12345678/jupyter-settings") else "/tmp"  # noqa: S108
     folder = tempfile.mkdtemp(prefix="session-", dir=place)  # nobody else may enter it
     try:
         sys.exit(serve(app, words, folder))
@@ -59,13 +59,13 @@ def main(arguments: list[str]) -> None:
 
 def serve(app: str, words: list[str], folder: str) -> int:
     if app in ("vscode", "rstudio"):
-        return serve_behind_shim(vscode(folder) if app == "vscode" else rstudio(folder), folder)
-    for _ in range(TRIES):
-        port, began = free_port(), time.monotonic()
-        argv = command(app, words, port, folder)
+        return serve_behind_shim(vscode_argv(folder) if app == "vscode" else rstudio_argv(folder), folder)
+    for _ in range(MAX_START_ATTEMPTS):
+        port, began = find_free_port(), time.monotonic()
+        argv = server_argv(app, words, port, folder)
         report_port(port)
-        status = subprocess.Popen(argv, env=environment(app, port, folder)).wait()
-        if status == 0 or time.monotonic() - began > EARLY_SECONDS or not is_taken(port):
+        status = subprocess.Popen(argv, env=server_variables(app, port, folder)).wait()
+        if status == 0 or time.monotonic() - began > EARLY_EXIT_SECONDS or not is_port_taken(port):
             return as_exit_code(status)
         print(f"Port {port} was taken meanwhile; trying another.", file=sys.stderr, flush=True)
     return 1
@@ -84,13 +84,13 @@ def as_exit_code(status: int) -> int:
     return status if status >= 0 else 128 - status
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def is_taken(port: int) -> bool:
+def is_port_taken(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -108,43 +108,43 @@ def report_port(port: int) -> None:
     os.replace(path + ".new", path)
 
 
-def prefix() -> str:
+def url_prefix() -> str:
     return "/s/{}/".format(os.environ.get("HELIOSTAT_SERVICE") or os.environ["HELIOSTAT_JOB_ID"])
 
 
-def environment(app: str, port: int, folder: str) -> dict[str, str]:
-    more = {"PORT": str(port), "HELIOSTAT_SESSION_PREFIX": prefix()}
+def server_variables(app: str, port: int, folder: str) -> dict[str, str]:
+    more = {"PORT": str(port), "HELIOSTAT_SESSION_PREFIX": url_prefix()}
     if app not in ("custom", "service"):
         others = os.environ.get("JUPYTER_PATH")
         more["JUPYTER_PATH"] = folder + (os.pathsep + others if others else "")
         more["JUPYTER_TOKEN"] = os.environ["HELIOSTAT_SESSION_TOKEN"]
-        more.update(ipc_settings(folder))
+        more.update(write_ipc_settings(folder))
     if app == "terminal":
         more["JUPYTERLAB_WORKSPACES_DIR"] = os.path.join(folder, "workspaces")
     return dict(os.environ, **more)
 
 
-def command(app: str, words: list[str], port: int, folder: str) -> list[str]:
+def server_argv(app: str, words: list[str], port: int, folder: str) -> list[str]:
     if app == "service":
         return [word.replace("{port}", str(port)) for word in words]
-    return words if app == "custom" else jupyter(app, port, folder)
+    return words if app == "custom" else jupyter_argv(app, port, folder)
 
 
-def jupyter(app: str, port: int, folder: str) -> list[str]:
-    program = find_program(NO_JUPYTER, "jupyter-lab", os.environ.get("HELIOSTAT_JUPYTER", ""))
-    write_kernels(folder, program)
+def jupyter_argv(app: str, port: int, folder: str) -> list[str]:
+    program = find_program(NO_JUPYTER_MESSAGE, "jupyter-lab", os.environ.get("HELIOSTAT_JUPYTER", ""))
+    write_kernel_specs(folder, program)
     options = {
         "ServerApp.ip": "127.0.0.1",
         "ServerApp.port": port,
         "ServerApp.port_retries": 0,
-        "ServerApp.base_url": prefix(),
+        "ServerApp.base_url": url_prefix(),
         "ServerApp.root_dir": os.getcwd(),
         "ServerApp.allow_remote_access": "True",
         "ServerApp.allow_root": "True",
         "ServerApp.quit_button": "False",
     }
     if app == "terminal":
-        options["LabApp.default_url"] = terminal_workspace(folder)
+        options["LabApp.default_url"] = write_terminal_workspace(folder)
     return [program, "--no-browser"] + ["--{}={}".format(*pair) for pair in options.items()]
 
 
@@ -157,19 +157,19 @@ def find_program(hint: str, *names: str) -> str:
     sys.exit(127)
 
 
-def terminal_workspace(folder: str) -> str:
+def write_terminal_workspace(folder: str) -> str:
     """The address of a workspace that holds nothing but a terminal."""
     place = os.path.join(folder, "workspaces")
     os.makedirs(place, exist_ok=True)
-    text = json.dumps({"data": LAYOUT, "metadata": {"id": "terminal"}})
+    text = json.dumps({"data": TERMINAL_LAYOUT, "metadata": {"id": "terminal"}})
     with open(os.path.join(place, "terminal-4e68.jupyterlab-workspace"), "w") as file:  # as JupyterLab names it
         file.write(text)
     return "/lab/workspaces/terminal"
 
 
-def vscode(folder: str) -> list[str]:
+def vscode_argv(folder: str) -> list[str]:
     """Behind the auth shim, and with a configuration of its own: that of the user may say another address."""
-    program = find_program(NO_VSCODE, "code-server")
+    program = find_program(NO_VSCODE_MESSAGE, "code-server")
     settings = os.path.join(folder, "code-server.yaml")
     with open(settings, "w") as file:
         file.write("auth: none\n")
@@ -177,9 +177,9 @@ def vscode(folder: str) -> list[str]:
     return [program, *where, "--disable-telemetry", "--disable-update-check", "--ignore-last-opened", os.getcwd()]
 
 
-def rstudio(folder: str) -> list[str]:
+def rstudio_argv(folder: str) -> list[str]:
     """Behind the auth shim. Its own files go with the session; what the user does stays in the home."""
-    program = find_program(NO_RSTUDIO, "rserver", "/usr/lib/rstudio-server/bin/rserver")
+    program = find_program(NO_RSTUDIO_MESSAGE, "rserver", "/usr/lib/rstudio-server/bin/rserver")
     database, key = os.path.join(folder, "database.conf"), os.path.join(folder, "cookie-key")
     with open(database, "w") as file:
         file.write(f"provider=sqlite\ndirectory={folder}\n")
@@ -194,7 +194,7 @@ def rstudio(folder: str) -> list[str]:
         "secure-cookie-key-file": key,
         "auth-none": 1,
         "www-socket": socket_path(folder),
-        "www-root-path": prefix(),
+        "www-root-path": url_prefix(),
         "www-frame-origin": "same",
         "www-verify-user-agent": 0,
     }

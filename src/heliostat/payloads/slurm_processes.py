@@ -15,7 +15,7 @@ _GROUP = re.compile(r"/job_(\d+)(?:/|$)", re.MULTILINE)
 _MOST_ANCESTORS = 64
 
 
-class JobProcesses:
+class SlurmJobProcesses:
     def __init__(self, number: str, mark: str) -> None:
         """`number` is the job's in Slurm, `mark` Heliostat's of the attempt."""
         self._number = number

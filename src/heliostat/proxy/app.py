@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotAuthenticated
 from heliostat.models import JobState
-from heliostat.models.sessions import Target
+from heliostat.models.sessions import ProxyTarget
 from heliostat.proxy import pages
 from heliostat.proxy.gate import Admitted, Gate, Request
 from heliostat.proxy.headers import Header, request_headers, response_headers, values
@@ -17,9 +17,9 @@ from heliostat.proxy.pool import Pool
 from heliostat.proxy.upstream import Connection, UpstreamLost, request_head
 from heliostat.proxy.watch import ClientGone, Receive, Watch
 from heliostat.server_log import get_logger
-from heliostat.services.addresses import ENTER
 from heliostat.services.context import Context
-from heliostat.services.proxying import Way
+from heliostat.services.proxy_routes import ProxyRoute
+from heliostat.services.public_urls import ENTRY_PATH
 
 log = get_logger()
 Message = MutableMapping[str, Any]
@@ -53,30 +53,30 @@ class Proxy:
             return
         asked = self.gate.asked(request)
         if not asked.rest:
-            await _redirect(send, asked.target.prefix)
-        elif asked.rest == f"/{ENTER}".encode():
+            await _redirect(send, asked.target.path_prefix)
+        elif asked.rest == f"/{ENTRY_PATH}".encode():
             await self._enter(request, asked, send)
         else:
             await _Exchange(self, await self.gate.admit(request, asked), request, receive, send).run()
 
     def _home(self, request: Request) -> str:
         """With a host name for each target: where its own paths begin."""
-        addresses = self._context.addresses
-        if not addresses.has_own_hosts or request.raw_path != b"/":
+        addresses = self._context.public_urls
+        if not addresses.has_host_per_target or request.raw_path != b"/":
             return ""
-        target = own_host(request.host, urlsplit(addresses.proxy).netloc)
-        return target.prefix if target else ""
+        target = own_host(request.host, urlsplit(addresses.proxy_url).netloc)
+        return target.path_prefix if target else ""
 
     async def _enter(self, request: Request, asked: Asked, send: Send) -> None:
         query = parse_qs(asked.query.decode("latin-1"))
         goal = query.get("next", [""])[0]
         cookie = await self.gate.enter(request, asked, query.get("code", [""])[0])
-        await _redirect(send, goal if _is_inside(goal, asked.target) else asked.target.prefix, cookie)
+        await _redirect(send, goal if _is_inside(goal, asked.target) else asked.target.path_prefix, cookie)
 
     async def _send_in(self, request: Request, error: NotAuthenticated, send: Send) -> None:
         """People go through the control plane; programs are told."""
         asked = self.gate.asked(request)
-        if not pages.wants_page(request.method, request.headers) or asked.rest == f"/{ENTER}".encode():
+        if not pages.wants_page(request.method, request.headers) or asked.rest == f"/{ENTRY_PATH}".encode():
             await self._tell(request, error, send)
             return
         await _redirect(send, *self.gate.way_in(request, asked))
@@ -129,14 +129,14 @@ class _Exchange:
                     raise
         await self._forward_to(last)
 
-    async def _forward_to(self, way: Way) -> None:
+    async def _forward_to(self, way: ProxyRoute) -> None:
         if not way.target.service:
             await self._forward_on(way)
             return
-        with self._proxy.traffic.counted(way.attempt.job.id):
+        with self._proxy.traffic.track_request(way.attempt.job.id):
             await self._forward_on(way)
 
-    async def _forward_on(self, way: Way) -> None:
+    async def _forward_on(self, way: ProxyRoute) -> None:
         may_repeat = self._may_repeat
         while True:
             connection, was_used = await self._proxy.pool.connection(way, may_be_used=may_repeat)
@@ -179,7 +179,7 @@ class _Exchange:
         if values(request.headers, b"transfer-encoding"):
             headers = [pair for pair in headers if pair[0] != b"content-length"]
             headers.append((b"transfer-encoding", b"chunked"))
-        path = admitted.asked.upstream_path(admitted.way.keeps_prefix)
+        path = admitted.asked.upstream_path(admitted.way.keeps_path_prefix)
         return request_head(request.method.encode(), path, headers)
 
     async def _send_body(self, connection: Connection) -> None:
@@ -236,7 +236,7 @@ def _has_body(request: Request) -> bool:
     return bool(values(request.headers, b"transfer-encoding")) or any(length != b"0" for length in lengths)
 
 
-def _is_inside(goal: str, target: Target) -> bool:
+def _is_inside(goal: str, target: ProxyTarget) -> bool:
     """An address of this target and of nobody else."""
     path, _, query = goal.partition("?")
     with contextlib.suppress(UnicodeEncodeError):

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
-from heliostat.auth.grants import Shown
-from heliostat.auth.web import digest_of, new_secret
+from heliostat.auth.proxy_grants import BrowserCredentials
+from heliostat.auth.web_logins import generate_secret, secret_digest
 from heliostat.errors import BadRequest, Forbidden, HeliostatError, NotAuthenticated, NotFound
-from heliostat.models.sessions import Target
+from heliostat.models.sessions import ProxyTarget
 from heliostat.proxy.balance import Balancer
 from heliostat.proxy.headers import Headers, Passing, cookie_named, cookies_named, values
 from heliostat.proxy.paths import Asked, own_host, parse_path
-from heliostat.services.addresses import Addresses
 from heliostat.services.context import Context
-from heliostat.services.proxying import Way, find_way
+from heliostat.services.proxy_routes import ProxyRoute, find_route
+from heliostat.services.public_urls import PublicUrls
 
 T = TypeVar("T")
 _WAY_SECONDS = 2.0  # how long we go on believing where a job runs and whose it is
@@ -52,9 +52,9 @@ class Admitted:
     user: str
     secret: str
     asked: Asked
-    way: Way
+    way: ProxyRoute
     passing: Passing
-    others: tuple[Way, ...] = ()  # of a service: its other replicas, the best one first
+    others: tuple[ProxyRoute, ...] = ()  # of a service: its other replicas, the best one first
 
 
 class Gate:
@@ -62,15 +62,15 @@ class Gate:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._ways: dict[Target, tuple[float, Way]] = {}
+        self._ways: dict[ProxyTarget, tuple[float, ProxyRoute]] = {}
         self.balancer = Balancer(context)
 
     def asked(self, request: Request) -> Asked:
         """Raises NotFound. Where each target has its own host name, only under that."""
         asked = parse_path(request.raw_path, request.query)
-        addresses = self._context.addresses
-        if asked is not None and addresses.has_own_hosts:
-            pattern = urlsplit(addresses.proxy).netloc
+        addresses = self._context.public_urls
+        if asked is not None and addresses.has_host_per_target:
+            pattern = urlsplit(addresses.proxy_url).netloc
             asked = asked if own_host(request.host, pattern) == asked.target else None
         if asked is None:
             raise NotFound("There is nothing here.", "Open a session or a port from its page in Heliostat.")
@@ -88,7 +88,7 @@ class Gate:
             way, *others = await self.balancer.ways(asked.target, user, is_program=is_program)
             return Admitted(user, secret, asked, way, self._passing(request, way), tuple(others))
         way = await self._way(asked.target)
-        if user not in way.people:
+        if user not in way.allowed_users:
             raise Forbidden("This is somebody else's.", "Ask them to share it with you.")
         return Admitted(user, secret, asked, way, self._passing(request, way))
 
@@ -98,37 +98,37 @@ class Gate:
         try:
             user = await self._user(admitted.secret, target)
             if target.service:  # a replica that drains goes on with what it has begun
-                return user in (await self.balancer.choices(target)).people
+                return user in (await self.balancer.choices(target)).allowed_users
             way = await self._way(target)
         except HeliostatError:
             return False
-        return user in way.people and way.attempt.id == admitted.way.attempt.id
+        return user in way.allowed_users and way.attempt.id == admitted.way.attempt.id
 
     def way_in(self, request: Request, asked: Asked) -> tuple[str, str]:
         """Where a browser without a cookie is sent, and the cookie with which it comes back."""
-        nonce = _text(cookie_named(request.headers, self._name(_NONCE))) or new_secret()
+        nonce = _text(cookie_named(request.headers, self._name(_NONCE))) or generate_secret()
         goal = (request.raw_path + (b"?" + request.query if request.query else b"")).decode("latin-1")
-        query = f"nonce={digest_of(nonce)}&next={quote(goal, safe='')}"
-        address = f"{self._seen(request).control}/enter/{asked.target.name}?{query}"
+        query = f"nonce={secret_digest(nonce)}&next={quote(goal, safe='')}"
+        address = f"{self._seen(request).control_url}/enter/{asked.target.name}?{query}"
         return address, self._cookie(_NONCE, nonce, asked.target, 600)
 
     async def enter(self, request: Request, asked: Asked, code: str) -> str:
         """The cookie of somebody who shows a code. Raises NotAuthenticated."""
         nonce = _text(cookie_named(request.headers, self._name(_NONCE)))
-        shown, target = Shown(nonce, _logins(request.headers)), asked.target
-        grants = self._context.identities.grants
-        secret = await self._in_thread(lambda: grants.redeem(code[:_LONGEST], target, shown))
+        shown, target = BrowserCredentials(nonce, _logins(request.headers)), asked.target
+        grants = self._context.identities.proxy_grants
+        secret = await self._in_thread(lambda: grants.redeem_code(code[:_LONGEST], target, shown))
         return self._cookie(_COOKIE, secret, target, 7 * 24 * 3600)
 
-    def page_of(self, request: Request, target: Target) -> str:
+    def page_of(self, request: Request, target: ProxyTarget) -> str:
         """In the control plane."""
         if target.service:
-            return f"{self._seen(request).control}/services/{target.service}"
+            return f"{self._seen(request).control_url}/services/{target.service}"
         kind = "sessions" if target.port is None else "jobs"
-        return f"{self._seen(request).control}/{kind}/{target.job_id}"
+        return f"{self._seen(request).control_url}/{kind}/{target.job_id}"
 
-    def _seen(self, request: Request) -> Addresses:
-        return self._context.addresses.seen_at(request.host.decode("latin-1"))
+    def _seen(self, request: Request) -> PublicUrls:
+        return self._context.public_urls.for_host(request.host.decode("latin-1"))
 
     def _secret(self, headers: Headers) -> tuple[str, bool]:
         """Shown by a program, or by a browser."""
@@ -138,55 +138,55 @@ class Gate:
             return secret.strip(), True
         return _text(cookie_named(headers, self._name(_COOKIE))), False
 
-    async def _user(self, secret: str, target: Target) -> str:
-        if secret and self._context.identities.grants.is_known(secret):
+    async def _user(self, secret: str, target: ProxyTarget) -> str:
+        if secret and self._context.identities.proxy_grants.is_cached(secret):
             return self._holder(secret, target)
         return await self._in_thread(lambda: self._holder(secret, target))
 
     async def _check_logins(self, headers: Headers, user: str) -> None:
         """Raises NotAuthenticated in the browser of somebody else, where this way in must have been planted."""
-        grants, logins = self._context.identities.grants, _logins(headers)
-        if grants.are_known(logins):
-            is_theirs = grants.are_of(user, logins)
+        grants, logins = self._context.identities.proxy_grants, _logins(headers)
+        if grants.are_logins_cached(logins):
+            is_theirs = grants.are_logins_of(user, logins)
         else:
-            is_theirs = await self._in_thread(lambda: grants.are_of(user, logins))
+            is_theirs = await self._in_thread(lambda: grants.are_logins_of(user, logins))
         if not is_theirs:
             raise NotAuthenticated("Somebody else is logged in here.", "Open it from its page.")
 
-    def _holder(self, secret: str, target: Target) -> str:
+    def _holder(self, secret: str, target: ProxyTarget) -> str:
         if not secret:
             raise NotAuthenticated("You have not come through Heliostat.", "Open it from its page.")
-        return self._context.identities.grants.holder(secret, target).name
+        return self._context.identities.proxy_grants.require_user(secret, target).name
 
-    async def _way(self, target: Target) -> Way:
+    async def _way(self, target: ProxyTarget) -> ProxyRoute:
         now = time.monotonic()
         known = self._ways.get(target)
         if known is not None and now - known[0] < _WAY_SECONDS:
             return known[1]
         self._ways.pop(target, None)
-        way = await self._in_thread(lambda: find_way(self._context, target))
+        way = await self._in_thread(lambda: find_route(self._context, target))
         if len(self._ways) >= _MOST_WAYS:
             self._ways.clear()
         self._ways[target] = (now, way)
         return way
 
-    def _passing(self, request: Request, way: Way) -> Passing:
+    def _passing(self, request: Request, way: ProxyRoute) -> Passing:
         return Passing(
-            prefix=way.target.prefix.encode(),
-            keeps_prefix=way.keeps_prefix,
-            scheme=b"https" if self._context.addresses.is_encrypted else b"http",
+            prefix=way.target.path_prefix.encode(),
+            keeps_prefix=way.keeps_path_prefix,
+            scheme=b"https" if self._context.public_urls.is_encrypted else b"http",
             host=request.host,
             client=request.client.encode("latin-1", "replace"),
-            authorization=None if way.authorization is None else way.authorization.encode("latin-1"),
+            authorization=None if way.authorization_header is None else way.authorization_header.encode("latin-1"),
         )
 
     def _name(self, name: str) -> bytes:
-        return (f"__Secure-{name}" if self._context.addresses.is_encrypted else name).encode()
+        return (f"__Secure-{name}" if self._context.public_urls.is_encrypted else name).encode()
 
-    def _cookie(self, name: str, value: str, target: Target, seconds: int) -> str:
-        secure = "; Secure" if self._context.addresses.is_encrypted else ""
+    def _cookie(self, name: str, value: str, target: ProxyTarget, seconds: int) -> str:
+        secure = "; Secure" if self._context.public_urls.is_encrypted else ""
         full = self._name(name).decode()
-        return f"{full}={value}; Path={target.prefix}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
+        return f"{full}={value}; Path={target.path_prefix}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(None, call)

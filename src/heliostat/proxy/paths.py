@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from heliostat.models.sessions import Target, parse_target
+from heliostat.models.sessions import ProxyTarget, parse_proxy_target
 
 _PATH = re.compile(rb"/s/([0-9]{1,15}(?:-[0-9]{1,5})?|[a-z][a-z0-9-]{0,39})(/.*)?", re.DOTALL)
 _ODD = re.compile(rb"[\x00-\x20\x7f-\xff#\\]")
@@ -14,13 +14,13 @@ _ODD = re.compile(rb"[\x00-\x20\x7f-\xff#\\]")
 class Asked:
     """What an address asks for."""
 
-    target: Target
+    target: ProxyTarget
     rest: bytes  # of the path, with its slash; empty: the slash itself is missing
     query: bytes
 
     def upstream_path(self, keeps_prefix: bool) -> bytes:
         """As the server inside is asked."""
-        path = self.target.prefix.encode().rstrip(b"/") + self.rest if keeps_prefix else self.rest
+        path = self.target.path_prefix.encode().rstrip(b"/") + self.rest if keeps_prefix else self.rest
         return path + (b"?" + self.query if self.query else b"")
 
 
@@ -29,20 +29,20 @@ def parse_path(raw_path: bytes, query: bytes) -> Asked | None:
     found = _PATH.fullmatch(raw_path)
     if found is None or _ODD.search(raw_path) or _ODD.search(query):
         return None
-    target = parse_target(found[1].decode())
+    target = parse_proxy_target(found[1].decode())
     rest = found[2] or b""
     if target is None or _climbs(rest):
         return None
     return Asked(target, rest, query)
 
 
-def own_host(host: bytes, pattern: str) -> Target | None:
+def own_host(host: bytes, pattern: str) -> ProxyTarget | None:
     """With a host name for each target ("*.sessions.example.org"): whose this one is."""
     name = host.decode("latin-1").lower().rpartition(":")[0] or host.decode("latin-1").lower()
     ending = pattern.partition("*")[2].partition(":")[0].lower()
     if not ending or not name.endswith(ending):
         return None
-    return parse_target(name[: -len(ending)])
+    return parse_proxy_target(name[: -len(ending)])
 
 
 def _climbs(path: bytes) -> bool:

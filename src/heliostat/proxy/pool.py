@@ -9,7 +9,7 @@ from typing import TypeVar
 from heliostat.models import AttemptId
 from heliostat.proxy.upstream import Connection
 from heliostat.services.context import Context
-from heliostat.services.proxying import Way, endpoint
+from heliostat.services.proxy_routes import ProxyRoute, route_endpoint
 
 P = TypeVar("P", bound=asyncio.Protocol)
 _Key = tuple[AttemptId, int]
@@ -24,7 +24,7 @@ class Pool:
         self._context = context
         self._idle: dict[_Key, list[tuple[float, Connection]]] = {}
 
-    async def connection(self, way: Way, *, may_be_used: bool) -> tuple[Connection, bool]:
+    async def connection(self, way: ProxyRoute, *, may_be_used: bool) -> tuple[Connection, bool]:
         """One to send a request on, and whether it was used before: then it may be closed by now."""
         kept = self._idle.get(_key(way), [])
         while may_be_used and kept:
@@ -34,7 +34,7 @@ class Pool:
             connection.close()
         return await self.open(way, Connection), False
 
-    def give_back(self, way: Way, connection: Connection) -> None:
+    def give_back(self, way: ProxyRoute, connection: Connection) -> None:
         kept = self._idle.setdefault(_key(way), [])
         if not connection.is_reusable or len(kept) >= _MOST_IDLE:
             connection.close()
@@ -42,9 +42,9 @@ class Pool:
         kept.append((time.monotonic(), connection))
         self._drop_old()
 
-    async def open(self, way: Way, protocol: Callable[[], P]) -> P:
+    async def open(self, way: ProxyRoute, protocol: Callable[[], P]) -> P:
         """Raises Conflict or EngineUnavailable."""
-        return await endpoint(self._context, way).open(protocol)
+        return await route_endpoint(self._context, way).open(protocol)
 
     def close(self) -> None:
         for kept in self._idle.values():
@@ -62,5 +62,5 @@ class Pool:
                     del self._idle[key]
 
 
-def _key(way: Way) -> _Key:
+def _key(way: ProxyRoute) -> _Key:
     return way.attempt.id, way.port

@@ -18,7 +18,7 @@ from heliostat.proxy.headers import UPGRADE, Header, request_headers, response_h
 from heliostat.proxy.upstream import request_head
 from heliostat.proxy.watch import CHECK_SECONDS
 from heliostat.server_log import get_logger
-from heliostat.services.proxying import Way
+from heliostat.services.proxy_routes import ProxyRoute
 
 log = get_logger()
 _LONGEST_HEAD = 64 * 1024
@@ -100,7 +100,7 @@ class Tunnel(asyncio.Protocol):
             inner.leave()
             return
         self._inner = inner
-        path = admitted.asked.upstream_path(admitted.way.keeps_prefix)
+        path = admitted.asked.upstream_path(admitted.way.keeps_path_prefix)
         headers = [*request_headers(request.headers, admitted.passing), *UPGRADE]
         _write(inner.transport, request_head(b"GET", path, headers))
 
@@ -114,10 +114,10 @@ class Tunnel(asyncio.Protocol):
                 self._proxy.gate.balancer.suspect(way)
         return await self._open_to(last, admitted)
 
-    async def _open_to(self, way: Way, admitted: Admitted) -> "_Inner":
+    async def _open_to(self, way: ProxyRoute, admitted: Admitted) -> "_Inner":
         inner = await self._proxy.pool.open(way, lambda: _Inner(self, admitted))
         if way.target.service:
-            self._counting.enter_context(self._proxy.traffic.counted(way.attempt.job.id))
+            self._counting.enter_context(self._proxy.traffic.track_request(way.attempt.job.id))
         return inner
 
     async def _until_over(self, admitted: Admitted) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from heliostat.models import Mount
 from heliostat.runtimes.contract import (
     TOOL_PATH,
-    CannotContain,
-    Command,
-    Container,
+    ContainerSpec,
+    RuntimeCommand,
+    UnsupportedByRuntime,
 )
 
 _PROGRAM = "apptainer"
@@ -16,16 +16,16 @@ _PREFIX = "APPTAINERENV_"
 
 class Apptainer:
     name = "apptainer"
-    takes_images = True
+    needs_image = True
     program = _PROGRAM
 
-    def command(self, asked: Container) -> Command:
+    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
         """An image is a file (/data/torch.sif) or a name in a registry."""
-        task, confinement = asked.task, asked.confinement
+        task, confinement = asked.task, asked.isolation
         if task.image is None:
-            raise CannotContain("apptainer needs an image")
+            raise UnsupportedByRuntime("apptainer needs an image")
         if task.network == "private":
-            raise CannotContain("apptainer gives users no private network: choose host or none")
+            raise UnsupportedByRuntime("apptainer gives users no private network: choose host or none")
         argv = (
             *(_PROGRAM, "--silent", "exec", "--containall", "--cleanenv", "--no-home", "--no-privs"),
             *(["--net", "--network=none"] if task.network == "none" else []),
@@ -34,12 +34,12 @@ class Apptainer:
             f"--pwd={task.workdir}",
             *_binds(asked.mounts),
             "--",
-            _image(task.image, task.archive),
+            _image(task.image, task.image_archive),
             *task.argv,
         )
-        tools = {"PATH": TOOL_PATH, "HOME": task.identity.home}
-        tools |= {"APPTAINER_CACHEDIR": confinement.store, "APPTAINER_TMPDIR": confinement.scratch}
-        return Command(argv, tools | _prefixed(asked.environment.common), _prefixed(asked.environment.of_task))
+        tools = {"PATH": TOOL_PATH, "HOME": task.user.home}
+        tools |= {"APPTAINER_CACHEDIR": confinement.image_store, "APPTAINER_TMPDIR": confinement.scratch_folder}
+        return RuntimeCommand(argv, tools | _prefixed(asked.variables.common), _prefixed(asked.variables.per_task))
 
 
 def _image(name: str, archive: str | None) -> str:

@@ -6,9 +6,9 @@ from heliostat.models import Mount
 from heliostat.runtimes.contract import (
     SEALED_DESCRIPTOR,
     TOOL_PATH,
-    CannotContain,
-    Command,
-    Container,
+    ContainerSpec,
+    RuntimeCommand,
+    UnsupportedByRuntime,
 )
 
 _PROGRAM = "bwrap"
@@ -24,15 +24,17 @@ _GPU_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/de
 
 class Bubblewrap:
     name = "bubblewrap"
-    takes_images = False
+    needs_image = False
     program = _PROGRAM
 
-    def command(self, asked: Container) -> Command:
-        task, confinement = asked.task, asked.confinement
+    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
+        task, confinement = asked.task, asked.isolation
         if task.image is not None:
-            raise CannotContain("bubblewrap runs the node's own software, not an image")
+            raise UnsupportedByRuntime("bubblewrap runs the node's own software, not an image")
         if task.network == "private":
-            raise CannotContain("bubblewrap knows no private network: choose host or none, or another runtime")
+            raise UnsupportedByRuntime(
+                "bubblewrap knows no private network: choose host or none, or another runtime"
+            )
         argv = (
             _PROGRAM,
             "--unshare-all",
@@ -45,15 +47,15 @@ class Bubblewrap:
             *("--remount-ro", "/"),
             *("--chdir", task.workdir),
             *("--args", str(SEALED_DESCRIPTOR)),
-            *_variables(asked.environment.of_task),
+            *_variables(asked.variables.per_task),
             "--",
             *task.argv,
         )
-        sealed = "".join(f"{word}\0" for word in _variables(asked.environment.common))
-        return Command(argv, {"PATH": TOOL_PATH}, sealed=sealed.encode("utf-8", "surrogateescape"))
+        sealed = "".join(f"{word}\0" for word in _variables(asked.variables.common))
+        return RuntimeCommand(argv, {"PATH": TOOL_PATH}, sealed_content=sealed.encode("utf-8", "surrogateescape"))
 
 
-def room_words(mounts: Sequence[Mount]) -> tuple[str, ...]:
+def filesystem_options(mounts: Sequence[Mount]) -> tuple[str, ...]:
     """A room with the node's software and these mounts. Whoever adds to it makes its root read-only last."""
     return tuple(_files(mounts))
 

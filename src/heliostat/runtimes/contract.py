@@ -13,17 +13,17 @@ from typing import Protocol
 from heliostat.models import Mount
 
 SEALED_DESCRIPTOR = 7
-HELD_DESCRIPTOR = 8
-SEALED = f"/proc/self/fd/{SEALED_DESCRIPTOR}"
+LOCK_DESCRIPTOR = 8
+SEALED_PATH = f"/proc/self/fd/{SEALED_DESCRIPTOR}"
 TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
-class CannotContain(Exception):
+class UnsupportedByRuntime(Exception):
     """This runtime cannot do what the job asks for; says what."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ContainerUser:
     """The Unix user the tool runs as, who is the same inside."""
 
     name: str
@@ -37,28 +37,28 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ContainerTask:
     """What is to run inside."""
 
     argv: tuple[str, ...]
     workdir: str  # there inside too
-    identity: Identity
+    user: ContainerUser
     image: str | None = None  # a full name: docker.io/library/python:3.11
     network: str = "host"
-    archive: str | None = None  # the file that holds the image, of one that was built here
+    image_archive: str | None = None  # the file that holds the image, of one that was built here
     digest_file: str | None = None  # where the tool's side notes what the image is
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class ContainerVariables:
     """Variables of the container."""
 
     common: Mapping[str, str]  # may be secret
-    of_task: Mapping[str, str] = field(default_factory=dict)  # differ between the tasks of a gang; never secret
+    per_task: Mapping[str, str] = field(default_factory=dict)  # differ between the tasks of a gang; never secret
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ContainerLimits:
     """Those of the job's cgroup, for tools that would set others."""
 
     memory_mib: int
@@ -69,47 +69,47 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Confinement:
+class ContainerIsolation:
     """What the admins want of every container, and where this one may keep its things."""
 
-    store: str  # images of this user
-    scratch: str  # what the container writes; goes with the attempt
-    run: str  # short, and empty after a boot
+    image_store: str  # images of this user
+    scratch_folder: str  # what the container writes; goes with the attempt
+    runtime_folder: str  # short, and empty after a boot
     read_only_root: bool = False
     oci_runtime: str = "runc"  # crun, kata…
     cgroup_parent: str | None = None  # where a tool that makes cgroups must make them
     device_files: tuple[str, ...] = ()  # of the GPUs it was given, for tools that do not know their uuids
-    tool_environment: Mapping[str, str] = field(default_factory=dict)  # of the node: where the tool is configured
+    tool_variables: Mapping[str, str] = field(default_factory=dict)  # of the node: where the tool is configured
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class RuntimeCommand:
     """The words, and what goes with them."""
 
     argv: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)  # the tool's own and what it passes on
-    task_environment: Mapping[str, str] = field(default_factory=dict)  # the same, of this task
-    sealed: bytes = b""  # on SEALED_DESCRIPTOR, opened anew by each task; empty: nothing
-    before: str = ""  # a line of shell, run before; its failure ends the attempt
-    holds: str = ""  # a file that is locked, shared, as long as it runs: nobody takes away what it stands for
+    tool_variables: Mapping[str, str] = field(default_factory=dict)  # the tool's own and what it passes on
+    task_variables: Mapping[str, str] = field(default_factory=dict)  # the same, of this task
+    sealed_content: bytes = b""  # on SEALED_DESCRIPTOR, opened anew by each task; empty: nothing
+    setup_line: str = ""  # a line of shell, run before; its failure ends the attempt
+    lock_file: str = ""  # a file that is locked, shared, as long as it runs: nobody takes away what it stands for
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class ContainerSpec:
     """All a runtime needs to know."""
 
-    task: Task
-    environment: Environment
+    task: ContainerTask
+    variables: ContainerVariables
     mounts: tuple[Mount, ...]
     devices: tuple[str, ...]  # uuids of GPUs
-    limits: Limits
-    confinement: Confinement
+    limits: ContainerLimits
+    isolation: ContainerIsolation
 
 
 class Runtime(Protocol):
     name: str
-    takes_images: bool
+    needs_image: bool
     program: str  # that must be on the node; empty: none
 
-    def command(self, asked: Container) -> Command:
+    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
         """Raises CannotContain."""

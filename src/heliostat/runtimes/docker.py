@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from heliostat.runtimes import oci
+from heliostat.runtimes import oci_options
 from heliostat.runtimes.contract import (
     TOOL_PATH,
-    CannotContain,
-    Command,
-    Confinement,
-    Container,
-    Limits,
+    ContainerIsolation,
+    ContainerLimits,
+    ContainerSpec,
+    RuntimeCommand,
+    UnsupportedByRuntime,
 )
-from heliostat.runtimes.oci import as_lines, split
+from heliostat.runtimes.oci_options import format_env_file, split_variables
 
 _PROGRAM = "docker"
 _NETWORKS = {"private": "bridge"}
@@ -19,32 +19,32 @@ _NETWORKS = {"private": "bridge"}
 
 class Docker:
     name = "docker"
-    takes_images = True
+    needs_image = True
     program = _PROGRAM
 
-    def command(self, asked: Container) -> Command:
-        task, confinement = asked.task, asked.confinement
+    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
+        task, confinement = asked.task, asked.isolation
         if task.image is None:
-            raise CannotContain("docker needs an image")
-        exported, heeded = split(asked.environment.common)
-        sealed = as_lines(heeded)
+            raise UnsupportedByRuntime("docker needs an image")
+        exported, heeded = split_variables(asked.variables.common)
+        sealed = format_env_file(heeded)
         argv = (
             *(_PROGRAM, "run", "--rm", "--init"),
             f"--runtime={confinement.oci_runtime}",
             f"--network={_NETWORKS.get(task.network, task.network)}",
             *_limits(asked.limits, confinement),
-            *oci.root(confinement),
-            *oci.inside(asked),
-            *oci.variables(list(exported), sealed, asked.environment.of_task),
+            *oci_options.root_filesystem_options(confinement),
+            *oci_options.container_options(asked),
+            *oci_options.variable_options(list(exported), sealed, asked.variables.per_task),
             "--",
             task.image,
             *task.argv,
         )
-        tools = {"PATH": TOOL_PATH, "HOME": task.identity.home}
-        return Command(argv, exported | tools, sealed=sealed)
+        tools = {"PATH": TOOL_PATH, "HOME": task.user.home}
+        return RuntimeCommand(argv, exported | tools, sealed_content=sealed)
 
 
-def _limits(limits: Limits, confinement: Confinement) -> Iterator[str]:
+def _limits(limits: ContainerLimits, confinement: ContainerIsolation) -> Iterator[str]:
     """The daemon starts it: it is in our cgroup only because we say so."""
     yield f"--memory={limits.memory_mib}m"
     yield f"--memory-swap={limits.memory_mib}m"

@@ -1,14 +1,14 @@
 """No isolation: the command as it is, a plain process of its user."""
 
-from heliostat.runtimes.contract import CannotContain, Command, Container
+from heliostat.runtimes.contract import ContainerSpec, RuntimeCommand, UnsupportedByRuntime
 
 
-class Process:
+class PlainProcess:
     name = "process"
-    takes_images = False
+    needs_image = False
     program = ""
 
-    def command(self, asked: Container) -> Command:
+    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
         if asked.task.image is not None or asked.mounts:
-            raise CannotContain("a plain process has neither image nor mounts")
-        return Command(asked.task.argv, asked.environment.common, asked.environment.of_task)
+            raise UnsupportedByRuntime("a plain process has neither image nor mounts")
+        return RuntimeCommand(asked.task.argv, asked.variables.common, asked.variables.per_task)

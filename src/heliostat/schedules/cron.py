@@ -12,8 +12,8 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 from itertools import pairwise
 
-from heliostat.schedules.iso8601 import HORIZON
-from heliostat.schedules.zones import find_zone, moment_of, moments_of
+from heliostat.schedules.iso8601 import LATEST_TIME
+from heliostat.schedules.time_zones import all_local_to_utc, find_zone, local_to_utc
 
 NICKNAMES = {
     "@yearly": "0 0 1 1 *",
@@ -73,15 +73,15 @@ _FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cron:
+class CronSchedule:
     text: str
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]  # 0 is Sunday
-    needs_both: bool  # the day of the month and that of the week; else one of them is enough
-    is_fixed: bool  # names its hour and minute
+    needs_both_days: bool  # the day of the month and that of the week; else one of them is enough
+    has_fixed_time: bool  # names its hour and minute
     zone: str = "UTC"
 
     def __str__(self) -> str:
@@ -92,12 +92,12 @@ class Cron:
         zone = find_zone(self.zone)
         day = moment.astimezone(zone).date() - _DAY  # what clocks leave out may fall onto the day after
         for _ in range(_MOST_DAYS):
-            if self.is_on(day) and (found := self._first_on(day, moment, zone)) is not None:
-                return found if found < HORIZON else None
+            if self.matches_day(day) and (found := self._first_on(day, moment, zone)) is not None:
+                return found if found < LATEST_TIME else None
             day += _DAY
         return None
 
-    def between(self, after: datetime, until: datetime) -> Iterator[datetime]:
+    def times_between(self, after: datetime, until: datetime) -> Iterator[datetime]:
         """All later than `after` and not later than `until`, in order, each once."""
         found = self.next_after(after)
         while found is not None and found <= until:
@@ -105,22 +105,22 @@ class Cron:
             found = self.next_after(found)
 
     @property
-    def usual_seconds(self) -> float:
+    def typical_seconds(self) -> float:
         """The shortest that lies between two times on one day; a day, if there is one only."""
         times = [hour * 60 + minute for hour in self.hours for minute in self.minutes]
         around = [*times, times[0] + 1440]
         return 60.0 * min(later - earlier for earlier, later in pairwise(around))
 
-    def is_on(self, day: date) -> bool:
+    def matches_day(self, day: date) -> bool:
         """Whether it happens on such a day at all."""
         if day.month not in self.months:
             return False
         by_month, by_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
-        return by_month and by_week if self.needs_both else by_month or by_week
+        return by_month and by_week if self.needs_both_days else by_month or by_week
 
     def _first_on(self, day: date, moment: datetime, zone: tzinfo) -> datetime | None:
         midnight = datetime.combine(day, time())
-        begins, ends = (moment_of(one, zone) for one in (midnight, midnight + _DAY))
+        begins, ends = (local_to_utc(one, zone) for one in (midnight, midnight + _DAY))
         if ends - begins == _DAY and _offset(begins - _NEAR, zone) == _offset(ends + _NEAR, zone):
             return self._first_on_plain(midnight, moment - begins, begins)
         times = _odd_days(self, midnight)
@@ -137,14 +137,14 @@ class Cron:
                     return begins + timedelta(hours=hour, minutes=minute)
         return None
 
-    def moments(self, local: datetime, zone: tzinfo) -> tuple[datetime, ...]:
+    def firing_times(self, local: datetime, zone: tzinfo) -> tuple[datetime, ...]:
         """When it happens, if clocks say that it is due."""
-        found = moments_of(local, zone)
-        if not self.is_fixed:
+        found = all_local_to_utc(local, zone)
+        if not self.has_fixed_time:
             return found
         while not found:  # left out: right after
             local += timedelta(minutes=1)
-            found = moments_of(local, zone)
+            found = all_local_to_utc(local, zone)
         return found[:1]
 
 
@@ -153,18 +153,18 @@ def _offset(moment: datetime, zone: tzinfo) -> timedelta | None:
 
 
 @lru_cache(maxsize=256)
-def _odd_days(cron: Cron, midnight: datetime) -> tuple[datetime, ...]:
+def _odd_days(cron: CronSchedule, midnight: datetime) -> tuple[datetime, ...]:
     """All its times on a day near which clocks are put forward or back, and on those beside it: where that is done
     at midnight, the end of one day may come after the beginning of the next. Remembered: slow to reckon."""
     zone = find_zone(cron.zone)
-    days = [day for day in (midnight - _DAY, midnight, midnight + _DAY) if cron.is_on(day.date())]
+    days = [day for day in (midnight - _DAY, midnight, midnight + _DAY) if cron.matches_day(day.date())]
     times = [(hour, minute) for hour in cron.hours for minute in cron.minutes]
     shown = [day.replace(hour=hour, minute=minute) for day in days for hour, minute in times]
-    return tuple(sorted({one for local in shown for one in cron.moments(local, zone)}))
+    return tuple(sorted({one for local in shown for one in cron.firing_times(local, zone)}))
 
 
 @lru_cache(maxsize=4096)
-def parse_cron(text: str, zone: str) -> Cron:
+def parse_cron(text: str, zone: str) -> CronSchedule:
     """`0 9 * * MON-FRI`, `@daily`. Raises ValueError with a sentence."""
     line = " ".join(text.split()) if len(text) <= _LONGEST else ""
     words = NICKNAMES.get(line.lower(), line).upper().split()
@@ -176,15 +176,15 @@ def parse_cron(text: str, zone: str) -> Cron:
         field.parse(word) for field, word in zip(_FIELDS, words, strict=True)
     )
     find_zone(zone)
-    found = Cron(
+    found = CronSchedule(
         text=line,
         minutes=tuple(sorted(minutes)),
         hours=tuple(sorted(hours)),
         days=days,
         months=months,
         weekdays=frozenset(day % 7 for day in weekdays),
-        needs_both=words[2].startswith("*") or words[4].startswith("*"),
-        is_fixed=not (words[0].startswith("*") or words[1].startswith("*")),
+        needs_both_days=words[2].startswith("*") or words[4].startswith("*"),
+        has_fixed_time=not (words[0].startswith("*") or words[1].startswith("*")),
         zone=zone,
     )
     if found.next_after(datetime(2024, 1, 1, tzinfo=UTC)) is None:

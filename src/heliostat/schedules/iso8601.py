@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
-from heliostat.schedules.zones import find_zone, moment_of
+from heliostat.schedules.time_zones import find_zone, local_to_utc
 
-HORIZON = datetime(2200, 1, 1, tzinfo=UTC)
+LATEST_TIME = datetime(2200, 1, 1, tzinfo=UTC)
 """Nothing is reckoned beyond."""
 
 _LONGEST = 200  # characters
@@ -29,7 +29,7 @@ _EXAMPLE = "write R/2026-07-22T12:00:00Z/PT24H, R5//P1M, or a cron line such as 
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class CalendarPeriod:
     """Months and days are those of the calendar, seconds are exact."""
 
     months: int = 0
@@ -37,38 +37,38 @@ class Period:
     seconds: int = 0
 
     @property
-    def least_seconds(self) -> int:
+    def minimum_seconds(self) -> int:
         """It is never shorter: February has 28 days, and clocks are put forward by a day at most."""
         whole_days = self.months * 28 + self.days
         return max(1, whole_days * 86400 - (86400 if whole_days else 0) + self.seconds)
 
     @property
-    def usual_seconds(self) -> float:
+    def typical_seconds(self) -> float:
         return self.months * 365.2425 / 12 * 86400 + self.days * 86400 + self.seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class RepeatingInterval:
     """So many times, the first at `starts_at`; None: without end."""
 
-    times: int | None
+    repetitions: int | None
     starts_at: datetime
-    period: Period
+    period: CalendarPeriod
     zone: str = "UTC"
 
     def __str__(self) -> str:
         """As `parse_interval` reads it."""
-        times = "" if self.times is None else str(self.times)
-        return f"R{times}/{self.starts_at:%Y-%m-%dT%H:%M:%S}Z/{period_text(self.period)}"
+        times = "" if self.repetitions is None else str(self.repetitions)
+        return f"R{times}/{self.starts_at:%Y-%m-%dT%H:%M:%S}Z/{format_period(self.period)}"
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first time later than this."""
         if (index := self._later_than(moment)) >= self._count:
             return None
         found = self._at(index)
-        return found if found < HORIZON else None
+        return found if found < LATEST_TIME else None
 
-    def between(self, after: datetime, until: datetime) -> Iterator[datetime]:
+    def times_between(self, after: datetime, until: datetime) -> Iterator[datetime]:
         """All later than `after` and not later than `until`, in order, each once."""
         last = after
         indexes = range(self._later_than(after), self._count)
@@ -78,14 +78,14 @@ class Interval:
                 last = found
 
     @property
-    def usual_seconds(self) -> float:
-        return self.period.usual_seconds
+    def typical_seconds(self) -> float:
+        return self.period.typical_seconds
 
     @property
     def _count(self) -> int:
         """How many there are before the horizon, or somewhat more."""
-        most = max(0, int((HORIZON - self.starts_at).total_seconds()) // self.period.least_seconds + 2)
-        return most if self.times is None else min(self.times, most)
+        most = max(0, int((LATEST_TIME - self.starts_at).total_seconds()) // self.period.minimum_seconds + 2)
+        return most if self.repetitions is None else min(self.repetitions, most)
 
     def _later_than(self, moment: datetime) -> int:
         return bisect_right(range(self._count), moment, key=self._at)
@@ -99,12 +99,12 @@ class Interval:
             first = self.starts_at.astimezone(zone)
             local = _months_later(first.replace(tzinfo=None, fold=0), index * period.months)
             local += timedelta(days=index * period.days)
-            return (self.starts_at if index == 0 else moment_of(local, zone)) + exact
+            return (self.starts_at if index == 0 else local_to_utc(local, zone)) + exact
         except (OverflowError, ValueError):
-            return HORIZON
+            return LATEST_TIME
 
 
-def parse_interval(text: str, zone: str, now: datetime) -> Interval:
+def parse_interval(text: str, zone: str, now: datetime) -> RepeatingInterval:
     """`R[n]/[start]/period`, or `R[n]/period`. Without a start it begins now. Raises ValueError."""
     parts = text.strip().upper().split("/") if len(text) <= _LONGEST else []
     if len(parts) == 2:
@@ -116,10 +116,10 @@ def parse_interval(text: str, zone: str, now: datetime) -> Interval:
     if times == 0:
         raise ValueError("R0 means never; write R1 for once, R for without end")
     starts_at = parse_start(parts[1], zone) if parts[1] else now.astimezone(UTC).replace(microsecond=0)
-    return Interval(times, starts_at, parse_period(parts[2]), zone)
+    return RepeatingInterval(times, starts_at, parse_period(parts[2]), zone)
 
 
-def says_utc(text: str) -> bool:
+def has_utc_start(text: str) -> bool:
     """Its start ends in Z."""
     return bool(re.search(r"/[^/]*Z/", text.strip().upper()))
 
@@ -130,8 +130,8 @@ def parse_start(text: str, zone: str) -> datetime:
         if not _TIME.fullmatch(text):
             raise ValueError
         start = datetime.fromisoformat(text).replace(microsecond=0)
-        moment = moment_of(start, find_zone(zone)) if start.tzinfo is None else start.astimezone(UTC)
-        is_near = 1970 <= moment.year < HORIZON.year
+        moment = local_to_utc(start, find_zone(zone)) if start.tzinfo is None else start.astimezone(UTC)
+        is_near = 1970 <= moment.year < LATEST_TIME.year
     except (ValueError, OverflowError):
         is_near = False
     if not is_near:
@@ -139,7 +139,7 @@ def parse_start(text: str, zone: str) -> datetime:
     return moment
 
 
-def parse_period(text: str) -> Period:
+def parse_period(text: str) -> CalendarPeriod:
     """`PT24H`, `P1M`, `P1DT12H`. Raises ValueError with a sentence."""
     found = _PERIOD.fullmatch(text.strip().upper()) if len(text) <= _LONGEST else None
     if found is None or text.strip().upper() in ("P", "PT") or found[5] == "T":
@@ -147,15 +147,15 @@ def parse_period(text: str) -> Period:
     years, months, weeks, days, _, hours, minutes, seconds = (
         int(one) if one and one.isdecimal() else 0 for one in found.groups()
     )
-    period = Period(years * 12 + months, weeks * 7 + days, hours * 3600 + minutes * 60 + seconds)
-    if not period.usual_seconds:
+    period = CalendarPeriod(years * 12 + months, weeks * 7 + days, hours * 3600 + minutes * 60 + seconds)
+    if not period.typical_seconds:
         raise ValueError("a period of nothing would never end; write PT1H for every hour")
-    if period.usual_seconds > 366 * 100 * 86400:
+    if period.typical_seconds > 366 * 100 * 86400:
         raise ValueError("a period may be 100 years at most")
     return period
 
 
-def period_text(period: Period) -> str:
+def format_period(period: CalendarPeriod) -> str:
     """As `parse_period` reads it."""
     date = f"{f'{period.months}M' if period.months else ''}{f'{period.days}D' if period.days else ''}"
     return f"P{date}{f'T{period.seconds}S' if period.seconds else ''}"

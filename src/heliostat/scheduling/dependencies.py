@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from heliostat.models import ACTIVE, Job, JobId, JobState, Rule, Waiting
+from heliostat.models import ACTIVE_STATES, DependencyCondition, Job, JobId, JobState, WaitReason
 
 _SHOWN = 3  # parents
 _KNOWN_BETTER = ("reservation", "turn")  # the latter of an engine that has just got it
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 
-def not_in_line_words(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str | None:
+def explain_ineligible(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str | None:
     """Why a pending job has no place in line yet, given those that are not over; None: it has one."""
     if job.state is not JobState.PENDING:
         return None
@@ -25,12 +25,12 @@ def not_in_line_words(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str
     return None
 
 
-def known_better(waiting: Waiting | None) -> bool:
+def is_own_explanation_better(waiting: WaitReason | None) -> bool:
     """Than an engine with a queue of its own says: when a reservation that a job waits for begins."""
     return waiting is None or waiting.kind in _KNOWN_BETTER
 
 
-class Families:
+class DependencyGraph:
     """Who waits for whom, on a board that is played forward: every job that ends there is taken to complete."""
 
     def __init__(self, jobs: Mapping[JobId, Job]) -> None:
@@ -40,7 +40,7 @@ class Families:
             if job.parents_left:
                 self._add(job, jobs)
 
-    def over(self, parent: JobId, jobs: Mapping[JobId, Job], now: datetime) -> Iterable[Job]:
+    def release_children(self, parent: JobId, jobs: Mapping[JobId, Job], now: datetime) -> Iterable[Job]:
         """Its children for whom it was the last to wait for, as they are from now on."""
         for child_id in self._children.pop(parent, ()):
             self._left[child_id] -= 1
@@ -50,15 +50,15 @@ class Families:
 
     def _add(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
         for one in job.after:
-            if one.parent not in jobs:
+            if one.parent_id not in jobs:
                 continue
             self._left[job.id] += 1
-            if one.rule is not Rule.FAILED:  # which it never will
-                self._children[one.parent].append(job.id)
+            if one.condition is not DependencyCondition.FAILED:  # which it never will
+                self._children[one.parent_id].append(job.id)
 
 
 def _parents_words(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str:
-    parents = [jobs[one.parent] for one in job.after if one.parent in jobs]
+    parents = [jobs[one.parent_id] for one in job.after if one.parent_id in jobs]
     if not parents:
         return "waits for another job, which has just ended"
     shown = [_parent_words(parent, now) for parent in parents[:_SHOWN]]
@@ -70,7 +70,7 @@ def _parents_words(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str:
 
 
 def _parent_words(parent: Job, now: datetime) -> str:
-    if parent.state in ACTIVE and parent.started_at and parent.time_limit_seconds:
+    if parent.state in ACTIVE_STATES and parent.started_at and parent.time_limit_seconds:
         left = parent.started_at + timedelta(seconds=parent.time_limit_seconds) - now
         if left > timedelta(0):
             return f"job {parent.id} ({parent.state}, at most {_length(left.total_seconds())} left)"

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from heliostat.models import ACTIVE, Job, JobId, JobState
-from heliostat.scheduling.board import Board
-from heliostat.scheduling.dependencies import Families
-from heliostat.scheduling.durations import Durations
+from heliostat.models import ACTIVE_STATES, Job, JobId, JobState
+from heliostat.scheduling.dependencies import DependencyGraph
+from heliostat.scheduling.duration_estimator import DurationEstimator
 from heliostat.scheduling.plan import plan
-from heliostat.scheduling.snapshot import Plan, Start, Stop
+from heliostat.scheduling.queue_state import QueueState
+from heliostat.scheduling.snapshot import Plan, PlannedStart, PlannedStop
 
-RUNS = 10
+DEFAULT_RUNS = 10
 _FURTHEST = 60 * 86400.0  # seconds: what is further away is not told
 _GRAIN = 0.1  # of the time that lies between now and then: ends so near to each other are taken as one
 _FEW = 60  # jobs, for which every end is looked at on its own
@@ -41,27 +41,27 @@ class Forecast:
     latest_at: datetime
     confidence: float | None  # the part of the runs that lies in between; None: there were too few
     limits_at: datetime | None = None  # when it starts if every job takes all its time
-    runs: int = RUNS
+    runs: int = DEFAULT_RUNS
     source: str = "trial runs"  # or whose plan it is
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class ForecastOptions:
     """How much to do for a forecast."""
 
-    runs: int = RUNS
-    limits: bool = True  # also a run in which every job takes all its time
-    wanted: Collection[JobId] | None = None  # stop when these have started; None: all
+    runs: int = DEFAULT_RUNS
+    include_limit_run: bool = True  # also a run in which every job takes all its time
+    job_ids: Collection[JobId] | None = None  # stop when these have started; None: all
     until: datetime | None = None  # what starts later is of no interest
-    go_on: Callable[[], bool] = lambda: True  # asked before every step
+    may_continue: Callable[[], bool] = lambda: True  # asked before every step
 
 
-def forecast(
-    board: Board, durations: Durations, now: datetime, effort: Effort | None = None
+def forecast_starts(
+    board: QueueState, durations: DurationEstimator, now: datetime, effort: ForecastOptions | None = None
 ) -> dict[JobId, Forecast]:
     """By job. Those that do not start in most of the runs are left out. The board is not changed."""
-    effort = effort or Effort()
-    by_limits = _Run(board, durations, now, effort, None).starts() if effort.limits else {}
+    effort = effort or ForecastOptions()
+    by_limits = _Run(board, durations, now, effort, None).starts() if effort.include_limit_run else {}
     sampled = []
     for number in range(effort.runs):
         run = _Run(board, durations, now, effort, number * _GOLDEN % 1.0)
@@ -78,9 +78,14 @@ class _Run:
     """One way in which it may go."""
 
     def __init__(
-        self, board: Board, durations: Durations, now: datetime, effort: Effort, shift: float | None
+        self,
+        board: QueueState,
+        durations: DurationEstimator,
+        now: datetime,
+        effort: ForecastOptions,
+        shift: float | None,
     ) -> None:
-        self._board, self._durations, self._effort, self._shift = board.fork(), durations, effort, shift
+        self._board, self._durations, self._effort, self._shift = board.copy(), durations, effort, shift
         self._begin = self._now = now.timestamp()
         self._furthest = min(self._begin + _FURTHEST, effort.until.timestamp() if effort.until else np.inf)
         self._ends: list[tuple[float, JobId, int]] = []
@@ -88,17 +93,17 @@ class _Run:
         jobs = self._board.jobs.values()
         self._grain, self._least = (_GRAIN, _MINUTE) if len(self._board.jobs) > _FEW else (0.0, 0.0)
         self._pending = frozenset(job.id for job in jobs if job.state is JobState.PENDING)
-        self._missing = set(self._pending if effort.wanted is None else self._pending & set(effort.wanted))
-        self._families = Families(self._board.jobs)
+        self._missing = set(self._pending if effort.job_ids is None else self._pending & set(effort.job_ids))
+        self._families = DependencyGraph(self._board.jobs)
         self.was_cut_short = False
         for job in jobs:
-            if job.state in ACTIVE:
+            if job.state in ACTIVE_STATES:
                 self._will_end(job)
 
     def starts(self) -> dict[JobId, float]:
         """When each job starts, as far as this run came."""
         while self._missing:
-            if not self._effort.go_on():
+            if not self._effort.may_continue():
                 self.was_cut_short = True
                 break
             made = self._settle()
@@ -110,7 +115,7 @@ class _Run:
         """Carry out what is planned for this moment."""
         for _ in range(_ROUNDS):
             now = _time(self._now)
-            made = plan(self._board.glance(now), self._board.policy, now)
+            made = plan(self._board.live_snapshot(now), self._board.policy, now)
             for start in made.starts:
                 self._start(start)
             for stop in made.stops:
@@ -135,32 +140,32 @@ class _Run:
             self._end(*heapq.heappop(self._ends)[1:])
         return True
 
-    def _start(self, start: Start) -> None:
+    def _start(self, start: PlannedStart) -> None:
         job = replace(
             start.job,
             state=JobState.RUNNING,
             started_at=_time(self._now),
             attempt=start.job.attempt + 1,
-            waited_seconds=start.job.waited(_time(self._now)),
+            waited_seconds=start.job.queue_wait_seconds(_time(self._now)),
             node=start.node,
             devices=start.devices,
             places=start.places if len(start.places) > 1 else (),
         )
-        self._board.put(job, _time(self._now))
+        self._board.update_job(job, _time(self._now))
         if job.id in self._pending:
             self._starts.setdefault(job.id, self._now)
             self._missing.discard(job.id)
         self._will_end(job)
 
-    def _stop(self, stop: Stop) -> None:
+    def _stop(self, stop: PlannedStop) -> None:
         """At once: how long it takes to go makes no difference to a forecast."""
         job = self._board.jobs[stop.job.id]
         again = replace(self._waiting(job), preemptions=job.preemptions + 1)
-        self._put(again if stop.why == "preempt" else self._over(job))
+        self._put(again if stop.kind == "preempt" else self._over(job))
 
     def _end(self, job_id: JobId, attempt: int) -> None:
         job = self._board.jobs.get(job_id)
-        if job is None or job.state not in ACTIVE or job.attempt != attempt:
+        if job is None or job.state not in ACTIVE_STATES or job.attempt != attempt:
             return  # it was sent away before
         again = self._waiting(job) if job.stop_requested in _GOES_BACK else self._over(job)
         self._put(again)
@@ -168,9 +173,9 @@ class _Run:
     def _put(self, job: Job) -> None:
         """When it is over, those who waited for it take their place in line."""
         now = _time(self._now)
-        self._board.put(job, now)
-        for child in self._families.over(job.id, self._board.jobs, now) if job.is_over else ():
-            self._board.put(child, now)
+        self._board.update_job(job, now)
+        for child in self._families.release_children(job.id, self._board.jobs, now) if job.is_terminal else ():
+            self._board.update_job(child, now)
 
     def _waiting(self, job: Job) -> Job:
         fresh = replace(job, state=JobState.PENDING, started_at=None, node=None, devices=(), places=())
@@ -187,9 +192,9 @@ class _Run:
         if job.stop_requested is not None:
             return self._begin + job.spec.grace_seconds
         if self._shift is None:
-            return max(began + self._durations.limit(job), self._begin + _SOON)
+            return max(began + self._durations.limit_seconds(job), self._begin + _SOON)
         chance = (_luck(job) + self._shift) % 1.0
-        return began + self._durations.seconds(job, max(0.0, self._begin - began), chance)
+        return began + self._durations.estimate_seconds(job, max(0.0, self._begin - began), chance)
 
 
 def _summed_up(

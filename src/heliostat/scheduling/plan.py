@@ -15,22 +15,22 @@ from functools import partial
 import numpy as np
 
 from heliostat.models import Job
-from heliostat.scheduling.board import month_start
-from heliostat.scheduling.columns import Array
-from heliostat.scheduling.horizon import (
-    Horizon,
-    ends_of,
-    horizon_of,
-    keep_for_booking,
+from heliostat.scheduling.availability import (
+    FutureAvailability,
+    book_capacity_for_job,
+    build_availability,
+    expected_ends,
 )
-from heliostat.scheduling.order import queue_order
-from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.quotas import Arrays, Quotas
-from heliostat.scheduling.reservations import keep_for_window, windows_of
-from heliostat.scheduling.rooms import Rooms, is_possible
-from heliostat.scheduling.shapes import Shape
-from heliostat.scheduling.snapshot import Head, Plan, Snapshot, Start, Stop
-from heliostat.scheduling.victims import Blocked, find_stops
+from heliostat.scheduling.capacity import Capacity, is_feasible
+from heliostat.scheduling.job_shape import JobShape
+from heliostat.scheduling.keyed_array import Array
+from heliostat.scheduling.policy import SchedulingPolicy
+from heliostat.scheduling.preemption import BlockedJob, select_jobs_to_stop
+from heliostat.scheduling.queue_order import sort_pending
+from heliostat.scheduling.queue_state import start_of_month
+from heliostat.scheduling.quotas import ArrayLimits, QuotaTracker
+from heliostat.scheduling.reservations import book_capacity_for_window, list_reservation_windows
+from heliostat.scheduling.snapshot import BookedStart, Plan, PlannedStart, PlannedStop, Snapshot
 
 _LONGEST_MONTH = 31 * 86400.0
 _MOST_STARTS = 2500  # in one plan, so that it is made within a second
@@ -38,37 +38,37 @@ _MOST_FRUITLESS = 100  # tries of one user's jobs in one plan: who asks for many
 _MOST_WAITING = 3  # blocked jobs beyond the booked ones for which somebody may be sent away
 
 
-def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
+def plan(snapshot: Snapshot, policy: SchedulingPolicy, now: datetime) -> Plan:
     """What to start and to stop now."""
-    made, begin = _plan(snapshot, policy, now), snapshot.next_begin
+    made, begin = _plan(snapshot, policy, now), snapshot.next_begin_at
     if begin is None:
         return made
     return replace(made, wake_at=begin if made.wake_at is None else min(made.wake_at, begin))
 
 
-def _plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
+def _plan(snapshot: Snapshot, policy: SchedulingPolicy, now: datetime) -> Plan:
     if not len(snapshot.pending):
         return Plan()
     if _nothing_can_happen(snapshot):
-        return Plan(booked=partial(_booked, snapshot, policy, now))
+        return Plan(compute_booked_starts=partial(_booked, snapshot, policy, now))
     return _Planner(snapshot, policy, now).made()
 
 
-def _booked(snapshot: Snapshot, policy: Policy, now: datetime) -> tuple[Head, ...]:
+def _booked(snapshot: Snapshot, policy: SchedulingPolicy, now: datetime) -> tuple[BookedStart, ...]:
     """For whom room is kept, also if nobody else could take it."""
-    return _Planner(snapshot, policy, now, books_always=True).made().heads
+    return _Planner(snapshot, policy, now, books_always=True).made().booked_starts
 
 
 def _nothing_can_happen(snapshot: Snapshot) -> bool:
     """A quick look at a full cluster: nobody has room, nobody may be sent away, and time alone changes nothing."""
-    machines = snapshot.machines
-    if snapshot.reservations or snapshot.parts or machines.unusable:
+    machines = snapshot.node_table
+    if snapshot.reservations or snapshot.shared_device_use or machines.unusable_devices:
         return False
-    if snapshot.may_send_away:
+    if snapshot.has_preemptible:
         return False
-    most = snapshot.most_free
+    most = snapshot.largest_free
     waiting = np.flatnonzero(np.bincount(snapshot.pending["shape"])).tolist()
-    return all(most.is_too_little(snapshot.shapes[number], machines) for number in waiting)
+    return all(most.is_too_small_for(snapshot.shapes[number], machines) for number in waiting)
 
 
 @dataclass(slots=True)
@@ -91,61 +91,65 @@ class _Queue:
 
 
 class _Planner:
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime, books_always: bool = False) -> None:
+    def __init__(
+        self, snapshot: Snapshot, policy: SchedulingPolicy, now: datetime, books_always: bool = False
+    ) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
         self._books_always = books_always
         self._left_unbooked = False
         self._seconds = now.timestamp()
-        self._rooms = Rooms(snapshot)
-        self._quotas = Quotas(snapshot, policy, self._seconds)
-        self._windows = windows_of(snapshot, now)
-        self._arrays = Arrays(snapshot)
-        self._starts: list[Start] = []
+        self._rooms = Capacity(snapshot)
+        self._quotas = QuotaTracker(snapshot, policy, self._seconds)
+        self._windows = list_reservation_windows(snapshot, now)
+        self._arrays = ArrayLimits(snapshot)
+        self._starts: list[PlannedStart] = []
         self._known_ends: Array | None = None
-        self._blocked: list[Blocked] = []  # with room booked
-        self._waiting: list[Blocked] = []  # the first of the others
-        self._horizon: Horizon | None = None
+        self._blocked: list[BlockedJob] = []  # with room booked
+        self._waiting: list[BlockedJob] = []  # the first of the others
+        self._horizon: FutureAvailability | None = None
         self._next_month = False
         self._full, self._possible, self._all_possible = self._shapes_without_room()
         self._fruitless: Counter[int] = Counter()  # tries, by leaf
         self._starts_seen = 0  # by what is known to be full
-        self._sends_away = snapshot.may_send_away
+        self._sends_away = snapshot.has_preemptible
         last_end = self._seconds + float(snapshot.pending["limit"].max(initial=0.0)) if self._windows else 0.0
         for window in self._windows:
             if window.start > last_end:  # in order of time: who starts now will be gone by then
                 break
-            self._rooms.keeps.append(keep_for_window(window, snapshot, self._rooms, self._ends, self._seconds))
+            self._rooms.bookings.append(
+                book_capacity_for_window(window, snapshot, self._rooms, self._ends, self._seconds)
+            )
 
     def made(self) -> Plan:
         if self._sends_away or self._books_always or not self._full.all():
             self._walk()
         else:
             self._left_unbooked = True
-        stops: tuple[Stop, ...] = ()
+        stops: tuple[PlannedStop, ...] = ()
         if self._sends_away:
             blocked = [*self._blocked, *self._waiting]
-            stops = find_stops(self._snapshot, self._policy, self._rooms, blocked, self._seconds)
+            stops = select_jobs_to_stop(self._snapshot, self._policy, self._rooms, blocked, self._seconds)
         return Plan(tuple(self._starts), stops, self._wake_at(), self._heads())
 
     @property
     def _ends(self) -> Array:
         if self._known_ends is None:
             assumed = self._policy.assumed_limit_seconds
-            self._known_ends = ends_of(self._snapshot.running, assumed, self._seconds)
+            self._known_ends = expected_ends(self._snapshot.running, assumed, self._seconds)
         return self._known_ends
 
     def _shapes_without_room(self) -> tuple[Array, Array, bool]:
         """By number of shape, of those that wait: whether it fits nowhere now; whether it would on empty nodes."""
-        shapes, machines = self._snapshot.shapes, self._snapshot.machines
+        shapes, machines = self._snapshot.shapes, self._snapshot.node_table
         full, possible = np.ones(len(shapes), bool), np.zeros(len(shapes), bool)
         numbers = np.flatnonzero(np.bincount(self._snapshot.pending["shape"], minlength=len(shapes)))
         waiting = [shapes[number] for number in numbers.tolist()]
-        possible[numbers] = [is_possible(shape, machines) for shape in waiting]
-        full[numbers] = ~(possible[numbers] & self._rooms.may_have_room(waiting))
+        possible[numbers] = [is_feasible(shape, machines) for shape in waiting]
+        full[numbers] = ~(possible[numbers] & self._rooms.may_fit(waiting))
         return full, possible, bool(possible[numbers].all())
 
     def _walk(self) -> None:
-        rows = queue_order(self._snapshot, self._policy, self._seconds)
+        rows = sort_pending(self._snapshot, self._policy, self._seconds)
         if not self._all_possible:
             rows = rows[self._possible[self._snapshot.pending["shape"][rows]]]
         queue = _Queue(*self._worth_trying(rows))
@@ -167,7 +171,7 @@ class _Planner:
 
     def _only_room_matters(self) -> bool:
         """No job is held back by its array, a quota or a budget: whoever has no room is blocked for want of it."""
-        return not (self._quotas.exist or self._snapshot.others_matter)
+        return not (self._quotas.has_any or self._snapshot.has_array_or_budget_limits)
 
     def _try(self, queue: _Queue, row: int) -> bool:
         """Start it, or leave it out with those for whom the same holds. True: room is booked for it."""
@@ -178,23 +182,23 @@ class _Planner:
         if self._is_held_back(queue, job, float(values["gpus"])):
             return False
         end = self._seconds + float(values["limit"])
-        is_full = self._full[number] or self._rooms.surely_full(shape)
-        fit = None if is_full else self._rooms.find(shape, job.project, end)
+        is_full = self._full[number] or self._rooms.is_surely_full(shape)
+        fit = None if is_full else self._rooms.find_placement(shape, job.project, end)
         if fit is None:
             return self._block(queue, row, job, shape)
-        self._starts.append(self._rooms.take(job, shape, fit, end))
-        self._quotas.count(job, float(values["gpus"]))
-        self._arrays.count(job)
+        self._starts.append(self._rooms.allocate(job, shape, fit, end))
+        self._quotas.add_started_job(job, float(values["gpus"]))
+        self._arrays.add_started_job(job)
         self._horizon = None
         queue.next += 1
         return False
 
     def _is_held_back(self, queue: _Queue, job: Job, gpus: float) -> bool:
         """By its array or a quota."""
-        if self._arrays.is_full(job):
+        if self._arrays.is_at_limit(job):
             queue.drop(queue.array == job.array_id)
             return True
-        refusal = self._quotas.refuse(job, gpus)
+        refusal = self._quotas.find_violation(job, gpus)
         if refusal is None:
             return False
         self._next_month |= refusal.until_next_month
@@ -203,7 +207,7 @@ class _Planner:
         queue.drop(alike & (asked >= gpus))
         return True
 
-    def _block(self, queue: _Queue, row: int, job: Job, shape: Shape) -> bool:
+    def _block(self, queue: _Queue, row: int, job: Job, shape: JobShape) -> bool:
         """Book room for it if it is among the first; leave out those of its shape that would run as long."""
         booked = False
         if self._snapshot.pending["rank"][row] > 0:
@@ -214,20 +218,20 @@ class _Planner:
             if len(self._blocked) < self._policy.reservations:
                 booked = self._book(row, job, shape)
             elif self._sends_away and len(self._waiting) < _MOST_WAITING:
-                self._waiting.append(Blocked(job, shape, float(self._snapshot.pending["limit"][row])))
+                self._waiting.append(BlockedJob(job, shape, float(self._snapshot.pending["limit"][row])))
         if booked and len(self._blocked) < self._policy.reservations:  # the next may be just like it
             queue.next += 1
             return True
         queue.drop(self._hopeless(queue, shape, job.project) | self._without_consequence(queue))
         return booked
 
-    def _hopeless(self, queue: _Queue, shape: Shape, project: str) -> Array:
+    def _hopeless(self, queue: _Queue, shape: JobShape, project: str) -> Array:
         """The one that was tried in vain, and those for whom the same holds."""
         is_full = self._full[queue.shape[queue.next]]
         longest = -1.0 if is_full else self._longest_that_fits(shape, project)
         found: Array = (queue.shape == queue.shape[queue.next]) & (queue.limit > longest)
         if self._windows:  # which concern some projects and not others
-            projects = self._snapshot.tree.project_of[queue.leaf]
+            projects = self._snapshot.share_tree.project_of[queue.leaf]
             found &= projects == projects[queue.next]
         found[queue.next] = True
         leaf = int(queue.leaf[queue.next])
@@ -257,43 +261,43 @@ class _Planner:
             self._starts_seen = len(self._starts)
             numbers = np.flatnonzero(np.bincount(queue.shape[queue.next :]))
             shapes = [self._snapshot.shapes[number] for number in numbers.tolist()]
-            self._full[numbers] |= ~self._rooms.may_have_room(shapes)
+            self._full[numbers] |= ~self._rooms.may_fit(shapes)
 
-    def _book(self, row: int, job: Job, shape: Shape) -> bool:
+    def _book(self, row: int, job: Job, shape: JobShape) -> bool:
         if self._horizon is None:
-            self._horizon = horizon_of(self._snapshot, self._rooms, self._windows, self._ends)
+            self._horizon = build_availability(self._snapshot, self._rooms, self._windows, self._ends)
             for other in self._blocked:
                 if other.booking:
-                    self._horizon.book(other.booking, other.shape, other.length)
+                    self._horizon.add_booking(other.booking, other.shape, other.limit_seconds)
         length = float(self._snapshot.pending["limit"][row])
-        booking = self._horizon.earliest(shape, job.project, length)
+        booking = self._horizon.find_earliest_booking(shape, job.project, length)
         if booking is None:
             return False
-        keep = keep_for_booking(booking, shape, self._horizon)
-        self._rooms.keeps.append(keep)
-        self._blocked.append(Blocked(job, shape, length, booking, keep))
+        keep = book_capacity_for_job(booking, shape, self._horizon)
+        self._rooms.bookings.append(keep)
+        self._blocked.append(BlockedJob(job, shape, length, booking, keep))
         if len(self._blocked) < self._policy.reservations:
-            self._horizon.book(booking, shape, length)
+            self._horizon.add_booking(booking, shape, length)
         return True
 
-    def _longest_that_fits(self, shape: Shape, project: str) -> float:
+    def _longest_that_fits(self, shape: JobShape, project: str) -> float:
         """What limit would let a job of this shape start before what is kept for others; -1: none."""
-        if not self._rooms.surely_full(shape):
-            times = {keep.at for keep in self._rooms.keeps if keep.at > self._seconds}
+        if not self._rooms.is_surely_full(shape):
+            times = {keep.start for keep in self._rooms.bookings if keep.start > self._seconds}
             for time in sorted(times, reverse=True):
-                if self._rooms.find(shape, project, time) is not None:
+                if self._rooms.find_placement(shape, project, time) is not None:
                     return time - self._seconds
         return -1.0
 
-    def _heads(self) -> Callable[[], tuple[Head, ...]]:
+    def _heads(self) -> Callable[[], tuple[BookedStart, ...]]:
         if self._left_unbooked:
             return partial(_booked, self._snapshot, self._policy, self._now)
-        nodes = self._snapshot.machines.nodes
+        nodes = self._snapshot.node_table.nodes
         found = tuple(
-            Head(
+            BookedStart(
                 blocked.job.id,
-                datetime.fromtimestamp(blocked.booking.at, UTC),
-                tuple(nodes[node].name for node in blocked.booking.fit.nodes.tolist()),
+                datetime.fromtimestamp(blocked.booking.start, UTC),
+                tuple(nodes[node].name for node in blocked.booking.placement.nodes.tolist()),
             )
             for blocked in self._blocked
             if blocked.booking
@@ -314,5 +318,5 @@ class _Planner:
             protected = running["protected"][running["preemptible"] & (running["protected"] > self._seconds)]
             times += protected.tolist()
         if self._next_month:
-            times.append(month_start(month_start(self._seconds) + _LONGEST_MONTH))
+            times.append(start_of_month(start_of_month(self._seconds) + _LONGEST_MONTH))
         return datetime.fromtimestamp(min(times), UTC) if times else None

@@ -11,13 +11,13 @@ _HOUR = 3600.0
 _LONGEST = 10 * 366 * 24 * _HOUR  # seconds: no job may ask for more
 
 
-class Order(StrEnum):
+class QueueOrdering(StrEnum):
     """What comes first in the queue."""
 
-    SHARE = "share"  # most points first: for the wait, the class, a small job, a share not used up
+    FAIR_SHARE = "share"  # most points first: for the wait, the class, a small job, a share not used up
     FIFO = "fifo"  # oldest first
-    SJF = "sjf"  # shortest limit first
-    LAS = "las"  # the user who has had least service first
+    SHORTEST_JOB_FIRST = "sjf"  # shortest limit first
+    LEAST_ATTAINED_SERVICE = "las"  # the user who has had least service first
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PriorityClass:
     gpu_hours_per_month: int | None = None  # per project
 
 
-CLASSES: Mapping[str, PriorityClass] = MappingProxyType(
+DEFAULT_PRIORITY_CLASSES: Mapping[str, PriorityClass] = MappingProxyType(
     {
         made.name: made
         for made in (
@@ -46,7 +46,7 @@ CLASSES: Mapping[str, PriorityClass] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Charges:
+class ChargeRates:
     """What an hour of a resource costs the fair share; an hour of an ordinary GPU is 1."""
 
     gpus: Mapping[str, float] = field(default_factory=dict)  # by device type, in lower case
@@ -54,7 +54,7 @@ class Charges:
     cpu: float = 0.02
     memory_gib: float = 0.002
 
-    def per_second(self, wanted: Resources, tasks: int = 1, gpu_type: str | None = None) -> float:
+    def charge_per_second(self, wanted: Resources, tasks: int = 1, gpu_type: str | None = None) -> float:
         """Of everything these tasks hold, in GPU-hours per second."""
         per_gpu = self.gpus.get((gpu_type or wanted.gpu_type or "").lower(), self.gpu)
         hour = wanted.gpus * per_gpu + wanted.cpus * self.cpu + wanted.memory_mib / 1024 * self.memory_gib
@@ -62,10 +62,10 @@ class Charges:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SchedulingPolicy:
     """How to choose. Weights are in points: each is worth waiting twice as long."""
 
-    order: Order = Order.SHARE
+    order: QueueOrdering = QueueOrdering.FAIR_SHARE
     backfill: bool = True  # may small jobs fill the holes before a large one that is blocked
     reservations: int = 1  # for how many blocked jobs room is kept
     half_life_seconds: float = 7 * 24 * _HOUR  # after which past usage counts half
@@ -74,13 +74,13 @@ class Policy:
     assumed_limit_seconds: float = 24 * _HOUR  # of jobs without a time limit
     preempts: bool = True
     protection_seconds: float = 900.0  # for which one who was sent away once may run then; twice as long each time
-    classes: Mapping[str, PriorityClass] = field(default_factory=lambda: CLASSES)
-    charges: Charges = field(default_factory=Charges)
+    classes: Mapping[str, PriorityClass] = field(default_factory=lambda: DEFAULT_PRIORITY_CLASSES)
+    charges: ChargeRates = field(default_factory=ChargeRates)
 
-    def class_of(self, name: str) -> PriorityClass:
+    def find_priority_class(self, name: str) -> PriorityClass:
         return self.classes.get(name) or self.classes["normal"]
 
-    def protection_of(self, job: Job, started_at: float) -> float:
+    def protection_seconds_for(self, job: Job, started_at: float) -> float:
         """How many seconds from its start it may not be sent away. Each time it was, that is twice as long, so
         that it gets done however often others come; if it has saved its work in this run, little is lost."""
         if job.preemptions == 0:
@@ -90,12 +90,12 @@ class Policy:
         return min(self.protection_seconds * times, _LONGEST)
 
 
-PRESETS: Mapping[str, Policy] = MappingProxyType(
+POLICY_PRESETS: Mapping[str, SchedulingPolicy] = MappingProxyType(
     {
-        "fifo": Policy(order=Order.FIFO, backfill=False, preempts=False),
-        "easy": Policy(order=Order.FIFO, preempts=False),
-        "sjf": Policy(order=Order.SJF, preempts=False),
-        "las": Policy(order=Order.LAS, preempts=False),
-        "fairshare": Policy(),
+        "fifo": SchedulingPolicy(order=QueueOrdering.FIFO, backfill=False, preempts=False),
+        "easy": SchedulingPolicy(order=QueueOrdering.FIFO, preempts=False),
+        "sjf": SchedulingPolicy(order=QueueOrdering.SHORTEST_JOB_FIRST, preempts=False),
+        "las": SchedulingPolicy(order=QueueOrdering.LEAST_ATTAINED_SERVICE, preempts=False),
+        "fairshare": SchedulingPolicy(),
     }
 )

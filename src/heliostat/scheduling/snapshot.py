@@ -7,15 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
-from heliostat.models import Job, JobId, Place, Reservation
-from heliostat.scheduling.accounts import Accounts
-from heliostat.scheduling.columns import Array
-from heliostat.scheduling.free import Free
-from heliostat.scheduling.machines import Machines, Most
-from heliostat.scheduling.shapes import Shape
-from heliostat.scheduling.shares import Tree
+from heliostat.models import Job, JobId, Reservation, TaskPlacement
+from heliostat.scheduling.fair_share_tree import FairShareTree
+from heliostat.scheduling.free_resources import FreeResources
+from heliostat.scheduling.job_shape import JobShape
+from heliostat.scheduling.keyed_array import Array
+from heliostat.scheduling.node_table import LargestFree, NodeTable
+from heliostat.scheduling.share_accounts import ShareAccounts
 
-PENDING = np.dtype(
+PENDING_DTYPE = np.dtype(
     [
         ("job", np.int64),
         ("points", np.float64),  # that do not change: see order.py
@@ -31,7 +31,7 @@ PENDING = np.dtype(
         ("array", np.int64),  # -1: none
     ]
 )
-RUNNING = np.dtype(
+RUNNING_DTYPE = np.dtype(
     [
         ("job", np.int64),
         ("node", np.int32),
@@ -60,48 +60,54 @@ RUNNING = np.dtype(
 class Snapshot:
     """The cluster at one moment. A running job has a row for each node and kind of device it is on."""
 
-    machines: Machines
+    node_table: NodeTable
     pending: Array  # of PENDING, in no order
     running: Array  # of RUNNING
     jobs: Mapping[JobId, Job]  # those the rows speak of, and more
-    shapes: Sequence[Shape]  # by number
-    tree: Tree
-    free: Free  # by node: what nobody holds
+    shapes: Sequence[JobShape]  # by number
+    share_tree: FairShareTree
+    free: FreeResources  # by node: what nobody holds
     past_usage: Array  # by leaf: what counts of what it used, without what it holds now
-    present_usage: Callable[[Array], Array]  # by running row: what counts of what it holds
-    held: Mapping[str, JobId]  # the devices that are in use as a whole, and by whom
-    parts: Mapping[str, float] = field(default_factory=dict)  # those that are shared: how much of each is in use
-    accounts: Accounts = field(default_factory=Accounts)
+    current_usage: Callable[[Array], Array]  # by running row: what counts of what it holds
+    held_devices: Mapping[str, JobId]  # the devices that are in use as a whole, and by whom
+    shared_device_use: Mapping[str, float] = field(
+        default_factory=dict
+    )  # those that are shared: how much of each is in use
+    accounts: ShareAccounts = field(default_factory=ShareAccounts)
     reservations: tuple[Reservation, ...] = ()
-    month: Mapping[tuple[str, str], float] = field(default_factory=dict)  # GPU-hours of (scope, name) so far
-    month_began: float = 0.0
-    others_matter: bool = False  # whether an array or the budget of a class may hold back one of the pending jobs
-    next_begin: datetime | None = None  # when a job joins the pending ones though nothing happens
+    month_gpu_hours: Mapping[tuple[str, str], float] = field(
+        default_factory=dict
+    )  # GPU-hours of (scope, name) so far
+    month_start: float = 0.0
+    has_array_or_budget_limits: bool = (
+        False  # whether an array or the budget of a class may hold back one of the pending jobs
+    )
+    next_begin_at: datetime | None = None  # when a job joins the pending ones though nothing happens
 
     @cached_property
-    def may_send_away(self) -> bool:
+    def has_preemptible(self) -> bool:
         """Whether anybody who runs might ever have to make room."""
         return bool((self.running["preemptible"] | self.running["overtime"]).any())
 
     @cached_property
-    def most_free(self) -> Most:
-        return Most.of(self.machines, self.free)
+    def largest_free(self) -> LargestFree:
+        return LargestFree.from_free(self.node_table, self.free)
 
     @cached_property
-    def usage(self) -> Array:
+    def usage_by_leaf(self) -> Array:
         """By leaf: what counts of its past, of what it holds now and of what that may still use."""
         if not len(self.running):
             return self.past_usage
-        present = self.present_usage(self.running)
+        present = self.current_usage(self.running)
         return self.past_usage + np.bincount(self.running["leaf"], present, len(self.past_usage))
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PlannedStart:
     """A job that is to start, and where each of its tasks goes."""
 
     job: Job
-    places: tuple[Place, ...]
+    places: tuple[TaskPlacement, ...]
     gpu_type: str | None = None
 
     @property
@@ -114,21 +120,23 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class PlannedStop:
     """A running job that is to make room."""
 
     job: Job
-    why: str  # "preempt": it goes back to the queue; "overtime": it ends
-    words: str
-    for_job: JobId
+    kind: str  # "preempt": it goes back to the queue; "overtime": it ends
+    message: str
+    for_job_id: JobId
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class BookedStart:
     """A job that is blocked, and for which room is kept."""
 
-    job: JobId
-    at: datetime  # when it starts at the latest, if limits are honest; of the second and later ones, about when
+    job_id: JobId
+    starts_at: (
+        datetime  # when it starts at the latest, if limits are honest; of the second and later ones, about when
+    )
     nodes: tuple[str, ...]
 
 
@@ -136,12 +144,12 @@ class Head:
 class Plan:
     """What to start and to stop now."""
 
-    starts: tuple[Start, ...] = ()
-    stops: tuple[Stop, ...] = ()
+    starts: tuple[PlannedStart, ...] = ()
+    stops: tuple[PlannedStop, ...] = ()
     wake_at: datetime | None = None  # when to plan again even if nothing happens
-    booked: Callable[[], tuple[Head, ...]] = field(default=tuple, compare=False)
+    compute_booked_starts: Callable[[], tuple[BookedStart, ...]] = field(default=tuple, compare=False)
 
     @cached_property
-    def heads(self) -> tuple[Head, ...]:
+    def booked_starts(self) -> tuple[BookedStart, ...]:
         """The first of the blocked. Where nobody could take their room, it is booked only when somebody asks."""
-        return self.booked()
+        return self.compute_booked_starts()

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from heliostat.auth.identity import Identities
+from heliostat.auth.identities import Identities
 from heliostat.config import Settings
-from heliostat.controller.accounts import Rules
 from heliostat.controller.controller import Controller
-from heliostat.controller.fleet import Fleet
 from heliostat.controller.forecaster import Forecaster
+from heliostat.controller.node_inventory import NodeInventory
+from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.engines.contract import Engine, RunsPrograms
 from heliostat.errors import Conflict, TooManyRequests
 from heliostat.models import JobId
-from heliostat.services.addresses import Addresses
-from heliostat.store.database import Changes, Store
+from heliostat.services.public_urls import PublicUrls
+from heliostat.store.database import Store, StoreChanges
 from heliostat.store.samples import SampleStore
-from heliostat.store.uploads import Uploads
+from heliostat.store.uploads import UploadStore
 
 _MOST_CONCURRENT = 4
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _TRUSTED_SECONDS = 2.0
 _MOST_KEPT = 500
 
 
-class Recent:
+class ReadCache:
     """What was just read, for the many pages that refresh by themselves after the same change.
 
     Holds what was read since the last change that pages were told of; never what began to be read before it.
@@ -43,7 +43,7 @@ class Recent:
         self._generation = 0
         self._kept: dict[Hashable, tuple[float, Any]] = {}
 
-    def get(self, key: Hashable, load: Callable[[], T]) -> T:
+    def get_or_load(self, key: Hashable, load: Callable[[], T]) -> T:
         began = self._clock()
         with self._lock:
             generation = self._generation
@@ -59,34 +59,34 @@ class Recent:
                 self._kept[key] = (began, value)
         return value
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Something changed, and those who show it are about to be told."""
         with self._lock:
             self._generation += 1
             self._kept.clear()
 
 
-class Traffic:
+class ReplicaTraffic:
     """How many requests the proxy has open with each replica. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: Counter[JobId] = Counter()
-        self.version = 0  # another one after every change of services
+        self.services_version = 0  # another one after every change of services
 
-    def on_commit(self, changes: Changes) -> None:
-        if changes.services:
-            self.version += 1
+    def on_commit(self, changes: StoreChanges) -> None:
+        if changes.services_changed:
+            self.services_version += 1
 
-    def open_with(self, job_id: JobId) -> int:
+    def open_requests_of(self, job_id: JobId) -> int:
         return self._open.get(job_id, 0)
 
-    def busy(self) -> frozenset[JobId]:
+    def jobs_with_open_requests(self) -> frozenset[JobId]:
         with self._lock:
             return frozenset(self._open)
 
     @contextlib.contextmanager
-    def counted(self, job_id: JobId) -> Iterator[None]:
+    def track_request(self, job_id: JobId) -> Iterator[None]:
         """A request is open there meanwhile."""
         with self._lock:
             self._open[job_id] += 1
@@ -111,7 +111,7 @@ class ConcurrencyLimit:
         self._having: set[str] = set()
 
     @contextlib.contextmanager
-    def of(self, user: str) -> Iterator[None]:
+    def acquire(self, user: str) -> Iterator[None]:
         """Raises TooManyRequests."""
         with self._lock:
             if user in self._having:
@@ -135,24 +135,24 @@ class Context:
     settings: Settings
     store: Store
     engine: Engine
-    fleet: Fleet
+    node_inventory: NodeInventory
     controller: Controller
     identities: Identities
-    rules: Rules
+    scheduling_rules: SchedulingRules
     forecaster: Forecaster
     samples: SampleStore
-    uploads: Uploads
-    recent: Recent = field(default_factory=Recent)
-    imports: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("file"))
-    searches: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("search"))
-    uploading: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("upload", most=1000))
-    notebooks: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("notebook"))
+    uploads: UploadStore
+    read_cache: ReadCache = field(default_factory=ReadCache)
+    import_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("file"))
+    search_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("search"))
+    upload_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("upload", most=1000))
+    notebook_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("notebook"))
     now: Callable[[], datetime] = field(default=utc_now)
-    traffic: Traffic = field(default_factory=Traffic)
-    addresses: Addresses = field(default_factory=Addresses)
+    traffic: ReplicaTraffic = field(default_factory=ReplicaTraffic)
+    public_urls: PublicUrls = field(default_factory=PublicUrls)
 
 
-def programs(context: Context) -> RunsPrograms:
+def require_program_engine(context: Context) -> RunsPrograms:
     """What only an engine that really runs programs can do: files, ports, further commands. Raises Conflict."""
     if not isinstance(context.engine, RunsPrograms):
         raise Conflict(

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from heliostat.models import AttemptUsage, Figure, Job, UsageSummary
+from heliostat.models import AttemptUsage, Job, SeriesStatistics, UsageSummary
 
-SHORTEST_SECONDS = 120.0  # that a job must have run to be judged
+MIN_RUN_SECONDS = 120.0  # that a job must have run to be judged
 IDLE_PERCENT = 5.0  # a GPU that is busy for less was not used
-SLACK_PERCENT = 30.0  # GPUs that are busy for less mostly wait for something
+LOW_UTILISATION_PERCENT = 30.0  # GPUs that are busy for less mostly wait for something
 _LITTLE = 0.5  # of what was asked for
 _SMALL_MIB = 4096.0  # memory not worth a word
 _GIB = 1024.0
@@ -15,7 +15,7 @@ _NOTHING_KNOWN = "nothing is known of what it used"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedResources:
     """By all tasks of a job together."""
 
     cpus: int
@@ -23,13 +23,13 @@ class Asked:
     gpus: float
 
     @classmethod
-    def by(cls, job: Job) -> "Asked":
+    def from_job(cls, job: Job) -> "RequestedResources":
         tasks, wanted = job.placement.tasks, job.resources
         return cls(wanted.cpus * tasks, wanted.memory_mib * tasks, wanted.gpus * tasks)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EfficiencyReport:
     """`sentences` are for people; none of them ends with a full stop."""
 
     sentences: tuple[str, ...]
@@ -42,22 +42,22 @@ class Verdict:
         return "; ".join(self.sentences)
 
 
-def verdict(asked: Asked, used: UsageSummary, run_seconds: float) -> Verdict:
+def assess_efficiency(asked: RequestedResources, used: UsageSummary, run_seconds: float) -> EfficiencyReport:
     """What to say of a job that has run for so long."""
     if run_seconds <= 0:
-        return Verdict(("it has not run yet",))
+        return EfficiencyReport(("it has not run yet",))
     if used.sampled_seconds <= 0:
-        return Verdict((_NOTHING_KNOWN,))
-    if run_seconds < SHORTEST_SECONDS:
-        return Verdict(("it has run too short a time to be judged",))
+        return EfficiencyReport((_NOTHING_KNOWN,))
+    if run_seconds < MIN_RUN_SECONDS:
+        return EfficiencyReport(("it has run too short a time to be judged",))
     gpus_used = _gpus_used(used)
     complaints = [*_about_gpus(asked, used, gpus_used), *_about_memory(asked, used), *_about_cpus(asked, used)]
     if complaints:
-        return Verdict(tuple(complaints), True, True, gpus_used)
+        return EfficiencyReport(tuple(complaints), True, True, gpus_used)
     facts = list(_facts(asked, used))
     if not facts:
-        return Verdict((_NOTHING_KNOWN,))
-    return Verdict((f"used {', '.join(facts)}",), True, False, gpus_used)
+        return EfficiencyReport((_NOTHING_KNOWN,))
+    return EfficiencyReport((f"used {', '.join(facts)}",), True, False, gpus_used)
 
 
 def _gpus_used(used: UsageSummary) -> int | None:
@@ -65,7 +65,7 @@ def _gpus_used(used: UsageSummary) -> int | None:
     return sum(mean >= IDLE_PERCENT for mean in means) if means else None
 
 
-def _about_gpus(asked: Asked, used: UsageSummary, gpus_used: int | None) -> Iterator[str]:
+def _about_gpus(asked: RequestedResources, used: UsageSummary, gpus_used: int | None) -> Iterator[str]:
     count = len(used.devices)
     if gpus_used is None or not count:
         return
@@ -75,23 +75,23 @@ def _about_gpus(asked: Asked, used: UsageSummary, gpus_used: int | None) -> Iter
         return
     busy = _mean_utilisation(used)
     # Of a part of a GPU nobody can tell how much of the rest was others' work.
-    if busy is not None and busy < SLACK_PERCENT and asked.gpus >= 1:
+    if busy is not None and busy < LOW_UTILISATION_PERCENT and asked.gpus >= 1:
         yield f"kept its {'GPU' if count == 1 else f'{count} GPUs'} busy only {busy:.0f}% of the time"
 
 
-def _about_memory(asked: Asked, used: UsageSummary) -> Iterator[str]:
+def _about_memory(asked: RequestedResources, used: UsageSummary) -> Iterator[str]:
     peak = used.memory_mib.peak
     if peak is not None and peak < asked.memory_mib * _LITTLE and asked.memory_mib - peak > _SMALL_MIB:
         yield f"asked for {_gb(asked.memory_mib)} of memory, used {_gb(peak)}"
 
 
-def _about_cpus(asked: Asked, used: UsageSummary) -> Iterator[str]:
+def _about_cpus(asked: RequestedResources, used: UsageSummary) -> Iterator[str]:
     most = _busy_cpus(used)
     if most is not None and most < asked.cpus * _LITTLE and asked.cpus - most >= 2:
         yield f"asked for {asked.cpus} cpus, used {_cores(most)}"
 
 
-def _facts(asked: Asked, used: UsageSummary) -> Iterator[str]:
+def _facts(asked: RequestedResources, used: UsageSummary) -> Iterator[str]:
     """What there is nothing to say against."""
     busy, count = _mean_utilisation(used), len(used.devices)
     if busy is not None:
@@ -123,7 +123,7 @@ def _gb(mib: float) -> str:
     return (f"{mib / _GIB:.0f}" if mib >= 10 * _GIB else f"{mib / _GIB:.1f}".removesuffix(".0")) + " GB"
 
 
-def in_all(used: Sequence[AttemptUsage]) -> AttemptUsage | None:
+def total_attempt_usage(used: Sequence[AttemptUsage]) -> AttemptUsage | None:
     """Over all attempts: the sum of times, the most of memory; None: nothing is known."""
     if not used:
         return None
@@ -136,15 +136,15 @@ def in_all(used: Sequence[AttemptUsage]) -> AttemptUsage | None:
     )
 
 
-def with_accounts(seen: UsageSummary, accounted: AttemptUsage | None) -> UsageSummary:
+def merge_accounting_usage(seen: UsageSummary, accounted: AttemptUsage | None) -> UsageSummary:
     """Looks are few and far between; accounts miss no peak, but know no peak of cpus."""
     if accounted is None or accounted.elapsed_seconds <= 0:
         return seen
     cpus, memory = seen.cpus, seen.memory_mib
     if accounted.cpu_seconds is not None:
-        cpus = Figure(round(accounted.cpu_seconds / accounted.elapsed_seconds, 3), cpus.peak, cpus.last)
+        cpus = SeriesStatistics(round(accounted.cpu_seconds / accounted.elapsed_seconds, 3), cpus.peak, cpus.last)
     if accounted.memory_mib is not None:
-        memory = Figure(memory.mean, max(accounted.memory_mib, memory.peak or 0.0), memory.last)
+        memory = SeriesStatistics(memory.mean, max(accounted.memory_mib, memory.peak or 0.0), memory.last)
     watched = max(seen.sampled_seconds, accounted.elapsed_seconds)
     return replace(seen, sampled_seconds=watched, cpus=cpus, memory_mib=memory)
 

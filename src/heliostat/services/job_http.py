@@ -11,7 +11,9 @@ from heliostat.engines.contract import Endpoint
 _LONGEST_LINE = 1000
 
 
-def get(endpoint: Endpoint, path: str, headers: Mapping[str, str], seconds: float, most: int) -> tuple[int, bytes]:
+def http_get(
+    endpoint: Endpoint, path: str, headers: Mapping[str, str], seconds: float, most: int
+) -> tuple[int, bytes]:
     """Status and content. Raises what `Endpoint.exchange` does, and http.client.HTTPException."""
     told = endpoint.exchange(_request(path, headers), seconds, most)
     answer = http.client.HTTPResponse(cast("socket.socket", _Told(told)))
@@ -19,7 +21,7 @@ def get(endpoint: Endpoint, path: str, headers: Mapping[str, str], seconds: floa
     return answer.status, answer.read()
 
 
-def get_status(endpoint: Endpoint, path: str, headers: Mapping[str, str], seconds: float) -> int:
+def http_get_status(endpoint: Endpoint, path: str, headers: Mapping[str, str], seconds: float) -> int:
     """0: what it answers is no HTTP. Raises what `Endpoint.exchange` does."""
     words = endpoint.exchange(_request(path, headers), seconds, _LONGEST_LINE, first_line=True).split()
     return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/1.") and words[1].isdigit() else 0

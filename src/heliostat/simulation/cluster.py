@@ -11,17 +11,17 @@ from heliostat.engines.simulated.cluster import DEVICE_MODELS
 from heliostat.errors import Invalid
 from heliostat.models import Device, Node
 
-AMPLE_CPUS = 1_000_000
-AMPLE_MIB = 1_000_000_000
-MOST_NODES = 10_000
-MOST_GPUS = 64  # in one node
+UNLIMITED_CPUS = 1_000_000
+UNLIMITED_MIB = 1_000_000_000
+MAX_NODES = 10_000
+MAX_GPUS_PER_NODE = 64  # in one node
 _GROUP = re.compile(r"(\d{1,5})x(?:(\d{1,2})(?:x([a-z0-9-]{1,40}))?|cpu)", re.IGNORECASE)
 _ANY = "GPU"  # the type of devices of which none was said
 
 
 @dataclass(frozen=True)
-class Cluster:
-    text: str
+class ReplayCluster:
+    nodes_text: str
     nodes: tuple[Node, ...]
 
     @cached_property
@@ -33,7 +33,7 @@ class Cluster:
         return sum(node.cpus for node in self.nodes)
 
     @property
-    def unit(self) -> str:
+    def usage_unit(self) -> str:
         """What its use is measured in."""
         return "gpus" if self.gpus else "cpus"
 
@@ -42,15 +42,15 @@ class Cluster:
         return self.gpus or self.cpus
 
 
-def parse_cluster(text: str, cpus: int | None = None, memory_mib: int | None = None) -> Cluster:
+def parse_cluster(text: str, cpus: int | None = None, memory_mib: int | None = None) -> ReplayCluster:
     """`8x8` (nodes x GPUs), `4x8xA100,10x2xT4`, `20xcpu`. Cpus and memory of a node suffice unless said."""
     groups = [_read_group(part.strip()) for part in text.split(",")]
-    if sum(count for count, _, _ in groups) > MOST_NODES:
-        raise Invalid(f"More than {MOST_NODES} nodes.", "Ask for fewer nodes.")
+    if sum(count for count, _, _ in groups) > MAX_NODES:
+        raise Invalid(f"More than {MAX_NODES} nodes.", "Ask for fewer nodes.")
     if cpus is None and not any(gpus for _, gpus, _ in groups):
         raise Invalid("Without GPUs the nodes need a number of cpus.", "Say how many each has: --cpus 32.")
-    room = (AMPLE_CPUS if cpus is None else cpus, AMPLE_MIB if memory_mib is None else memory_mib)
-    return Cluster(text, tuple(_nodes(groups, *room)))
+    room = (UNLIMITED_CPUS if cpus is None else cpus, UNLIMITED_MIB if memory_mib is None else memory_mib)
+    return ReplayCluster(text, tuple(_nodes(groups, *room)))
 
 
 def _read_group(part: str) -> tuple[int, int, str]:
@@ -59,8 +59,10 @@ def _read_group(part: str) -> tuple[int, int, str]:
         raise Invalid(f"Cannot read {part!r} as nodes.", "Write 8x4 (nodes x GPUs), 8x4xA100 or 20xcpu.")
     if match[2] is None:
         return int(match[1]), 0, "cpu"
-    if not 1 <= int(match[2]) <= MOST_GPUS:
-        raise Invalid(f"A node has 1 to {MOST_GPUS} GPUs, not {match[2]}.", "Write 20xcpu for nodes without GPUs.")
+    if not 1 <= int(match[2]) <= MAX_GPUS_PER_NODE:
+        raise Invalid(
+            f"A node has 1 to {MAX_GPUS_PER_NODE} GPUs, not {match[2]}.", "Write 20xcpu for nodes without GPUs."
+        )
     return int(match[1]), int(match[2]), match[3] or _ANY
 
 
@@ -76,10 +78,10 @@ def _nodes(groups: Iterable[tuple[int, int, str]], cpus: int, memory_mib: int) -
 
 def _device(node: str, index: int, kind: str) -> Device:
     model = DEVICE_MODELS.get(kind.upper())
-    memory_mib = model.memory_mib if model else AMPLE_MIB
+    memory_mib = model.memory_mib if model else UNLIMITED_MIB
     return Device(f"{node}/{index}", index, kind, model.name if model else kind, memory_mib)
 
 
-def whole_or_part(gpus: float) -> float:
+def round_gpus(gpus: float) -> float:
     """A part of one device, or a whole number of them."""
     return gpus if 0 < gpus < 1 else math.ceil(gpus)

@@ -12,66 +12,70 @@ from multiprocessing.process import BaseProcess
 
 from heliostat.errors import HeliostatError
 from heliostat.models import Department, Job, Node, Project
-from heliostat.scheduling.accounts import Accounts
-from heliostat.scheduling.board import Board
 from heliostat.scheduling.plan import plan
+from heliostat.scheduling.queue_state import QueueState
+from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.scheduling.snapshot import Plan
-from heliostat.simulation.cluster import Cluster
-from heliostat.simulation.figures import Figures, Numbers, as_table, measure
-from heliostat.simulation.fitting import Workload
-from heliostat.simulation.policies import Named
+from heliostat.simulation.cluster import ReplayCluster
+from heliostat.simulation.metrics import FloatArray, ReplayMetrics, compute_metrics, to_attempt_table
+from heliostat.simulation.policies import NamedPolicy
 from heliostat.simulation.replay import replay
+from heliostat.simulation.workload import Workload
 
-Told = Callable[[str, int], None]
+ReplayProgressCallback = Callable[[str, int], None]
 """Is given a policy's name and how many of its jobs are over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
-    cluster: Cluster
+class ReplayScenario:
+    cluster: ReplayCluster
     workload: Workload
     checkpoint_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PolicyResult:
     policy: str
-    attempts: Numbers  # a row each, as `figures.as_table` makes them
-    figures: Figures
-    seconds: float  # that the replay took
+    attempts: FloatArray  # a row each, as `figures.as_table` makes them
+    metrics: ReplayMetrics
+    replay_seconds: float  # that the replay took
 
 
-def compare(scenario: Scenario, policies: Sequence[Named], parallel: int, told: Told) -> list[Outcome]:
+def compare_policies(
+    scenario: ReplayScenario, policies: Sequence[NamedPolicy], parallel: int, told: ReplayProgressCallback
+) -> list[PolicyResult]:
     """One outcome for each policy, in their order; the same whatever `parallel` says."""
     if parallel <= 1 or len(policies) == 1:
-        return [outcome(scenario, named, told) for named in policies]
+        return [replay_policy(scenario, named, told) for named in policies]
     found = _Processes(scenario, parallel, told).run(policies)
     return [found[named.name] for named in policies]
 
 
-def outcome(scenario: Scenario, named: Named, told: Told) -> Outcome:
+def replay_policy(scenario: ReplayScenario, named: NamedPolicy, told: ReplayProgressCallback) -> PolicyResult:
     began = time.perf_counter()
     spans = replay(
         scenario.workload,
-        LivePlanner(named, scenario.cluster.nodes, scenario.workload.departments),
+        QueuePlanner(named, scenario.cluster.nodes, scenario.workload.departments),
         checkpoint_seconds=scenario.checkpoint_seconds,
         told=lambda over: told(named.name, over),
     )
     seconds = time.perf_counter() - began
-    attempts = as_table(spans)
-    return Outcome(named.name, attempts, measure(scenario.workload, scenario.cluster, attempts), seconds)
+    attempts = to_attempt_table(spans)
+    return PolicyResult(
+        named.name, attempts, compute_metrics(scenario.workload, scenario.cluster, attempts), seconds
+    )
 
 
 class _Processes:
     """A process for each policy, which sends how many jobs are over, again and again, and at last its outcome."""
 
-    def __init__(self, scenario: Scenario, parallel: int, told: Told) -> None:
+    def __init__(self, scenario: ReplayScenario, parallel: int, told: ReplayProgressCallback) -> None:
         self._scenario, self._parallel, self._told = scenario, parallel, told
         self._context = multiprocessing.get_context("spawn")  # a fork would copy half a progress bar
         self._running: dict[Connection, tuple[str, BaseProcess]] = {}
-        self._found: dict[str, Outcome] = {}
+        self._found: dict[str, PolicyResult] = {}
 
-    def run(self, policies: Sequence[Named]) -> dict[str, Outcome]:
+    def run(self, policies: Sequence[NamedPolicy]) -> dict[str, PolicyResult]:
         waiting = deque(policies)
         try:
             while waiting or self._running:
@@ -86,7 +90,7 @@ class _Processes:
                 process.join()
         return self._found
 
-    def _start(self, named: Named) -> None:
+    def _start(self, named: NamedPolicy) -> None:
         ours, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_work, args=(theirs, self._scenario, named), daemon=True)
         process.start()
@@ -112,30 +116,30 @@ class _Processes:
         process.join()
 
 
-def _work(connection: Connection, scenario: Scenario, named: Named) -> None:
+def _work(connection: Connection, scenario: ReplayScenario, named: NamedPolicy) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the one who started us, and that one ends us
-    connection.send(outcome(scenario, named, lambda _, over: connection.send(over)))
+    connection.send(replay_policy(scenario, named, lambda _, over: connection.send(over)))
     connection.close()
 
 
-class LivePlanner:
+class QueuePlanner:
     """Told of every change, as the controller tells its board; decides by the same function."""
 
-    def __init__(self, named: Named, nodes: tuple[Node, ...], departments: Mapping[str, str]) -> None:
+    def __init__(self, named: NamedPolicy, nodes: tuple[Node, ...], departments: Mapping[str, str]) -> None:
         """`departments` are those of each project."""
         self._policy = named.policy
-        self._board = Board(named.policy)
+        self._board = QueueState(named.policy)
         self._board.set_nodes(nodes)
         self._board.set_accounts(_accounts(named, departments))
 
-    def put(self, job: Job, now: datetime) -> None:
-        self._board.put(job, now)
+    def update_job(self, job: Job, now: datetime) -> None:
+        self._board.update_job(job, now)
 
-    def decide(self, now: datetime) -> Plan:
-        return plan(self._board.glance(now), self._policy, now)
+    def make_decision(self, now: datetime) -> Plan:
+        return plan(self._board.live_snapshot(now), self._policy, now)
 
 
-def _accounts(named: Named, departments: Mapping[str, str]) -> Accounts:
+def _accounts(named: NamedPolicy, departments: Mapping[str, str]) -> ShareAccounts:
     projects = {name: Project(name, of, share=named.projects.get(name, 1)) for name, of in departments.items()}
     names = sorted(set(departments.values()))
-    return Accounts({name: Department(name, named.departments.get(name, 1)) for name in names}, projects)
+    return ShareAccounts({name: Department(name, named.departments.get(name, 1)) for name in names}, projects)

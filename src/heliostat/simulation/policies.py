@@ -8,34 +8,38 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from heliostat.errors import Invalid
-from heliostat.scheduling.policy import CLASSES, PRESETS, Policy, PriorityClass
+from heliostat.scheduling.policy import DEFAULT_PRIORITY_CLASSES, POLICY_PRESETS, PriorityClass, SchedulingPolicy
 
 T = TypeVar("T")
 _SHARES = ("projects", "departments")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedPolicy:
     """A policy under its name, with the shares of projects and departments that are not 1."""
 
     name: str
-    policy: Policy
+    policy: SchedulingPolicy
     projects: Mapping[str, int] = field(default_factory=dict)
     departments: Mapping[str, int] = field(default_factory=dict)
 
 
-def read_policies(texts: Iterable[str]) -> list[Named]:
+def read_policies(texts: Iterable[str]) -> list[NamedPolicy]:
     """Each a preset or the path of a TOML file; named alike twice is once."""
     found = [read_policy(text.strip()) for text in texts]
     return list({named.name: named for named in found}.values())
 
 
-def read_policy(text: str) -> Named:
-    if text in PRESETS:
-        return Named(text, replace(PRESETS[text], classes=dict(CLASSES)))  # that other processes can be sent it
+def read_policy(text: str) -> NamedPolicy:
+    if text in POLICY_PRESETS:
+        return NamedPolicy(
+            text, replace(POLICY_PRESETS[text], classes=dict(DEFAULT_PRIORITY_CLASSES))
+        )  # that other processes can be sent it
     path = Path(text)
     if not path.is_file():
-        raise Invalid(f"There is no policy {text!r}.", f"Use {', '.join(PRESETS)}, or the path of a TOML file.")
+        raise Invalid(
+            f"There is no policy {text!r}.", f"Use {', '.join(POLICY_PRESETS)}, or the path of a TOML file."
+        )
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -47,17 +51,17 @@ def read_policy(text: str) -> Named:
 class _Reader:
     path: Path
 
-    def named(self, values: Mapping[str, Any]) -> Named:
+    def named(self, values: Mapping[str, Any]) -> NamedPolicy:
         """`preset` is what the file starts from; without it, the default policy."""
         rest = dict(values)
         start = rest.pop("preset", "fairshare")
-        if start not in PRESETS:
-            raise self._wrong("preset", start, f"Presets are {', '.join(PRESETS)}.")
+        if start not in POLICY_PRESETS:
+            raise self._wrong("preset", start, f"Presets are {', '.join(POLICY_PRESETS)}.")
         shares = {kind: self._shares(kind, rest.pop(kind, {})) for kind in _SHARES}
         classes = self._classes(rest.pop("classes", {}))
-        charges = self._changed(PRESETS[start].charges, rest.pop("charges", {}), "charges.")
-        policy = self._changed(PRESETS[start], rest, "")
-        return Named(self.path.stem, replace(policy, classes=classes, charges=charges), **shares)
+        charges = self._changed(POLICY_PRESETS[start].charges, rest.pop("charges", {}), "charges.")
+        policy = self._changed(POLICY_PRESETS[start], rest, "")
+        return NamedPolicy(self.path.stem, replace(policy, classes=classes, charges=charges), **shares)
 
     def _shares(self, kind: str, table: object) -> dict[str, int]:
         """`[projects]` with `vision = 2`."""
@@ -72,7 +76,7 @@ class _Reader:
         """`[classes.urgent]`: what differs from the usual classes, or new ones."""
         if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
             raise self._wrong("classes", tables, "Write a table for each: [classes.urgent].")
-        made = dict(CLASSES)
+        made = dict(DEFAULT_PRIORITY_CLASSES)
         for name, table in tables.items():
             start = made.get(name) or PriorityClass(name, rank=1)
             made[name] = self._changed(start, table, f"classes.{name}.")

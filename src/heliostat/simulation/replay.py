@@ -9,13 +9,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from heliostat.models import Job, JobState, Place
-from heliostat.simulation.fitting import Workload
+from heliostat.models import Job, JobState, TaskPlacement
+from heliostat.simulation.workload import Workload
 
 _TOLD_EVERY = 200  # ends
 
 
-class Start(Protocol):
+class ReplayStart(Protocol):
     @property
     def job(self) -> Job: ...
     @property
@@ -23,21 +23,21 @@ class Start(Protocol):
     @property
     def devices(self) -> tuple[str, ...]: ...
     @property
-    def places(self) -> tuple[Place, ...]: ...
+    def places(self) -> tuple[TaskPlacement, ...]: ...
 
 
-class Stop(Protocol):
+class ReplayStop(Protocol):
     @property
     def job(self) -> Job: ...
     @property
-    def why(self) -> str: ...
+    def kind(self) -> str: ...
 
 
-class Decision(Protocol):
+class PlanDecision(Protocol):
     @property
-    def starts(self) -> Sequence[Start]: ...
+    def starts(self) -> Sequence[ReplayStart]: ...
     @property
-    def stops(self) -> Sequence[Stop]: ...
+    def stops(self) -> Sequence[ReplayStop]: ...
     @property
     def wake_at(self) -> datetime | None: ...
 
@@ -45,32 +45,38 @@ class Decision(Protocol):
 class Planner(Protocol):
     """The queue's brain, told of every change and asked what to do."""
 
-    def put(self, job: Job, now: datetime) -> None: ...
-    def decide(self, now: datetime) -> Decision: ...
+    def update_job(self, job: Job, now: datetime) -> None: ...
+    def make_decision(self, now: datetime) -> PlanDecision: ...
 
 
-class Span(NamedTuple):
+class AttemptSpan(NamedTuple):
     """One attempt; seconds count from the first submission."""
 
-    job: int  # its place in the workload
-    started: float
-    ended: float
-    lost: float  # seconds of work thrown away at its end
+    job_index: int  # its place in the workload
+    started_seconds: float
+    ended_seconds: float
+    lost_seconds: float  # seconds of work thrown away at its end
 
 
-Told = Callable[[int], None]
+EndedJobsCallback = Callable[[int], None]
 """Is given the number of jobs that are over."""
 
 
 def replay(
-    workload: Workload, planner: Planner, *, checkpoint_seconds: float | None = None, told: Told | None = None
-) -> list[Span]:
+    workload: Workload,
+    planner: Planner,
+    *,
+    checkpoint_seconds: float | None = None,
+    told: EndedJobsCallback | None = None,
+) -> list[AttemptSpan]:
     """Every attempt of every job, in the order they ended. A job the planner never starts has none."""
     return _Replay(workload, planner, checkpoint_seconds, told or (lambda over: None)).run()
 
 
 class _Replay:
-    def __init__(self, workload: Workload, planner: Planner, checkpoint_seconds: float | None, told: Told) -> None:
+    def __init__(
+        self, workload: Workload, planner: Planner, checkpoint_seconds: float | None, told: EndedJobsCallback
+    ) -> None:
         self._workload, self._planner = workload, planner
         self._checkpoint_seconds, self._told = checkpoint_seconds, told
         self._origin = workload.jobs[0].submitted_at if workload.jobs else datetime.min
@@ -79,9 +85,9 @@ class _Replay:
         self._ends: list[tuple[float, int, int]] = []  # when, job, attempt
         self._running: dict[int, tuple[Job, float]] = {}  # job: as it runs, since when
         self._done = [0.0] * len(workload.jobs)  # seconds of work that will not be lost
-        self._spans: list[Span] = []
+        self._spans: list[AttemptSpan] = []
 
-    def run(self) -> list[Span]:
+    def run(self) -> list[AttemptSpan]:
         wake = math.inf
         with _without_looking_for_cycles():
             while (now := min(self._next_arrival(), self._next_end(), wake)) < math.inf:
@@ -95,7 +101,7 @@ class _Replay:
         self._end_due(now, at)
         self._submit_due(now, at)
         while True:
-            decision = self._planner.decide(at)
+            decision = self._planner.make_decision(at)
             for start in decision.starts:
                 self._start(start, now, at)
             if not [stop for stop in decision.stops if self._stop(stop, now, at)]:
@@ -118,20 +124,20 @@ class _Replay:
 
     def _submit_due(self, now: float, at: datetime) -> None:
         while self._next_arrival() <= now:
-            self._planner.put(self._workload.jobs[self._arrived], at)
+            self._planner.update_job(self._workload.jobs[self._arrived], at)
             self._arrived += 1
 
     def _end_due(self, now: float, at: datetime) -> None:
         while self._next_end() <= now:
             _, place, _ = heapq.heappop(self._ends)
             job, started = self._running.pop(place)
-            self._spans.append(Span(place, started, now, 0.0))
-            self._planner.put(replace(job, state=JobState.COMPLETED, ended_at=at, exit_code=0), at)
+            self._spans.append(AttemptSpan(place, started, now, 0.0))
+            self._planner.update_job(replace(job, state=JobState.COMPLETED, ended_at=at, exit_code=0), at)
             self._over += 1
             if self._over % _TOLD_EVERY == 0:
                 self._told(self._over)
 
-    def _start(self, start: Start, now: float, at: datetime) -> None:
+    def _start(self, start: ReplayStart, now: float, at: datetime) -> None:
         place = start.job.id - 1
         job = replace(
             start.job,
@@ -141,23 +147,23 @@ class _Replay:
             devices=start.devices,
             places=start.places,
             started_at=at,
-            waited_seconds=start.job.waited(at),
+            waited_seconds=start.job.queue_wait_seconds(at),
         )
         self._running[place] = (job, now)
         left = self._workload.run_seconds[place] - self._done[place]
         heapq.heappush(self._ends, (round(now + left, 6), place, job.attempt))
-        self._planner.put(job, at)
+        self._planner.update_job(job, at)
 
-    def _stop(self, stop: Stop, now: float, at: datetime) -> bool:
+    def _stop(self, stop: ReplayStop, now: float, at: datetime) -> bool:
         """Send a job back to the queue; what it did since its last checkpoint is lost."""
         place = stop.job.id - 1
-        if stop.why != "preempt" or place not in self._running:
+        if stop.kind != "preempt" or place not in self._running:
             return False
         job, started = self._running.pop(place)
         every = self._checkpoint_seconds
         kept = (now - started) // every * every if every else 0.0
         self._done[place] += kept
-        self._spans.append(Span(place, started, now, now - started - kept))
+        self._spans.append(AttemptSpan(place, started, now, now - started - kept))
         waiting = replace(
             job,
             state=JobState.PENDING,
@@ -168,7 +174,7 @@ class _Replay:
             preemptions=job.preemptions + 1,
             waits_since=at,
         )
-        self._planner.put(waiting, at)
+        self._planner.update_job(waiting, at)
         return True
 
 

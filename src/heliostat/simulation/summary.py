@@ -4,23 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heliostat.simulation.comparison import Outcome, Scenario
-from heliostat.simulation.figures import Figures
-from heliostat.simulation.traces.records import Trace
-from heliostat.simulation.traces.table import NOT_SELECTED
+from heliostat.simulation.comparison import PolicyResult, ReplayScenario
+from heliostat.simulation.metrics import ReplayMetrics
+from heliostat.simulation.traces.csv_format import NOT_SELECTED
+from heliostat.simulation.traces.trace import Trace
 
 _UNITS = ((86400.0, "d", 3600.0, "h"), (3600.0, "h", 60.0, "m"), (60.0, "m", 1.0, "s"))
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MetricRow:
     """One figure of every policy."""
 
     title: str
-    text: Callable[[Figures], str]
+    format_value: Callable[[ReplayMetrics], str]
 
 
-def summary(trace: Trace, scenario: Scenario, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def build_summary(trace: Trace, scenario: ReplayScenario, outcomes: Sequence[PolicyResult]) -> dict[str, Any]:
     workload, cluster = scenario.workload, scenario.cluster
     return {
         "trace": {
@@ -31,43 +31,45 @@ def summary(trace: Trace, scenario: Scenario, outcomes: Sequence[Outcome]) -> di
             "impossible": dict(workload.impossible),
         },
         "cluster": {
-            "nodes": cluster.text,
+            "nodes": cluster.nodes_text,
             "count": len(cluster.nodes),
             "gpus": cluster.gpus,
-            "offered_load": offered_load(scenario),
+            "offered_load": compute_offered_load(scenario),
         },
-        "policies": {one.policy: one.figures.as_dict() | {"replay_seconds": one.seconds} for one in outcomes},
+        "policies": {
+            one.policy: one.metrics.as_dict() | {"replay_seconds": one.replay_seconds} for one in outcomes
+        },
     }
 
 
-def facts(trace: Trace, scenario: Scenario) -> Mapping[str, str]:
+def describe_scenario(trace: Trace, scenario: ReplayScenario) -> Mapping[str, str]:
     """What was replayed, in words."""
     workload = scenario.workload
     return {
         "trace": trace.name,
         "jobs": _part_of(len(workload.jobs), len(trace.jobs)),
-        "nodes": scenario.cluster.text,
-        "offered load": f"{offered_load(scenario):.2f}",
+        "nodes": scenario.cluster.nodes_text,
+        "offered load": f"{compute_offered_load(scenario):.2f}",
     }
 
 
-def warnings(trace: Trace, scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
+def list_warnings(trace: Trace, scenario: ReplayScenario, outcomes: Sequence[PolicyResult]) -> list[str]:
     """Jobs that are not in the figures, and why."""
     lines = {why: count for why, count in trace.left_out.items() if why != NOT_SELECTED}
-    said = [f"{counted(count, 'line gives', 'lines give')} no job: {why}." for why, count in lines.items()]
+    said = [f"{format_count(count, 'line gives', 'lines give')} no job: {why}." for why, count in lines.items()]
     said += [
-        f"{counted(count, 'job is', 'jobs are')} impossible here: {why}."
+        f"{format_count(count, 'job is', 'jobs are')} impossible here: {why}."
         for why, count in scenario.workload.impossible.items()
     ]
     said += [
-        f"{counted(one.figures.unstarted, 'job')} never started under {one.policy}."
+        f"{format_count(one.metrics.unstarted, 'job')} never started under {one.policy}."
         for one in outcomes
-        if one.figures.unstarted
+        if one.metrics.unstarted
     ]
     return said
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def format_count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
@@ -75,9 +77,9 @@ def _part_of(some: int, everything: int) -> str:
     return f"{some:,}" if some == everything else f"{some:,} of {everything:,}"
 
 
-def offered_load(scenario: Scenario) -> float:
+def compute_offered_load(scenario: ReplayScenario) -> float:
     """What the jobs ask for while they arrive, as a part of what the cluster has in that time."""
-    workload, unit = scenario.workload, scenario.cluster.unit
+    workload, unit = scenario.workload, scenario.cluster.usage_unit
     asked = sum(
         getattr(job.resources, unit) * job.placement.tasks * seconds
         for job, seconds in zip(workload.jobs, workload.run_seconds, strict=True)
@@ -86,7 +88,7 @@ def offered_load(scenario: Scenario) -> float:
     return float(asked / (scenario.cluster.size * span)) if span > 0 else 0.0
 
 
-def short_time(seconds: float) -> str:
+def format_short_duration(seconds: float) -> str:
     """`42s`, `3m05s`, `2h07m`, `5d03h`."""
     total = round(seconds)
     for size, unit, below, rest in _UNITS:
@@ -99,23 +101,23 @@ def _percent(part: float) -> str:
     return f"{part:.1%}"
 
 
-ROWS: tuple[Row, ...] = (
-    Row("wait, mean", lambda f: short_time(f.wait.mean)),
-    Row("wait, p50", lambda f: short_time(f.wait.p50)),
-    Row("wait, p90", lambda f: short_time(f.wait.p90)),
-    Row("wait, p99", lambda f: short_time(f.wait.p99)),
-    Row("completion, mean", lambda f: short_time(f.completion.mean)),
-    Row("completion, p50", lambda f: short_time(f.completion.p50)),
-    Row("completion, p99", lambda f: short_time(f.completion.p99)),
-    Row("slowdown, mean", lambda f: f"{f.slowdown.mean:,.1f}"),
-    Row("slowdown, p99", lambda f: f"{f.slowdown.p99:,.1f}"),
-    Row("utilisation", lambda f: _percent(f.utilisation)),
-    Row("utilisation while jobs arrive", lambda f: _percent(f.utilisation_while_arriving)),
-    Row("fairness of projects (Jain)", lambda f: f"{f.projects.jain:.3f}"),
-    Row("fairness of users (Jain)", lambda f: f"{f.users.jain:.3f}"),
-    Row("worst-off project", lambda f: f.projects.worst),
-    Row("its slowdown", lambda f: f"{f.projects.worst_slowdown:,.1f}"),
-    Row("makespan", lambda f: short_time(f.makespan_seconds)),
-    Row("preemptions", lambda f: f"{f.preemptions:,}"),
-    Row("wasted GPU hours", lambda f: f"{f.wasted_gpu_hours:,.1f}"),
+METRIC_ROWS: tuple[MetricRow, ...] = (
+    MetricRow("wait, mean", lambda f: format_short_duration(f.wait.mean)),
+    MetricRow("wait, p50", lambda f: format_short_duration(f.wait.p50)),
+    MetricRow("wait, p90", lambda f: format_short_duration(f.wait.p90)),
+    MetricRow("wait, p99", lambda f: format_short_duration(f.wait.p99)),
+    MetricRow("completion, mean", lambda f: format_short_duration(f.completion.mean)),
+    MetricRow("completion, p50", lambda f: format_short_duration(f.completion.p50)),
+    MetricRow("completion, p99", lambda f: format_short_duration(f.completion.p99)),
+    MetricRow("slowdown, mean", lambda f: f"{f.slowdown.mean:,.1f}"),
+    MetricRow("slowdown, p99", lambda f: f"{f.slowdown.p99:,.1f}"),
+    MetricRow("utilisation", lambda f: _percent(f.utilisation)),
+    MetricRow("utilisation while jobs arrive", lambda f: _percent(f.utilisation_while_arriving)),
+    MetricRow("fairness of projects (Jain)", lambda f: f"{f.projects.jain:.3f}"),
+    MetricRow("fairness of users (Jain)", lambda f: f"{f.users.jain:.3f}"),
+    MetricRow("worst-off project", lambda f: f.projects.worst),
+    MetricRow("its slowdown", lambda f: f"{f.projects.worst_slowdown:,.1f}"),
+    MetricRow("makespan", lambda f: format_short_duration(f.makespan_seconds)),
+    MetricRow("preemptions", lambda f: f"{f.preemptions:,}"),
+    MetricRow("wasted GPU hours", lambda f: f"{f.wasted_gpu_hours:,.1f}"),
 )

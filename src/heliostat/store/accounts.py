@@ -1,106 +1,291 @@
-"""Shares, quotas and data classes of departments, projects and users; and whom we have put into Slurm's."""
+"""Departments, projects, people, their tokens, and the audit log in the database."""
 
-from enum import StrEnum
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy.sql import ColumnElement
 
-from heliostat.models import Department, Project, Quota
+from heliostat.models import (
+    AuditEntry,
+    Caller,
+    Membership,
+    Project,
+    ProjectRole,
+    Quota,
+    Role,
+    Token,
+    User,
+)
 from heliostat.store import schema
 from heliostat.store.database import Transaction
+from heliostat.store.shares_and_quotas import NO_QUOTA, QuotaLevel, find_quota, list_quotas
+from heliostat.store.timestamps import to_datetime, to_timestamp
 
+_users, _memberships, _tokens, _audit = schema.users, schema.memberships, schema.tokens, schema.audit
 _projects, _departments = schema.projects, schema.departments
 
-_made = schema.slurm_made
 
-_quotas = schema.quotas
-NO_QUOTA = Quota()
-
-
-class Scope(StrEnum):
-    USER = "user"
-    PROJECT = "project"
-    DEPARTMENT = "department"
+def find_user(conn: Connection, name: str) -> User | None:
+    return _one_user(conn, _users.c.name == name) if _is_text(name) else None
 
 
-def list_quotas(conn: Connection, scope: Scope) -> dict[str, Quota]:
-    """Of those who have one, by name."""
-    rows = conn.execute(select(_quotas).where(_quotas.c.scope == scope.value))
-    return {row.name: _quota(row) for row in rows}
+def find_user_by_unix_name(conn: Connection, unix_user: str) -> User | None:
+    """Whose jobs run as this Unix user."""
+    return _one_user(conn, _users.c.unix_user == unix_user)
 
 
-def find_quota(conn: Connection, scope: Scope, name: str) -> Quota:
-    row = conn.execute(select(_quotas).where(_quotas.c.scope == scope.value, _quotas.c.name == name)).first()
-    return NO_QUOTA if row is None else _quota(row)
+def list_users(conn: Connection) -> list[User]:
+    memberships: dict[str, list[Membership]] = defaultdict(list)
+    for row in conn.execute(select(_memberships).order_by(_memberships.c.project)):
+        memberships[row.user].append(_membership(row))
+    quotas = list_quotas(conn, QuotaLevel.USER)
+    rows = conn.execute(select(_users).order_by(_users.c.name))
+    return [_user(row, memberships[row.name], quotas.get(row.name, NO_QUOTA)) for row in rows]
 
 
-def set_quota(tx: Transaction, scope: Scope, name: str, quota: Quota) -> None:
-    """One without any limit is forgotten."""
-    tx.conn.execute(delete(_quotas).where(_quotas.c.scope == scope.value, _quotas.c.name == name))
-    if quota != NO_QUOTA:
-        limits = {
-            "running_gpus": quota.running_gpus,
-            "queued_gpus": quota.queued_gpus,
-            "gpu_hours_per_month": quota.gpu_hours_per_month,
-        }
-        tx.conn.execute(insert(_quotas).values(scope=scope.value, name=name, **limits))
-    tx.changes.rules = True
+def get_password_hash(conn: Connection, name: str) -> str | None:
+    return conn.execute(select(_users.c.password_hash).where(_users.c.name == name)).scalar()
 
 
-def _quota(row: Row[Any]) -> Quota:
-    return Quota(row.running_gpus, row.queued_gpus, row.gpu_hours_per_month)
+def count_other_admins(conn: Connection, name: str) -> int:
+    """Active admins besides this one."""
+    found = select(func.count()).where(
+        _users.c.role == Role.ADMIN.value, _users.c.active.is_(True), _users.c.name != name
+    )
+    return conn.execute(found).scalar_one()
 
 
-def list_departments(conn: Connection) -> list[Department]:
-    quotas = list_quotas(conn, Scope.DEPARTMENT)
-    rows = conn.execute(select(_departments).order_by(_departments.c.name))
-    return [Department(row.name, row.share, quotas.get(row.name, NO_QUOTA)) for row in rows]
+def add_user(tx: Transaction, user: User, password_hash: str | None = None) -> None:
+    tx.conn.execute(
+        insert(_users).values(
+            name=user.name,
+            role=user.role.value,
+            unix_user=user.unix_user,
+            active=user.active,
+            password_hash=password_hash,
+            created_at=to_timestamp(user.created_at),
+        )
+    )
+    for membership in user.memberships:
+        set_member(tx, membership.project, user.name, membership.role)
 
 
-def find_department(conn: Connection, name: str) -> Department | None:
-    return next((found for found in list_departments(conn) if found.name == name), None)
+def update_user(tx: Transaction, name: str, **columns: Any) -> None:
+    tx.conn.execute(update(_users).where(_users.c.name == name).values(columns))
 
 
-def list_projects_without_members(conn: Connection) -> list[Project]:
-    """Who belongs to them says nothing about their share."""
-    quotas = list_quotas(conn, Scope.PROJECT)
-    return [
-        Project(row.name, row.department, (), row.share, quotas.get(row.name, NO_QUOTA), row.data_class)
-        for row in conn.execute(select(_projects))
-    ]
+def has_department(conn: Connection, name: str) -> bool:
+    found = select(_departments.c.name).where(_departments.c.name == name)
+    return _is_text(name) and conn.execute(found).first() is not None
 
 
-def data_classes(conn: Connection) -> dict[str, int]:
-    """Of all projects by name, but for those of class 0."""
-    query = select(_projects.c.name, _projects.c.data_class).where(_projects.c.data_class > 0)
-    return {row.name: row.data_class for row in conn.execute(query)}
+def add_department(tx: Transaction, name: str) -> None:
+    tx.conn.execute(insert(_departments).values(name=name))
+    tx.changes.rules_changed = True
 
 
-def set_department_share(tx: Transaction, name: str, share: int) -> None:
-    tx.conn.execute(update(_departments).where(_departments.c.name == name).values(share=share))
-    tx.changes.rules = True
+def find_project(conn: Connection, name: str) -> Project | None:
+    if not _is_text(name):
+        return None
+    row = conn.execute(select(_projects).where(_projects.c.name == name)).first()
+    if row is None:
+        return None
+    return _project(row, _members(conn, [name])[name], find_quota(conn, QuotaLevel.PROJECT, name))
 
 
-def set_project_share(tx: Transaction, name: str, share: int) -> None:
-    tx.conn.execute(update(_projects).where(_projects.c.name == name).values(share=share))
-    tx.changes.rules = True
+def list_projects(conn: Connection, names: Collection[str] | None = None) -> list[Project]:
+    """All of them, or those of these names."""
+    statement = select(_projects).order_by(_projects.c.name)
+    if names is not None:
+        statement = statement.where(_projects.c.name.in_(names))
+    members, quotas = _members(conn, names), list_quotas(conn, QuotaLevel.PROJECT)
+    rows = conn.execute(statement)
+    return [_project(row, members[row.name], quotas.get(row.name, NO_QUOTA)) for row in rows]
 
 
-def set_project_data_class(tx: Transaction, name: str, data_class: int) -> None:
-    tx.conn.execute(update(_projects).where(_projects.c.name == name).values(data_class=data_class))
-    tx.changes.rules = True
+def add_project(tx: Transaction, name: str, department: str) -> None:
+    tx.conn.execute(insert(_projects).values(name=name, department=department))
+    tx.changes.rules_changed = True
 
 
-def list_made(conn: Connection) -> frozenset[tuple[str, str]]:
-    """Account and Unix user of whom we have put into Slurm's accounts: Slurm keeps no word about that."""
-    return frozenset((row.account, row.user) for row in conn.execute(select(_made)))
+def ensure_project(tx: Transaction, name: str, department: str) -> None:
+    """An existing project stays in the department it is in."""
+    if find_project(tx.conn, name) is not None:
+        return
+    if not has_department(tx.conn, department):
+        add_department(tx, department)
+    add_project(tx, name, department)
 
 
-def note_made(tx: Transaction, account: str, user: str) -> None:
-    """May be repeated."""
-    forget_made(tx, account, user)
-    tx.conn.execute(insert(_made).values(account=account, user=user))
+def find_member_role(conn: Connection, project: str, user: str) -> ProjectRole | None:
+    found = select(_memberships.c.role).where(*_is_member(project, user))
+    role = conn.execute(found).scalar()
+    return None if role is None else ProjectRole(role)
 
 
-def forget_made(tx: Transaction, account: str, user: str) -> None:
-    tx.conn.execute(delete(_made).where(_made.c.account == account, _made.c.user == user))
+def set_member(tx: Transaction, project: str, user: str, role: ProjectRole) -> None:
+    """Add them, or change the role they have."""
+    remove_member(tx, project, user)
+    tx.conn.execute(insert(_memberships).values(project=project, user=user, role=role.value))
+
+
+def remove_member(tx: Transaction, project: str, user: str) -> None:
+    tx.conn.execute(delete(_memberships).where(*_is_member(project, user)))
+
+
+def add_token(tx: Transaction, token: Token, digest: str) -> Token:
+    """Keep the token; return it with the id it got."""
+    row = tx.conn.execute(
+        insert(_tokens)
+        .values(
+            user=token.user,
+            name=token.name,
+            digest=digest,
+            created_at=to_timestamp(token.created_at),
+            expires_at=to_timestamp(token.expires_at),
+        )
+        .returning(_tokens)
+    ).one()
+    return _token(row)
+
+
+def find_token(conn: Connection, token_id: int) -> Token | None:
+    row = conn.execute(select(_tokens).where(_tokens.c.id == token_id)).first()
+    return None if row is None else _token(row)
+
+
+def find_token_by_digest(conn: Connection, digest: str) -> Token | None:
+    row = conn.execute(select(_tokens).where(_tokens.c.digest == digest)).first()
+    return None if row is None else _token(row)
+
+
+def list_tokens(conn: Connection, user: str) -> list[Token]:
+    """Newest first, dead ones too."""
+    rows = conn.execute(select(_tokens).where(_tokens.c.user == user).order_by(_tokens.c.id.desc()))
+    return [_token(row) for row in rows]
+
+
+def revoke_tokens(tx: Transaction, token_ids: Collection[int], at: datetime) -> None:
+    tx.conn.execute(
+        update(_tokens)
+        .where(_tokens.c.id.in_(token_ids), _tokens.c.revoked_at.is_(None))
+        .values(revoked_at=to_timestamp(at))
+    )
+
+
+def remove_expired_tokens(tx: Transaction, user: str, before: datetime) -> None:
+    """Forget the tokens of a user that died before then; the newest of all stays, so that no id comes twice."""
+    newest = select(func.max(_tokens.c.id)).scalar_subquery()
+    died = or_(_tokens.c.expires_at < to_timestamp(before), _tokens.c.revoked_at < to_timestamp(before))
+    tx.conn.execute(delete(_tokens).where(_tokens.c.user == user, _tokens.c.id != newest, died))
+
+
+def set_tokens_last_used(tx: Transaction, used: Mapping[int, datetime]) -> None:
+    for token_id, at in used.items():
+        tx.conn.execute(update(_tokens).where(_tokens.c.id == token_id).values(last_used_at=to_timestamp(at)))
+
+
+def add_audit_entry(  # noqa: PLR0913, PLR0917 - the columns of an entry
+    tx: Transaction, caller: Caller, action: str, target: str, detail: Mapping[str, object], at: datetime
+) -> None:
+    """Note who did what. The detail is read by admins and kept for good: never a secret in it."""
+    tx.conn.execute(
+        insert(_audit).values(
+            at=to_timestamp(at),
+            user=caller.user.name,
+            via=caller.via,
+            address=caller.address,
+            action=action,
+            target=target,
+            detail=dict(detail),
+        )
+    )
+
+
+def list_audit_entries(
+    conn: Connection, limit: int, before_id: int | None = None, user: str = "", text: str = ""
+) -> list[AuditEntry]:
+    """Newest first, older than the given entry; of this user, with this text in what was done or to what."""
+    statement = select(_audit).order_by(_audit.c.id.desc()).limit(limit)
+    if user:
+        statement = statement.where(_audit.c.user == user)
+    if text:
+        said = (column.icontains(text, autoescape=True) for column in (_audit.c.action, _audit.c.target))
+        statement = statement.where(or_(*said))
+    if before_id is not None:
+        statement = statement.where(_audit.c.id < before_id)
+    return [_entry(row) for row in conn.execute(statement)]
+
+
+def _is_text(name: str) -> bool:
+    """JSON can carry half a character (a lone surrogate), which no database takes and no name has."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _one_user(conn: Connection, condition: ColumnElement[bool]) -> User | None:
+    row = conn.execute(select(_users).where(condition)).first()
+    if row is None:
+        return None
+    mine = select(_memberships).where(_memberships.c.user == row.name).order_by(_memberships.c.project)
+    memberships = [_membership(membership) for membership in conn.execute(mine)]
+    return _user(row, memberships, find_quota(conn, QuotaLevel.USER, row.name))
+
+
+def _members(conn: Connection, projects: Collection[str] | None) -> dict[str, list[tuple[str, ProjectRole]]]:
+    statement = select(_memberships).order_by(_memberships.c.user)
+    if projects is not None:
+        statement = statement.where(_memberships.c.project.in_(projects))
+    members: dict[str, list[tuple[str, ProjectRole]]] = defaultdict(list)
+    for row in conn.execute(statement):
+        members[row.project].append((row.user, ProjectRole(row.role)))
+    return members
+
+
+def _is_member(project: str, user: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return _memberships.c.project == project, _memberships.c.user == user
+
+
+def _user(row: Row[Any], memberships: Collection[Membership], quota: Quota) -> User:
+    return User(
+        name=row.name,
+        role=Role(row.role),
+        unix_user=row.unix_user,
+        active=row.active,
+        created_at=to_datetime(row.created_at),
+        memberships=tuple(memberships),
+        has_password=row.password_hash is not None,
+        quota=quota,
+    )
+
+
+def _membership(row: Row[Any]) -> Membership:
+    return Membership(row.project, ProjectRole(row.role))
+
+
+def _project(row: Row[Any], members: Collection[tuple[str, ProjectRole]], quota: Quota) -> Project:
+    return Project(row.name, row.department, tuple(members), row.share, quota, row.data_class)
+
+
+def _token(row: Row[Any]) -> Token:
+    return Token(
+        id=row.id,
+        user=row.user,
+        name=row.name,
+        created_at=to_datetime(row.created_at),
+        expires_at=to_datetime(row.expires_at),
+        last_used_at=to_datetime(row.last_used_at),
+        revoked_at=to_datetime(row.revoked_at),
+    )
+
+
+def _entry(row: Row[Any]) -> AuditEntry:
+    return AuditEntry(
+        row.id, to_datetime(row.at), row.user, row.via, row.address, row.action, row.target, row.detail
+    )

@@ -32,27 +32,27 @@ _VARIABLES = 500  # of one statement; SQLite takes 999 at least
 
 
 @dataclass(slots=True)
-class Changes:
+class StoreChanges:
     """What one commit changed, for those who keep a picture of it."""
 
-    added: list[Job] = field(default_factory=list)
-    moved: list[tuple[JobId, dict[str, Any]]] = field(default_factory=list)  # job, its new values
+    added_jobs: list[Job] = field(default_factory=list)
+    changed_jobs: list[tuple[JobId, dict[str, Any]]] = field(default_factory=list)  # job, its new values
     events: list[JobEvent] = field(default_factory=list)
-    nodes: bool = False
-    rules: bool = False  # shares, quotas, data classes, reservations
-    schedules: bool = False
-    notices: bool = False
-    services: bool = False
+    nodes_changed: bool = False
+    rules_changed: bool = False  # shares, quotas, data classes, reservations
+    schedules_changed: bool = False
+    notifications_changed: bool = False
+    services_changed: bool = False
 
-    def extend(self, other: "Changes") -> None:
-        self.added += other.added
-        self.moved += other.moved
+    def extend(self, other: "StoreChanges") -> None:
+        self.added_jobs += other.added_jobs
+        self.changed_jobs += other.changed_jobs
         self.events += other.events
-        self.nodes = self.nodes or other.nodes
-        self.rules = self.rules or other.rules
-        self.schedules = self.schedules or other.schedules
-        self.notices = self.notices or other.notices
-        self.services = self.services or other.services
+        self.nodes_changed = self.nodes_changed or other.nodes_changed
+        self.rules_changed = self.rules_changed or other.rules_changed
+        self.schedules_changed = self.schedules_changed or other.schedules_changed
+        self.notifications_changed = self.notifications_changed or other.notifications_changed
+        self.services_changed = self.services_changed or other.services_changed
 
 
 @dataclass(slots=True)
@@ -60,11 +60,11 @@ class Transaction:
     """The connection of a change, and the notes it leaves for the listeners."""
 
     conn: Connection
-    ids: "Ids"
-    changes: Changes = field(default_factory=Changes)
+    ids: "IdAllocator"
+    changes: StoreChanges = field(default_factory=StoreChanges)
 
 
-class Ids:
+class IdAllocator:
     """Job, array and event numbers. Only the leader draws them; those of a change that fails are drawn again."""
 
     def __init__(self, conn: Connection) -> None:
@@ -78,14 +78,14 @@ class Ids:
         """Draw none of these, though the database knows nothing of them."""
         self._last[kind] = max(self._last[kind], highest)
 
-    def mark(self) -> dict[str, int]:
+    def savepoint(self) -> dict[str, int]:
         return dict(self._last)
 
-    def go_back(self, mark: dict[str, int]) -> None:
+    def roll_back(self, mark: dict[str, int]) -> None:
         """To what was drawn by then: nothing of what came after is kept, and nobody was told of it."""
         self._last = mark
 
-    def draw(self, kind: str, count: int = 1) -> range:
+    def allocate(self, kind: str, count: int = 1) -> range:
         first = self._last[kind] + 1
         self._last[kind] += count
         return range(first, first + count)
@@ -107,10 +107,10 @@ class Store:
         self._ordered = threading.Semaphore(0)
         self._lead = threading.Lock()
         self._closing = False
-        self._listeners: list[Callable[[Changes], None]] = []
+        self._listeners: list[Callable[[StoreChanges], None]] = []
         self._conn = self._writer.connect()
         with self._conn.begin():
-            self._ids = Ids(self._conn)
+            self._ids = IdAllocator(self._conn)
         self._thread = threading.Thread(
             target=self._lead_for_those_who_do_not_wait, name="store-writer", daemon=True
         )
@@ -136,7 +136,7 @@ class Store:
         result: T = order.future.result()
         return result
 
-    def order(self, change: Callable[[Transaction], T]) -> "Future[T]":
+    def submit_write(self, change: Callable[[Transaction], T]) -> "Future[T]":
         """The same for callers that have something better to do than to wait."""
         order = _Order(change, Future())
         self._orders.append(order)
@@ -146,7 +146,7 @@ class Store:
     def reserve_job_ids(self, highest: int) -> None:
         self._ids.reserve("jobs", highest)
 
-    def on_commit(self, listener: Callable[[Changes], None]) -> None:
+    def on_commit(self, listener: Callable[[StoreChanges], None]) -> None:
         """Called in commit order, in the leader's thread, before the caller of `write` is answered."""
         self._listeners.append(listener)
 
@@ -179,7 +179,7 @@ class Store:
 
     def _carry_out(self, orders: list[_Order]) -> None:
         conn = self._conn
-        changes = Changes()
+        changes = StoreChanges()
         answers: list[tuple[_Order, Any]] = []
         try:
             with conn.begin():
@@ -197,37 +197,37 @@ class Store:
         for order, answer in answers:
             order.future.set_result(answer)
 
-    def _run_alone(self, conn: Connection, order: _Order, changes: Changes) -> Any:
+    def _run_alone(self, conn: Connection, order: _Order, changes: StoreChanges) -> Any:
         """The transaction itself is its savepoint."""
-        transaction, mark = Transaction(conn, self._ids), self._ids.mark()
+        transaction, mark = Transaction(conn, self._ids), self._ids.savepoint()
         try:
             answer = order.change(transaction)
         except BaseException:
-            self._ids.go_back(mark)
+            self._ids.roll_back(mark)
             raise
         changes.extend(transaction.changes)
         return answer
 
-    def _run(self, conn: Connection, order: _Order, changes: Changes) -> Any:
+    def _run(self, conn: Connection, order: _Order, changes: StoreChanges) -> Any:
         """One change in a savepoint of its own, so that its failure leaves the others alone."""
-        transaction, mark = Transaction(conn, self._ids), self._ids.mark()
+        transaction, mark = Transaction(conn, self._ids), self._ids.savepoint()
         try:
             with conn.begin_nested():
                 answer = order.change(transaction)
         except (OperationalError, DatabaseError) as error:
             if not conn.in_transaction() or isinstance(error, OperationalError):
                 raise
-            self._ids.go_back(mark)
+            self._ids.roll_back(mark)
             order.future.set_exception(error)
             return _REFUSED
         except Exception as error:  # noqa: BLE001 - belongs to the caller
-            self._ids.go_back(mark)
+            self._ids.roll_back(mark)
             order.future.set_exception(error)
             return _REFUSED
         changes.extend(transaction.changes)
         return answer
 
-    def _tell(self, changes: Changes) -> None:
+    def _tell(self, changes: StoreChanges) -> None:
         for listener in self._listeners:
             try:
                 listener(changes)
@@ -254,13 +254,13 @@ def _explained(error: Exception) -> Exception:
     return unavailable
 
 
-def sqlite_address(path: Path) -> URL:
+def sqlite_url(path: Path) -> URL:
     """Signs in the path that would mean something in an address mean nothing here."""
     return URL.create("sqlite", database=str(path))
 
 
 def _sqlite(path: Path, begin: str, size: int) -> Engine:
-    engine = create_engine(sqlite_address(path), poolclass=QueuePool, pool_size=size, max_overflow=size * 2)
+    engine = create_engine(sqlite_url(path), poolclass=QueuePool, pool_size=size, max_overflow=size * 2)
 
     @event.listens_for(engine, "connect")
     def _configure(dbapi: Any, _record: object) -> None:
@@ -282,7 +282,7 @@ def _sqlite(path: Path, begin: str, size: int) -> Engine:
     return engine
 
 
-def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
+def query_batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """Parts of these values, each short enough for `column.in_(part)`."""
     for start in range(0, len(values), _VARIABLES):
         yield values[start : start + _VARIABLES]

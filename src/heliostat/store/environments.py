@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, update
 
-from heliostat.models.environments import Environment, Software
+from heliostat.models.environments import Environment, EnvironmentSpec
 from heliostat.models.states import JobState
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.times import to_seconds, to_time
+from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _environments, _uses, _jobs, _sessions, _notebooks = (
     schema.environments,
@@ -23,7 +23,7 @@ _environments, _uses, _jobs, _sessions, _notebooks = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredEnvironment:
     """An environment, and what its build job and those who use it say."""
 
     environment: Environment
@@ -32,38 +32,38 @@ class Kept:
     is_needed: bool  # by a job that is not over
 
 
-def find(conn: Connection, digest: str) -> Kept | None:
+def find_environment(conn: Connection, digest: str) -> StoredEnvironment | None:
     row = conn.execute(_all().where(_environments.c.digest == digest)).first()
     return None if row is None else _kept(row)
 
 
-def find_by_prefix(conn: Connection, prefix: str, user: str | None) -> list[Kept]:
+def find_environments_by_prefix(conn: Connection, prefix: str, user: str | None) -> list[StoredEnvironment]:
     """At most two, among those this user has asked for; None: among all."""
     wanted = _of(user).where(_environments.c.digest.startswith(prefix, autoescape=True))
     return [_kept(row) for row in conn.execute(wanted.limit(2))]
 
 
-def list_environments(conn: Connection, user: str | None, limit: int) -> list[Kept]:
+def list_environments(conn: Connection, user: str | None, limit: int) -> list[StoredEnvironment]:
     """Those this user has asked for, or all; the one used last comes first."""
     wanted = _of(user).order_by(_LAST_USE.desc(), _environments.c.digest).limit(limit)
     return [_kept(row) for row in conn.execute(wanted)]
 
 
-def has_asked(conn: Connection, digest: str, user: str) -> bool:
+def has_requested_environment(conn: Connection, digest: str, user: str) -> bool:
     wanted = select(_uses.c.user).where(_uses.c.digest == digest, _uses.c.user == user)
     return conn.execute(wanted).first() is not None
 
 
-def count_of(conn: Connection, user: str) -> int:
+def count_environments_of_user(conn: Connection, user: str) -> int:
     """How many this user has asked for."""
     return conn.execute(select(func.count()).where(_uses.c.user == user)).scalar_one()
 
 
-def count_askers(conn: Connection, digest: str) -> int:
+def count_requesting_users(conn: Connection, digest: str) -> int:
     return conn.execute(select(func.count()).where(_uses.c.digest == digest)).scalar_one()
 
 
-def waiters(conn: Connection, digest: str, build_job: int) -> list[str]:
+def list_users_needing_environment(conn: Connection, digest: str, build_job: int) -> list[str]:
     """Whose jobs that are not over need it, besides the one that builds it."""
     started_with = select(_sessions.c.job_id).where(_sessions.c.environment == digest)
     ran_by = select(_notebooks.c.job_id).where(_notebooks.c.environment == digest)
@@ -75,10 +75,10 @@ def waiters(conn: Connection, digest: str, build_job: int) -> list[str]:
     return sorted(set(conn.execute(wanted).scalars()))
 
 
-def put(tx: Transaction, environment: Environment) -> None:
+def put_environment(tx: Transaction, environment: Environment) -> None:
     """A new one, or the same to be built again."""
-    remove_row(tx, environment.digest)
-    software = environment.software
+    remove_environment_row(tx, environment.digest)
+    software = environment.spec
     tx.conn.execute(
         insert(_environments).values(
             digest=environment.digest,
@@ -88,37 +88,37 @@ def put(tx: Transaction, environment: Environment) -> None:
             platform=environment.platform,
             owner=environment.owner,
             made_by=environment.made_by,
-            created_at=to_seconds(environment.created_at),
+            created_at=to_timestamp(environment.created_at),
             build_job=environment.build_job,
         )
     )
-    tx.changes.rules = True  # open pages follow them by that topic
+    tx.changes.rules_changed = True  # open pages follow them by that topic
 
 
-def note_use(tx: Transaction, digest: str, user: str, at: datetime) -> None:
+def record_environment_use(tx: Transaction, digest: str, user: str, at: datetime) -> None:
     tx.conn.execute(delete(_uses).where(_uses.c.digest == digest, _uses.c.user == user))
-    tx.conn.execute(insert(_uses).values(digest=digest, user=user, used_at=to_seconds(at)))
+    tx.conn.execute(insert(_uses).values(digest=digest, user=user, used_at=to_timestamp(at)))
 
 
-def forget_use(tx: Transaction, digest: str, user: str) -> None:
+def remove_environment_use(tx: Transaction, digest: str, user: str) -> None:
     tx.conn.execute(delete(_uses).where(_uses.c.digest == digest, _uses.c.user == user))
-    tx.changes.rules = True
+    tx.changes.rules_changed = True
 
 
-def measured(tx: Transaction, digest: str, lock: str | None, size_bytes: int) -> None:
+def set_environment_lock_and_size(tx: Transaction, digest: str, lock: str | None, size_bytes: int) -> None:
     """What is known once it is built."""
     values = {"lock": lock, "size_bytes": size_bytes}
     tx.conn.execute(update(_environments).where(_environments.c.digest == digest).values(**values))
-    tx.changes.rules = True
+    tx.changes.rules_changed = True
 
 
-def remove(tx: Transaction, digest: str) -> None:
-    remove_row(tx, digest)
+def remove_environment(tx: Transaction, digest: str) -> None:
+    remove_environment_row(tx, digest)
     tx.conn.execute(delete(_uses).where(_uses.c.digest == digest))
-    tx.changes.rules = True
+    tx.changes.rules_changed = True
 
 
-def remove_row(tx: Transaction, digest: str) -> None:
+def remove_environment_row(tx: Transaction, digest: str) -> None:
     tx.conn.execute(delete(_environments).where(_environments.c.digest == digest))
 
 
@@ -162,27 +162,27 @@ def _of(user: str | None) -> Select[Any]:
     return _all().where(_environments.c.digest.in_(asked))
 
 
-def _kept(row: Row[Any]) -> Kept:
+def _kept(row: Row[Any]) -> StoredEnvironment:
     """A job that ends has used it until then."""
     files = tuple((name, text) for name, text in json.loads(row.files))
     last = max((time for time in (row.last_use, row.last_end) if time is not None), default=None)
     environment = Environment(
         digest=row.digest,
-        software=Software(row.kind, files, row.python),
+        spec=EnvironmentSpec(row.kind, files, row.python),
         platform=row.platform,
         owner=row.owner,
         made_by=row.made_by,
-        created_at=to_time(row.created_at),
+        created_at=to_datetime(row.created_at),
         build_job=row.build_job,
         lock=row.lock,
         size_bytes=row.size_bytes,
-        used_at=to_time(last),
+        used_at=to_datetime(last),
     )
     state = JobState(row.build_state) if row.build_state else None
-    return Kept(environment, state, row.build_reason, bool(row.is_needed))
+    return StoredEnvironment(environment, state, row.build_reason, bool(row.is_needed))
 
 
-def put_notebook(tx: Transaction, job_id: int, environment: str) -> None:
+def add_notebook_environment(tx: Transaction, job_id: int, environment: str) -> None:
     """What a batch notebook is started with must stay as long as it is not over. Said again, it is the same."""
     said = insert(_notebooks).prefix_with("OR IGNORE")
     tx.conn.execute(said.values(job_id=job_id, environment=environment))

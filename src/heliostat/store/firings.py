@@ -12,7 +12,7 @@ from heliostat.models import JobId
 from heliostat.models.schedules import Firing, FiringState, ScheduleId
 from heliostat.store.database import Transaction
 from heliostat.store.schema import firings
-from heliostat.store.times import to_seconds, to_time
+from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _c = firings.c
 _TIMES = ("due_at", "at", "ended_at")
@@ -22,13 +22,13 @@ def add_firing(tx: Transaction, firing: Firing) -> int:
     """Raises when that due time has one already, so that whatever came with it is not kept either."""
     values = {one.name: getattr(firing, one.name) for one in fields(Firing) if one.name != "id"}
     made = tx.conn.execute(insert(firings).values(_columns(values))).inserted_primary_key
-    tx.changes.schedules = True
+    tx.changes.schedules_changed = True
     return int(made[0]) if made else 0
 
 
-def set_firing(tx: Transaction, firing_id: int, **values: Any) -> None:
+def update_firing(tx: Transaction, firing_id: int, **values: Any) -> None:
     tx.conn.execute(update(firings).where(_c.id == firing_id).values(_columns(values)))
-    tx.changes.schedules = True
+    tx.changes.schedules_changed = True
 
 
 def find_firing(conn: Connection, firing_id: int) -> Firing | None:
@@ -36,13 +36,13 @@ def find_firing(conn: Connection, firing_id: int) -> Firing | None:
     return None if row is None else _firing(row)
 
 
-def firing_due(conn: Connection, schedule_id: ScheduleId, due_at: datetime) -> Firing | None:
-    query = select(firings).where(_c.schedule_id == schedule_id, _c.due_at == to_seconds(due_at))
+def find_firing_by_due_time(conn: Connection, schedule_id: ScheduleId, due_at: datetime) -> Firing | None:
+    query = select(firings).where(_c.schedule_id == schedule_id, _c.due_at == to_timestamp(due_at))
     row = conn.execute(query).first()
     return None if row is None else _firing(row)
 
 
-def drop_firing(tx: Transaction, firing_id: int) -> None:
+def remove_firing(tx: Transaction, firing_id: int) -> None:
     tx.conn.execute(delete(firings).where(_c.id == firing_id))
 
 
@@ -52,11 +52,11 @@ def list_firings(
     """The newest first; those due before that."""
     query = select(firings).where(_c.schedule_id == schedule_id).order_by(_c.due_at.desc()).limit(limit)
     if before is not None:
-        query = query.where(_c.due_at < to_seconds(before))
+        query = query.where(_c.due_at < to_timestamp(before))
     return [_firing(row) for row in conn.execute(query)]
 
 
-def open_firings(conn: Connection, schedule_id: ScheduleId | None = None) -> list[Firing]:
+def list_unfinished_firings(conn: Connection, schedule_id: ScheduleId | None = None) -> list[Firing]:
     """Those whose jobs were not known to be over, the oldest first."""
     query = select(firings).where(_c.state == FiringState.RUNNING.value).order_by(_c.due_at)
     if schedule_id is not None:
@@ -64,7 +64,7 @@ def open_firings(conn: Connection, schedule_id: ScheduleId | None = None) -> lis
     return [_firing(row) for row in conn.execute(query)]
 
 
-def open_firings_of(conn: Connection, job_ids: Collection[JobId]) -> list[Firing]:
+def list_unfinished_firings_of_jobs(conn: Connection, job_ids: Collection[JobId]) -> list[Firing]:
     """Those that any of these jobs belong to. One question for all: hundreds may have ended."""
     numbers = sorted(job_ids)
     if not numbers:
@@ -80,7 +80,7 @@ def _has_any(row: Row[Any], numbers: Sequence[JobId]) -> bool:
     return at < len(numbers) and numbers[at] <= row.last_job_id
 
 
-def firing_of(conn: Connection, job_id: JobId) -> Firing | None:
+def find_firing_of_job(conn: Connection, job_id: JobId) -> Firing | None:
     """The one this job belongs to, by its newest try."""
     query = select(firings).where(_c.job_id <= job_id).order_by(_c.job_id.desc()).limit(1)
     row = conn.execute(query).first()
@@ -97,7 +97,7 @@ def prune_firings(tx: Transaction, schedule_id: ScheduleId, keep: int) -> None:
 
 def _firing(row: Row[Any]) -> Firing:
     values = dict(row._mapping)
-    values |= {name: to_time(values[name]) for name in _TIMES}
+    values |= {name: to_datetime(values[name]) for name in _TIMES}
     values["state"] = FiringState(values["state"])
     return Firing(**values)
 
@@ -109,4 +109,4 @@ def _columns(values: dict[str, Any]) -> dict[str, Any]:
 def _column(value: Any) -> Any:
     if isinstance(value, FiringState):
         return value.value
-    return to_seconds(value) if isinstance(value, datetime) else value
+    return to_timestamp(value) if isinstance(value, datetime) else value

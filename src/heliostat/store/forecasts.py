@@ -9,8 +9,8 @@ from sqlalchemy.dialects.sqlite import insert
 
 from heliostat.models import JobId, JobState
 from heliostat.store import schema
-from heliostat.store.database import Transaction, chunks
-from heliostat.store.times import to_seconds, to_time
+from heliostat.store.database import Transaction, query_batches
+from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _forecasts, _jobs = schema.forecasts, schema.jobs
 _SLACK_SECONDS = 60.0  # ranges are told by the minute
@@ -40,33 +40,33 @@ def add_forecasts(tx: Transaction, made: Sequence[FirstForecast]) -> None:
         tx.conn.execute(insert(_forecasts).on_conflict_do_nothing(), [_row(one) for one in made])
 
 
-def record_outcome(tx: Transaction, outcome: "Outcome") -> None:
+def record_forecast_outcomes(tx: Transaction, outcome: "ForecastOutcomes") -> None:
     """The first start of each stays; a forecast that can no longer come true is dropped."""
     job = _forecasts.c.job_id == bindparam("job")
     if outcome.started:
         change = (
             update(_forecasts).where(job, _forecasts.c.started_at.is_(None)).values(started_at=bindparam("at"))
         )
-        starts = [{"job": job_id, "at": to_seconds(at)} for job_id, at in outcome.started.items()]
+        starts = [{"job": job_id, "at": to_timestamp(at)} for job_id, at in outcome.started.items()]
         tx.conn.execute(change, starts)
-    if outcome.vanished:
-        tx.conn.execute(delete(_forecasts).where(job), [{"job": job_id} for job_id in outcome.vanished])
+    if outcome.never_started:
+        tx.conn.execute(delete(_forecasts).where(job), [{"job": job_id} for job_id in outcome.never_started])
 
 
-def drop_old_forecasts(tx: Transaction, before: datetime) -> None:
-    tx.conn.execute(delete(_forecasts).where(_forecasts.c.made_at < to_seconds(before)))
+def remove_old_forecasts(tx: Transaction, before: datetime) -> None:
+    tx.conn.execute(delete(_forecasts).where(_forecasts.c.made_at < to_timestamp(before)))
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ForecastOutcomes:
     """What became of jobs that were foretold to start."""
 
     started: Mapping[JobId, datetime]
-    vanished: Sequence[JobId]  # they ended without having started
-    waiting: int  # of which nothing is to be told yet
+    never_started: Sequence[JobId]  # they ended without having started
+    waiting_count: int  # of which nothing is to be told yet
 
 
-def untold_outcomes(conn: Connection) -> Outcome:
+def find_unrecorded_outcomes(conn: Connection) -> ForecastOutcomes:
     """Of forecasts that have not heard of it yet."""
     query = (
         select(_forecasts.c.job_id, _jobs.c.started_at)
@@ -76,16 +76,16 @@ def untold_outcomes(conn: Connection) -> Outcome:
             _jobs.c.started_at.is_not(None) | _jobs.c.ended_at.is_not(None),
         )
     )
-    found = {job_id: to_time(started) for job_id, started in conn.execute(query)}
+    found = {job_id: to_datetime(started) for job_id, started in conn.execute(query)}
     untold = select(func.count()).select_from(_forecasts).where(_forecasts.c.started_at.is_(None))
-    return Outcome(
+    return ForecastOutcomes(
         {job_id: at for job_id, at in found.items() if at is not None},
         [job_id for job_id, at in found.items() if at is None],
         (conn.execute(untold).scalar() or 0) - len(found),
     )
 
 
-def count_within(conn: Connection, most: int) -> tuple[int, int]:
+def count_accurate_forecasts(conn: Connection, most: int) -> tuple[int, int]:
     """Of the last jobs that started: how many did so within the range first told, and how many there are."""
     c = _forecasts.c
     within = (c.started_at >= c.earliest_at - _SLACK_SECONDS) & (c.started_at <= c.latest_at + _SLACK_SECONDS)
@@ -100,17 +100,17 @@ def count_within(conn: Connection, most: int) -> tuple[int, int]:
     return hits or 0, count
 
 
-def finished_runs(conn: Connection, since: datetime, most: int) -> list[FinishedRun]:
+def list_finished_runs(conn: Connection, since: datetime, most: int) -> list[FinishedRun]:
     """How long the newest jobs ran that ended after `since`; oldest first."""
     newest = (_jobs.c.ended_at.desc(), _jobs.c.id.desc())
-    query = _RUNS.where(_jobs.c.ended_at > to_seconds(since)).order_by(*newest).limit(most)
+    query = _RUNS.where(_jobs.c.ended_at > to_timestamp(since)).order_by(*newest).limit(most)
     return [FinishedRun(**row._asdict()) for row in conn.execute(query)][::-1]
 
 
-def runs_of(conn: Connection, ids: Collection[JobId]) -> list[FinishedRun]:
+def list_finished_runs_of_jobs(conn: Connection, ids: Collection[JobId]) -> list[FinishedRun]:
     """The same for these jobs, as far as they are over and ran."""
     found: list[FinishedRun] = []
-    for some in chunks(list(ids)):
+    for some in query_batches(list(ids)):
         found += [FinishedRun(**row._asdict()) for row in conn.execute(_RUNS.where(_jobs.c.id.in_(some)))]
     return found
 
@@ -127,7 +127,7 @@ _RUNS = select(
 def _row(one: FirstForecast) -> dict[str, object]:
     return {
         "job_id": one.job_id,
-        "made_at": to_seconds(one.made_at),
-        "earliest_at": to_seconds(one.earliest_at),
-        "latest_at": to_seconds(one.latest_at),
+        "made_at": to_timestamp(one.made_at),
+        "earliest_at": to_timestamp(one.earliest_at),
+        "latest_at": to_timestamp(one.latest_at),
     }

@@ -9,10 +9,10 @@ from sqlalchemy import Connection, RowMapping, func, insert, select
 
 from heliostat.models import AttemptUsage, Job, JobEvent, JobId, JobState
 from heliostat.store import schema
-from heliostat.store.database import Transaction, chunks
+from heliostat.store.database import Transaction, query_batches
 from heliostat.store.rows import event_to_row, job_to_row
-from heliostat.store.times import to_seconds
-from heliostat.store.usage import add_usage
+from heliostat.store.timestamps import to_timestamp
+from heliostat.store.usage import add_attempt_usage
 
 _SAME = ("node", "devices", "places", "gpu_type", "state", "started_at", "ended_at", "exit_code", "reason")
 
@@ -25,20 +25,20 @@ def add_finished_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
     if started := [job for job in jobs if job.started_at is not None]:
         tx.conn.execute(insert(schema.attempts), [_attempt_of(job_to_row(job)) for job in started])
     told = [event for job in jobs for event in _story(job)]
-    numbers = tx.ids.draw("events", len(told))
+    numbers = tx.ids.allocate("events", len(told))
     rows = [event_to_row(event) | {"id": number} for event, number in zip(told, numbers, strict=True)]
     tx.conn.execute(insert(schema.events), rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ImportedJob:
     """A job that ran elsewhere, still without a number, and what it used."""
 
     job: Job
     usage: AttemptUsage | None = None
 
 
-def add_past_jobs(tx: Transaction, past: Sequence[Past]) -> int:
+def add_imported_jobs(tx: Transaction, past: Sequence[ImportedJob]) -> int:
     """Those not yet known by their origin, numbered in the order they were submitted; how many they were.
 
     No events: nothing has happened here."""
@@ -47,20 +47,20 @@ def add_past_jobs(tx: Transaction, past: Sequence[Past]) -> int:
     fresh = sorted((wanted[key] for key in wanted.keys() - known), key=lambda one: one.job.submitted_at)
     if not fresh:
         return 0
-    numbers = tx.ids.draw("jobs", len(fresh))
+    numbers = tx.ids.allocate("jobs", len(fresh))
     jobs = [replace(one.job, id=number) for one, number in zip(fresh, numbers, strict=True)]
     rows = [job_to_row(job) for job in jobs]
     tx.conn.execute(insert(schema.jobs), rows)
     if started := [_attempt_of(row) for row in rows if row["started_at"] is not None]:
         tx.conn.execute(insert(schema.attempts), started)
     used = zip(jobs, (one.usage for one in fresh), strict=True)
-    add_usage(tx, {job.attempt_id: usage for job, usage in used if usage is not None})
+    add_attempt_usage(tx, {job.attempt_id: usage for job, usage in used if usage is not None})
     return len(jobs)
 
 
 def _known_origins(tx: Transaction, origins: Sequence[str]) -> set[tuple[str | None, float]]:
     c, found = schema.jobs.c, set[tuple[str | None, float]]()
-    for some in chunks(origins):
+    for some in query_batches(origins):
         query = select(c.origin, c.submitted_at).where(c.origin.in_(some))
         found |= {(origin, at) for origin, at in tx.conn.execute(query)}
     return found
@@ -82,14 +82,16 @@ def _story(job: Job) -> list[JobEvent]:
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class SubmissionPeriod:
     """By when they were submitted; None does not restrict."""
 
     since: datetime | None = None
     until: datetime | None = None
 
 
-def past_jobs(conn: Connection, wanted: Period, after: JobId, limit: int) -> list[RowMapping]:
+def list_finished_job_rows(
+    conn: Connection, wanted: SubmissionPeriod, after: JobId, limit: int
+) -> list[RowMapping]:
     """Rows of the table of jobs with `department`, `first_started_at`, `run_seconds` and `attempts` of each."""
     ran = _attempts.c.ended_at - _attempts.c.started_at
     query = (
@@ -108,9 +110,9 @@ def past_jobs(conn: Connection, wanted: Period, after: JobId, limit: int) -> lis
         .limit(limit)
     )
     if wanted.since is not None:
-        query = query.where(_jobs.c.submitted_at >= to_seconds(wanted.since))
+        query = query.where(_jobs.c.submitted_at >= to_timestamp(wanted.since))
     if wanted.until is not None:
-        query = query.where(_jobs.c.submitted_at < to_seconds(wanted.until))
+        query = query.where(_jobs.c.submitted_at < to_timestamp(wanted.until))
     return [row._mapping for row in conn.execute(query)]
 
 

@@ -5,34 +5,34 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
-from heliostat.models.images import Push
+from heliostat.models.images import ImagePush
 from heliostat.models.states import JobState
 from heliostat.store import schema
-from heliostat.store.database import Transaction, chunks
+from heliostat.store.database import Transaction, query_batches
 from heliostat.store.schema import image_names as _names
 from heliostat.store.schema import image_pushes as _pushes
-from heliostat.store.times import to_seconds, to_time
+from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _jobs = schema.jobs
 
 
-def name_image(tx: Transaction, user: str, name: str, digest: str, at: datetime) -> None:
+def set_image_name(tx: Transaction, user: str, name: str, digest: str, at: datetime) -> None:
     """From now on the name means this one."""
     tx.conn.execute(delete(_names).where(_names.c.user == user, _names.c.name == name))
-    tx.conn.execute(insert(_names).values(user=user, name=name, digest=digest, named_at=to_seconds(at)))
-    tx.changes.rules = True
+    tx.conn.execute(insert(_names).values(user=user, name=name, digest=digest, named_at=to_timestamp(at)))
+    tx.changes.rules_changed = True
 
 
-def digests_named(conn: Connection, user: str, names: Iterable[str]) -> dict[str, str]:
+def find_image_digests(conn: Connection, user: str, names: Iterable[str]) -> dict[str, str]:
     """By name; what this user has not named is left out."""
     found: dict[str, str] = {}
-    for some in chunks(list(names)):
+    for some in query_batches(list(names)):
         wanted = select(_names.c.name, _names.c.digest).where(_names.c.user == user, _names.c.name.in_(some))
         found |= {row.name: row.digest for row in conn.execute(wanted)}
     return found
 
 
-def names_of(conn: Connection, digests: Iterable[str]) -> dict[str, list[str]]:
+def list_image_names(conn: Connection, digests: Iterable[str]) -> dict[str, list[str]]:
     """By digest; one that no name means any more has none."""
     wanted = select(_names.c.digest, _names.c.name).where(_names.c.digest.in_(list(digests)))
     found: dict[str, list[str]] = {}
@@ -41,47 +41,47 @@ def names_of(conn: Connection, digests: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def forget_image(tx: Transaction, digest: str) -> None:
+def remove_image(tx: Transaction, digest: str) -> None:
     """Its names and what is known of its pushes, where it has left the disk."""
     tx.conn.execute(delete(_names).where(_names.c.digest == digest))
     tx.conn.execute(delete(_pushes).where(_pushes.c.digest == digest))
-    tx.changes.rules = True
+    tx.changes.rules_changed = True
 
 
-def add_push(tx: Transaction, push: Push) -> None:
+def add_image_push(tx: Transaction, push: ImagePush) -> None:
     values = {"job_id": push.job_id, "digest": push.digest, "target": push.target}
-    tx.conn.execute(insert(_pushes).values(**values, created_at=to_seconds(push.created_at)))
-    tx.changes.rules = True
+    tx.conn.execute(insert(_pushes).values(**values, created_at=to_timestamp(push.created_at)))
+    tx.changes.rules_changed = True
 
 
-def pushes_of(conn: Connection, digest: str) -> list[Push]:
+def list_image_pushes(conn: Connection, digest: str) -> list[ImagePush]:
     """The newest first."""
     wanted = _all_pushes().where(_pushes.c.digest == digest).order_by(_pushes.c.job_id.desc())
     return [_push(row) for row in conn.execute(wanted.limit(50))]
 
 
-def unread_pushes(conn: Connection) -> list[Push]:
+def list_pushes_without_digest(conn: Connection) -> list[ImagePush]:
     """That are over and there, and of which nobody has noted what they are there."""
     over = _jobs.c.state == JobState.COMPLETED.value
     wanted = _all_pushes().where(_pushes.c.pushed_digest.is_(None), over)
     return [_push(row) for row in conn.execute(wanted.limit(1000))]
 
 
-def unfinished_pushes(conn: Connection) -> list[Push]:
+def list_unfinished_pushes(conn: Connection) -> list[ImagePush]:
     wanted = _all_pushes().where(_jobs.c.ended_at.is_(None), _jobs.c.id.is_not(None))
     return [_push(row) for row in conn.execute(wanted)]
 
 
-def note_pushed(tx: Transaction, job_id: int, pushed_digest: str) -> None:
+def set_pushed_digest(tx: Transaction, job_id: int, pushed_digest: str) -> None:
     tx.conn.execute(update(_pushes).where(_pushes.c.job_id == job_id).values(pushed_digest=pushed_digest))
-    tx.changes.rules = True
+    tx.changes.rules_changed = True
 
 
 def _all_pushes() -> Select[tuple[object, ...]]:
     return select(_pushes, _jobs.c.state, _jobs.c.reason).outerjoin(_jobs, _jobs.c.id == _pushes.c.job_id)
 
 
-def _push(row: Row[tuple[object, ...]]) -> Push:
+def _push(row: Row[tuple[object, ...]]) -> ImagePush:
     state = JobState(row.state) if row.state else None
-    at = to_time(row.created_at)
-    return Push(row.job_id, row.digest, row.target, at, row.pushed_digest, state, row.reason)
+    at = to_datetime(row.created_at)
+    return ImagePush(row.job_id, row.digest, row.target, at, row.pushed_digest, state, row.reason)

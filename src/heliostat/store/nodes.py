@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, delete, insert, select
 from heliostat.models import NodeState, Reservation
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.times import to_seconds, to_time
+from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _nodes = schema.nodes
 
@@ -18,7 +18,7 @@ _reservations = schema.reservations
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDecision:
+class NodeAdminSettings:
     """All of it holds; only `labels` come on top of those the node has by itself."""
 
     state: NodeState = NodeState.UP
@@ -29,16 +29,16 @@ class NodeDecision:
     splits_devices: bool = False
 
 
-def node_decisions(conn: Connection) -> dict[str, NodeDecision]:
+def list_node_admin_settings(conn: Connection) -> dict[str, NodeAdminSettings]:
     return {row.name: _decision(row) for row in conn.execute(select(_nodes))}
 
 
-def find_decision(conn: Connection, name: str) -> NodeDecision | None:
+def find_node_admin_settings(conn: Connection, name: str) -> NodeAdminSettings | None:
     row = conn.execute(select(_nodes).where(_nodes.c.name == name)).first()
     return None if row is None else _decision(row)
 
 
-def decide_node(tx: Transaction, name: str, decision: NodeDecision) -> None:
+def set_node_admin_settings(tx: Transaction, name: str, decision: NodeAdminSettings) -> None:
     tx.conn.execute(delete(_nodes).where(_nodes.c.name == name))
     tx.conn.execute(
         insert(_nodes).values(
@@ -51,11 +51,11 @@ def decide_node(tx: Transaction, name: str, decision: NodeDecision) -> None:
             splits_devices=decision.splits_devices,
         )
     )
-    tx.changes.nodes = True
+    tx.changes.nodes_changed = True
 
 
-def _decision(row: Row[Any]) -> NodeDecision:
-    return NodeDecision(
+def _decision(row: Row[Any]) -> NodeAdminSettings:
+    return NodeAdminSettings(
         state=NodeState(row.state),
         reason=row.reason,
         labels=json.loads(row.labels),
@@ -78,27 +78,27 @@ def add_reservation(tx: Transaction, reservation: Reservation) -> None:
             project=reservation.project,
             nodes=json.dumps(reservation.nodes),
             gpus_per_node=reservation.gpus_per_node,
-            starts_at=to_seconds(reservation.starts_at),
-            ends_at=to_seconds(reservation.ends_at),
+            starts_at=to_timestamp(reservation.starts_at),
+            ends_at=to_timestamp(reservation.ends_at),
             weeks=reservation.weeks,
             reason=reservation.reason,
             time_zone=reservation.time_zone,
         )
     )
-    tx.changes.rules = True
+    tx.changes.rules_changed = True
 
 
 def delete_reservation(tx: Transaction, name: str) -> None:
     tx.conn.execute(delete(_reservations).where(_reservations.c.name == name))
-    tx.changes.rules = True
+    tx.changes.rules_changed = True
 
 
 def _reservation(row: Row[Any]) -> Reservation:
     return Reservation(
         name=row.name,
         nodes=tuple(json.loads(row.nodes)),
-        starts_at=to_time(row.starts_at),
-        ends_at=to_time(row.ends_at),
+        starts_at=to_datetime(row.starts_at),
+        ends_at=to_datetime(row.ends_at),
         project=row.project,
         gpus_per_node=row.gpus_per_node,
         weeks=row.weeks,

@@ -10,25 +10,25 @@ from sqlalchemy import Row, RowMapping
 from heliostat.models import (
     AttemptRecord,
     Dependency,
+    DependencyCondition,
     Job,
     JobEvent,
     JobSpec,
     JobState,
-    Layout,
     Mount,
-    Place,
-    Placement,
+    PlacementRequest,
     Resources,
-    Rule,
+    TaskLayout,
+    TaskPlacement,
 )
-from heliostat.models.retries import USUAL_RETRY, Retry
-from heliostat.models.workflows import Part
+from heliostat.models.retries import DEFAULT_RETRY_POLICY, RetryPolicy
+from heliostat.models.workflows import WorkflowMembership
 from heliostat.store import schema
-from heliostat.store.times import to_seconds, to_time
+from heliostat.store.timestamps import to_datetime, to_timestamp
 
-LISTED_COLUMNS = tuple(column for column in schema.jobs.c if column.name != "spec")
-ALL_COLUMNS = tuple(schema.jobs.c)
-_ANYWHERE = Placement()
+JOB_COLUMNS_WITHOUT_SPEC = tuple(column for column in schema.jobs.c if column.name != "spec")
+JOB_COLUMNS = tuple(schema.jobs.c)
+_ANYWHERE = PlacementRequest()
 _SPEC = tuple(field.name for field in fields(JobSpec))
 
 
@@ -58,30 +58,30 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "attempt": job.attempt,
         "node": job.node,
         "devices": _words_to_text(job.devices),
-        "submitted_at": to_seconds(job.submitted_at),
-        "started_at": to_seconds(job.started_at),
-        "ended_at": to_seconds(job.ended_at),
+        "submitted_at": to_timestamp(job.submitted_at),
+        "started_at": to_timestamp(job.started_at),
+        "ended_at": to_timestamp(job.ended_at),
         "exit_code": job.exit_code,
         "reason": job.reason,
         "stop_requested": job.stop_requested,
-        "places": places_to_text(job.places),
+        "places": placements_to_text(job.places),
         "priority_class": job.priority_class,
         "preemptible": job.preemptible,
         "preemptions": job.preemptions,
         "overtime": job.overtime,
-        "checkpointed_at": to_seconds(job.checkpointed_at),
+        "checkpointed_at": to_timestamp(job.checkpointed_at),
         "priority_everywhere": job.priority_everywhere,
         "waited_seconds": job.waited_seconds,
-        "waits_since": to_seconds(job.waits_since),
+        "waits_since": to_timestamp(job.waits_since),
         "handed_over": job.handed_over,
         "origin": job.origin,
         "after": _after_to_text(job.after),
         "parents_left": job.parents_left,
-        "begin_at": to_seconds(job.begin_at),
+        "begin_at": to_timestamp(job.begin_at),
         "environment": job.environment,
         "retry": _retry_to_text(job.retry),
         "notify": _words_to_text(job.notify),
-        "part": part_to_text(job.part),
+        "part": membership_to_text(job.part),
     }
 
 
@@ -90,7 +90,7 @@ def row_to_job(row: RowMapping) -> Job:
     return _job(row, _json_to_spec(json.loads(row["spec"])))
 
 
-def row_to_listed_job(row: RowMapping) -> Job:
+def row_to_job_without_spec(row: RowMapping) -> Job:
     """From a row of LISTED_COLUMNS: its spec stays empty."""
     return _job(row, JobSpec())
 
@@ -106,7 +106,7 @@ def _job(row: RowMapping, spec: JobSpec) -> Job:
         project=row["project"],
         resources=_resources(row),
         spec=spec,
-        submitted_at=to_time(row["submitted_at"]),
+        submitted_at=to_datetime(row["submitted_at"]),
         time_limit_seconds=row["time_limit_seconds"],
         priority=row["priority"],
         max_retries=row["max_retries"],
@@ -117,26 +117,26 @@ def _job(row: RowMapping, spec: JobSpec) -> Job:
         attempt=row["attempt"],
         node=row["node"],
         devices=_text_to_words(row["devices"]),
-        started_at=to_time(row["started_at"]),
-        ended_at=to_time(row["ended_at"]),
+        started_at=to_datetime(row["started_at"]),
+        ended_at=to_datetime(row["ended_at"]),
         exit_code=row["exit_code"],
         reason=row["reason"],
         stop_requested=row["stop_requested"],
         placement=_text_to_placement(row["placement"]),
-        places=text_to_places(row["places"]),
+        places=text_to_placements(row["places"]),
         priority_class=row["priority_class"],
         preemptible=row["preemptible"],
         preemptions=row["preemptions"],
         overtime=row["overtime"],
-        checkpointed_at=to_time(row["checkpointed_at"]),
+        checkpointed_at=to_datetime(row["checkpointed_at"]),
         priority_everywhere=row["priority_everywhere"],
         waited_seconds=row["waited_seconds"],
-        waits_since=to_time(row["waits_since"]),
+        waits_since=to_datetime(row["waits_since"]),
         handed_over=row["handed_over"],
         origin=row["origin"],
         after=_text_to_after(row["after"]),
         parents_left=row["parents_left"],
-        begin_at=to_time(row["begin_at"]),
+        begin_at=to_datetime(row["begin_at"]),
         environment=row["environment"],
         retry=_text_to_retry(row["retry"]),
         notify=_text_to_words(row["notify"]),
@@ -151,12 +151,12 @@ def row_to_attempt(row: Row[Any]) -> AttemptRecord:
         node=row.node,
         devices=_text_to_words(row.devices),
         state=JobState(row.state),
-        created_at=to_time(row.created_at),
-        started_at=to_time(row.started_at),
-        ended_at=to_time(row.ended_at),
+        created_at=to_datetime(row.created_at),
+        started_at=to_datetime(row.started_at),
+        ended_at=to_datetime(row.ended_at),
         exit_code=row.exit_code,
         reason=row.reason,
-        places=text_to_places(row.places),
+        places=text_to_placements(row.places),
         gpu_type=row.gpu_type,
     )
 
@@ -166,7 +166,7 @@ def row_to_event(row: Row[Any]) -> JobEvent:
         id=row.id,
         job_id=row.job_id,
         attempt=row.attempt,
-        at=to_time(row.at),
+        at=to_datetime(row.at),
         kind=row.kind,
         state=JobState(row.state),
         detail=row.detail,
@@ -178,7 +178,7 @@ def event_to_row(event: JobEvent) -> dict[str, Any]:
         "id": event.id,
         "job_id": event.job_id,
         "attempt": event.attempt,
-        "at": to_seconds(event.at),
+        "at": to_timestamp(event.at),
         "kind": event.kind,
         "state": event.state.value,
         "detail": event.detail,
@@ -210,64 +210,68 @@ def _resources(row: RowMapping) -> Resources:
     return Resources(row["cpus"], row["memory_mib"], gpus, row["gpu_type"], row["gpu_memory_mib"])
 
 
-def _placement_to_text(placement: Placement) -> str:
+def _placement_to_text(placement: PlacementRequest) -> str:
     return "{}" if placement == _ANYWHERE else json.dumps(asdict(placement))
 
 
-def _text_to_placement(text: str) -> Placement:
+def _text_to_placement(text: str) -> PlacementRequest:
     if text == "{}":
         return _ANYWHERE
     values = json.loads(text)
-    return Placement(**values | {"layout": Layout(values["layout"]), "labels": tuple(values["labels"])})
+    return PlacementRequest(**values | {"layout": TaskLayout(values["layout"]), "labels": tuple(values["labels"])})
 
 
-def _retry_to_text(retry: Retry) -> str:
-    return "{}" if retry == USUAL_RETRY else json.dumps({"on": retry.on, "delay_seconds": retry.delay_seconds})
+def _retry_to_text(retry: RetryPolicy) -> str:
+    return (
+        "{}"
+        if retry == DEFAULT_RETRY_POLICY
+        else json.dumps({"on": retry.on, "delay_seconds": retry.delay_seconds})
+    )
 
 
-def _text_to_retry(text: str) -> Retry:
+def _text_to_retry(text: str) -> RetryPolicy:
     if text == "{}":
-        return USUAL_RETRY
+        return DEFAULT_RETRY_POLICY
     values = json.loads(text)
-    return Retry(tuple(values["on"]), values["delay_seconds"])
+    return RetryPolicy(tuple(values["on"]), values["delay_seconds"])
 
 
 def _after_to_text(after: tuple[Dependency, ...]) -> str:
-    return json.dumps([[one.parent, one.rule.value] for one in after])
+    return json.dumps([[one.parent_id, one.condition.value] for one in after])
 
 
 def _text_to_after(text: str) -> tuple[Dependency, ...]:
-    return tuple(Dependency(parent, Rule(rule)) for parent, rule in json.loads(text))
+    return tuple(Dependency(parent, DependencyCondition(rule)) for parent, rule in json.loads(text))
 
 
-def part_to_text(part: Part | None) -> str | None:
+def membership_to_text(part: WorkflowMembership | None) -> str | None:
     return None if part is None else json.dumps([part.of, part.number, part.key])
 
 
-def _text_to_part(text: str | None) -> Part | None:
-    return None if text is None else Part(*json.loads(text))
+def _text_to_part(text: str | None) -> WorkflowMembership | None:
+    return None if text is None else WorkflowMembership(*json.loads(text))
 
 
 def spec_to_text(spec: JobSpec) -> str:
     return json.dumps(_spec_to_json(spec))
 
 
-def places_to_text(places: tuple[Place, ...]) -> str:
+def placements_to_text(places: tuple[TaskPlacement, ...]) -> str:
     return json.dumps([[place.node, place.devices] for place in places])
 
 
-def text_to_places(text: str) -> tuple[Place, ...]:
-    return tuple(Place(node, tuple(devices)) for node, devices in json.loads(text))
+def text_to_placements(text: str) -> tuple[TaskPlacement, ...]:
+    return tuple(TaskPlacement(node, tuple(devices)) for node, devices in json.loads(text))
 
 
-def to_column(value: object) -> object:
+def to_column_value(value: object) -> object:
     """A field of a record as the database keeps it."""
-    if isinstance(value, tuple) and value and isinstance(value[0], Place):
-        return places_to_text(value)
+    if isinstance(value, tuple) and value and isinstance(value[0], TaskPlacement):
+        return placements_to_text(value)
     if isinstance(value, datetime):
-        return to_seconds(value)
-    if isinstance(value, Part):
-        return part_to_text(value)
+        return to_timestamp(value)
+    if isinstance(value, WorkflowMembership):
+        return membership_to_text(value)
     if isinstance(value, JobState):
         return value.value
     return _words_to_text(value) if isinstance(value, tuple) else value

@@ -17,14 +17,17 @@ from typing import TypeVar
 import numpy as np
 
 from heliostat.server_log import get_logger
-from heliostat.store.sample_chunks import Chunk, pack, pack_row, rolled_up, unpack, widened
+from heliostat.store.sample_chunks import SampleChunk, add_unknown_columns, pack, pack_row, roll_up_chunks, unpack
 
 log = get_logger()
 T = TypeVar("T")
 
 HOUR, DAY = 3600, 86400
-COARSE, COARSEST = 300, HOUR  # steps, in seconds
-_SPANS = {COARSE: DAY, COARSEST: 30 * DAY}  # that a row of these steps may hold; those of finer ones an hour
+FIVE_MINUTE_STEP, HOURLY_STEP = 300, HOUR  # steps, in seconds
+_SPANS = {
+    FIVE_MINUTE_STEP: DAY,
+    HOURLY_STEP: 30 * DAY,
+}  # that a row of these steps may hold; those of finer ones an hour
 _MOST_ROLLED = 500  # rows in one go
 _MOST_BEHIND = 2  # hours that wait in memory for a disk with room
 
@@ -46,11 +49,11 @@ _OLD = "SELECT * FROM chunks WHERE step >= ? AND step < ? AND bucket <= ? LIMIT 
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class SampleRetention:
     """For how many days samples are kept at which step."""
 
-    fine_days: float = 1
-    coarse_days: float = 31  # in steps of five minutes
+    full_resolution_days: float = 1
+    five_minute_days: float = 31  # in steps of five minutes
     hourly_days: float = 1095
 
 
@@ -65,7 +68,7 @@ class _Open:
 
     def add(self, at: int, step: int, values: Sequence[float | None]) -> None:
         if len(values) > self.columns:
-            self.data = bytearray(pack(widened(unpack(bytes(self.data), self.columns), len(values))))
+            self.data = bytearray(pack(add_unknown_columns(unpack(bytes(self.data), self.columns), len(values))))
             self.columns = len(values)
         missing = (at - self.first) // step - len(self.data) // (2 * self.columns)
         if missing < 0:
@@ -82,13 +85,13 @@ class SampleStore:
         self,
         path: Path,
         step_seconds: int = 10,
-        retention: Retention | None = None,
+        retention: SampleRetention | None = None,
         *,
         most_rolled: int = _MOST_ROLLED,
     ) -> None:
         self._most_rolled = most_rolled
-        self.step = max(1, step_seconds)
-        self._path, self._retention = path, retention or Retention()
+        self.step_seconds = max(1, step_seconds)
+        self._path, self._retention = path, retention or SampleRetention()
         self._lock = threading.Lock()
         self._open: dict[tuple[str, int], _Open] = {}
         self._failing = False
@@ -96,31 +99,33 @@ class SampleStore:
 
     def add(self, at: float, values: Mapping[str, Sequence[float | None]]) -> None:
         """What these subjects use now; the columns of a subject keep their order. In memory until `flush`."""
-        moment = int(at) // self.step * self.step
+        moment = int(at) // self.step_seconds * self.step_seconds
         bucket = int(at) // HOUR * HOUR
         with self._lock:
             for subject, row in values.items():
                 if (chunk := self._open.get((subject, bucket))) is None:
                     chunk = self._open[subject, bucket] = self._begin(subject, bucket, moment, len(row))
-                chunk.add(moment, self.step, row)
+                chunk.add(moment, self.step_seconds, row)
 
-    def put(self, chunks: Mapping[str, Chunk]) -> None:
+    def add_history(self, chunks: Mapping[str, SampleChunk]) -> None:
         """Values of the past, in steps of five minutes or an hour."""
         with self._lock:
             self._guarded(lambda conn: _merge_all(conn, chunks))
 
-    def read(self, subject: str, start: float, end: float) -> list[Chunk]:
+    def read(self, subject: str, start: float, end: float) -> list[SampleChunk]:
         """All that is known of that time, in no order; a chunk may begin before it or end after."""
         with self._lock:
             fresh = [
-                _open_to_chunk(chunk, self.step)
+                _open_to_chunk(chunk, self.step_seconds)
                 for (name, _), chunk in self._open.items()
                 if name == subject and chunk.data
             ]
             held = {chunk.first for chunk in fresh}
-            wanted = subject, start - _SPANS[COARSEST], end
+            wanted = subject, start - _SPANS[HOURLY_STEP], end
             rows = self._guarded(lambda conn: conn.execute(_READ, wanted).fetchall()) or []
-        stored = (_row_to_chunk(row) for row in rows if not (row["step"] == self.step and row["first"] in held))
+        stored = (
+            _row_to_chunk(row) for row in rows if not (row["step"] == self.step_seconds and row["first"] in held)
+        )
         return [chunk for chunk in (*stored, *fresh) if chunk.first < end and chunk.end > start]
 
     def flush(self, now: float) -> None:
@@ -129,7 +134,7 @@ class SampleStore:
             self._look_for_file()
             dirty = {key: chunk for key, chunk in self._open.items() if chunk.is_dirty}
             rows = [
-                (subject, self.step, bucket, chunk.first, chunk.columns, bytes(chunk.data), None)
+                (subject, self.step_seconds, bucket, chunk.first, chunk.columns, bytes(chunk.data), None)
                 for (subject, bucket), chunk in dirty.items()
             ]
             if rows and self._guarded(lambda conn: conn.executemany(_WRITE, rows)) is None:
@@ -140,19 +145,25 @@ class SampleStore:
             for chunk in dirty.values():
                 chunk.is_dirty = False
 
-    def tidy(self, now: float) -> bool:
+    def compact(self, now: float) -> bool:
         """Roll up what is old, drop what is very old. True: there may be more to do."""
         kept, most = self._retention, self._most_rolled
         with self._lock:
             fine = self._guarded(
-                lambda conn: _roll_up(conn, (0, COARSE), COARSE, now - kept.fine_days * DAY, most)
+                lambda conn: _roll_up(
+                    conn, (0, FIVE_MINUTE_STEP), FIVE_MINUTE_STEP, now - kept.full_resolution_days * DAY, most
+                )
             )
             coarse = self._guarded(
-                lambda conn: _roll_up(conn, (COARSE, COARSEST), COARSEST, now - kept.coarse_days * DAY, most)
+                lambda conn: _roll_up(
+                    conn, (FIVE_MINUTE_STEP, HOURLY_STEP), HOURLY_STEP, now - kept.five_minute_days * DAY, most
+                )
             )
-            too_old = now - kept.hourly_days * DAY - _SPANS[COARSEST]
+            too_old = now - kept.hourly_days * DAY - _SPANS[HOURLY_STEP]
             self._guarded(
-                lambda conn: conn.execute("DELETE FROM chunks WHERE step >= ? AND bucket < ?", (COARSEST, too_old))
+                lambda conn: conn.execute(
+                    "DELETE FROM chunks WHERE step >= ? AND bucket < ?", (HOURLY_STEP, too_old)
+                )
             )
         return most in {fine, coarse}
 
@@ -164,7 +175,7 @@ class SampleStore:
 
     def _begin(self, subject: str, bucket: int, moment: int, columns: int) -> _Open:
         """The hour anew, or as an earlier server, or a pause of the subject, has left it."""
-        row = self._guarded(lambda conn: conn.execute(_READ_ONE, (subject, self.step, bucket)).fetchone())
+        row = self._guarded(lambda conn: conn.execute(_READ_ONE, (subject, self.step_seconds, bucket)).fetchone())
         if row is None:
             return _Open(moment, columns)
         return _Open(row["first"], row["columns"], bytearray(row["mean"]))
@@ -233,15 +244,15 @@ def _opened(path: Path) -> sqlite3.Connection:
     return conn
 
 
-def _open_to_chunk(chunk: _Open, step: int) -> Chunk:
+def _open_to_chunk(chunk: _Open, step: int) -> SampleChunk:
     values = unpack(bytes(chunk.data), chunk.columns)
-    return Chunk(chunk.first, step, values, values)
+    return SampleChunk(chunk.first, step, values, values)
 
 
-def _row_to_chunk(row: sqlite3.Row) -> Chunk:
+def _row_to_chunk(row: sqlite3.Row) -> SampleChunk:
     mean = unpack(row["mean"], row["columns"])
     largest = mean if row["max"] is None else unpack(row["max"], row["columns"])
-    return Chunk(row["first"], row["step"], mean, largest)
+    return SampleChunk(row["first"], row["step"], mean, largest)
 
 
 def _roll_up(conn: sqlite3.Connection, steps: tuple[int, int], to_step: int, before: float, most: int) -> int:
@@ -249,32 +260,32 @@ def _roll_up(conn: sqlite3.Connection, steps: tuple[int, int], to_step: int, bef
     span = _SPANS.get(steps[0], HOUR)
     rows = conn.execute(_OLD, (*steps, before - span, most)).fetchall()
     for subject, group in groupby(sorted(rows, key=itemgetter("subject")), key=itemgetter("subject")):
-        _merge(conn, subject, rolled_up([_row_to_chunk(row) for row in group], to_step))
+        _merge(conn, subject, roll_up_chunks([_row_to_chunk(row) for row in group], to_step))
     keys = [(row["subject"], row["step"], row["bucket"]) for row in rows]
     conn.executemany("DELETE FROM chunks WHERE subject = ? AND step = ? AND bucket = ?", keys)
     return len(rows)
 
 
-def _merge_all(conn: sqlite3.Connection, chunks: Mapping[str, Chunk]) -> None:
+def _merge_all(conn: sqlite3.Connection, chunks: Mapping[str, SampleChunk]) -> None:
     for subject, chunk in chunks.items():
         _merge(conn, subject, chunk)
 
 
-def _merge(conn: sqlite3.Connection, subject: str, chunk: Chunk) -> None:
+def _merge(conn: sqlite3.Connection, subject: str, chunk: SampleChunk) -> None:
     """Put it into the rows of its step."""
     step = chunk.step
     for bucket, part in _by_bucket(chunk, _SPANS[step]):
         row = conn.execute(_READ_ONE, (subject, step, bucket)).fetchone()
-        whole = part if row is None else rolled_up([_row_to_chunk(row), part], step)
+        whole = part if row is None else roll_up_chunks([_row_to_chunk(row), part], step)
         values = subject, step, bucket, whole.first, whole.mean.shape[1], pack(whole.mean), pack(whole.max)
         conn.execute(_WRITE, values)
 
 
-def _by_bucket(chunk: Chunk, span: int) -> Iterator[tuple[int, Chunk]]:
+def _by_bucket(chunk: SampleChunk, span: int) -> Iterator[tuple[int, SampleChunk]]:
     """Cut where one row ends and the next begins; without what is not known at either end."""
     times = chunk.first + np.arange(len(chunk.mean)) * chunk.step
     is_known = ~np.isnan(chunk.mean).all(axis=1)
     for bucket in np.unique(times[is_known] // span * span):
         (inside,) = np.nonzero(is_known & (times >= bucket) & (times < bucket + span))
         part = slice(inside[0], inside[-1] + 1)
-        yield int(bucket), Chunk(int(times[inside[0]]), chunk.step, chunk.mean[part], chunk.max[part])
+        yield int(bucket), SampleChunk(int(times[inside[0]]), chunk.step, chunk.mean[part], chunk.max[part])

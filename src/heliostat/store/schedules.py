@@ -11,17 +11,17 @@ from sqlalchemy.sql import ColumnElement
 
 from heliostat.models import JobId, JobRequest
 from heliostat.models.schedules import (
-    CatchUp,
-    Origin,
-    Overlap,
+    CatchUpMode,
+    OverlapPolicy,
     Schedule,
     ScheduleId,
+    ScheduleOrigin,
     ScheduleState,
 )
 from heliostat.store.database import Transaction
-from heliostat.store.records import record_to_text, text_to_record
+from heliostat.store.dataclass_json import dataclass_to_text, text_to_dataclass
 from heliostat.store.schema import firings, schedule_parents, schedules
-from heliostat.store.times import to_seconds, to_time
+from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _c, _p = schedules.c, schedule_parents.c
 _TIMES = ("created_at", "next_at", "handled_at", "last_due_at", "succeeded_at", "failed_at")
@@ -32,7 +32,7 @@ def find_schedule(conn: Connection, schedule_id: ScheduleId) -> Schedule | None:
     return _one(conn, _c.id == schedule_id)
 
 
-def find_named(conn: Connection, user: str, name: str) -> Schedule | None:
+def find_schedule_by_name(conn: Connection, user: str, name: str) -> Schedule | None:
     return _one(conn, (_c.user == user) & (_c.name == name))
 
 
@@ -48,25 +48,25 @@ def list_schedules(
     return [_schedule(row, parents.get(row.id, ())) for row in rows]
 
 
-def count_of(conn: Connection, user: str) -> int:
+def count_schedules_of_user(conn: Connection, user: str) -> int:
     return conn.execute(select(func.count()).where(_c.user == user)).scalar_one()
 
 
 def add_schedule(tx: Transaction, wish: Schedule) -> ScheduleId:
     values = {name: value for name, value in _values(wish).items() if name != "id"}
     made = tx.conn.execute(insert(schedules).values(values)).inserted_primary_key
-    tx.changes.schedules = True
+    tx.changes.schedules_changed = True
     schedule_id = int(made[0]) if made else 0
-    set_parents(tx, schedule_id, wish.parents)
+    set_schedule_parents(tx, schedule_id, wish.parents)
     return schedule_id
 
 
-def set_schedule(tx: Transaction, schedule_id: ScheduleId, **values: Any) -> None:
+def update_schedule(tx: Transaction, schedule_id: ScheduleId, **values: Any) -> None:
     tx.conn.execute(update(schedules).where(_c.id == schedule_id).values(_columns(values)))
-    tx.changes.schedules = True
+    tx.changes.schedules_changed = True
 
 
-def set_parents(tx: Transaction, schedule_id: ScheduleId, parents: Sequence[ScheduleId]) -> None:
+def set_schedule_parents(tx: Transaction, schedule_id: ScheduleId, parents: Sequence[ScheduleId]) -> None:
     """Those that stay keep whether they were met."""
     met = set(tx.conn.execute(select(_p.parent_id).where(_p.schedule_id == schedule_id, _p.is_met)).scalars())
     tx.conn.execute(delete(schedule_parents).where(_p.schedule_id == schedule_id))
@@ -80,51 +80,53 @@ def remove_schedule(tx: Transaction, schedule_id: ScheduleId) -> None:
     tx.conn.execute(delete(schedule_parents).where(_p.schedule_id == schedule_id))
     tx.conn.execute(delete(firings).where(firings.c.schedule_id == schedule_id))
     tx.conn.execute(delete(schedules).where(_c.id == schedule_id))
-    tx.changes.schedules = True
+    tx.changes.schedules_changed = True
 
 
-def children_of(conn: Connection, schedule_id: ScheduleId) -> list[ScheduleId]:
+def list_child_schedules(conn: Connection, schedule_id: ScheduleId) -> list[ScheduleId]:
     found = select(_p.schedule_id).where(_p.parent_id == schedule_id).order_by(_p.schedule_id)
     return list(conn.execute(found).scalars())
 
 
-def due_schedules(conn: Connection, now: datetime, limit: int, but: Collection[ScheduleId]) -> list[Schedule]:
+def list_due_schedules(conn: Connection, now: datetime, limit: int, but: Collection[ScheduleId]) -> list[Schedule]:
     """Those whose time has come, the earliest first."""
-    query = select(schedules).where(_c.next_at <= to_seconds(now), _c.id.not_in(but))
+    query = select(schedules).where(_c.next_at <= to_timestamp(now), _c.id.not_in(but))
     rows = conn.execute(query.order_by(_c.next_at, _c.id).limit(limit)).all()
     parents = _parents(conn, [row.id for row in rows]) if rows else {}
     return [_schedule(row, parents.get(row.id, ())) for row in rows]
 
 
-def next_due(conn: Connection) -> datetime | None:
-    return to_time(conn.execute(select(func.min(_c.next_at)).where(_c.next_at.is_not(None))).scalar())
+def find_next_due_time(conn: Connection) -> datetime | None:
+    return to_datetime(conn.execute(select(func.min(_c.next_at)).where(_c.next_at.is_not(None))).scalar())
 
 
-def handled_after(conn: Connection, moment: datetime) -> list[Schedule]:
+def list_schedules_handled_after(conn: Connection, moment: datetime) -> list[Schedule]:
     """Those that were handled when the clock said that it was later than this."""
     query = select(schedules).where(
-        _c.handled_at > to_seconds(moment), _c.state != ScheduleState.PAUSED.value, _c.timing.is_not(None)
+        _c.handled_at > to_timestamp(moment), _c.state != ScheduleState.PAUSED.value, _c.timing.is_not(None)
     )
     return [_schedule(row, ()) for row in conn.execute(query)]
 
 
-def meet_children(tx: Transaction, parent_id: ScheduleId) -> list[ScheduleId]:
+def mark_parent_succeeded(tx: Transaction, parent_id: ScheduleId) -> list[ScheduleId]:
     """Note that it has succeeded; those of its children for whom it was the last."""
     tx.conn.execute(update(schedule_parents).where(_p.parent_id == parent_id).values(is_met=True))
-    return [child for child in children_of(tx.conn, parent_id) if all_parents_met(tx.conn, child)]
+    return [
+        child for child in list_child_schedules(tx.conn, parent_id) if have_all_parents_succeeded(tx.conn, child)
+    ]
 
 
-def all_parents_met(conn: Connection, schedule_id: ScheduleId) -> bool:
+def have_all_parents_succeeded(conn: Connection, schedule_id: ScheduleId) -> bool:
     rows = conn.execute(select(_p.is_met).where(_p.schedule_id == schedule_id)).scalars().all()
     return bool(rows) and all(rows)
 
 
-def unmeet_parents(tx: Transaction, schedule_id: ScheduleId) -> None:
+def reset_parents(tx: Transaction, schedule_id: ScheduleId) -> None:
     """It fires: each must succeed again before it does so once more."""
     tx.conn.execute(update(schedule_parents).where(_p.schedule_id == schedule_id).values(is_met=False))
 
 
-def origin_of(conn: Connection, job_id: JobId) -> Origin | None:
+def find_schedule_origin(conn: Connection, job_id: JobId) -> ScheduleOrigin | None:
     """The schedule that submitted this job, by its newest try."""
     f = firings.c
     query = (
@@ -136,7 +138,9 @@ def origin_of(conn: Connection, job_id: JobId) -> Origin | None:
     )
     row = conn.execute(query).first()
     return (
-        None if row is None or row.last_job_id < job_id else Origin(row.schedule_id, row.name, to_time(row.due_at))
+        None
+        if row is None or row.last_job_id < job_id
+        else ScheduleOrigin(row.schedule_id, row.name, to_datetime(row.due_at))
     )
 
 
@@ -157,10 +161,10 @@ def _parents(
 
 def _schedule(row: Row[Any], parents: tuple[ScheduleId, ...]) -> Schedule:
     values = dict(row._mapping)
-    values |= {name: to_time(values[name]) for name in _TIMES}
+    values |= {name: to_datetime(values[name]) for name in _TIMES}
     values["state"] = ScheduleState(values["state"])
-    values["overlap"], values["catch_up"] = Overlap(values["overlap"]), CatchUp(values["catch_up"])
-    values["request"] = text_to_record(JobRequest, values["request"])
+    values["overlap"], values["catch_up"] = OverlapPolicy(values["overlap"]), CatchUpMode(values["catch_up"])
+    values["request"] = text_to_dataclass(JobRequest, values["request"])
     values["document"] = json.loads(values["document"])
     return Schedule(**values, parents=parents)
 
@@ -175,10 +179,10 @@ def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _column(name: str, value: Any) -> Any:
     if name == "request":
-        return record_to_text(value)
+        return dataclass_to_text(value)
     if name == "document":
         return json.dumps(dict(value))
-    return to_seconds(value) if isinstance(value, datetime) else str(value) if name in _WORDS else value
+    return to_timestamp(value) if isinstance(value, datetime) else str(value) if name in _WORDS else value
 
 
 _WORDS = {"state", "overlap", "catch_up"}

@@ -115,7 +115,7 @@ web_logins = Table(  # "session" is a kind of job here, so a browser's is a logi
     Index("web_logins_by_user", "user"),
 )
 
-news = Table(
+announcements = Table(
     "news",
     metadata,
     Column("id", Integer, primary_key=True),
@@ -247,14 +247,14 @@ attempt_usage = Table(  # what engines that keep accounts say of attempts that a
     Column("out_of_memory", Boolean, nullable=False, server_default="0"),
 )
 
-records = Table(  # what is kept so that jobs can be repeated; each content once
+provenance = Table(  # what is kept so that jobs can be repeated; each content once
     "records",
     metadata,
     Column("id", String, primary_key=True),
     Column("content", Text, nullable=False),
 )
 
-job_records = Table(
+job_provenance = Table(
     "job_records",
     metadata,
     Column("job_id", Integer, primary_key=True, autoincrement=False),
@@ -317,7 +317,7 @@ nodes = Table(
     Column("splits_devices", Boolean, nullable=False, server_default="0"),
 )
 
-slurm_made = Table(
+slurm_associations = Table(
     "slurm_made",
     metadata,
     Column("account", String, primary_key=True),
@@ -416,7 +416,7 @@ image_pushes = Table(  # the state of each is that of its job
 
 # The tables of notices: who wants to be told, what is on its way, and how far the log of events was read.
 
-notices = Table(
+notifications = Table(
     "notices",
     metadata,
     Column("id", Integer, primary_key=True),
@@ -434,7 +434,7 @@ notices = Table(
     Index("notices_by_user", "user"),
 )
 
-deliveries = Table(
+notification_deliveries = Table(
     "notice_deliveries",
     metadata,
     Column("id", String, primary_key=True),
@@ -450,11 +450,13 @@ deliveries = Table(
     Index("notice_deliveries_by_notice", "notice_id", "state"),
 )
 
-cursor = Table(  # one row: all events up to this one are in deliveries, as far as somebody wants to be told
-    "notice_cursor",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("event_id", Integer, nullable=False),
+notification_cursor = (
+    Table(  # one row: all events up to this one are in deliveries, as far as somebody wants to be told
+        "notice_cursor",
+        metadata,
+        Column("id", Integer, primary_key=True, autoincrement=False),
+        Column("event_id", Integer, nullable=False),
+    )
 )
 
 # The tables of schedules. Who is due next is found in an index; what was fired is known by when it was due.

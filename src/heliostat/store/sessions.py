@@ -9,7 +9,7 @@ from heliostat.models.sessions import Session
 from heliostat.models.states import JobState
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.times import to_seconds, to_time
+from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _sessions, _shares, _jobs = schema.sessions, schema.session_shares, schema.jobs
 
@@ -32,20 +32,20 @@ def find_session(conn: Connection, job_id: int) -> Session | None:
     return None if row is None else _session(row)
 
 
-def running_sessions(conn: Connection) -> list[Session]:
+def list_running_sessions(conn: Connection) -> list[Session]:
     """Everybody's."""
     running = _jobs.c.state == JobState.RUNNING.value
     rows = conn.execute(select(_sessions).join(_jobs, _jobs.c.id == _sessions.c.job_id).where(running))
     return [_session(row) for row in rows]
 
 
-def note_watch(tx: Transaction, before: Session, after: Session) -> bool:
+def update_session_if_unchanged(tx: Transaction, before: Session, after: Session) -> bool:
     """Whether it was still as it was before: what somebody else has noted meanwhile is not overwritten."""
     found = find_session(tx.conn, before.job_id)
     if found != before:
         return False
     values = {
-        name: None if time is None else to_seconds(time)
+        name: None if time is None else to_timestamp(time)
         for name, time in (
             ("active_at", after.active_at),
             ("idle_warned_at", after.idle_warned_at),
@@ -56,31 +56,31 @@ def note_watch(tx: Transaction, before: Session, after: Session) -> bool:
     return True
 
 
-def sessions_of(conn: Connection, user: str, limit: int) -> list[Session]:
+def list_sessions_of_user(conn: Connection, user: str, limit: int) -> list[Session]:
     """Newest first."""
     mine = select(_sessions).join(_jobs, _jobs.c.id == _sessions.c.job_id).where(_jobs.c.user == user)
     rows = conn.execute(mine.order_by(_sessions.c.job_id.desc()).limit(limit))
     return [_session(row) for row in rows]
 
 
-def sessions_shared_with(conn: Connection, user: str, limit: int) -> list[Session]:
+def list_sessions_shared_with(conn: Connection, user: str, limit: int) -> list[Session]:
     """Newest first."""
     theirs = select(_shares.c.job_id).where(_shares.c.user == user)
     wanted = select(_sessions).where(_sessions.c.job_id.in_(theirs)).order_by(_sessions.c.job_id.desc())
     return [_session(row) for row in conn.execute(wanted.limit(limit))]
 
 
-def shared_with(conn: Connection, job_id: int) -> list[str]:
+def list_session_guests(conn: Connection, job_id: int) -> list[str]:
     wanted = select(_shares.c.user).where(_shares.c.job_id == job_id).order_by(_shares.c.user)
     return list(conn.execute(wanted).scalars())
 
 
-def add_share(tx: Transaction, job_id: int, user: str, at: datetime) -> None:
-    remove_share(tx, job_id, user)
-    tx.conn.execute(insert(_shares).values(job_id=job_id, user=user, created_at=to_seconds(at)))
+def add_session_guest(tx: Transaction, job_id: int, user: str, at: datetime) -> None:
+    remove_session_guest(tx, job_id, user)
+    tx.conn.execute(insert(_shares).values(job_id=job_id, user=user, created_at=to_timestamp(at)))
 
 
-def remove_share(tx: Transaction, job_id: int, user: str) -> None:
+def remove_session_guest(tx: Transaction, job_id: int, user: str) -> None:
     tx.conn.execute(delete(_shares).where(_shares.c.job_id == job_id, _shares.c.user == user))
 
 
@@ -91,7 +91,7 @@ def _session(row: Row[Any]) -> Session:
         row.secret,
         row.environment,
         row.keep_idle,
-        active_at=to_time(row.active_at),
-        idle_warned_at=to_time(row.idle_warned_at),
-        end_warned_at=to_time(row.end_warned_at),
+        active_at=to_datetime(row.active_at),
+        idle_warned_at=to_datetime(row.idle_warned_at),
+        end_warned_at=to_datetime(row.end_warned_at),
     )

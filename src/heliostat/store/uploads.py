@@ -16,34 +16,34 @@ from pathlib import Path
 from sqlalchemy import Connection, func, select
 
 from heliostat.errors import BadRequest
-from heliostat.models.uploads import Tree, blob_path, folder_of, text_to_tree, tree_path, tree_to_text
+from heliostat.models.uploads import FileTree, blob_path, text_to_tree, tree_path, tree_to_text, user_upload_folder
 from heliostat.store import schema
 
 _DAY_SECONDS = 86400.0
 
 
-class Uploads:
+class UploadStore:
     """Those of one installation. Threads may share it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = str(folder)
         self._lock = threading.Lock()  # what was just found must not be swept a moment later
 
-    def missing(self, user: str, tree: Tree) -> list[str]:
+    def list_missing_blobs(self, user: str, tree: FileTree) -> list[str]:
         """The contents this person has not sent yet. Those that are there are kept for another day."""
-        folder = folder_of(self._path, user)
+        folder = user_upload_folder(self._path, user)
         with self._lock:
             return [digest for digest, size in tree.blobs.items() if not _touched(blob_path(folder, digest), size)]
 
     def used_bytes(self, user: str) -> int:
-        return sum(entry.stat().st_size for entry in _blobs(folder_of(self._path, user)))
+        return sum(entry.stat().st_size for entry in _blobs(user_upload_folder(self._path, user)))
 
-    def draft(self, user: str, digest: str, size_bytes: int) -> "Draft":
-        return Draft(folder_of(self._path, user), digest, size_bytes)
+    def create_blob_writer(self, user: str, digest: str, size_bytes: int) -> "BlobWriter":
+        return BlobWriter(user_upload_folder(self._path, user), digest, size_bytes)
 
-    def add_tree(self, user: str, tree: Tree) -> None:
+    def add_tree(self, user: str, tree: FileTree) -> None:
         """Said again, it is kept longer. All its contents must be there."""
-        folder = folder_of(self._path, user)
+        folder = user_upload_folder(self._path, user)
         path = tree_path(folder, tree.id)
         with self._lock:
             if _touched(path):
@@ -51,18 +51,18 @@ class Uploads:
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
             _write(f"{folder}/{uuid.uuid4()}.draft", path, tree_to_text(tree).encode())
 
-    def tree(self, user: str, tree_id: str) -> Tree | None:
+    def find_tree(self, user: str, tree_id: str) -> FileTree | None:
         """None: there is none, or no more. It is kept for another while."""
-        path = tree_path(folder_of(self._path, user), tree_id)
+        path = tree_path(user_upload_folder(self._path, user), tree_id)
         with self._lock:
             if not _touched(path):
                 return None
             with open(path, encoding="utf-8") as file:
                 return text_to_tree(file.read())
 
-    def hand_on(self, giver: str, taker: str, tree: Tree) -> None:
+    def copy_tree_to_user(self, giver: str, taker: str, tree: FileTree) -> None:
         """The same for somebody else, without sending or copying anything. Raises FileNotFoundError."""
-        source, target = folder_of(self._path, giver), folder_of(self._path, taker)
+        source, target = user_upload_folder(self._path, giver), user_upload_folder(self._path, taker)
         for digest in tree.blobs:
             path = blob_path(target, digest)
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
@@ -70,7 +70,7 @@ class Uploads:
                 os.link(blob_path(source, digest), path)
         self.add_tree(taker, tree)
 
-    def sweep(self, before: float, needed: Collection[str]) -> int:
+    def remove_unused(self, before: float, needed: Collection[str]) -> int:
         """Removes trees last of use before then that nobody needs, and what only they had; how many contents."""
         if not os.path.isdir(self._path):
             return 0
@@ -99,11 +99,11 @@ class Uploads:
         return False
 
 
-class Draft:
+class BlobWriter:
     """A content while it arrives: takes exactly as many bytes as were announced, and believes no digest."""
 
     def __init__(self, folder: str, digest: str, size_bytes: int) -> None:
-        self.left_bytes = size_bytes
+        self.remaining_bytes = size_bytes
         self._digest, self._target = digest, blob_path(folder, digest)
         self._sum = hashlib.sha256()
         os.makedirs(os.path.dirname(self._target), 0o700, exist_ok=True)
@@ -111,14 +111,14 @@ class Draft:
         self._file = open(self._path, "xb")  # noqa: SIM115 - closed by finish or drop
 
     def write(self, data: bytes) -> None:
-        self.left_bytes -= len(data)
+        self.remaining_bytes -= len(data)
         self._sum.update(data)
         self._file.write(data)
 
     def finish(self) -> None:
         """It has its name from here on. Raises BadRequest when it is not what it was said to be."""
-        if self.left_bytes or self._sum.hexdigest() != self._digest:
-            self.drop()
+        if self.remaining_bytes or self._sum.hexdigest() != self._digest:
+            self.discard()
             raise BadRequest(
                 f"What arrived as {self._digest[:12]}… is something else.",
                 "It changed while it was sent; upload the folder again.",
@@ -128,7 +128,7 @@ class Draft:
         self._file.close()
         os.rename(self._path, self._target)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         self._file.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
@@ -163,7 +163,7 @@ def _entries(folder: str) -> Iterator["os.DirEntry[str]"]:
         yield from list(found)
 
 
-def needed_uploads(conn: Connection) -> set[str]:
+def list_needed_uploads(conn: Connection) -> set[str]:
     """Those of jobs that are not over."""
     upload = func.json_extract(schema.jobs.c.spec, "$.upload")
     return set(conn.execute(select(upload).where(schema.jobs.c.ended_at.is_(None), upload.is_not(None))).scalars())

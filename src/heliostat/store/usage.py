@@ -26,8 +26,8 @@ from sqlalchemy.sql import ColumnElement
 from heliostat.models import AttemptId, AttemptUsage, Job, JobId, JobState
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.rows import LISTED_COLUMNS, row_to_listed_job
-from heliostat.store.times import to_seconds
+from heliostat.store.rows import JOB_COLUMNS_WITHOUT_SPEC, row_to_job_without_spec
+from heliostat.store.timestamps import to_timestamp
 
 _jobs, _attempts = schema.jobs, schema.attempts
 _DAY = 86400
@@ -37,7 +37,7 @@ _VALUES = ("elapsed_seconds", "cpu_seconds", "memory_mib", "gpu_seconds", "out_o
 
 
 @dataclass(frozen=True, slots=True)
-class UsageRow:
+class DailyUsage:
     """Sums over the attempts that agree in everything else."""
 
     day: date  # on which they ended, in UTC
@@ -51,12 +51,12 @@ class UsageRow:
     attempts: int
 
 
-def usage_since(conn: Connection, since: datetime, now: datetime) -> list[UsageRow]:
+def list_daily_usage(conn: Connection, since: datetime, now: datetime) -> list[DailyUsage]:
     """Of attempts that ended after `since`, counted from then on at the earliest; not of those that still run.
 
     One that never came to run has used nothing and is left out; so are jobs that ran elsewhere.
     """
-    held = _seconds_held(to_seconds(since), to_seconds(now)) * tasks_of_job()
+    held = _seconds_held(to_timestamp(since), to_timestamp(now)) * task_count_expression()
     day = cast(_attempts.c.ended_at / _DAY, Integer)
     gpu_type = func.coalesce(_attempts.c.gpu_type, _jobs.c.gpu_type)
     groups = (day, _jobs.c.user, _jobs.c.project, _jobs.c.priority_class, gpu_type)
@@ -72,34 +72,34 @@ def usage_since(conn: Connection, since: datetime, now: datetime) -> list[UsageR
     return [_usage(row) for row in conn.execute(query)]
 
 
-def gpus_asked_for(conn: Connection) -> dict[tuple[str, str], float]:
+def sum_requested_gpus(conn: Connection) -> dict[tuple[str, str], float]:
     """By user and project: how many GPUs the jobs that are not over want, all tasks together. Those that are alone
     on their nodes are left out: what they keep from others depends on the nodes."""
     query = (
-        select(_jobs.c.user, _jobs.c.project, func.sum(_jobs.c.gpus * tasks_of_job()))
+        select(_jobs.c.user, _jobs.c.project, func.sum(_jobs.c.gpus * task_count_expression()))
         .where(_jobs.c.ended_at.is_(None), _jobs.c.gpus > 0, ~_is_exclusive())
         .group_by(_jobs.c.user, _jobs.c.project)
     )
     return {(user, project): gpus for user, project, gpus in conn.execute(query)}
 
 
-def unfinished_by_project(conn: Connection) -> list[tuple[str, JobState, int, float]]:
+def count_unfinished_by_project(conn: Connection) -> list[tuple[str, JobState, int, float]]:
     """Project, state, how many jobs that are not over, and how many GPUs they ask for, all tasks together.
 
     Those that wait for another job are not yet among them.
     """
     query = (
-        select(_jobs.c.project, _jobs.c.state, func.count(), func.sum(_jobs.c.gpus * tasks_of_job()))
+        select(_jobs.c.project, _jobs.c.state, func.count(), func.sum(_jobs.c.gpus * task_count_expression()))
         .where(_jobs.c.ended_at.is_(None), _jobs.c.parents_left == 0)
         .group_by(_jobs.c.project, _jobs.c.state)
     )
     return [(project, JobState(state), jobs, gpus) for project, state, jobs, gpus in conn.execute(query)]
 
 
-def unfinished_exclusive_jobs(conn: Connection) -> list[Job]:
+def list_unfinished_exclusive_jobs(conn: Connection) -> list[Job]:
     """Those that are, or want to be, alone on their nodes; without their specs."""
-    query = select(*LISTED_COLUMNS).where(_jobs.c.ended_at.is_(None), _is_exclusive())
-    return [row_to_listed_job(row) for row in conn.execute(query).mappings()]
+    query = select(*JOB_COLUMNS_WITHOUT_SPEC).where(_jobs.c.ended_at.is_(None), _is_exclusive())
+    return [row_to_job_without_spec(row) for row in conn.execute(query).mappings()]
 
 
 def _is_exclusive() -> ColumnElement[bool]:
@@ -110,7 +110,7 @@ def _is_exclusive() -> ColumnElement[bool]:
 def _ended_since(since: datetime) -> Select[Any]:
     """By way of the index alone, so that the rows are then read in the order they lie in: twice as quick."""
     ended = _attempts.alias("ended")
-    return select(_row_number("ended")).where(ended.c.ended_at > to_seconds(since))
+    return select(_row_number("ended")).where(ended.c.ended_at > to_timestamp(since))
 
 
 def _row_number(table: str) -> ColumnElement[int]:
@@ -123,35 +123,35 @@ def _seconds_held(since: float, now: float) -> ColumnElement[Any]:
     return func.max(func.min(_attempts.c.ended_at, now) - begun, 0.0)
 
 
-def tasks_of_job() -> ColumnElement[Any]:
+def task_count_expression() -> ColumnElement[Any]:
     """How many it has, of a row of jobs."""
     several = type_coerce(_jobs.c.placement, JSON)["tasks"].as_integer()
     return case((_jobs.c.placement == "{}", literal(1)), else_=several)
 
 
-def _usage(row: Row[*tuple[Any, ...]]) -> UsageRow:
+def _usage(row: Row[*tuple[Any, ...]]) -> DailyUsage:
     day, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts = row
     on = datetime.fromtimestamp(day * _DAY, UTC).date()
-    return UsageRow(on, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts)
+    return DailyUsage(on, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts)
 
 
-def add_usage(tx: Transaction, used: Mapping[AttemptId, AttemptUsage]) -> None:
+def add_attempt_usage(tx: Transaction, used: Mapping[AttemptId, AttemptUsage]) -> None:
     """Said again, the newest counts."""
     if not used:
         return
     statement = insert(_accounted)
     newest = {name: statement.excluded[name] for name in _VALUES}
     again = statement.on_conflict_do_update(index_elements=["job_id", "number"], set_=newest)
-    tx.conn.execute(again, [usage_row(attempt_id, usage) for attempt_id, usage in used.items()])
+    tx.conn.execute(again, [attempt_usage_to_row(attempt_id, usage) for attempt_id, usage in used.items()])
 
 
-def usage_row(attempt_id: AttemptId, usage: AttemptUsage) -> dict[str, object]:
+def attempt_usage_to_row(attempt_id: AttemptId, usage: AttemptUsage) -> dict[str, object]:
     job_id, _, number = attempt_id.partition(".")
     values = {name: getattr(usage, name) for name in _VALUES}
     return {"job_id": int(job_id), "number": int(number), **values}
 
 
-def usage_of(conn: Connection, job_id: JobId) -> list[AttemptUsage]:
+def list_attempt_usage(conn: Connection, job_id: JobId) -> list[AttemptUsage]:
     """Of each attempt of which it is known, in their order."""
     columns = [_accounted.c[name] for name in _VALUES]
     query = select(*columns).where(_accounted.c.job_id == job_id).order_by(_accounted.c.number)

@@ -8,13 +8,13 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, func, insert, or_, select, update
 from sqlalchemy.sql import ColumnElement
 
-from heliostat.models import ACTIVE, Job, JobId, JobState
-from heliostat.models.workflows import Metric, Sweep, Tally, Workflow, WorkflowId, WorkflowJob
+from heliostat.models import ACTIVE_STATES, Job, JobId, JobState
+from heliostat.models.workflows import Metric, Sweep, Workflow, WorkflowId, WorkflowJob, WorkflowJobCounts
 from heliostat.store import schema
-from heliostat.store.database import Transaction, chunks
-from heliostat.store.rows import LISTED_COLUMNS, row_to_listed_job
+from heliostat.store.database import Transaction, query_batches
+from heliostat.store.rows import JOB_COLUMNS_WITHOUT_SPEC, row_to_job_without_spec
 from heliostat.store.schema import job_metrics, job_outputs, sweeps, workflow_jobs, workflows
-from heliostat.store.times import to_seconds, to_time
+from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _f, _w, _jobs = workflows.c, workflow_jobs.c, schema.jobs.c
 _LISTED = (_f.id, _f.name, _f.user, _f.project, _f.created_at, _f.params)
@@ -27,7 +27,7 @@ def add_workflow(tx: Transaction, made: Workflow, document: str) -> WorkflowId:
         "name": made.name,
         "user": made.user,
         "project": made.project,
-        "created_at": to_seconds(made.created_at),
+        "created_at": to_timestamp(made.created_at),
         "params": json.dumps(dict(made.params)),
         "document": document,
     }
@@ -39,13 +39,15 @@ def add_workflow_jobs(tx: Transaction, jobs: Iterable[WorkflowJob]) -> None:
     tx.conn.execute(insert(workflow_jobs), [_values(job) for job in jobs])
 
 
-def replace_jobs(tx: Transaction, workflow_id: WorkflowId, replaced: Iterable[tuple[WorkflowJob, JobId]]) -> None:
+def replace_workflow_jobs(
+    tx: Transaction, workflow_id: WorkflowId, replaced: Iterable[tuple[WorkflowJob, JobId]]
+) -> None:
     """Another job in the place of one that is over."""
     for job, job_id in replaced:
         where = (_w.workflow_id == workflow_id) & (_w.key == job.key)
         values = {
             "job_id": job_id,
-            "earlier": json.dumps([*job.earlier, job.job_id]),
+            "earlier": json.dumps([*job.previous_job_ids, job.job_id]),
             "outcome": None,
             "is_after_failure": False,
         }
@@ -57,12 +59,12 @@ def find_workflow(conn: Connection, workflow_id: WorkflowId) -> Workflow | None:
     return None if row is None else _workflow(row)
 
 
-def document_of(conn: Connection, workflow_id: WorkflowId) -> str:
+def get_workflow_document(conn: Connection, workflow_id: WorkflowId) -> str:
     found: str = conn.execute(select(_f.document).where(_f.id == workflow_id)).scalar_one()
     return found
 
 
-def workflow_of(conn: Connection, job_id: JobId) -> WorkflowId | None:
+def find_workflow_of_job(conn: Connection, job_id: JobId) -> WorkflowId | None:
     """Whose job it is now."""
     found: WorkflowId | None = conn.execute(select(_w.workflow_id).where(_w.job_id == job_id)).scalar()
     return found
@@ -81,18 +83,18 @@ def list_workflows(
     return [_workflow(row) for row in conn.execute(query)]
 
 
-def jobs_of(conn: Connection, workflow_id: WorkflowId) -> list[tuple[WorkflowJob, Job]]:
+def list_workflow_jobs(conn: Connection, workflow_id: WorkflowId) -> list[tuple[WorkflowJob, Job]]:
     """In the order of the file; the jobs without their spec."""
     query = (
-        select(workflow_jobs, *LISTED_COLUMNS)
+        select(workflow_jobs, *JOB_COLUMNS_WITHOUT_SPEC)
         .join(schema.jobs, _jobs.id == _w.job_id)
         .where(_w.workflow_id == workflow_id)
         .order_by(_w.place)
     )
-    return [(_workflow_job(row), row_to_listed_job(row)) for row in conn.execute(query).mappings()]
+    return [(_workflow_job(row), row_to_job_without_spec(row)) for row in conn.execute(query).mappings()]
 
 
-def tallies(conn: Connection, ids: Sequence[WorkflowId]) -> dict[WorkflowId, Tally]:
+def count_workflow_jobs(conn: Connection, ids: Sequence[WorkflowId]) -> dict[WorkflowId, WorkflowJobCounts]:
     query = (
         select(_w.workflow_id, _jobs.state, _w.outcome, _w.goes_on, func.count())
         .join(schema.jobs, _jobs.id == _w.job_id)
@@ -101,16 +103,16 @@ def tallies(conn: Connection, ids: Sequence[WorkflowId]) -> dict[WorkflowId, Tal
     )
     counts: dict[WorkflowId, dict[str, int]] = {number: {} for number in ids}
     for number, state, outcome, goes_on, count in conn.execute(query):
-        kind = kind_of(JobState(state), outcome, goes_on=bool(goes_on))
+        kind = classify_workflow_job(JobState(state), outcome, goes_on=bool(goes_on))
         counts[number][kind] = counts[number].get(kind, 0) + count
-    return {number: Tally(**found) for number, found in counts.items()}
+    return {number: WorkflowJobCounts(**found) for number, found in counts.items()}
 
 
-def kind_of(state: JobState, outcome: str | None, *, goes_on: bool) -> str:
+def classify_workflow_job(state: JobState, outcome: str | None, *, goes_on: bool) -> str:
     """As what a job counts for its workflow: a field of Tally."""
     if outcome is not None:
         return "skipped" if outcome == "skipped" else "failed"
-    if state in ACTIVE:
+    if state in ACTIVE_STATES:
         return "active"
     if state in (JobState.COMPLETED, JobState.CANCELLED):
         return state.value
@@ -119,7 +121,7 @@ def kind_of(state: JobState, outcome: str | None, *, goes_on: bool) -> str:
     return "waiting"
 
 
-def over_before(conn: Connection, ids: Sequence[WorkflowId], before: float) -> set[WorkflowId]:
+def find_workflows_ended_before(conn: Connection, ids: Sequence[WorkflowId], before: float) -> set[WorkflowId]:
     """Those of these whose jobs were all over by then, or that are not known."""
     query = (
         select(_w.workflow_id)
@@ -132,7 +134,7 @@ def over_before(conn: Connection, ids: Sequence[WorkflowId], before: float) -> s
 
 def _workflow(row: Any) -> Workflow:
     params = json.loads(row.params)
-    return Workflow(row.id, row.name, row.user, row.project, to_time(row.created_at), params)
+    return Workflow(row.id, row.name, row.user, row.project, to_datetime(row.created_at), params)
 
 
 def _values(job: WorkflowJob) -> dict[str, Any]:
@@ -141,15 +143,15 @@ def _values(job: WorkflowJob) -> dict[str, Any]:
         "key": job.key,
         "job_id": job.job_id,
         "step": job.step,
-        "place": job.place,
+        "place": job.position,
         "values": json.dumps(dict(job.values)),
         "needs": json.dumps(job.needs),
         "condition": job.condition,
-        "goes_on": job.goes_on,
-        "is_late": job.is_late,
+        "goes_on": job.continue_on_failure,
+        "is_late": job.has_deferred_values,
         "outcome": job.outcome,
         "is_after_failure": job.is_after_failure,
-        "earlier": json.dumps(job.earlier),
+        "earlier": json.dumps(job.previous_job_ids),
     }
 
 
@@ -159,33 +161,33 @@ def _workflow_job(values: Any) -> WorkflowJob:
         key=values["key"],
         job_id=values["job_id"],
         step=values["step"],
-        place=values["place"],
+        position=values["place"],
         values=json.loads(values["values"]),
         needs=tuple(json.loads(values["needs"])),
         condition=values["condition"],
-        goes_on=bool(values["goes_on"]),
-        is_late=bool(values["is_late"]),
+        continue_on_failure=bool(values["goes_on"]),
+        has_deferred_values=bool(values["is_late"]),
         outcome=values["outcome"],
         is_after_failure=bool(values["is_after_failure"]),
-        earlier=tuple(json.loads(values["earlier"])),
+        previous_job_ids=tuple(json.loads(values["earlier"])),
     )
 
 
-def put_outputs(tx: Transaction, job_id: JobId, values: Mapping[str, str]) -> None:
+def set_job_outputs(tx: Transaction, job_id: JobId, values: Mapping[str, str]) -> None:
     """In the place of what was known before."""
     _put(tx, job_outputs, job_id, json.dumps(dict(values)) if values else None)
 
 
-def put_metrics(tx: Transaction, job_id: JobId, metrics: Mapping[str, Metric]) -> None:
+def set_job_metrics(tx: Transaction, job_id: JobId, metrics: Mapping[str, Metric]) -> None:
     text = json.dumps([asdict(one) for one in metrics.values()]) if metrics else None
     _put(tx, job_metrics, job_id, text)
 
 
-def outputs_of(conn: Connection, job_ids: Sequence[JobId]) -> dict[JobId, dict[str, str]]:
+def get_job_outputs(conn: Connection, job_ids: Sequence[JobId]) -> dict[JobId, dict[str, str]]:
     return {job_id: json.loads(text) for job_id, text in _found(conn, job_outputs, job_ids)}
 
 
-def metrics_of(conn: Connection, job_ids: Sequence[JobId]) -> dict[JobId, dict[str, Metric]]:
+def get_job_metrics(conn: Connection, job_ids: Sequence[JobId]) -> dict[JobId, dict[str, Metric]]:
     return {
         job_id: {one["name"]: Metric(**one) for one in json.loads(text)}
         for job_id, text in _found(conn, job_metrics, job_ids)
@@ -200,7 +202,7 @@ def _put(tx: Transaction, table: Table, job_id: JobId, text: str | None) -> None
 
 def _found(conn: Connection, table: Table, job_ids: Sequence[JobId]) -> list[tuple[JobId, str]]:
     found: list[tuple[JobId, str]] = []
-    for some in chunks(job_ids):
+    for some in query_batches(job_ids):
         rows = conn.execute(select(table).where(table.c.job_id.in_(some)))
         found += [(row.job_id, row.content) for row in rows]
     return found
@@ -211,7 +213,7 @@ def add_sweep(tx: Transaction, made: Sweep) -> int:
         "name": made.name,
         "user": made.user,
         "project": made.project,
-        "created_at": to_seconds(made.created_at),
+        "created_at": to_timestamp(made.created_at),
         "array_id": made.array_id,
         "first_job": made.first_job,
         "last_job": made.last_job,
@@ -226,7 +228,7 @@ def find_sweep(conn: Connection, number: int) -> Sweep | None:
     return None if row is None else _sweep(row)
 
 
-def sweep_of(conn: Connection, first_job: JobId) -> Sweep | None:
+def find_sweep_by_first_job(conn: Connection, first_job: JobId) -> Sweep | None:
     row = conn.execute(select(sweeps).where(_s.first_job == first_job)).first()
     return None if row is None else _sweep(row)
 
@@ -249,7 +251,7 @@ def _sweep(row: Any) -> Sweep:
         name=row.name,
         user=row.user,
         project=row.project,
-        created_at=to_time(row.created_at),
+        created_at=to_datetime(row.created_at),
         array_id=row.array_id,
         first_job=row.first_job,
         last_job=row.last_job,

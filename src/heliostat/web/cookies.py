@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from heliostat.auth.web import LASTS, new_secret
+from heliostat.auth.web_logins import LOGIN_LIFETIME, generate_secret
 
 _LONGEST = 100
 
@@ -15,13 +15,13 @@ def session_of(request: Request) -> str:
 def visitor_of(request: Request) -> str:
     """What the browser sent, or what the answer to this request is going to set."""
     if not hasattr(request.state, "visitor"):
-        request.state.visitor = _read(request, "helio_visitor") or new_secret()
+        request.state.visitor = _read(request, "helio_visitor") or generate_secret()
     visitor: str = request.state.visitor
     return visitor
 
 
 def set_session(request: Request, response: Response, secret: str) -> None:
-    _set(request, response, "helio_session", secret, int(LASTS.total_seconds()))
+    _set(request, response, "helio_session", secret, int(LOGIN_LIFETIME.total_seconds()))
 
 
 def keep_visitor(request: Request, response: Response) -> None:

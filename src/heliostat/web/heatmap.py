@@ -7,19 +7,19 @@ from datetime import datetime
 from urllib.parse import quote
 
 from heliostat.models import JobState, NodeState
-from heliostat.services.cluster.overview import Condition, SeenDevice, SeenNode, Tenant
+from heliostat.services.cluster.overview import DeviceCondition, DeviceStatus, JobOnNode, NodeStatus
 from heliostat.web import words
 
 MEANINGS = {
-    Condition.FREE: "can be had now",
-    Condition.BUSY: "a job works on it",
-    Condition.IDLE: "held by a job that has hardly used it for ten minutes",
-    Condition.DRAINED: "taken out of use by an admin",
-    Condition.FAULTY: "reports an error, or its node is down",
-    Condition.FOREIGN: "used by a process or a job that is not of the queue",
+    DeviceCondition.FREE: "can be had now",
+    DeviceCondition.BUSY: "a job works on it",
+    DeviceCondition.IDLE: "held by a job that has hardly used it for ten minutes",
+    DeviceCondition.DRAINED: "taken out of use by an admin",
+    DeviceCondition.FAULTY: "reports an error, or its node is down",
+    DeviceCondition.FOREIGN: "used by a process or a job that is not of the queue",
 }
-NAMES = {Condition.IDLE: "held, unused", Condition.FOREIGN: "used outside"}
-_WITH_NUMBERS = {Condition.BUSY, Condition.IDLE, Condition.FOREIGN}
+NAMES = {DeviceCondition.IDLE: "held, unused", DeviceCondition.FOREIGN: "used outside"}
+_WITH_NUMBERS = {DeviceCondition.BUSY, DeviceCondition.IDLE, DeviceCondition.FOREIGN}
 _NAMED_TENANTS = 4
 
 
@@ -43,7 +43,7 @@ class Machine:
     cells: tuple[Cell, ...]
 
 
-def name_of(condition: Condition) -> str:
+def name_of(condition: DeviceCondition) -> str:
     return NAMES.get(condition, condition.value)
 
 
@@ -56,11 +56,11 @@ def density(devices: int) -> str:
     return "large" if devices <= 16 else "medium" if devices <= 200 else "small"
 
 
-def counts(nodes: Iterable[SeenNode]) -> Counter[Condition]:
+def counts(nodes: Iterable[NodeStatus]) -> Counter[DeviceCondition]:
     return Counter(seen.condition for node in nodes for seen in node.devices)
 
 
-def machine(seen: SeenNode, devices: Iterable[SeenDevice], now: datetime) -> Machine:
+def machine(seen: NodeStatus, devices: Iterable[DeviceStatus], now: datetime) -> Machine:
     """With these of its devices."""
     node = seen.node
     about = f"{node.state.value}: {node.reason}" if node.reason else node.state.value
@@ -73,7 +73,7 @@ def machine(seen: SeenNode, devices: Iterable[SeenDevice], now: datetime) -> Mac
     )
 
 
-def cell(node: SeenNode, seen: SeenDevice, now: datetime) -> Cell:
+def cell(node: NodeStatus, seen: DeviceStatus, now: datetime) -> Cell:
     device, has_numbers = seen.device, seen.condition in _WITH_NUMBERS
     memory = device.memory_used_mib / device.memory_mib if device.memory_mib else 0.0
     used = (device.utilisation or 0) / 100
@@ -87,7 +87,7 @@ def cell(node: SeenNode, seen: SeenDevice, now: datetime) -> Cell:
     )
 
 
-def label(node: SeenNode, seen: SeenDevice, now: datetime) -> str:
+def label(node: NodeStatus, seen: DeviceStatus, now: datetime) -> str:
     """What it is and does, then who is on it, a line each."""
     device = seen.device
     head = f"{node.node.name}, GPU {device.index}: {name_of(seen.condition)}"
@@ -96,26 +96,26 @@ def label(node: SeenNode, seen: SeenDevice, now: datetime) -> str:
     lines = [head, f"{device.type}, {used}{memory}"]
     if why := trouble(node, seen):
         lines.append(why)
-    lines += [tenant_words(tenant, now) for tenant in seen.tenants[:_NAMED_TENANTS]]
-    more = len(seen.tenants) - _NAMED_TENANTS
+    lines += [tenant_words(tenant, now) for tenant in seen.jobs[:_NAMED_TENANTS]]
+    more = len(seen.jobs) - _NAMED_TENANTS
     return "\n".join([*lines, f"and {words.plural(more, 'job')} more"] if more > 0 else lines)
 
 
-def trouble(node: SeenNode, seen: SeenDevice) -> str:
+def trouble(node: NodeStatus, seen: DeviceStatus) -> str:
     """Why it is not simply free or busy."""
     match seen.condition:
-        case Condition.FAULTY:
+        case DeviceCondition.FAULTY:
             return seen.device.problem or f"the node is down: {node.node.reason or 'it does not answer'}"
-        case Condition.FOREIGN:
+        case DeviceCondition.FOREIGN:
             return seen.device.used_outside or ""
-        case Condition.DRAINED:
+        case DeviceCondition.DRAINED:
             return f"drained: {node.node.reason}" if node.node.reason else "drained"
-        case Condition.IDLE:
+        case DeviceCondition.IDLE:
             return "hardly used in the last ten minutes"
     return ""
 
 
-def tenant_words(tenant: Tenant, now: datetime) -> str:
+def tenant_words(tenant: JobOnNode, now: datetime) -> str:
     """Names of other people's jobs are not told."""
     name = f" {tenant.name}" if tenant.name else ""
     parts = [f"{tenant.user} ({tenant.project}): job {tenant.job_id}{name}"]

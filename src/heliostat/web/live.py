@@ -16,9 +16,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from heliostat.errors import HeliostatError, Invalid, TooManyRequests
+from heliostat.services.change_topics import ChangedTopics, match_topics, subscribe_to_commits
 from heliostat.services.context import Context
-from heliostat.services.live import Changed, topics_of, watch_commits
-from heliostat.services.rights import inspectable_job
+from heliostat.services.permissions import require_inspectable_job
 from heliostat.web.pace import Pace
 from heliostat.web.rendering import HEADERS
 from heliostat.web.visits import Visit, VisitDep
@@ -51,13 +51,13 @@ class Hub:
 
     def __init__(self, context: Context) -> None:
         self.mark = time.time_ns()  # another one after every commit that a page may show, also after a restart
-        self._recent = context.recent
+        self._recent = context.read_cache
         self._listeners: set[Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
-        self._waiting = Changed()
+        self._waiting = ChangedTopics()
         self.pace = Pace()
-        watch_commits(context, self._on_commit)
+        subscribe_to_commits(context, self._on_commit)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -82,11 +82,11 @@ class Hub:
         finally:
             self._listeners.discard(listener)
 
-    def _on_commit(self, changed: Changed) -> None:
+    def _on_commit(self, changed: ChangedTopics) -> None:
         self.mark += 1  # commits come one after the other
         loop = self._loop
         if loop is None or not self._listeners:
-            self._recent.forget()
+            self._recent.invalidate()
             return
         with self._lock:
             is_first = not self._waiting
@@ -98,10 +98,10 @@ class Hub:
 
     def _hand_out(self) -> None:
         with self._lock:
-            changed, self._waiting = self._waiting, Changed()
-        self._recent.forget()
+            changed, self._waiting = self._waiting, ChangedTopics()
+        self._recent.invalidate()
         for listener in self._listeners:
-            listener.put(topics_of(changed, listener.topics))
+            listener.put(match_topics(changed, listener.topics))
 
 
 class Listener:
@@ -149,7 +149,7 @@ async def _tell(visit: Visit, hub: Hub, topics: frozenset[str], after: int | Non
 
 def _is_logged_in(visit: Visit) -> bool:
     try:
-        visit.context.identities.web.holder(visit.secret, in_use=False)
+        visit.context.identities.web_logins.require_browser(visit.secret, in_use=False)
     except HeliostatError:
         return False
     return True
@@ -161,4 +161,4 @@ def _check_topic(visit: Visit, topic: str) -> None:
     kind, _, number = topic.partition(":")
     if kind != "job" or not (number.isascii() and number.isdecimal() and len(number) < 16):
         raise Invalid("There is no such topic.", "Topics are jobs, job:NUMBER, nodes, rules and services.")
-    inspectable_job(visit.context, visit.caller, int(number))
+    require_inspectable_job(visit.context, visit.caller, int(number))

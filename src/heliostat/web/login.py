@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from heliostat.errors import Forbidden, NotAuthenticated, TooManyRequests
 from heliostat.services.accounts import web_logins
-from heliostat.services.accounts.web_logins import Origin
+from heliostat.services.accounts.web_logins import BrowserClient
 from heliostat.web import cookies
 from heliostat.web.faults import safe_next
 from heliostat.web.rendering import HEADERS, Page, render
@@ -36,7 +36,7 @@ def show_login(guest: GuestDep, next: str = "/") -> Response:  # noqa: A002 - as
 def log_in(guest: GuestDep, form: FormDep) -> Response:
     name, goal = form.get("name"), safe_next(form.get("next", "/"))
     try:
-        secret = web_logins.log_in(guest.context, name, form.raw("password"), _origin(guest.request))
+        secret = web_logins.log_in_browser(guest.context, name, form.raw("password"), _origin(guest.request))
     except (NotAuthenticated, TooManyRequests, Forbidden) as error:
         return _page(guest, LoginView(goal, name[:64], error.message, error.hint or ""), error.status)
     return _enter(guest.request, secret, goal)
@@ -48,16 +48,16 @@ async def log_in_by_link(request: Request, code: str = "", next: str = "/") -> R
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise Forbidden("This link does not work from another site.", "Copy it into the address bar yourself.")
     context = request.app.state.context
-    secret = await run_in_threadpool(web_logins.log_in_by_code, context, code[:100], _origin(request))
+    secret = await run_in_threadpool(web_logins.log_in_browser_by_code, context, code[:100], _origin(request))
     return _enter(request, secret, safe_next(next))
 
 
 @router.post("/logout")
 def log_out(visit: VisitDep, form: FormDep) -> Response:
     if form.get("everywhere") == "yes":
-        web_logins.log_out_everywhere(visit.context, visit.caller)
+        web_logins.log_out_all_browsers(visit.context, visit.caller)
     else:
-        web_logins.log_out(visit.context, visit.browser)
+        web_logins.log_out_browser(visit.context, visit.browser)
     response = RedirectResponse("/login", 303, HEADERS | {"Clear-Site-Data": '"cache"'})
     cookies.forget_session(visit.request, response)
     return response
@@ -73,5 +73,5 @@ def _page(guest: Guest, view: LoginView, status: int = 200) -> Response:
     return render(guest, Page("login.html", "Log in", status=status), view)
 
 
-def _origin(request: Request) -> Origin:
-    return Origin(address_of(request), request.headers.get("user-agent", ""))
+def _origin(request: Request) -> BrowserClient:
+    return BrowserClient(address_of(request), request.headers.get("user-agent", ""))

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from heliostat import __version__
-from heliostat.auth.web import digest_of, new_form_token
+from heliostat.auth.web_logins import create_csrf_token, secret_digest
 from heliostat.models import User
 from heliostat.web import cookies, words
 from heliostat.web.assets import address_of
@@ -148,7 +148,7 @@ def _frame(visit: Visit | Guest, page: Page, take_flashes: bool) -> Frame:
         user=user,
         nav=() if user is None else links(user, request.app.state.served, request.url.path),
         crumbs=tuple(page.crumbs),
-        csrf=new_form_token(visit.secret),
+        csrf=create_csrf_token(visit.secret),
         flashes=flashes.take(visit.secret) if take_flashes else (),
         live=_live_address(request, page) if page.live else "",
     )
@@ -232,7 +232,7 @@ class Flashes:
 
     def add(self, secret: str, flash: Flash) -> None:
         with self._lock:
-            mine = self._kept.setdefault(digest_of(secret), [])
+            mine = self._kept.setdefault(secret_digest(secret), [])
             mine.append(flash)
             del mine[:-_MOST_EACH]
             while len(self._kept) > _MOST_BROWSERS:
@@ -242,7 +242,7 @@ class Flashes:
         if not self._kept:
             return ()
         with self._lock:
-            return tuple(self._kept.pop(digest_of(secret), ()))
+            return tuple(self._kept.pop(secret_digest(secret), ()))
 
 
 def links(user: User, served: frozenset[str], path: str) -> tuple[Link, ...]:

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
-from heliostat.services.cluster.stats import Series, Span
+from heliostat.services.cluster.stats import StatsPeriod, TimeSeries
 from heliostat.web import svg
 
-SPANS = (Span.DAY, Span.WEEK, Span.MONTH)
+SPANS = (StatsPeriod.DAY, StatsPeriod.WEEK, StatsPeriod.MONTH)
 _MIB_PER_GIB = 1024.0
 _LARGE_MIB = 800 * _MIB_PER_GIB
 _MOST_CURVES = 6
@@ -22,7 +22,7 @@ class Plot:
     legend: Markup
 
 
-def cluster_plots(series: Sequence[Series], span: Span, now: datetime) -> tuple[Plot, ...]:
+def cluster_plots(series: Sequence[TimeSeries], span: StatsPeriod, now: datetime) -> tuple[Plot, ...]:
     """What was given out and used, of what there is; and how many waited."""
     known = {one.name: one for one in series}
     draw = _Drawing(span, now)
@@ -39,7 +39,9 @@ def cluster_plots(series: Sequence[Series], span: Span, now: datetime) -> tuple[
     )
 
 
-def node_plots(series: Sequence[Series], span: Span, now: datetime, room: tuple[int, int]) -> tuple[Plot, ...]:
+def node_plots(
+    series: Sequence[TimeSeries], span: StatsPeriod, now: datetime, room: tuple[int, int]
+) -> tuple[Plot, ...]:
     """`room`: the cpus and MiB the node has."""
     known = {one.name: one for one in series}
     draw, (cpus, memory_mib) = _Drawing(span, now), room
@@ -61,7 +63,7 @@ def node_plots(series: Sequence[Series], span: Span, now: datetime, room: tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    span: Span
+    span: StatsPeriod
     now: datetime
 
     def plot(
@@ -69,7 +71,7 @@ class _Drawing:
         title: str,
         unit: str,
         limit: float | None,
-        parts: Sequence[tuple[Series, str]],
+        parts: Sequence[tuple[TimeSeries, str]],
         factor: float = 1.0,
     ) -> Plot:
         curves = [
@@ -89,7 +91,7 @@ class _Drawing:
         return Plot(title, svg.plot(curves, look), svg.legend(curves, "all there is" if limit else ""))
 
 
-def _points(series: Series, factor: float) -> list[tuple[datetime, float | None]]:
+def _points(series: TimeSeries, factor: float) -> list[tuple[datetime, float | None]]:
     step = timedelta(seconds=series.step_seconds)
     return [
         (series.start_at + step * place, None if value is None else value * factor)
@@ -97,7 +99,7 @@ def _points(series: Series, factor: float) -> list[tuple[datetime, float | None]
     ]
 
 
-def _few(devices: Sequence[Series], ending: str) -> list[tuple[Series, str]]:
+def _few(devices: Sequence[TimeSeries], ending: str) -> list[tuple[TimeSeries, str]]:
     """Each, or where these would be too many to tell apart, the mean, the least and the most."""
     if len(devices) <= _MOST_CURVES:
         return [(one, one.name.removesuffix(ending).replace("gpu", "GPU ")) for one in devices]
@@ -110,12 +112,12 @@ def _few(devices: Sequence[Series], ending: str) -> list[tuple[Series, str]]:
         ("the most", [max(some, default=None) for some in known]),
     )
     return [
-        (Series(said, first.unit, first.start_at, first.step_seconds, tuple(values), tuple(values)), said)
+        (TimeSeries(said, first.unit, first.start_at, first.step_seconds, tuple(values), tuple(values)), said)
         for said, values in combined
     ]
 
 
-def _most(series: Series | None) -> float | None:
+def _most(series: TimeSeries | None) -> float | None:
     if series is None:
         return None
     return max((value for value in series.mean if value is not None), default=None)

@@ -9,11 +9,11 @@ from fastapi import Depends
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from heliostat.auth.web import Browser, is_form_token, over
+from heliostat.auth.web_logins import LoggedInBrowser, is_valid_csrf_token, not_logged_in_error
 from heliostat.errors import BadRequest, Forbidden, HeliostatError
 from heliostat.models import Caller, User
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin
+from heliostat.services.permissions import require_admin
 from heliostat.web import cookies
 
 FORM_TOKEN = "csrf"  # noqa: S105 - the name of the field
@@ -39,7 +39,7 @@ class Visit:
     request: Request
     context: Context
     secret: str
-    browser: Browser
+    browser: LoggedInBrowser
 
     @property
     def user(self) -> User:
@@ -79,12 +79,12 @@ async def current_visit(request: Request) -> Visit:
     context: Context = request.app.state.context
     secret = cookies.session_of(request)
     if not secret:
-        raise over()
+        raise not_logged_in_error()
     # What is read from now on is at least as new as this.
     request.state.live_mark = request.app.state.live.mark
     # What refreshes by itself must not keep a login alive that nobody uses.
     in_use = not _is_by_itself(request)
-    return Visit(request, context, secret, context.identities.web.holder(secret, in_use=in_use))
+    return Visit(request, context, secret, context.identities.web_logins.require_browser(secret, in_use=in_use))
 
 
 async def current_guest(request: Request) -> Guest:
@@ -104,7 +104,7 @@ async def guard(request: Request) -> Form:
     body = await request.body()
     form = _parse(request, body) if len(body) <= _SMALL_BYTES else await run_in_threadpool(_parse, request, body)
     shown = request.headers.get("x-csrf-token") or form.raw(FORM_TOKEN)
-    if not is_form_token(whoever(request).secret, shown):
+    if not is_valid_csrf_token(whoever(request).secret, shown):
         raise Forbidden("This form is no longer valid.", "Go back, load the page again, and send it once more.")
     return form
 
@@ -118,7 +118,7 @@ def whoever(request: Request) -> Visit | Guest:
     context: Context = request.app.state.context
     secret = cookies.session_of(request)
     try:
-        return Visit(request, context, secret, context.identities.web.holder(secret, in_use=False))
+        return Visit(request, context, secret, context.identities.web_logins.require_browser(secret, in_use=False))
     except HeliostatError:
         return Guest(request, context, cookies.visitor_of(request))
 

@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-LONGEST = 1000  # characters of one expression
-LONGEST_WORD = 128 * 1024 - 1  # bytes of a word: Linux takes no longer one
+MAX_EXPRESSION_LENGTH = 1000  # characters of one expression
+MAX_WORD_BYTES = 128 * 1024 - 1  # bytes of a word: Linux takes no longer one
 _DEEPEST = 40
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>-?\d{1,15}(?:\.\d{1,15})?(?:[eE][+-]?\d{1,3})?(?![\w.]))"
@@ -29,10 +29,10 @@ _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _SAME = {"&&": "and", "||": "or", "!": "not"}
 
 Value = str | float | int | bool | None | list["Value"]
-Path = tuple[str, ...]
+NamePath = tuple[str, ...]
 
 
-class Wrong(ValueError):
+class ExpressionError(ValueError):
     """The expression cannot be read, or has no value; says why in a sentence without its full stop."""
 
 
@@ -42,8 +42,8 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
-    path: Path
+class Reference:
+    path: NamePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,68 +53,70 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Operation:
     """Of `not` only the first counts."""
 
-    sign: str  # and, or, not, or a comparison
-    first: "Expression"
-    second: "Expression"
+    operator: str  # and, or, not, or a comparison
+    left: "Expression"
+    right: "Expression"
 
 
-Expression = Constant | Name | Call | Joined
+Expression = Constant | Reference | Call | Operation
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class EvaluationScope:
     """What names and functions mean."""
 
-    look_up: Callable[[Path], Value]  # raises Wrong
+    look_up: Callable[[NamePath], Value]  # raises Wrong
     functions: Mapping[str, Callable[..., Value]] = field(default_factory=dict)
 
 
-def parse(text: str) -> Expression:
+def parse_expression(text: str) -> Expression:
     """Raises Wrong."""
-    if len(text) > LONGEST:
-        raise Wrong(f"an expression may have {LONGEST} characters, this one has {len(text)}")
+    if len(text) > MAX_EXPRESSION_LENGTH:
+        raise ExpressionError(
+            f"an expression may have {MAX_EXPRESSION_LENGTH} characters, this one has {len(text)}"
+        )
     reader = _Reader(_tokens(text))
     found = reader.either(0)
     if reader.next is not None:
-        raise Wrong(f"did not expect {reader.next!a}")
+        raise ExpressionError(f"did not expect {reader.next!a}")
     return found
 
 
-def names_in(expression: Expression) -> Iterator[Path]:
+def find_references(expression: Expression) -> Iterator[NamePath]:
     """All that it looks up."""
-    if isinstance(expression, Name):
+    if isinstance(expression, Reference):
         yield expression.path
     for part in _parts(expression):
-        yield from names_in(part)
+        yield from find_references(part)
 
 
-def calls_in(expression: Expression) -> Iterator[Call]:
+def find_calls(expression: Expression) -> Iterator[Call]:
     if isinstance(expression, Call):
         yield expression
     for part in _parts(expression):
-        yield from calls_in(part)
+        yield from find_calls(part)
 
 
-def value_of(expression: Expression, scope: Scope) -> Value:
+def evaluate(expression: Expression, scope: EvaluationScope) -> Value:
     """Raises Wrong when it has none."""
     if isinstance(expression, Constant):
         return expression.value
-    if isinstance(expression, Name):
+    if isinstance(expression, Reference):
         return scope.look_up(expression.path)
     if isinstance(expression, Call):
         return _called(expression, scope)
-    first = value_of(expression.first, scope)
-    if expression.sign == "not":
-        return not is_true(first)
-    if expression.sign in ("and", "or"):
-        return first if is_true(first) == (expression.sign == "or") else value_of(expression.second, scope)
-    return _compared(expression.sign, first, value_of(expression.second, scope))
+    first = evaluate(expression.left, scope)
+    if expression.operator == "not":
+        return not is_truthy(first)
+    if expression.operator in ("and", "or"):
+        return first if is_truthy(first) == (expression.operator == "or") else evaluate(expression.right, scope)
+    return _compared(expression.operator, first, evaluate(expression.right, scope))
 
 
-def is_true(value: Value) -> bool:
+def is_truthy(value: Value) -> bool:
     """What a job hands on is text: `false`, `0` and nothing are not true there either."""
     return value.strip().lower() not in ("", "false", "0", "no") if isinstance(value, str) else bool(value)
 
@@ -138,20 +140,20 @@ def as_text(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return put_together(f",{as_text(one)}" if place else as_text(one) for place, one in enumerate(value))
+        return join_text(f",{as_text(one)}" if place else as_text(one) for place, one in enumerate(value))
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return "" if value is None else str(value)
 
 
-def put_together(parts: Iterable[str]) -> str:
+def join_text(parts: Iterable[str]) -> str:
     """Raises Wrong as soon as it is longer than a word can be."""
     found: list[str] = []
     length = 0
     for part in parts:
         length += len(part)
-        if length > LONGEST_WORD:
-            raise Wrong(f"a value is longer than a word can be ({LONGEST_WORD:,} bytes)")
+        if length > MAX_WORD_BYTES:
+            raise ExpressionError(f"a value is longer than a word can be ({MAX_WORD_BYTES:,} bytes)")
         found.append(part)
     return "".join(found)
 
@@ -162,7 +164,7 @@ def _tokens(text: str) -> list[str]:
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
-            raise Wrong(f"cannot read {text[at : at + 20].strip()!a}")
+            raise ExpressionError(f"cannot read {text[at : at + 20].strip()!a}")
         token = match.group().strip()
         found.append(_SAME.get(token, token))
         at = match.end()
@@ -187,10 +189,10 @@ class _Reader:
 
     def _joined(self, sign: str, part: Callable[[int], Expression], depth: int) -> Expression:
         if depth > _DEEPEST:
-            raise Wrong("it is nested too deeply")
+            raise ExpressionError("it is nested too deeply")
         found = part(depth)
         while self._takes(sign):
-            found = Joined(sign, found, part(depth))
+            found = Operation(sign, found, part(depth))
         return found
 
     def _denied(self, depth: int) -> Expression:
@@ -198,7 +200,7 @@ class _Reader:
         while self._takes("not"):
             denials += 1
         found = self._compared(depth)
-        return Joined("not", found, found) if denials % 2 else found
+        return Operation("not", found, found) if denials % 2 else found
 
     def _compared(self, depth: int) -> Expression:
         found = self._value(depth)
@@ -206,7 +208,7 @@ class _Reader:
         if sign not in _COMPARISONS or sign is None:
             return found
         self._at += 1
-        return Joined(sign, found, self._value(depth))
+        return Operation(sign, found, self._value(depth))
 
     def _value(self, depth: int) -> Expression:
         if self._takes("("):
@@ -219,12 +221,12 @@ class _Reader:
         if token[0].isdigit() or token[0] == "-":
             return Constant(_number(token))
         if not (token[0].isalpha() or token[0] == "_") or token in ("and", "or", "not"):
-            raise Wrong(f"did not expect {token!a}")
+            raise ExpressionError(f"did not expect {token!a}")
         if token in _CONSTANTS:
             return Constant(_CONSTANTS[token])
-        return Call(token, self._arguments(depth)) if self._takes("(") else Name(self._path(token))
+        return Call(token, self._arguments(depth)) if self._takes("(") else Reference(self._path(token))
 
-    def _path(self, first: str) -> Path:
+    def _path(self, first: str) -> NamePath:
         path = [first]
         while self._takes("."):
             path.append(self._take())
@@ -240,7 +242,7 @@ class _Reader:
 
     def _take(self) -> str:
         if self.next is None:
-            raise Wrong("it ends too early")
+            raise ExpressionError("it ends too early")
         self._at += 1
         return self._tokens[self._at - 1]
 
@@ -252,31 +254,33 @@ class _Reader:
 
     def _need(self, token: str) -> None:
         if not self._takes(token):
-            raise Wrong(f"{token!a} is missing" if self.next is None else f"expected {token!a}, not {self.next!a}")
+            raise ExpressionError(
+                f"{token!a} is missing" if self.next is None else f"expected {token!a}, not {self.next!a}"
+            )
 
 
 def _number(token: str) -> float | int:
     found = float(token) if set(token) & set(".eE") else int(token)
     if as_number(found) is None:
-        raise Wrong(f"{token!a} is too large a number")
+        raise ExpressionError(f"{token!a} is too large a number")
     return found
 
 
 def _parts(expression: Expression) -> tuple[Expression, ...]:
     if isinstance(expression, Call):
         return expression.arguments
-    if not isinstance(expression, Joined):
+    if not isinstance(expression, Operation):
         return ()
-    return (expression.first,) if expression.sign == "not" else (expression.first, expression.second)
+    return (expression.left,) if expression.operator == "not" else (expression.left, expression.right)
 
 
-def _called(call: Call, scope: Scope) -> Value:
+def _called(call: Call, scope: EvaluationScope) -> Value:
     if call.function not in scope.functions:
-        raise Wrong(f"there is no function {call.function[:40]}(); there are {_listed(scope.functions)}")
+        raise ExpressionError(f"there is no function {call.function[:40]}(); there are {_listed(scope.functions)}")
     try:
-        return scope.functions[call.function](*(value_of(one, scope) for one in call.arguments))
+        return scope.functions[call.function](*(evaluate(one, scope) for one in call.arguments))
     except TypeError:
-        raise Wrong(f"{call.function}() takes other arguments") from None
+        raise ExpressionError(f"{call.function}() takes other arguments") from None
 
 
 def _listed(functions: Mapping[str, object]) -> str:
@@ -285,11 +289,11 @@ def _listed(functions: Mapping[str, object]) -> str:
 
 def _compared(sign: str, first: Value, second: Value) -> bool:
     if isinstance(first, bool) or isinstance(second, bool):
-        first, second = is_true(first), is_true(second)
+        first, second = is_truthy(first), is_truthy(second)
     one, other = as_number(first), as_number(second)
     if sign in ("==", "!="):
         same = one == other if one is not None and other is not None else first == second
         return same == (sign == "==")
     if one is None or other is None:
-        raise Wrong(f"{as_text(first)[:40]!a} {sign} {as_text(second)[:40]!a} does not compare numbers")
+        raise ExpressionError(f"{as_text(first)[:40]!a} {sign} {as_text(second)[:40]!a} does not compare numbers")
     return {"<": one < other, "<=": one <= other, ">": one > other, ">=": one >= other}[sign]

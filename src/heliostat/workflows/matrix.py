@@ -5,52 +5,54 @@ from collections.abc import Mapping
 from itertools import product
 
 from heliostat.workflows.expressions import Value, as_number
-from heliostat.workflows.parameters import NAME, check_variables
-from heliostat.workflows.refusing import wrong
+from heliostat.workflows.parameters import NAME_PATTERN, check_unique_variables
+from heliostat.workflows.validation_errors import invalid_field
 
-MOST_VARIANTS = 10_000
+MAX_VARIANTS = 10_000
 _MOST_NAMES = 50
 _LONGEST = 10_000
-Values = Mapping[str, Value]
+ValueMap = Mapping[str, Value]
 
 
-def read_matrix(field: str, given: object) -> tuple[Values, ...]:
+def parse_matrix(field: str, given: object) -> tuple[ValueMap, ...]:
     """`{lr: [0.1, 0.01], seed: [1, 2]}` makes four; `[{lr: 0.1, seed: 1}, …]` one of each. Raises Invalid."""
     if isinstance(given, list):
-        if not 0 < len(given) <= MOST_VARIANTS:
-            raise wrong(field, f"must have 1 to {MOST_VARIANTS} rows")
-        check_variables(field, given[0] if isinstance(given[0], Mapping) else ())
+        if not 0 < len(given) <= MAX_VARIANTS:
+            raise invalid_field(field, f"must have 1 to {MAX_VARIANTS} rows")
+        check_unique_variables(field, given[0] if isinstance(given[0], Mapping) else ())
         return tuple(_row(f"{field}.{place}", row, given[0]) for place, row in enumerate(given))
     if not isinstance(given, Mapping) or not 0 < len(given) <= _MOST_NAMES:
-        raise wrong(field, "must be a set of lists, such as `lr: [0.1, 0.01]`, or a list of sets of values")
+        raise invalid_field(
+            field, "must be a set of lists, such as `lr: [0.1, 0.01]`, or a list of sets of values"
+        )
     names = [_name(field, name) for name in given]
-    check_variables(field, names)
+    check_unique_variables(field, names)
     for name, values in given.items():
         if not isinstance(values, list) or not values:
-            raise wrong(f"{field}.{name}", "must be a list of values, such as [0.1, 0.01]")
+            raise invalid_field(f"{field}.{name}", "must be a list of values, such as [0.1, 0.01]")
     count = math.prod(len(values) for values in given.values())
-    if count > MOST_VARIANTS:
-        raise wrong(field, f"makes {count:,} jobs; {MOST_VARIANTS:,} are allowed", "Take some values away.")
+    if count > MAX_VARIANTS:
+        raise invalid_field(field, f"makes {count:,} jobs; {MAX_VARIANTS:,} are allowed", "Take some values away.")
     columns = [[_value(f"{field}.{name}", one) for one in given[name]] for name in given]
     return tuple(dict(zip(names, row, strict=True)) for row in product(*columns))
 
 
-def label(values: Values) -> str:
+def format_values(values: ValueMap) -> str:
     """`lr=0.1, seed=1`."""
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _row(field: str, given: object, first: object) -> Values:
+def _row(field: str, given: object, first: object) -> ValueMap:
     if not isinstance(given, Mapping) or not 0 < len(given) <= _MOST_NAMES:
-        raise wrong(field, "must be a set of values, such as {lr: 0.1, seed: 1}")
+        raise invalid_field(field, "must be a set of values, such as {lr: 0.1, seed: 1}")
     if not isinstance(first, Mapping) or set(given) != set(first):
-        raise wrong(field, "must have the same names as the first row")
+        raise invalid_field(field, "must have the same names as the first row")
     return {_name(field, name): _value(f"{field}.{name}", value) for name, value in given.items()}
 
 
 def _name(field: str, name: object) -> str:
-    if not isinstance(name, str) or NAME.fullmatch(name) is None:
-        raise wrong(field, f"{str(name)[:60]!a} is no name: letters, digits and _, not a digit first")
+    if not isinstance(name, str) or NAME_PATTERN.fullmatch(name) is None:
+        raise invalid_field(field, f"{str(name)[:60]!a} is no name: letters, digits and _, not a digit first")
     return name
 
 
@@ -61,4 +63,4 @@ def _value(field: str, value: object) -> Value:
         return value
     if isinstance(value, str) and len(value) <= _LONGEST and "\0" not in value:
         return value
-    raise wrong(field, f"must be finite numbers, true, false, or texts of at most {_LONGEST} characters")
+    raise invalid_field(field, f"must be finite numbers, true, false, or texts of at most {_LONGEST} characters")

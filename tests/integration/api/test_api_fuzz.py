@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from integration.running_server import RunningServer, wait_for
-from support.examples import examples
+from support.hypothesis_examples import example_count
 
 Schema = dict[str, Any]
 HOSTILE_TEXT = ["", "\0", "\n", "..", "../x", "%", "'", '"', "$(id)", "`id`", "\u202e", "\u200b", "\ud800", "me"]
@@ -40,7 +40,7 @@ def server() -> Iterator[RunningServer]:
 
 
 @settings(
-    max_examples=examples(2000),
+    max_examples=example_count(2000),
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],

@@ -14,30 +14,35 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.slurm_up import PrivateSlurm
+from bench.private_slurm import PrivateSlurm
 
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.engines.contract import Engine
 from heliostat.engines.local.engine import LocalEngine
-from heliostat.engines.simulated.clock import ManualClock, RealClock
+from heliostat.engines.simulated.clock import ManualClock, ScaledClock
 from heliostat.engines.simulated.cluster import parse_nodes
-from heliostat.engines.simulated.engine import EXIT, IGNORE_TERM, SECONDS, SimulatedEngine
+from heliostat.engines.simulated.engine import (
+    EXIT_CODE_VARIABLE,
+    IGNORE_TERM_VARIABLE,
+    SECONDS_VARIABLE,
+    SimulatedEngine,
+)
 from heliostat.engines.slurm.client import SlurmClient
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.timing import SlurmTiming
 from heliostat.models import (
     Attempt,
+    AttemptEnded,
     AttemptId,
-    Ended,
+    AttemptStarted,
     Job,
     JobSpec,
     JobState,
     Observation,
-    Place,
-    Placement,
+    PlacementRequest,
     Resources,
-    Started,
-    attempt_id,
+    TaskPlacement,
+    format_attempt_id,
 )
 
 DEADLINE_SECONDS = 60.0
@@ -58,7 +63,7 @@ class EngineUnderTest:
 
 
 def simulated(folder: Path) -> EngineUnderTest:
-    clock = RealClock(speed=20)
+    clock = ScaledClock(speed=20)
     return EngineUnderTest(
         make=lambda: SimulatedEngine(parse_nodes("2x4xA100, 1xcpu"), clock),
         runs_commands=False,
@@ -76,7 +81,7 @@ def simulated_with_manual_clock(folder: Path) -> EngineUnderTest:
 
 
 def simulated_surviving_restart(folder: Path) -> EngineUnderTest:
-    clock = RealClock(speed=20)
+    clock = ScaledClock(speed=20)
     return EngineUnderTest(
         make=lambda: SimulatedEngine(parse_nodes("2x4xA100, 1xcpu"), clock, survives_restart=True),
         runs_commands=False,
@@ -95,7 +100,7 @@ def slurm(folder: Path, cluster: PrivateSlurm) -> EngineUnderTest:
     home = _made(Home(folder / "home"))
     client = SlurmClient(home.attempts / "submitting.lock", cluster.env)
     return EngineUnderTest(
-        make=lambda: SlurmEngine(Settings(home), client, SlurmTiming(look_seconds=0.2)),
+        make=lambda: SlurmEngine(Settings(home), client, SlurmTiming(poll_seconds=0.2)),
         shares_devices=False,
         deadline_seconds=60,
     )
@@ -134,7 +139,7 @@ class Bench:
         if hasattr(self, "engine"):
             self.engine.close()
         self.engine = self.under_test.make()
-        self.engine.on_observation(self._keep)
+        self.engine.set_observation_callback(self._keep)
 
     def tear_down(self) -> None:
         for attempt in self._begun.values():
@@ -145,37 +150,37 @@ class Bench:
 
     def finishing(self, exit_code: int = 0) -> Attempt:
         """Ends soon by itself."""
-        return self._attempt(f"exit {exit_code}", {SECONDS: "0.5", EXIT: str(exit_code)})
+        return self._attempt(f"exit {exit_code}", {SECONDS_VARIABLE: "0.5", EXIT_CODE_VARIABLE: str(exit_code)})
 
     def saying(self, words: str) -> Attempt:
         """Ends soon by itself. Those that say the same differ only in their numbers."""
-        return self._attempt(words, {SECONDS: "0.5"})
+        return self._attempt(words, {SECONDS_VARIABLE: "0.5"})
 
     def leaving_something(self) -> Attempt:
         """Ends soon by itself, but for a process in the background."""
-        return self._attempt("sleep 600 & exit 0", {SECONDS: "0.5"})
+        return self._attempt("sleep 600 & exit 0", {SECONDS_VARIABLE: "0.5"})
 
     def in_overtime(self, seconds: float) -> Attempt:
         """Runs for so long with a limit of one second that it may exceed."""
-        attempt = self._attempt(f"sleep {seconds}", {SECONDS: str(seconds)}, time_limit_seconds=1)
+        attempt = self._attempt(f"sleep {seconds}", {SECONDS_VARIABLE: str(seconds)}, time_limit_seconds=1)
         return replace(attempt, job=replace(attempt.job, overtime=True))
 
     def running_long(self, time_limit_seconds: int | None = None) -> Attempt:
         ready = self.folder / f"ready-{next(_numbers)}"
-        env = {SECONDS: "36000", "READY": str(ready)}
+        env = {SECONDS_VARIABLE: "36000", "READY": str(ready)}
         return self._attempt(f": > '{ready}'; exec sleep 600", env, time_limit_seconds)
 
     def stopping_itself(self, time_limit_seconds: int | None = None) -> Attempt:
         """All of its process group."""
         ready = self.folder / f"ready-{next(_numbers)}"
-        env = {SECONDS: "36000", "READY": str(ready)}
+        env = {SECONDS_VARIABLE: "36000", "READY": str(ready)}
         return self._attempt(f": > '{ready}'; kill -STOP 0; sleep 600", env, time_limit_seconds)
 
     def until_let_go(self, exit_code: int = 0) -> Attempt:
         """Ends by itself, but not before `let_go`."""
         go = self.folder / f"go-{next(_numbers)}"
         script = f"while [ ! -e '{go}' ]; do sleep 0.01; done; exit {exit_code}"
-        return self._attempt(script, {SECONDS: "0.5", "GO": str(go)})
+        return self._attempt(script, {SECONDS_VARIABLE: "0.5", "GO": str(go)})
 
     def let_go(self, attempt: Attempt) -> None:
         Path(attempt.job.spec.env["GO"]).touch()
@@ -184,22 +189,22 @@ class Bench:
         """Says that it no longer heeds TERM by making a file; see `wait_until_ignoring`."""
         ready = self.folder / f"ready-{next(_numbers)}"
         script = f"trap '' TERM; : > '{ready}'; while :; do sleep 1; done"
-        env = {SECONDS: "36000", IGNORE_TERM: "1", "READY": str(ready)}
+        env = {SECONDS_VARIABLE: "36000", IGNORE_TERM_VARIABLE: "1", "READY": str(ready)}
         return self._attempt(script, env)
 
     def heeding_usr1(self) -> Attempt:
         """Ends with 7 on USR1; TERM does nothing to it."""
         ready = self.folder / f"ready-{next(_numbers)}"
         script = f"trap '' TERM; trap 'exit 7' USR1; : > '{ready}'; while :; do sleep 0.05; done"
-        return self._attempt(script, {SECONDS: "36000", "READY": str(ready)})
+        return self._attempt(script, {SECONDS_VARIABLE: "36000", "READY": str(ready)})
 
     def gang(self, tasks: int, script: str = "exit 0", gpus: float = 1, **simulated: str) -> Attempt:
         """Its tasks on the first node, each with a device of its own; parts of one share the first."""
-        single = self._attempt(script, {SECONDS: "0.5", **simulated})
+        single = self._attempt(script, {SECONDS_VARIABLE: "0.5", **simulated})
         node = self.engine.nodes()[0]
         uuids = [device.uuid for device in node.devices]
-        places = tuple(Place(node.name, (uuids[0 if gpus < 1 else rank],)) for rank in range(tasks))
-        job = replace(single.job, resources=Resources(1, 64, gpus), placement=Placement(tasks=tasks))
+        places = tuple(TaskPlacement(node.name, (uuids[0 if gpus < 1 else rank],)) for rank in range(tasks))
+        job = replace(single.job, resources=Resources(1, 64, gpus), placement=PlacementRequest(tasks=tasks))
         devices = tuple(dict.fromkeys(uuid for place in places for uuid in place.devices))
         return replace(single, job=job, devices=devices, places=places)
 
@@ -221,16 +226,16 @@ class Bench:
         with self._changed:
             return [report for report in self.reports if report.attempt_id == attempt.id]
 
-    def ends_of(self, attempt: Attempt) -> list[Ended]:
-        return [report for report in self.reports_of(attempt) if isinstance(report, Ended)]
+    def ends_of(self, attempt: Attempt) -> list[AttemptEnded]:
+        return [report for report in self.reports_of(attempt) if isinstance(report, AttemptEnded)]
 
     def wait_for_start(self, attempt: Attempt) -> None:
         self.wait_until(lambda: bool(self.reports_of(attempt)), f"a report of {attempt.id}")
-        assert isinstance(self.reports_of(attempt)[0], Started)
+        assert isinstance(self.reports_of(attempt)[0], AttemptStarted)
         if self.under_test.runs_commands and (ready := attempt.job.spec.env.get("READY")):
             self.wait_until(Path(ready).exists, f"a sign of life of {attempt.id}")
 
-    def wait_for_end(self, attempt: Attempt) -> Ended:
+    def wait_for_end(self, attempt: Attempt) -> AttemptEnded:
         self.wait_until(lambda: bool(self.ends_of(attempt)), f"the end of {attempt.id}")
         return self.ends_of(attempt)[0]
 
@@ -270,7 +275,7 @@ class Bench:
             time_limit_seconds=time_limit_seconds,
             attempt=1,
         )
-        return Attempt(attempt_id(number, 1), job, self.engine.nodes()[0].name)
+        return Attempt(format_attempt_id(number, 1), job, self.engine.nodes()[0].name)
 
 
 def as_running(attempt: Attempt, started_at: datetime) -> Attempt:

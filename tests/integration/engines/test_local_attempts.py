@@ -9,7 +9,7 @@ import pytest
 from contract import ENGINES, Bench
 
 from heliostat.engines.local import launch
-from heliostat.models import Attempt, Cause, Ended, Observation, Started
+from heliostat.models import Attempt, AttemptEnded, AttemptStarted, EndCause, Observation
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_an_attempt_that_has_stopped_its_own_wrapper_can_be_stopped(bench: Bench
     bench.start(attempt)
     bench.wait_for_start(attempt)
     bench.engine.stop(attempt, 0)
-    assert bench.wait_for_end(attempt).cause is Cause.STOPPED
+    assert bench.wait_for_end(attempt).cause is EndCause.STOPPED
 
 
 def test_an_attempt_whose_wrapper_was_killed_is_lost_and_leaves_no_group(bench: Bench) -> None:
@@ -44,7 +44,7 @@ def test_an_attempt_whose_wrapper_was_killed_is_lost_and_leaves_no_group(bench: 
     bench.start(attempt)
     bench.wait_for_start(attempt)
     os.kill(wait_for_claim(bench, attempt), signal.SIGKILL)
-    assert bench.wait_for_end(attempt).cause is Cause.LOST
+    assert bench.wait_for_end(attempt).cause is EndCause.LOST
     assert group_names(bench) == []
 
 
@@ -71,7 +71,7 @@ def test_a_start_that_fails_leaves_neither_a_group_nor_a_watch_of_its_log(
     attempt = bench.finishing()
     bench.start(attempt)
     end = bench.wait_for_end(attempt)
-    assert end.cause is Cause.NOT_STARTED
+    assert end.cause is EndCause.NOT_STARTED
     assert "says the test" in (end.detail or "")
     assert bench.engine._supervision._log_order._numbers == {}  # type: ignore[attr-defined]
     assert group_names(bench) == []
@@ -79,19 +79,19 @@ def test_a_start_that_fails_leaves_neither_a_group_nor_a_watch_of_its_log(
 
 def test_after_a_restart_an_end_that_was_not_recorded_is_known_and_other_groups_are_removed(bench: Bench) -> None:
     ended, running = bench.finishing(3), bench.running_long()
-    bench.engine.on_observation(lambda seen: None)  # type: ignore[attr-defined] # the server dies before it records anything
+    bench.engine.set_observation_callback(lambda seen: None)  # type: ignore[attr-defined] # the server dies before it records anything
     bench.engine.start([ended, running])
     trace = bench.folder / "home" / "attempts" / f"{ended.id}.started"
     wait_for_claim(bench, running)
     bench.wait_until(lambda: trace.exists() and trace.read_text().endswith("003\n"), "its end is on disk")
     bench.restart()
     seen = {type(one): one for one in bench.engine.observe([ended, running])}
-    bench.engine.forget_all_but([ended.id, running.id])
-    assert (seen[Ended].attempt_id, seen[Started].attempt_id) == (ended.id, running.id)
-    assert seen[Ended].exit_code == 3
+    bench.engine.forget_all_except([ended.id, running.id])
+    assert (seen[AttemptEnded].attempt_id, seen[AttemptStarted].attempt_id) == (ended.id, running.id)
+    assert seen[AttemptEnded].exit_code == 3
     assert ended.id not in group_names(bench)
     bench.engine.stop(running, 0)
-    assert bench.wait_for_end(running).cause is Cause.STOPPED
+    assert bench.wait_for_end(running).cause is EndCause.STOPPED
 
 
 def test_an_attempt_that_is_killed_before_its_payload_has_entered_its_group_does_not_survive(bench: Bench) -> None:
@@ -101,12 +101,12 @@ def test_an_attempt_that_is_killed_before_its_payload_has_entered_its_group_does
     def stop_at_once(seen: Sequence[Observation]) -> None:
         report(seen)
         for one in seen:
-            if isinstance(one, Started):
+            if isinstance(one, AttemptStarted):
                 bench.engine.stop(next(attempt for attempt in attempts if attempt.id == one.attempt_id), 0)
 
-    bench.engine.on_observation(stop_at_once)  # type: ignore[attr-defined]
+    bench.engine.set_observation_callback(stop_at_once)  # type: ignore[attr-defined]
     bench.start(*attempts)
-    assert {bench.wait_for_end(attempt).cause for attempt in attempts} == {Cause.STOPPED}
+    assert {bench.wait_for_end(attempt).cause for attempt in attempts} == {EndCause.STOPPED}
 
 
 def test_old_traces_are_swept_however_many_files_each_attempt_has_left(bench: Bench) -> None:
@@ -123,5 +123,5 @@ def test_old_traces_are_swept_however_many_files_each_attempt_has_left(bench: Be
         (folder / name).touch()
         os.utime(folder / name, (0, 0))
     (folder / "4.1.started").touch()
-    bench.engine.forget_all_but(["3.1"])
+    bench.engine.forget_all_except(["3.1"])
     assert sorted(path.name for path in folder.iterdir()) == ["3.1.limit", "3.1.started", "4.1.started"]

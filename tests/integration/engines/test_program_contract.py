@@ -99,7 +99,7 @@ def test_what_an_attempt_prints_is_read_from_any_byte(bench: Bench, engine: Runs
 
 def test_of_what_never_ran_there_is_nothing(bench: Bench, engine: RunsPrograms) -> None:
     assert engine.read_log(10**9, 1, "stdout", 0, 100).data == b""
-    assert not engine.has_files(10**9)
+    assert not engine.has_job_files(10**9)
     assert engine.read_job_file(10**9, "work/x", 100) == ""
     with pytest.raises(NotFound):
         engine.list_job_files(10**9, "")
@@ -108,9 +108,9 @@ def test_of_what_never_ran_there_is_nothing(bench: Bench, engine: RunsPrograms) 
 def test_what_an_attempt_left_is_read_and_nothing_else(bench: Bench, engine: RunsPrograms) -> None:
     files = "echo 12345 > left; mkdir sub; echo x > sub/below; ln -s /etc/hostname link"
     job = done(bench, f'{files}; echo 1 > "$HELIOSTAT_CHECKPOINT_DIR/it"').job.id
-    assert engine.has_files(job)
-    assert engine.has_files(job, "work")
-    assert not engine.has_files(job, "none")
+    assert engine.has_job_files(job)
+    assert engine.has_job_files(job, "work")
+    assert not engine.has_job_files(job, "none")
     assert engine.read_job_file(job, "work/left", 100) == "12345\n"
     assert engine.read_job_file(job, "work/left", 2) == "12"
     assert engine.read_job_file(job, "work/left", 2, end=True) == "5\n"
@@ -132,7 +132,7 @@ def test_a_command_runs_where_the_attempt_does(bench: Bench, engine: RunsProgram
         said = subprocess.run(
             inside.argv,
             env=dict(inside.environment) or os.environ,
-            pass_fds=inside.descriptors,
+            pass_fds=inside.inherited_descriptors,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -142,7 +142,7 @@ def test_a_command_runs_where_the_attempt_does(bench: Bench, engine: RunsProgram
     finally:
         inside.close()
     assert said == f"{attempt.job.id} in {engine.work_folder(attempt.job.id)}\n"
-    engine.extend(attempt, 3600)
+    engine.extend_time_limit(attempt, 3600)
 
 
 def test_a_port_of_an_attempt_is_reached_and_no_other(bench: Bench, engine: RunsPrograms) -> None:

@@ -15,9 +15,15 @@ from fakes.nvml.build import FakeNvml, gpu
 from fakes.nvml.build import why_not as why_no_nvml
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.images import IMAGE, push, put_image, registry, why_no_podman
+from support.container_images import (
+    TEST_IMAGE,
+    import_test_image,
+    podman_skip_reason,
+    push_image,
+    running_registry,
+)
 
-pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
+pytestmark = [needs_root, pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")]
 SMALL = {"memory": "256M", "cpus": 1}
 
 
@@ -37,7 +43,7 @@ def server(two_people: list[Person], data: Path) -> Iterator[RunningServer]:
     server = RunningServer(
         f'server.node_name = "here"\nqueue.pids_limit = 200\ncontainers.mount_paths = ["{{home}}", "{data}:ro"]\n'
     )
-    put_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_people[0].name)
     yield server
     server.remove()
 
@@ -56,7 +62,7 @@ def refused(server: RunningServer, person: Person, **body: object) -> dict[str, 
     return answer.error
 
 
-@pytest.mark.parametrize("how", [{"image": IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
+@pytest.mark.parametrize("how", [{"image": TEST_IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
 def test_it_sees_what_is_mounted_and_nothing_else(
     server: RunningServer, ann: Person, bob: Person, data: Path, how: dict[str, str]
 ) -> None:
@@ -72,7 +78,7 @@ def test_it_sees_what_is_mounted_and_nothing_else(
     assert (made.read_text(), made.stat().st_uid) == ("new\n", ann.uid)
 
 
-@pytest.mark.parametrize("how", [{"image": IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
+@pytest.mark.parametrize("how", [{"image": TEST_IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
 def test_without_network_there_is_only_itself(server: RunningServer, ann: Person, how: dict[str, str]) -> None:
     assert lines(server, ann, "grep -c : /proc/net/dev", network="none", **how) == ["1"]
     assert int(lines(server, ann, "grep -c : /proc/net/dev", network="host", **how)[0]) > 1
@@ -82,11 +88,11 @@ def test_a_private_network_has_an_address_of_its_own(server: RunningServer, ann:
     tun = Path("/dev/net/tun")
     if not tun.exists() or tun.stat().st_mode & 0o6 != 0o6 or shutil.which("slirp4netns") is None:
         pytest.skip("needs slirp4netns, and a /dev/net/tun that everybody may use")
-    found = lines(server, ann, "cat /proc/net/dev", network="private", image=IMAGE)
+    found = lines(server, ann, "cat /proc/net/dev", network="private", image=TEST_IMAGE)
     assert [line.split(":")[0].strip() for line in found if ":" in line] == ["lo", "tap0"]
 
 
-@pytest.mark.parametrize("how", [{"image": IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
+@pytest.mark.parametrize("how", [{"image": TEST_IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
 def test_its_limit_of_processes_holds(server: RunningServer, ann: Person, how: dict[str, str]) -> None:
     line = "i=0; while [ $i -lt 300 ]; do sleep 5 & i=$((i+1)); done; echo all"
     job = server.run(ann.uid, command=["/bin/sh", "-c", line], **SMALL, **how)
@@ -119,7 +125,7 @@ def test_hostile_mounts_are_refused_before_they_are_queued(
 ) -> None:
     for name, path in (("HOME", ann.home), ("BOB", bob.home), ("SERVER", server.home)):
         mount = mount.replace(name, str(path))
-    refused(server, ann, image=IMAGE, mounts=[mount])
+    refused(server, ann, image=TEST_IMAGE, mounts=[mount])
 
 
 @pytest.mark.parametrize("target", ["/", "/etc", "/etc/shadow", "BOB", "/run"])
@@ -127,7 +133,7 @@ def test_links_out_of_her_home_are_refused(server: RunningServer, ann: Person, b
     link = ann.home / "link"
     link.symlink_to(target.replace("BOB", str(bob.home)))
     try:
-        assert "leads to" in refused(server, ann, image=IMAGE, mounts=[f"{link}:/x"])["message"]
+        assert "leads to" in refused(server, ann, image=TEST_IMAGE, mounts=[f"{link}:/x"])["message"]
     finally:
         link.unlink()
 
@@ -136,7 +142,7 @@ def test_a_link_that_changes_in_the_queue_is_refused_at_the_start(server: Runnin
     link, harmless = ann.home / "link", ann.home / "harmless"
     harmless.mkdir()
     link.symlink_to(harmless)
-    job_id = server.submit(ann.uid, command=["true"], image=IMAGE, mounts=[f"{link}:/x"], held=True)
+    job_id = server.submit(ann.uid, command=["true"], image=TEST_IMAGE, mounts=[f"{link}:/x"], held=True)
     link.unlink()
     link.symlink_to("/etc")
     server.ask("POST", f"/jobs/{job_id}/release", uid=ann.uid)
@@ -161,7 +167,7 @@ def test_a_user_without_a_range_of_numbers_is_told_so(server: RunningServer) -> 
         for file in (Path("/etc/subuid"), Path("/etc/subgid")):
             kept = [line for line in file.read_text().splitlines() if not line.startswith(f"{eve.name}:")]
             file.write_text("".join(f"{line}\n" for line in kept))
-        job = server.run(eve.uid, command=["true"], image=IMAGE, **SMALL)
+        job = server.run(eve.uid, command=["true"], image=TEST_IMAGE, **SMALL)
     assert job["state"] == "failed"
     assert "/etc/subuid" in job["reason"]
 
@@ -171,8 +177,8 @@ def test_an_image_is_fetched_once_and_a_missing_one_says_so(
 ) -> None:
     if shutil.which("docker-registry") is None:
         pytest.skip("needs docker-registry: scripts/install-test-parts")
-    with registry(tmp_path) as address:
-        push(server.home, ann.name, f"{address}/lab/busybox:1")
+    with running_registry(tmp_path) as address:
+        push_image(server.home, ann.name, f"{address}/lab/busybox:1")
         for _ in range(2):
             ids = [
                 server.submit(ann.uid, command=["/bin/true"], image=f"{address}/lab/busybox:1", **SMALL)
@@ -190,14 +196,14 @@ def test_an_image_is_fetched_once_and_a_missing_one_says_so(
 
 
 def test_the_tasks_of_a_gang_have_a_container_each(server: RunningServer, ann: Person) -> None:
-    for how in ({"image": IMAGE}, {"runtime": "bubblewrap"}):
+    for how in ({"image": TEST_IMAGE}, {"runtime": "bubblewrap"}):
         found = lines(server, ann, "echo $RANK of $WORLD_SIZE", tasks=2, **how)
         assert sorted(found) == ["0 of 2", "1 of 2"]
 
 
 def test_a_script_runs_inside_with_its_words(server: RunningServer, ann: Person) -> None:
     script = '#!/bin/sh\nls /etc/this-is-the-image; echo "$@"\n'
-    job = server.run(ann.uid, script=script, command=["a b", "$(c)"], image=IMAGE, **SMALL)
+    job = server.run(ann.uid, script=script, command=["a b", "$(c)"], image=TEST_IMAGE, **SMALL)
     assert server.output(job["id"], ann.uid) == "/etc/this-is-the-image\na b $(c)\n"
 
 
@@ -207,7 +213,7 @@ def strict(two_people: list[Person]) -> Iterator[RunningServer]:
         'server.node_name = "here"\ncontainers.required = true\ncontainers.allowed_registries = ["localhost"]\n'
         'containers.read_only_root = true\ncontainers.networks = ["none"]\ncontainers.runtimes = ["podman"]\n'
     )
-    put_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_people[0].name)
     yield server
     server.remove()
 
@@ -216,9 +222,9 @@ def test_the_rules_of_the_admins_hold(strict: RunningServer, ann: Person) -> Non
     assert "--image" in refused(strict, ann)["hint"]
     assert "localhost" in refused(strict, ann, image="python:3.11")["hint"]
     assert "podman" in refused(strict, ann, runtime="bubblewrap")["hint"]
-    assert "none" in refused(strict, ann, image=IMAGE, network="host")["hint"]
+    assert "none" in refused(strict, ann, image=TEST_IMAGE, network="host")["hint"]
     line = "(echo x >/etc/new) 2>/dev/null || echo read-only; echo x >/tmp/new && grep -c : /proc/net/dev"
-    assert lines(strict, ann, line, image=IMAGE) == ["read-only", "1"]
+    assert lines(strict, ann, line, image=TEST_IMAGE) == ["read-only", "1"]
 
 
 @pytest.fixture
@@ -241,7 +247,7 @@ def vault(two_people: list[Person], kata: Path) -> Iterator[RunningServer]:
         f'server.node_name = "here"\ncontainers.oci_runtimes = {{ vault = "{kata}" }}\n'
         'containers.required_for = ["vault"]\n'
     )
-    put_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_people[0].name)
     server.ask("POST", "/projects", {"name": "vault", "department": "default"})
     server.ask("GET", "/whoami", uid=two_people[0].uid)  # who is seen gets an account
     server.ask("PUT", f"/projects/vault/members/{two_people[0].name}", {})
@@ -253,9 +259,9 @@ def test_a_project_has_virtual_machines_where_the_admins_want_it(
     vault: RunningServer, ann: Person, kata: Path
 ) -> None:
     used = kata.with_name("used")
-    assert lines(vault, ann, "echo plain", image=IMAGE) == ["plain"]
+    assert lines(vault, ann, "echo plain", image=TEST_IMAGE) == ["plain"]
     assert used.read_text() == ""
-    assert lines(vault, ann, "echo apart", image=IMAGE, project="vault") == ["apart"]
+    assert lines(vault, ann, "echo apart", image=TEST_IMAGE, project="vault") == ["apart"]
     assert "create --bundle" in used.read_text()
     assert "--image" in refused(vault, ann, project="vault")["hint"]
 
@@ -273,16 +279,16 @@ def on_gpus(two_people: list[Person], tmp_path: Path) -> Iterator[RunningServer]
     spec.parent.mkdir(exist_ok=True)
     spec.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices}))
     server = RunningServer('server.node_name = "here"\n', fake.environment())
-    put_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_people[0].name)
     yield server
     server.remove()
     spec.unlink()
 
 
 def test_a_container_is_given_its_gpus_and_no_others(on_gpus: RunningServer, ann: Person) -> None:
-    given = lines(on_gpus, ann, "env | grep ^GIVEN; echo $CUDA_VISIBLE_DEVICES", image=IMAGE, gpus=1)
+    given = lines(on_gpus, ann, "env | grep ^GIVEN; echo $CUDA_VISIBLE_DEVICES", image=TEST_IMAGE, gpus=1)
     assert given in (["GIVEN_one=yes", "GPU-1111"], ["GIVEN_two=yes", "GPU-2222"])
-    both = lines(on_gpus, ann, "env | grep -c ^GIVEN", image=IMAGE, gpus=2)
+    both = lines(on_gpus, ann, "env | grep -c ^GIVEN", image=TEST_IMAGE, gpus=2)
     assert both == ["2"]
 
 
@@ -338,14 +344,14 @@ def test_a_tool_that_is_not_there_is_named(server: RunningServer, ann: Person) -
 def test_what_was_asked_for_is_shown_and_can_be_asked_for_again(server: RunningServer, ann: Person) -> None:
     body = {
         "command": ["/bin/true"],
-        "image": IMAGE,
+        "image": TEST_IMAGE,
         "mounts": [f"{ann.home}:/home:ro"],
         "network": "none",
         **SMALL,
     }
     shown = server.run(ann.uid, **body)
     assert {**shown["request"]}.items() >= {
-        "image": IMAGE,
+        "image": TEST_IMAGE,
         "runtime": "podman",
         "network": "none",
         "mounts": [f"{ann.home}:/home:ro"],

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from heliostat.payloads.archive import SESSION_LAUNCHER, script_for
+from heliostat.payloads.archive import SESSION_LAUNCHER, program_script
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.images import IMAGE, put_image, why_no_podman
+from support.container_images import TEST_IMAGE, import_test_image, podman_skip_reason
 
-pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
+pytestmark = [needs_root, pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")]
 SECRET = "hunter2-c0ffee"
 
 
@@ -51,8 +51,8 @@ class Way:
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
     server = RunningServer('server.simulate_gpus = "2xA100"\nserver.node_name = "here"\nqueue.pids_limit = 200\n')
-    put_image(server.home, two_people[0].name)
-    put_image(server.home, "root")
+    import_test_image(server.home, two_people[0].name)
+    import_test_image(server.home, "root")
     yield server
     server.remove()
 
@@ -60,8 +60,8 @@ def server(two_people: list[Person]) -> Iterator[RunningServer]:
 @pytest.fixture(params=["bubblewrap", "podman", "podman as root"])
 def way(request: pytest.FixtureRequest, server: RunningServer, ann: Person) -> Way:
     if request.param == "podman as root":
-        return Way(server, None, Path("/root"), {"image": IMAGE, "memory": "256M", "cpus": 1})
-    fields = {"image": IMAGE} if request.param == "podman" else {"runtime": "bubblewrap"}
+        return Way(server, None, Path("/root"), {"image": TEST_IMAGE, "memory": "256M", "cpus": 1})
+    fields = {"image": TEST_IMAGE} if request.param == "podman" else {"runtime": "bubblewrap"}
     return Way(server, ann.uid, ann.home, {**fields, "memory": "256M", "cpus": 1})
 
 
@@ -99,7 +99,7 @@ def test_it_runs_as_its_user_with_its_exit_code_and_both_streams(way: Way) -> No
 
 def test_a_program_of_ours_starts_where_only_the_files_of_the_job_are(way: Way) -> None:
     words = ["service", "/bin/sh", "-c", "echo $PORT"]
-    body = {**way.fields, "script": script_for(SESSION_LAUNCHER), "command": words}
+    body = {**way.fields, "script": program_script(SESSION_LAUNCHER), "command": words}
     job = way.server.finished(way.server.submit(way.uid, **body), way.uid)
     if "image" in way.fields:  # it has a shell, and no Python
         assert (job["exit_code"], "python3: not found" in way.out(job, "stderr")) == (127, True)

@@ -7,17 +7,17 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root, python_for
-from support.images import IMAGE, put_image, why_no_podman
+from support.container_images import TEST_IMAGE, import_test_image, podman_skip_reason
 from support.waiting import wait_until
 
-pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
+pytestmark = [needs_root, pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")]
 
 
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
     python, environment = python_for(two_people[0])
     server = RunningServer('server.node_name = "here"\n', environment, two_people[0].name, python)
-    put_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_people[0].name)
     yield server
     server.remove()
 
@@ -36,7 +36,7 @@ def of_her(server: RunningServer, person: Person) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("how", [{"image": IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
+@pytest.mark.parametrize("how", [{"image": TEST_IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
 def test_it_runs_and_nothing_of_it_is_left(server: RunningServer, ann: Person, how: dict[str, str]) -> None:
     body = {"command": ["/bin/sh", "-c", "id -u; exit 7"], **how}
     job = server.run(ann.uid, **body)
@@ -44,7 +44,7 @@ def test_it_runs_and_nothing_of_it_is_left(server: RunningServer, ann: Person, h
     wait_for(lambda: not of_her(server, ann), "its processes to go", lambda: of_her(server, ann))
 
 
-@pytest.mark.parametrize("how", [{"image": IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
+@pytest.mark.parametrize("how", [{"image": TEST_IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
 def test_a_cancelled_one_may_save_its_work(server: RunningServer, ann: Person, how: dict[str, str]) -> None:
     line = "trap 'sleep 0.3; echo saved; exit 3' TERM; echo ready; touch /tmp/x; while :; do sleep 0.1; done"
     job_id = server.submit(ann.uid, command=["/bin/sh", "-c", line], **how)
@@ -57,7 +57,7 @@ def test_a_cancelled_one_may_save_its_work(server: RunningServer, ann: Person, h
 
 def test_a_killed_one_leaves_neither_process_nor_file(server: RunningServer, ann: Person) -> None:
     line = "trap '' TERM; touch /tmp/x /home/y; echo ready; while :; do sleep 0.1; done"
-    job_id = server.submit(ann.uid, command=["/bin/sh", "-c", line], image=IMAGE, grace_seconds=0.2)
+    job_id = server.submit(ann.uid, command=["/bin/sh", "-c", line], image=TEST_IMAGE, grace_seconds=0.2)
     wait_for(lambda: "ready" in server.output(job_id, ann.uid), "it to run")
     server.ask("POST", f"/jobs/{job_id}/cancel", uid=ann.uid)
     assert server.finished(job_id, ann.uid)["state"] == "cancelled"
@@ -67,7 +67,7 @@ def test_a_killed_one_leaves_neither_process_nor_file(server: RunningServer, ann
 
 
 def test_an_image_is_built_and_used_and_nothing_of_it_is_left(server: RunningServer, ann: Person) -> None:
-    text = f"FROM {IMAGE}\nRUN mkdir /d; echo made > /d/made; busybox chown 5:5 /d/made\n"
+    text = f"FROM {TEST_IMAGE}\nRUN mkdir /d; echo made > /d/made; busybox chown 5:5 /d/made\n"
     made = server.ask("POST", "/images", {"name": "mine", "containerfile": text}, uid=ann.uid).json
     wait_until(lambda: server.show(made["build_job"], ann.uid)["ended_at"], "the image is built", 150)
     build = server.show(made["build_job"], ann.uid)

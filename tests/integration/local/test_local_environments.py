@@ -14,7 +14,7 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root, people
-from support.wheels import Index, package_index
+from support.package_index import PackageIndex, running_package_index
 
 pytestmark = [
     needs_root,
@@ -26,8 +26,8 @@ USE = ["python", "-c", "import tiny, sys; print(tiny.VALUE, sys.prefix)"]
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    with package_index(tmp_path_factory.mktemp("index")) as index:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackageIndex]:
+    with running_package_index(tmp_path_factory.mktemp("index")) as index:
         index.add_wheel("tiny", "1.0")
         index.add_wheel("needy", "2.0", needs=["tiny>=1"])
         yield index
@@ -40,7 +40,7 @@ def builder() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def server(index: Index, builder: str) -> Iterator[RunningServer]:
+def server(index: PackageIndex, builder: str) -> Iterator[RunningServer]:
     pytest.importorskip("uv", reason="uv builds environments, and is not installed")
     settings = (
         f'environments.builder = "{builder}"\nenvironments.uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n'
@@ -109,19 +109,19 @@ def test_it_is_there_in_bubblewrap_too_and_cannot_be_written(server: RunningServ
 
 
 def test_two_people_who_ask_for_the_same_at_once_have_it_built_once(
-    server: RunningServer, ann: Person, bob: Person, index: Index
+    server: RunningServer, ann: Person, bob: Person, index: PackageIndex
 ) -> None:
     index.add_wheel("both", "1.0")
-    index.slow.set()
+    index.hold_files.set()
     first = server.submit(ann.uid, command=["both"], environment={"requirements": "both==1.0"})
     second = server.submit(bob.uid, command=["both"], environment={"requirements": "# mine\nboth==1.0"})
-    index.slow.clear()
+    index.hold_files.clear()
     jobs = [over(server, first, ann.uid), over(server, second, bob.uid)]
     assert [job["state"] for job in jobs] == ["completed", "completed"], (jobs, server.log)
     assert jobs[0]["environment"] == jobs[1]["environment"]
     found = [environment(server, jobs[0]["environment"], person.uid) for person in (ann, bob)]
     assert found[0]["build_job"] == found[1]["build_job"]
-    assert len([path for path in index.asked if path.endswith("both-1.0-py3-none-any.whl")]) <= 2
+    assert len([path for path in index.requested_paths if path.endswith("both-1.0-py3-none-any.whl")]) <= 2
 
 
 def test_the_second_use_waits_for_no_build(server: RunningServer, ann: Person, bob: Person) -> None:
@@ -154,7 +154,7 @@ def test_a_broken_requirement_ends_the_job_with_the_resolvers_words(server: Runn
 
 
 def test_who_asks_again_for_what_failed_has_it_built_again(
-    server: RunningServer, ann: Person, index: Index
+    server: RunningServer, ann: Person, index: PackageIndex
 ) -> None:
     failed = built(server, ann.uid, requirements="later")
     assert failed["state"] == "failed"
@@ -165,7 +165,7 @@ def test_who_asks_again_for_what_failed_has_it_built_again(
 
 
 def test_a_source_distribution_is_built_where_it_can_harm_nothing(
-    server: RunningServer, ann: Person, index: Index, builder: str
+    server: RunningServer, ann: Person, index: PackageIndex, builder: str
 ) -> None:
     cache = server.home / "environments" / "cache"
     targets = [str(cache / "evil"), str(server.home / "evil"), "/tmp/heliostat-evil", "/usr/evil", "/etc/evil"]
@@ -189,7 +189,7 @@ def test_a_source_distribution_is_built_where_it_can_harm_nothing(
             comm = open(f"/proc/{{pid}}/comm").read()
             assert "sh" != comm.strip(), "sees the script outside"
     """
-    index.add_source("rough", "1.0", mischief)
+    index.add_source_distribution("rough", "1.0", mischief)
     index.add_wheel("victim", "1.0")
     found = built(server, ann.uid, requirements="rough\nvictim")
     assert found["state"] == "ready", found["reason"]
@@ -205,7 +205,7 @@ def test_a_source_distribution_is_built_where_it_can_harm_nothing(
 
 
 def test_what_a_package_runs_when_python_starts_cannot_reach_its_neighbours_in_the_cache(
-    server: RunningServer, ann: Person, bob: Person, index: Index
+    server: RunningServer, ann: Person, bob: Person, index: PackageIndex
 ) -> None:
     prey = "glob.glob('**/prey.py', recursive=True)"
     reach = f"import glob; [open(file, 'a').write('VALUE = 666\\n') for file in {prey}]"
@@ -219,7 +219,9 @@ def test_what_a_package_runs_when_python_starts_cannot_reach_its_neighbours_in_t
     assert server.output(job_id, bob.uid) == "1.0\n"
 
 
-def test_a_locked_project_is_installed_as_its_lock_says(server: RunningServer, ann: Person, index: Index) -> None:
+def test_a_locked_project_is_installed_as_its_lock_says(
+    server: RunningServer, ann: Person, index: PackageIndex
+) -> None:
     """Newer versions may have come since."""
     project = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["aging"]\n'
     index.add_wheel("aging", "1.0")
@@ -235,7 +237,7 @@ def test_a_locked_project_is_installed_as_its_lock_says(server: RunningServer, a
     assert newest["digest"] != found["digest"]
 
 
-def _locked(project: str, index: Index) -> str:
+def _locked(project: str, index: PackageIndex) -> str:
     from uv import find_uv_bin
 
     folder = index.folder / "locked"
@@ -276,34 +278,36 @@ def test_contents_that_reach_for_this_machine_are_refused(
 
 
 def test_a_killed_build_leaves_no_half_environment_and_the_next_asker_builds_it(
-    server: RunningServer, ann: Person, index: Index
+    server: RunningServer, ann: Person, index: PackageIndex
 ) -> None:
     index.add_wheel("heavy", "1.0")
-    index.slow.set()
-    index.waiting.clear()
+    index.hold_files.set()
+    index.file_is_waited_for.clear()
     try:
         answer = server.ask("POST", "/environments", {"environment": {"requirements": "heavy"}}, uid=ann.uid).json
-        assert index.waiting.wait(PATIENCE_SECONDS)
+        assert index.file_is_waited_for.wait(PATIENCE_SECONDS)
         server.ask("POST", f"/jobs/{answer['build_job']}/cancel?force=true", uid=ann.uid)
         over(server, answer["build_job"])
     finally:
-        index.slow.clear()
+        index.hold_files.clear()
     assert environment(server, answer["digest"], ann.uid)["state"] == "failed"
     assert not (server.home / "environments" / "ready" / answer["digest"]).exists()
     assert built(server, ann.uid, requirements="heavy")["state"] == "ready"
 
 
-def test_a_build_goes_on_when_the_server_is_killed(server: RunningServer, ann: Person, index: Index) -> None:
+def test_a_build_goes_on_when_the_server_is_killed(
+    server: RunningServer, ann: Person, index: PackageIndex
+) -> None:
     index.add_wheel("lasting", "1.0")
-    index.slow.set()
-    index.waiting.clear()
+    index.hold_files.set()
+    index.file_is_waited_for.clear()
     try:
         job_id = server.submit(ann.uid, command=["lasting"], environment={"requirements": "lasting"})
-        assert index.waiting.wait(PATIENCE_SECONDS)
+        assert index.file_is_waited_for.wait(PATIENCE_SECONDS)
         os.kill(server.pid, signal.SIGKILL)
         server.process.wait()
     finally:
-        index.slow.clear()
+        index.hold_files.clear()
     server.start()
     job = over(server, job_id, ann.uid)
     assert job["state"] == "completed", (job, server.log)
@@ -311,10 +315,10 @@ def test_a_build_goes_on_when_the_server_is_killed(server: RunningServer, ann: P
 
 
 def test_who_asked_first_may_not_stop_a_build_that_others_wait_for(
-    server: RunningServer, ann: Person, bob: Person, index: Index
+    server: RunningServer, ann: Person, bob: Person, index: PackageIndex
 ) -> None:
     index.add_wheel("wanted", "1.0")
-    index.slow.set()
+    index.hold_files.set()
     try:
         build = server.ask("POST", "/environments", {"environment": {"requirements": "wanted"}}, uid=ann.uid).json[
             "build_job"
@@ -324,7 +328,7 @@ def test_who_asked_first_may_not_stop_a_build_that_others_wait_for(
             assert server.ask("POST", f"/jobs/{build}/{verb}", uid=ann.uid).status == 403
         assert server.ask("POST", "/jobs/cancel", {"job_ids": [build]}, uid=ann.uid).status == 403
     finally:
-        index.slow.clear()
+        index.hold_files.clear()
     assert over(server, waits, bob.uid)["state"] == "completed"
 
 
@@ -359,16 +363,16 @@ def test_pruning_spares_what_a_waiting_job_needs(server: RunningServer, ann: Per
     assert over(server, held, ann.uid)["state"] == "completed"
 
 
-def test_nobody_enters_a_build(server: RunningServer, ann: Person, index: Index) -> None:
+def test_nobody_enters_a_build(server: RunningServer, ann: Person, index: PackageIndex) -> None:
     index.add_wheel("closed", "1.0")
-    index.slow.set()
-    index.waiting.clear()
+    index.hold_files.set()
+    index.file_is_waited_for.clear()
     try:
         body = {"environment": {"requirements": "closed"}}
         build = server.ask("POST", "/environments", body, uid=ann.uid).json["build_job"]
-        assert index.waiting.wait(PATIENCE_SECONDS)
+        assert index.file_is_waited_for.wait(PATIENCE_SECONDS)
         answer = server.ask("POST", f"/jobs/{build}/exec", {"command": ["id"]}, uid=ann.uid)
         assert answer.status == 403, answer.body
     finally:
-        index.slow.clear()
+        index.hold_files.clear()
     over(server, build, ann.uid)

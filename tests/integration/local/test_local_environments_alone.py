@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.server import Server
-from support.wheels import Index, package_index
+from support.package_index import PackageIndex, running_package_index
+from support.server_process import ServerProcess
 
 pytest.importorskip("uv", reason="uv builds environments, and is not installed")
 pytestmark = pytest.mark.skipif(
@@ -22,21 +22,21 @@ HOME = pwd.getpwuid(os.geteuid()).pw_dir  # which containers may always mount
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    with package_index(tmp_path_factory.mktemp("index")) as index:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackageIndex]:
+    with running_package_index(tmp_path_factory.mktemp("index")) as index:
         index.add_wheel("tiny", "1.0")
         yield index
 
 
 @pytest.fixture(scope="module")
-def server(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(index: PackageIndex, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     home = tmp_path_factory.mktemp("home")
     variables = {"UV_DEFAULT_INDEX": index.url, "UV_CACHE_DIR": str(home / "uv")}
-    with Server(home, environments={"builder": "nobody-has-this", "uv_variables": variables}) as server:
+    with ServerProcess(home, environments={"builder": "nobody-has-this", "uv_variables": variables}) as server:
         yield server
 
 
-def helio(server: Server, *words: str, cwd: Path | None = None, **variables: str) -> Any:
+def helio(server: ServerProcess, *words: str, cwd: Path | None = None, **variables: str) -> Any:
     return subprocess.run(
         [str(Path(sys.executable).with_name("helio")), *words],
         env={**os.environ, "HELIOSTAT_HOME": str(server.home), "COLUMNS": "120", **variables},
@@ -48,7 +48,7 @@ def helio(server: Server, *words: str, cwd: Path | None = None, **variables: str
     )
 
 
-def test_a_job_of_the_command_line_runs_with_the_packages_of_a_file(server: Server, tmp_path: Path) -> None:
+def test_a_job_of_the_command_line_runs_with_the_packages_of_a_file(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("tiny\n")
     done = helio(server, "run", "--env", "requirements.txt", "--env", "A=1", "--wait", "--", "tiny", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -56,7 +56,7 @@ def test_a_job_of_the_command_line_runs_with_the_packages_of_a_file(server: Serv
     assert (found["state"], found["shared"], found["kind"]) == ("ready", False, "requirements")
 
 
-def test_the_commands_build_list_show_and_remove(server: Server, tmp_path: Path) -> None:
+def test_the_commands_build_list_show_and_remove(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("tiny<3\n")
     done = helio(server, "env", "build", "requirements.txt", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -72,7 +72,7 @@ def test_the_commands_build_list_show_and_remove(server: Server, tmp_path: Path)
     assert (gone.returncode, "Traceback" in gone.stderr) == (4, False), gone
 
 
-def test_a_broken_requirement_is_told_on_the_command_line(server: Server, tmp_path: Path) -> None:
+def test_a_broken_requirement_is_told_on_the_command_line(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("tiny>4\n")
     done = helio(server, "env", "build", "requirements.txt", cwd=tmp_path)
     assert done.returncode == 1
@@ -80,7 +80,7 @@ def test_a_broken_requirement_is_told_on_the_command_line(server: Server, tmp_pa
     assert "has failed: its environment cannot be built" in done.stdout
 
 
-def test_a_shell_has_the_programs_of_the_environment_first(server: Server, tmp_path: Path) -> None:
+def test_a_shell_has_the_programs_of_the_environment_first(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("tiny\n")
     (tmp_path / "sh").write_text("#!/bin/sh\ntiny\n")
     (tmp_path / "sh").chmod(0o755)
@@ -88,7 +88,9 @@ def test_a_shell_has_the_programs_of_the_environment_first(server: Server, tmp_p
     assert done.stdout == "tiny 1.0\n", done.stderr
 
 
-def test_a_job_file_names_its_software_by_file_by_text_or_as_an_image(server: Server, tmp_path: Path) -> None:
+def test_a_job_file_names_its_software_by_file_by_text_or_as_an_image(
+    server: ServerProcess, tmp_path: Path
+) -> None:
     (tmp_path / "requirements.txt").write_text("tiny\n")
     (tmp_path / "jobs.yaml").write_text(
         "- command: tiny\n  environment: requirements.txt\n"
@@ -101,7 +103,7 @@ def test_a_job_file_names_its_software_by_file_by_text_or_as_an_image(server: Se
     server.client.jobs.cancel(with_image)
 
 
-def test_the_same_job_can_be_asked_for_again(server: Server) -> None:
+def test_the_same_job_can_be_asked_for_again(server: ServerProcess) -> None:
     first = server.client.submit("tiny", environment={"requirements": "tiny<8"}).wait(PATIENCE_SECONDS)
     assert first.ok, first.reason
     request = server.client.jobs.get(first.id).data["request"]
@@ -111,14 +113,14 @@ def test_the_same_job_can_be_asked_for_again(server: Server) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing.txt", "setup.py", "uv.lock", "/etc/shadow.d/x.txt"])
-def test_a_file_that_cannot_be_used_is_told_with_a_hint(server: Server, tmp_path: Path, name: str) -> None:
+def test_a_file_that_cannot_be_used_is_told_with_a_hint(server: ServerProcess, tmp_path: Path, name: str) -> None:
     done = helio(server, "env", "build", name, cwd=tmp_path)
     assert done.returncode != 0
     assert "requirements.txt" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_conda_files_are_refused_where_nobody_can_build_them(server: Server, tmp_path: Path) -> None:
+def test_conda_files_are_refused_where_nobody_can_build_them(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "environment.yml").write_text("dependencies: [python=3.11]\n")
     done = helio(server, "env", "build", "environment.yml", cwd=tmp_path)
     assert done.returncode != 0
@@ -126,7 +128,7 @@ def test_conda_files_are_refused_where_nobody_can_build_them(server: Server, tmp
     assert "Send requirements.txt or pyproject.toml" in done.stderr
 
 
-def test_an_image_and_an_environment_together_are_refused(server: Server) -> None:
+def test_an_image_and_an_environment_together_are_refused(server: ServerProcess) -> None:
     from heliostat.errors import Invalid
 
     with pytest.raises(Invalid, match="brings its own software"):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.models.environments import Software
-from heliostat.runtimes.building import Recipe, build_script
+from heliostat.models.environments import EnvironmentSpec
+from heliostat.runtimes.environment_build import EnvironmentRecipe, render_environment_build
 
 pytestmark = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="builds in bubblewrap, which is not installed"
@@ -42,14 +42,14 @@ def run(tmp_path: Path, outside: Path, text: str) -> "subprocess.CompletedProces
     tool.write_text(STAND_IN.replace("OUTSIDE", str(outside)))
     tool.chmod(0o755)
     work.mkdir()
-    recipe = Recipe(
-        software=Software("conda", (("environment.yml", text),)),
-        tool=str(tool),
-        python="",
-        final="/srv/heliostat/environments/ready/abc",
+    recipe = EnvironmentRecipe(
+        spec=EnvironmentSpec("conda", (("environment.yml", text),)),
+        tool_path=str(tool),
+        python_path="",
+        install_folder="/srv/heliostat/environments/ready/abc",
         variables={},
     )
-    words = ["sh", "-c", build_script(recipe)]
+    words = ["sh", "-c", render_environment_build(recipe)]
     return subprocess.run(words, cwd=work, capture_output=True, text=True, check=False, timeout=120)
 
 

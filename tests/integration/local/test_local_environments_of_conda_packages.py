@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.models.environments import Software
-from heliostat.runtimes.building import Recipe, build_script
+from heliostat.models.environments import EnvironmentSpec
+from heliostat.runtimes.environment_build import EnvironmentRecipe, render_environment_build
 
 ROOT = Path(__file__).parents[3]
 APART = ROOT / ".venv" / "conda"
@@ -100,19 +100,19 @@ def build(program: Path, channel: LocalChannel, *packages: str) -> "subprocess.C
     work.mkdir()
     packages_of = next(APART.glob("lib/python3*/site-packages"))
     wanted = {"channels": [f"file://{channel.folder}"], "dependencies": list(packages)}
-    recipe = Recipe(
-        software=Software("conda", (("environment.yml", json.dumps(wanted)),)),
-        tool=str(program),
-        python="",
-        final=str(program.parent / "final"),
+    recipe = EnvironmentRecipe(
+        spec=EnvironmentSpec("conda", (("environment.yml", json.dumps(wanted)),)),
+        tool_path=str(program),
+        python_path="",
+        install_folder=str(program.parent / "final"),
         variables={  # the room shows every path that admins set
             "PYTHONHOME": sys.base_prefix,
             "PYTHONPATH": str(packages_of),
-            "STANDS_IN": str(ROOT / "tests/support/conda_by_rattler.py"),
+            "STANDS_IN": str(ROOT / "tests/support/fake_micromamba.py"),
             "CHANNEL": str(channel.folder),
         },
     )
-    words = ["sh", "-c", build_script(recipe)]
+    words = ["sh", "-c", render_environment_build(recipe)]
     return subprocess.run(words, cwd=work, capture_output=True, text=True, check=False, timeout=120)
 
 

@@ -12,18 +12,18 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.images import IMAGE, put_image, why_no_podman
-from support.inside import run_inside
+from support.container_images import TEST_IMAGE, import_test_image, podman_skip_reason
+from support.job_exec import exec_in_job
 
-pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
+pytestmark = [needs_root, pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")]
 STRANGE = {"TOKEN": "sword 'fish'\n$(id)", "LD_PRELOAD": "", "DOCKER_HOST": "tcp://x"}
 
 
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
     server = RunningServer('server.node_name = "here"\n')
-    put_image(server.home, two_people[0].name)
-    put_image(server.home, "root")
+    import_test_image(server.home, two_people[0].name)
+    import_test_image(server.home, "root")
     yield server
     server.remove()
 
@@ -32,7 +32,7 @@ def server(two_people: list[Person]) -> Iterator[RunningServer]:
 def contained(
     request: pytest.FixtureRequest, server: RunningServer, two_people: list[Person]
 ) -> Iterator[tuple[int, int | None]]:
-    fields: dict[str, Any] = {"runtime": "bubblewrap"} if request.param == "bubblewrap" else {"image": IMAGE}
+    fields: dict[str, Any] = {"runtime": "bubblewrap"} if request.param == "bubblewrap" else {"image": TEST_IMAGE}
     uid = None if request.param == "podman as root" else two_people[0].uid
     line = "touch /tmp/here; echo ready; while :; do sleep 0.2; done"
     job = server.submit(uid, command=["/bin/sh", "-c", line], env=STRANGE, memory="256M", cpus=1, **fields)
@@ -47,7 +47,7 @@ def test_it_is_in_the_container_with_its_user_variables_and_folder(
 ) -> None:
     job, uid = contained
     line = 'ls /tmp/here; id -u; pwd; echo "$TOKEN|$DOCKER_HOST|$HELIOSTAT_JOB_ID"; grep CapEff /proc/self/status'
-    ran = run_inside(server, job, "/bin/sh", "-c", line, uid=uid)
+    ran = exec_in_job(server, job, "/bin/sh", "-c", line, uid=uid)
     assert ran.exit_code == 0, ran
     here, user, folder, *variables, capabilities = ran.stdout.splitlines()
     assert (here, user, folder) == ("/tmp/here", str(uid or 0), f"{server.home}/jobs/{job}/work"), ran.stderr
@@ -57,7 +57,7 @@ def test_it_is_in_the_container_with_its_user_variables_and_folder(
 
 def test_it_has_no_way_to_more_privileges(server: RunningServer, contained: tuple[int, int | None]) -> None:
     job, uid = contained
-    ran = run_inside(server, job, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status", uid=uid)
+    ran = exec_in_job(server, job, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status", uid=uid)
     assert ran.stdout == "NoNewPrivs:\t1\n", ran.stderr
 
 
@@ -65,12 +65,12 @@ def test_streams_words_and_the_exit_code_are_the_commands(
     server: RunningServer, contained: tuple[int, int | None]
 ) -> None:
     job, uid = contained
-    ran = run_inside(server, job, "/bin/sh", "-c", "cat; echo oops >&2; exit 7", uid=uid, stdin=b"one\ntwo")
+    ran = exec_in_job(server, job, "/bin/sh", "-c", "cat; echo oops >&2; exit 7", uid=uid, stdin=b"one\ntwo")
     assert (ran.exit_code, ran.stdout, ran.stderr) == (7, "one\ntwo", "oops\n")
     words = ["a b", "$(id)", "'", '"', "", "ä", "--", "-e"]
-    said = run_inside(server, job, "/bin/sh", "-c", 'for word; do echo "$word|"; done', "sh", *words, uid=uid)
+    said = exec_in_job(server, job, "/bin/sh", "-c", 'for word; do echo "$word|"; done', "sh", *words, uid=uid)
     assert said.stdout == "".join(f"{word}|\n" for word in words), said.stderr
-    assert run_inside(server, job, "no-such-command", uid=uid).exit_code == 127
+    assert exec_in_job(server, job, "no-such-command", uid=uid).exit_code == 127
 
 
 def test_it_ends_when_nobody_listens_and_the_job_goes_on(

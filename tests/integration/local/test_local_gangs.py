@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from heliostat.engines.local import engine as engine_module
-from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
-from heliostat.engines.local.engine import checkpoint_times
-from heliostat.engines.local.launch import free_port
-from heliostat.models import Attempt, Cause
+from heliostat.engines.local.cgroups import CgroupsUnavailable, find_cgroups
+from heliostat.engines.local.engine import read_checkpoint_times
+from heliostat.engines.local.launch import find_rendezvous_port
+from heliostat.models import Attempt, EndCause
 from integration.engines.contract import Bench, as_running, local
 from integration.running_server import wait_for
 from integration.unix_users import Person, needs_root
@@ -66,7 +66,7 @@ def test_each_task_knows_its_number_its_device_and_where_all_meet(bench: Bench, 
 
 def test_two_gangs_meet_at_ports_of_their_own() -> None:
     """But for those whose port somebody has at this moment, such as a gang of another test: they take the next."""
-    assert len({free_port(number) for number in range(1, 51)}) > 25
+    assert len({find_rendezvous_port(number) for number in range(1, 51)}) > 25
 
 
 def test_when_a_task_fails_the_others_may_save_their_work_within_the_grace(bench: Bench, signs: Path) -> None:
@@ -74,7 +74,7 @@ def test_when_a_task_fails_the_others_may_save_their_work_within_the_grace(bench
     gang = a_gang(bench, signs, 3, f'if [ "$RANK" = 1 ]; then {WAITS_FOR_ALL}; sleep 0.2; exit 6; fi; {saves}')
     bench.start(gang)
     ended = bench.wait_for_end(gang)
-    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 6)
+    assert (ended.cause, ended.exit_code) == (EndCause.EXITED, 6)
     assert sorted(log(bench, gang).splitlines()) == ["saved 0", "saved 2"]
 
 
@@ -84,7 +84,7 @@ def test_when_a_task_fails_those_that_ignore_term_are_killed_after_the_grace(ben
     gang = a_gang(bench, signs, 2, script, grace_seconds=0.3)
     bench.start(gang)
     ended = bench.wait_for_end(gang)
-    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 6)
+    assert (ended.cause, ended.exit_code) == (EndCause.EXITED, 6)
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "USR1"])
@@ -94,7 +94,7 @@ def test_every_task_gets_the_signal_once_and_has_the_grace(bench: Bench, signs: 
     bench.start(gang)
     wait_for_all(signs, 4)
     bench.engine.stop(gang, grace_seconds=10, signal=name)
-    assert bench.wait_for_end(gang).cause is Cause.STOPPED
+    assert bench.wait_for_end(gang).cause is EndCause.STOPPED
     assert sorted(log(bench, gang).splitlines()) == ["done 0", "done 1", "got 0", "got 1"]
 
 
@@ -102,14 +102,14 @@ def test_every_task_gets_the_signal_once_and_has_the_grace(bench: Bench, signs: 
 def test_without_cgroups_too_every_task_gets_the_signal(
     tmp_path: Path, signs: Path, monkeypatch: pytest.MonkeyPatch, signal_name: str
 ) -> None:
-    monkeypatch.setattr(engine_module, "find_cgroups", lambda instance: NoCgroups("none here"))
+    monkeypatch.setattr(engine_module, "find_cgroups", lambda instance: CgroupsUnavailable("none here"))
     bench = Bench(local(tmp_path), tmp_path)
     says = f"trap 'echo saved; exit 0' {signal_name}; : > \"$READY/ready$RANK\"; while :; do sleep 0.01; done"
     gang = a_gang(bench, signs, 2, says)
     bench.start(gang)
     wait_for_all(signs, 4)
     bench.engine.stop(gang, grace_seconds=10, signal=signal_name)
-    assert bench.wait_for_end(gang).cause is Cause.STOPPED
+    assert bench.wait_for_end(gang).cause is EndCause.STOPPED
     bench.tear_down()
     assert log(bench, gang).split() == ["saved", "saved"]
 
@@ -132,7 +132,7 @@ def test_a_gang_goes_on_over_a_restart_of_the_server(bench: Bench, signs: Path) 
     bench.restart()
     bench.engine.observe([gang])
     bench.engine.stop(gang, grace_seconds=5)
-    assert bench.wait_for_end(gang).cause is Cause.STOPPED
+    assert bench.wait_for_end(gang).cause is EndCause.STOPPED
 
 
 @needs_root
@@ -146,13 +146,13 @@ def test_tasks_run_as_the_one_who_submitted_them(ann: Person) -> None:
         bench.start(gang)
         ended = bench.wait_for_end(gang)
         bench.tear_down()
-        assert (ended.cause, ended.exit_code) == (Cause.EXITED, 4)
+        assert (ended.cause, ended.exit_code) == (EndCause.EXITED, 4)
         assert set(log(bench, gang).split()) == {str(ann.uid)}
 
 
 def test_the_limits_are_those_of_all_tasks_together(bench: Bench, signs: Path) -> None:
     found = find_cgroups(f"look-{os.getpid()}")
-    if isinstance(found, NoCgroups) or "memory" not in found.controllers:
+    if isinstance(found, CgroupsUnavailable) or "memory" not in found.controllers:
         pytest.skip("this machine has no memory controller for cgroups")
     found.remove()
     takes = "import time; x = bytearray(90 * 2**20)"  # more than the 64 MiB of one task
@@ -162,7 +162,7 @@ def test_the_limits_are_those_of_all_tasks_together(bench: Bench, signs: Path) -
     greedy = a_gang(bench, signs, 2, f'[ "$RANK" != 0 ] || exec python3 -c "{takes}; y = bytearray(90 * 2**20)"')
     bench.start(greedy)
     ended = bench.wait_for_end(greedy)
-    assert ended.cause is Cause.OUT_OF_MEMORY
+    assert ended.cause is EndCause.OUT_OF_MEMORY
     assert "128 MiB" in str(ended.detail)
 
 
@@ -211,19 +211,19 @@ def test_a_checkpoint_is_believed_between_the_start_and_now(
     at = (now + timedelta(minutes=minutes)).timestamp()
     os.utime(file, (at, at))
     expected = {} if told is None else {attempt.id: now + timedelta(minutes=told)}
-    assert checkpoint_times(tmp_path, [attempt], now) == expected
+    assert read_checkpoint_times(tmp_path, [attempt], now) == expected
 
 
 def test_what_is_no_plain_file_tells_of_no_checkpoint(bench: Bench, tmp_path: Path) -> None:
     attempt, file = saved(tmp_path, bench)
     other = tmp_path / "other"
     other.touch()
-    assert checkpoint_times(tmp_path, [attempt], datetime.now(UTC)) == {}
+    assert read_checkpoint_times(tmp_path, [attempt], datetime.now(UTC)) == {}
     file.symlink_to(other)
-    assert checkpoint_times(tmp_path, [attempt], datetime.now(UTC)) == {}
+    assert read_checkpoint_times(tmp_path, [attempt], datetime.now(UTC)) == {}
     file.unlink()
     file.mkdir()
-    assert checkpoint_times(tmp_path, [attempt], datetime.now(UTC)) == {}
+    assert read_checkpoint_times(tmp_path, [attempt], datetime.now(UTC)) == {}
 
 
 def test_the_signals_that_may_be_asked_for_are_there() -> None:

@@ -11,18 +11,25 @@ from typing import Any
 
 import pytest
 
-from heliostat.models.images import login_text
+from heliostat.models.images import format_registry_login
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root, people
-from support.images import ANNS_PASSWORD, IMAGE, push, put_image, registry, why_no_podman
-from support.wheels import Index, package_index
+from support.container_images import (
+    REGISTRY_PASSWORD,
+    TEST_IMAGE,
+    import_test_image,
+    podman_skip_reason,
+    push_image,
+    running_registry,
+)
+from support.package_index import PackageIndex, running_package_index
 
 pytestmark = [
     needs_root,
     pytest.mark.skipif(shutil.which("bwrap") is None, reason="builds in bubblewrap, which is not installed"),
     pytest.mark.skipif(not os.path.exists("/usr/bin/python3"), reason="needs a Python that every user may run"),
 ]
-needs_podman = pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")
+needs_podman = pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")
 SMALL = {"memory": "256M", "cpus": 1}
 LOCK = """version = 1
 requires-python = ">=3.11"
@@ -46,13 +53,13 @@ PROJECT = '[project]\nname = "mine"\nversion = "0"\nrequires-python = ">=3.11"\n
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    with package_index(tmp_path_factory.mktemp("index")) as index:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackageIndex]:
+    with running_package_index(tmp_path_factory.mktemp("index")) as index:
         yield index
 
 
 @pytest.fixture(scope="module")
-def server(index: Index, two_people: list[Person]) -> Iterator[RunningServer]:
+def server(index: PackageIndex, two_people: list[Person]) -> Iterator[RunningServer]:
     pytest.importorskip("uv", reason="uv builds environments, and is not installed")
     with people(f"ht{os.getpid()}make") as [builder]:
         server = RunningServer(
@@ -81,7 +88,7 @@ def value_of(server: RunningServer, person: Person, name: str, digest: str) -> s
 
 @pytest.mark.parametrize("is_hashed", [True, False])
 def test_a_lock_that_lies_about_where_a_package_is_poisons_nobody_else(
-    server: RunningServer, index: Index, ann: Person, bob: Person, is_hashed: bool
+    server: RunningServer, index: PackageIndex, ann: Person, bob: Person, is_hashed: bool
 ) -> None:
     """The cache keeps wheels by index, name and version; her lock names the index and leads to a wheel of hers."""
     name = f"prey{int(is_hashed)}"
@@ -109,7 +116,7 @@ def test_a_lock_that_lies_about_where_a_package_is_poisons_nobody_else(
 
 
 def test_a_package_of_another_index_is_found_and_is_not_taken_for_that_of_the_usual_one(
-    server: RunningServer, index: Index, ann: Person, bob: Person
+    server: RunningServer, index: PackageIndex, ann: Person, bob: Person
 ) -> None:
     index.add_wheel("twin", "1.0", py="VALUE = 'of the other'\n")
     other = index.folder / "simple/other"
@@ -133,8 +140,8 @@ def tries(person: Person, *words: str) -> "subprocess.CompletedProcess[str]":
 def test_an_image_of_ones_own_is_read_by_nobody_else_who_knows_its_name(
     server: RunningServer, ann: Person, bob: Person
 ) -> None:
-    put_image(server.home, ann.name)
-    body = {"name": "secret", "containerfile": f"FROM {IMAGE}\nRUN echo hunter2 > /secret\n"}
+    import_test_image(server.home, ann.name)
+    body = {"name": "secret", "containerfile": f"FROM {TEST_IMAGE}\nRUN echo hunter2 > /secret\n"}
     made = server.ask("POST", "/images", body, uid=ann.uid).json
     job = server.finished(made["build_job"], ann.uid)
     assert job["state"] == "completed", job["reason"]
@@ -146,7 +153,7 @@ def test_an_image_of_ones_own_is_read_by_nobody_else_who_knows_its_name(
 
 
 def test_builds_of_others_are_neither_read_nor_repeated_nor_touched(
-    server: RunningServer, index: Index, ann: Person, bob: Person
+    server: RunningServer, index: PackageIndex, ann: Person, bob: Person
 ) -> None:
     index.add_wheel("hers", "1.0")
     found = built(server, ann, requirements="hers")
@@ -175,7 +182,7 @@ def test_builds_of_others_are_neither_read_nor_repeated_nor_touched(
 
 
 def test_nobody_becomes_the_builder_by_repeating_a_build_of_theirs(
-    server: RunningServer, index: Index, ann: Person
+    server: RunningServer, index: PackageIndex, ann: Person
 ) -> None:
     index.add_wheel("again", "1.0")
     job = built(server, ann, requirements="again")["build_job"]
@@ -221,7 +228,7 @@ def test_newlines_and_steering_signs_in_uploaded_names_steer_nothing(server: Run
 def test_settings_of_ones_own_lead_no_name_of_an_allowed_registry_elsewhere(
     bob: Person, two_people: list[Person], tmp_path: Path
 ) -> None:
-    with registry(tmp_path) as address, aside(bob) as own:
+    with running_registry(tmp_path) as address, aside(bob) as own:
         text = f'[[registry]]\nprefix = "{address}/lab"\nlocation = "{address}/evil"\ninsecure = true\n'
         (own / "registries.conf.d").mkdir()
         (own / "registries.conf.d/mine.conf").write_text(text)
@@ -230,13 +237,13 @@ def test_settings_of_ones_own_lead_no_name_of_an_allowed_registry_elsewhere(
         )
         try:
             for name, what in (("evil", "evil"), ("lab", "the-image")):
-                put_image(server.home, "root", what=what)
-                push(server.home, "root", f"{address}/{name}/busybox:1")
+                import_test_image(server.home, "root", what=what)
+                push_image(server.home, "root", f"{address}/{name}/busybox:1")
             line = ["/bin/ls", "/etc"]
             job = server.run(bob.uid, command=line, image=f"{address}/lab/busybox:1", **SMALL)
             assert "this-is-the-image" in server.output(job["id"], bob.uid), job["reason"]
             shutil.rmtree(server.home / "images" / bob.name)
-            push(server.home, "root", f"{address}/lab/busybox:2")
+            push_image(server.home, "root", f"{address}/lab/busybox:2")
             copy = f"FROM {address}/lab/busybox:1\nCOPY --from={address}/lab/busybox:2 /etc /copied\n"
             body = {"name": "mine", "containerfile": copy}
             made = server.ask("POST", "/images", body, uid=bob.uid).json
@@ -254,15 +261,17 @@ def test_settings_of_ones_own_lead_no_name_of_an_allowed_registry_elsewhere(
 def test_logins_count_beside_settings_of_ones_own_and_are_nobody_elses(
     server: RunningServer, ann: Person, bob: Person, tmp_path: Path
 ) -> None:
-    put_image(server.home, bob.name)
-    made = server.ask("POST", "/images", {"name": "own", "containerfile": f"FROM {IMAGE}\n"}, uid=bob.uid).json
+    import_test_image(server.home, bob.name)
+    made = server.ask(
+        "POST", "/images", {"name": "own", "containerfile": f"FROM {TEST_IMAGE}\n"}, uid=bob.uid
+    ).json
     server.finished(made["build_job"], bob.uid)
-    with registry(tmp_path, with_login=True) as address, aside(bob) as own, aside(ann):
-        login = {"target": f"{address}/lab/own:1", "username": "ann", "password": ANNS_PASSWORD}
+    with running_registry(tmp_path, with_login=True) as address, aside(bob) as own, aside(ann):
+        login = {"target": f"{address}/lab/own:1", "username": "ann", "password": REGISTRY_PASSWORD}
         push_job = server.ask("POST", "/images/own/push", login, uid=bob.uid).json["job_id"]
         assert server.finished(push_job, bob.uid)["state"] == "completed"
         (own / "registries.conf.d").mkdir()
-        (own / "auth.json").write_text(login_text(address, "ann", ANNS_PASSWORD))
+        (own / "auth.json").write_text(format_registry_login(address, "ann", REGISTRY_PASSWORD))
         (own / "auth.json").chmod(0o600)
         shutil.chown(own / "auth.json", bob.name)
         ends = [
@@ -271,7 +280,7 @@ def test_logins_count_beside_settings_of_ones_own_and_are_nobody_elses(
         ]
     assert ends[0]["state"] == "completed", (ends[0]["reason"], server.output(ends[0]["id"], bob.uid, "stderr"))
     assert "the registry wants a login" in ends[1]["reason"]
-    assert ANNS_PASSWORD not in server.output(ends[0]["id"], bob.uid, "stderr")
+    assert REGISTRY_PASSWORD not in server.output(ends[0]["id"], bob.uid, "stderr")
 
 
 @contextlib.contextmanager

@@ -19,15 +19,22 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root
-from support.images import ANNS_PASSWORD, IMAGE, push, put_image, registry, why_no_podman
+from support.container_images import (
+    REGISTRY_PASSWORD,
+    TEST_IMAGE,
+    import_test_image,
+    podman_skip_reason,
+    push_image,
+    running_registry,
+)
 from support.waiting import wait_until
 
-pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
+pytestmark = [needs_root, pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")]
 needs_registry = pytest.mark.skipif(
     shutil.which("docker-registry") is None, reason="needs docker-registry: scripts/install-test-parts"
 )
 PATIENCE_SECONDS = 150.0
-PLAIN = f"FROM {IMAGE}\nRUN echo made > /made\n"
+PLAIN = f"FROM {TEST_IMAGE}\nRUN echo made > /made\n"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,7 @@ def dataset() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def server(two_people: list[Person], dataset: Path) -> Iterator[RunningServer]:
     server = RunningServer(f'server.node_name = "here"\ncontainers.mount_paths = ["{{home}}", "{dataset}:ro"]\n')
-    put_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_people[0].name)
     yield server
     server.remove()
 
@@ -97,22 +104,22 @@ def test_it_is_built_once_and_jobs_run_in_it_by_its_name(server: RunningServer, 
 
 
 def test_a_job_that_names_it_while_it_is_built_waits_for_it(server: RunningServer, ann: Person) -> None:
-    asked(server, ann, "slow", containerfile=f"FROM {IMAGE}\nRUN sleep 2; echo late > /late\n")
+    asked(server, ann, "slow", containerfile=f"FROM {TEST_IMAGE}\nRUN sleep 2; echo late > /late\n")
     assert lines(server, ann, "cat /late", image="slow:latest") == ["late"]
 
 
 def test_a_name_means_what_was_built_last_under_it(server: RunningServer, ann: Person) -> None:
-    first = built(server, ann, "moving", containerfile=f"FROM {IMAGE}\nRUN echo 1 > /v\n")
-    built(server, ann, "moving", containerfile=f"FROM {IMAGE}\nRUN echo 2 > /v\n")
+    first = built(server, ann, "moving", containerfile=f"FROM {TEST_IMAGE}\nRUN echo 1 > /v\n")
+    built(server, ann, "moving", containerfile=f"FROM {TEST_IMAGE}\nRUN echo 2 > /v\n")
     assert lines(server, ann, "cat /v", image="moving") == ["2"]
     assert lines(server, ann, "cat /v", environment=first["digest"]) == ["1"]
-    asked(server, ann, "moving", containerfile=f"FROM {IMAGE}\nRUN echo 1 > /v\n")
+    asked(server, ann, "moving", containerfile=f"FROM {TEST_IMAGE}\nRUN echo 1 > /v\n")
     assert lines(server, ann, "cat /v", image="moving") == ["1"]
 
 
 def test_a_folder_is_sent_and_copied_from(server: RunningServer, ann: Person, tmp_path: Path) -> None:
     (tmp_path / "room").write_text("of the folder")
-    (tmp_path / "Dockerfile").write_text(f"FROM {IMAGE}\nCOPY room /copied\n")
+    (tmp_path / "Dockerfile").write_text(f"FROM {TEST_IMAGE}\nCOPY room /copied\n")
     upload = _uploaded(server, ann, tmp_path)
     text = (tmp_path / "Dockerfile").read_text()
     built(server, ann, "folder", containerfile=text, upload=upload)
@@ -133,9 +140,7 @@ def _uploaded(server: RunningServer, person: Person, folder: Path) -> str:
 
 def test_packages_are_installed_on_top_of_a_base(server: RunningServer, ann: Person) -> None:
     """With a stand-in for Python, which says what it was asked for."""
-    fake = (
-        f"FROM {IMAGE}\nRUN printf '#!/bin/sh\\necho $* > /asked' > /bin/python3; busybox chmod 755 /bin/python3\n"
-    )
+    fake = f"FROM {TEST_IMAGE}\nRUN printf '#!/bin/sh\\necho $* > /asked' > /bin/python3; busybox chmod 755 /bin/python3\n"
     built(server, ann, "fake-python", containerfile=fake)
     first = over(server, server.submit(ann.uid, command=["true"], image="fake-python", memory="256M"), ann.uid)
     base = first["spec"]["image"]
@@ -144,7 +149,7 @@ def test_packages_are_installed_on_top_of_a_base(server: RunningServer, ann: Per
     assert lines(server, ann, "cat /asked /heliostat/requirements.txt", image="packages") == [asked_for, "torch"]
 
 
-UNIQUE = f"FROM {IMAGE}\nRUN cat /proc/sys/kernel/random/uuid > /made\n"  # each time it is really run
+UNIQUE = f"FROM {TEST_IMAGE}\nRUN cat /proc/sys/kernel/random/uuid > /made\n"  # each time it is really run
 
 
 def layers_of(server: RunningServer, person: Person) -> Path:
@@ -154,7 +159,7 @@ def layers_of(server: RunningServer, person: Person) -> Path:
 def test_a_build_uses_the_layers_of_the_same_person_again_and_of_nobody_else(
     server: RunningServer, ann: Person, bob: Person
 ) -> None:
-    put_image(server.home, bob.name)
+    import_test_image(server.home, bob.name)
     built(server, ann, "grown", containerfile=UNIQUE)
     first = lines(server, ann, "cat /made", image="grown")
     built(server, ann, "grown", containerfile=f"{UNIQUE}RUN echo more > /more\n")
@@ -204,7 +209,7 @@ def test_a_build_beside_another_does_without_its_layers_instead_of_waiting(
 
 
 def test_a_build_that_fails_says_why_and_leaves_nothing(server: RunningServer, ann: Person) -> None:
-    made = asked(server, ann, "broken", containerfile=f"FROM {IMAGE}\nRUN echo about to; no-such-program\n")
+    made = asked(server, ann, "broken", containerfile=f"FROM {TEST_IMAGE}\nRUN echo about to; no-such-program\n")
     job = over(server, made["build_job"], ann.uid)
     found = server.ask("GET", "/images/broken", uid=ann.uid).json
     assert (job["state"], found["state"]) == ("failed", "failed")
@@ -213,7 +218,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(server: RunningServer, a
 
 
 def test_a_killed_build_leaves_nothing_and_is_built_again(server: RunningServer, ann: Person) -> None:
-    text = f"FROM {IMAGE}\nRUN echo begun; [ -e /never ] || sleep 3\n"
+    text = f"FROM {TEST_IMAGE}\nRUN echo begun; [ -e /never ] || sleep 3\n"
     made = asked(server, ann, "killed", containerfile=text)
     job_id = made["build_job"]
     patiently(lambda: "begun" in server.output(job_id, ann.uid), "the build begins")
@@ -227,7 +232,7 @@ def test_a_killed_build_leaves_nothing_and_is_built_again(server: RunningServer,
 
 
 def test_a_cancelled_build_leaves_nothing(server: RunningServer, ann: Person) -> None:
-    made = asked(server, ann, "cancelled", containerfile=f"FROM {IMAGE}\nRUN echo begun; sleep 600\n")
+    made = asked(server, ann, "cancelled", containerfile=f"FROM {TEST_IMAGE}\nRUN echo begun; sleep 600\n")
     job_id = made["build_job"]
     patiently(lambda: "begun" in server.output(job_id, ann.uid), "the build begins")
     server.ask("POST", f"/jobs/{job_id}/cancel", uid=ann.uid)
@@ -261,7 +266,7 @@ def _digest_of(server: RunningServer, person: Person, job_id: int) -> str:
 
 
 def test_what_a_job_ran_in_is_noted_and_repeated_by_its_digest(server: RunningServer, ann: Person) -> None:
-    body = {"command": ["true"], "image": IMAGE, "memory": "256M"}
+    body = {"command": ["true"], "image": TEST_IMAGE, "memory": "256M"}
     first, own = server.submit(ann.uid, **body), built(server, ann, "first", containerfile=PLAIN)
     over(server, first, ann.uid)
     digest = _digest_of(server, ann, first)
@@ -279,7 +284,7 @@ def test_what_a_job_ran_in_is_noted_and_repeated_by_its_digest(server: RunningSe
 
 
 def test_the_version_of_a_dataset_is_noted_and_compared(server: RunningServer, ann: Person, dataset: Path) -> None:
-    body = {"command": ["cat", "/d/VERSION"], "image": IMAGE, "memory": "256M"}
+    body = {"command": ["cat", "/d/VERSION"], "image": TEST_IMAGE, "memory": "256M"}
     with_it = server.submit(ann.uid, **body, mounts=[f"{dataset}:/d:ro"])
     without = server.submit(ann.uid, **{**body, "command": ["true"]})
     for job_id in (with_it, without):
@@ -291,7 +296,7 @@ def test_the_version_of_a_dataset_is_noted_and_compared(server: RunningServer, a
 
 
 def test_one_that_a_job_needs_stays_until_that_is_over(server: RunningServer, ann: Person) -> None:
-    built(server, ann, "needed", containerfile=f"FROM {IMAGE}\nRUN echo needed > /n\n")
+    built(server, ann, "needed", containerfile=f"FROM {TEST_IMAGE}\nRUN echo needed > /n\n")
     job_id = server.submit(ann.uid, command=["sleep", "600"], image="needed")
     assert server.ask("DELETE", "/images/needed", uid=ann.uid).status == 409
     server.ask("POST", f"/jobs/{job_id}/cancel", uid=ann.uid)
@@ -303,15 +308,15 @@ def test_one_that_a_job_needs_stays_until_that_is_over(server: RunningServer, an
 def test_those_nobody_used_go_with_the_environments_but_not_what_a_job_needs(
     server: RunningServer, ann: Person
 ) -> None:
-    unused = built(server, ann, "unused", containerfile=f"FROM {IMAGE}\nRUN echo unused > /u\n")
-    kept = built(server, ann, "kept", containerfile=f"FROM {IMAGE}\nRUN echo kept > /k\n")
+    unused = built(server, ann, "unused", containerfile=f"FROM {TEST_IMAGE}\nRUN echo unused > /u\n")
+    kept = built(server, ann, "kept", containerfile=f"FROM {TEST_IMAGE}\nRUN echo kept > /k\n")
     job_id = server.submit(ann.uid, command=["sleep", "600"], image="kept", held=True)
     assert server.ask("POST", "/environments/prune", {"days": 0}).json["count"] >= 1
     ready = server.home / "environments" / "ready"
     assert not (ready / unused["digest"]).exists()
     assert (ready / kept["digest"] / "image.tar").exists()
     assert server.ask("GET", "/images/unused", uid=ann.uid).status == 404
-    assert lines(server, ann, "echo here", image=IMAGE) == ["here"]  # which is not one that was built
+    assert lines(server, ann, "echo here", image=TEST_IMAGE) == ["here"]  # which is not one that was built
     server.ask("POST", f"/jobs/{job_id}/cancel", uid=ann.uid)
 
 
@@ -327,7 +332,7 @@ def test_those_nobody_used_go_with_the_environments_but_not_what_a_job_needs(
         {"name": "ok", "containerfile": "FROM $(touch /tmp/x)\n"},
         {"name": "ok", "containerfile": "FROM --evil=1 --more busybox\n"},
         {"name": "ok", "containerfile": PLAIN, "upload": "0" * 64},
-        {"name": "ok", "environment": {"requirements": "-e /etc"}, "base": IMAGE},
+        {"name": "ok", "environment": {"requirements": "-e /etc"}, "base": TEST_IMAGE},
         {"name": "ok", "environment": {"requirements": "torch"}, "base": "../../etc"},
         {"name": "ok", "environment": {"requirements": "torch"}},
         {"name": "ok", "containerfile": PLAIN, "definition": "x"},
@@ -346,9 +351,9 @@ def test_what_is_no_image_is_refused_with_a_hint(
 def test_it_is_pushed_with_a_login_that_is_kept_nowhere(
     server: RunningServer, ann: Person, tmp_path: Path
 ) -> None:
-    built(server, ann, "shared", containerfile=f"FROM {IMAGE}\nRUN echo shared > /s\n")
-    with registry(tmp_path, with_login=True) as address:
-        body = {"target": f"{address}/lab/shared:1", "username": "ann", "password": ANNS_PASSWORD}
+    built(server, ann, "shared", containerfile=f"FROM {TEST_IMAGE}\nRUN echo shared > /s\n")
+    with running_registry(tmp_path, with_login=True) as address:
+        body = {"target": f"{address}/lab/shared:1", "username": "ann", "password": REGISTRY_PASSWORD}
         answer = server.ask("POST", "/images/shared/push", body, uid=ann.uid)
         assert answer.status == 201, answer.body
         job = over(server, answer.json["job_id"], ann.uid)
@@ -356,15 +361,15 @@ def test_it_is_pushed_with_a_login_that_is_kept_nowhere(
         assert job["state"] == "completed", (job["reason"], said)
         patiently(lambda: _pushes(server, ann)[0]["pushed_digest"], "its digest is noted")
     assert _pushes(server, ann)[0]["pushed_digest"].startswith("sha256:")
-    assert _nowhere(server, ANNS_PASSWORD)
+    assert _nowhere(server, REGISTRY_PASSWORD)
 
 
 @needs_registry
 def test_what_was_pushed_can_be_used_by_others(
     server: RunningServer, ann: Person, bob: Person, tmp_path: Path
 ) -> None:
-    built(server, ann, "shared", containerfile=f"FROM {IMAGE}\nRUN echo shared > /s\n")
-    with registry(tmp_path) as address:
+    built(server, ann, "shared", containerfile=f"FROM {TEST_IMAGE}\nRUN echo shared > /s\n")
+    with running_registry(tmp_path) as address:
         body = {"target": f"{address}/lab/shared:1"}
         job_id = server.ask("POST", "/images/shared/push", body, uid=ann.uid).json["job_id"]
         assert over(server, job_id, ann.uid)["state"] == "completed", server.output(job_id, ann.uid)
@@ -386,9 +391,9 @@ def test_the_nodes_rules_on_signatures_hold_for_all_a_build_fetches_and_nobodys_
     for path in (own, own.parent, own.parent.parent):
         shutil.chown(path, bob.name)
     try:
-        with registry(tmp_path) as address:
-            put_image(server.home, "root")
-            push(server.home, "root", f"{address}/lab/base:1")
+        with running_registry(tmp_path) as address:
+            import_test_image(server.home, "root")
+            push_image(server.home, "root", f"{address}/lab/base:1")
             text = f"ARG base={address}/lab/base:1\nFROM $base\nRUN echo fetched > /fetched\n"
             built(server, bob, "fetched", containerfile=text)
     finally:
@@ -398,8 +403,8 @@ def test_the_nodes_rules_on_signatures_hold_for_all_a_build_fetches_and_nobodys_
 
 @needs_registry
 def test_a_wrong_login_is_told_and_kept_nowhere(server: RunningServer, ann: Person, tmp_path: Path) -> None:
-    built(server, ann, "shared", containerfile=f"FROM {IMAGE}\nRUN echo shared > /s\n")
-    with registry(tmp_path, with_login=True) as address:
+    built(server, ann, "shared", containerfile=f"FROM {TEST_IMAGE}\nRUN echo shared > /s\n")
+    with running_registry(tmp_path, with_login=True) as address:
         body = {"target": f"{address}/lab/shared:1", "username": "ann", "password": "wrong-9281"}
         job_id = server.ask("POST", "/images/shared/push", body, uid=ann.uid).json["job_id"]
         job = over(server, job_id, ann.uid)

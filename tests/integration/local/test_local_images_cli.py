@@ -12,9 +12,9 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import needs_root
-from support.images import ANNS_PASSWORD, registry, why_no_podman
+from support.container_images import REGISTRY_PASSWORD, podman_skip_reason, running_registry
 
-pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
+pytestmark = [needs_root, pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")]
 PATIENCE_SECONDS = 150.0
 FILE = 'FROM scratch\nCOPY busybox /bin/busybox\nRUN ["/bin/busybox", "touch", "/made"]\n'
 
@@ -62,14 +62,14 @@ def test_a_folder_becomes_an_image_that_is_listed_shown_pushed_and_removed(
 
 
 def _push(server: RunningServer, folder: Path) -> None:
-    with registry(folder, with_login=True) as address:
+    with running_registry(folder, with_login=True) as address:
         words = ("push", "mine:1", f"{address}/lab/mine:1", "--username", "ann", "--password-stdin")
         wrong = helio(server, *words, said="nonsense\n")
         assert (wrong.returncode, "refuses this login" in wrong.stdout) == (1, True), wrong
-        done = helio(server, *words, "--json", said=f"{ANNS_PASSWORD}\n")
+        done = helio(server, *words, "--json", said=f"{REGISTRY_PASSWORD}\n")
         assert done.returncode == 0, done
         assert json.loads(done.stdout)["pushed_digest"].startswith("sha256:")
-        assert ANNS_PASSWORD not in done.stdout + done.stderr
+        assert REGISTRY_PASSWORD not in done.stdout + done.stderr
 
 
 def test_a_broken_file_exits_with_one_and_says_why(server: RunningServer, folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
+from heliostat.engines.local.cgroups import CgroupsUnavailable, find_cgroups
 from integration.running_server import RunningServer, wait_for
 
 MOST_PROCESSES = 40
@@ -43,7 +43,7 @@ def server() -> Iterator[RunningServer]:
 
 def needs_controller(name: str) -> None:
     found = find_cgroups(f"look-{os.getpid()}")
-    if isinstance(found, NoCgroups):
+    if isinstance(found, CgroupsUnavailable):
         pytest.skip(found.reason)
     found.remove()
     if name not in found.controllers:

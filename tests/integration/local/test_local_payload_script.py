@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from heliostat.engines.environment import Person
-from heliostat.engines.local.script import Places, payload_script
-from heliostat.models import Attempt, Job, JobSpec, JobState, Place, Placement, Resources
+from heliostat.engines.job_variables import RunAsUser
+from heliostat.engines.local.payload_script import PayloadContext, render_payload_script
+from heliostat.models import Attempt, Job, JobSpec, JobState, PlacementRequest, Resources, TaskPlacement
 
 CASES = Path(__file__).parents[2] / "cases" / "payload_script"
 NAMES = sorted(path.stem for path in CASES.glob("*.json"))
@@ -44,21 +44,21 @@ def script_of(case: dict[str, Any]) -> str:
         array_id=case.get("array_id"),
         array_index=case.get("array_index"),
         attempt=1,
-        placement=Placement(len(case.get("tasks", "1"))),
+        placement=PlacementRequest(len(case.get("tasks", "1"))),
     )
-    places = tuple(Place("gpu-1", tuple(devices)) for devices in case.get("tasks", ()))
+    places = tuple(TaskPlacement("gpu-1", tuple(devices)) for devices in case.get("tasks", ()))
     attempt = Attempt("12.1", job, "gpu-1", tuple(case.get("devices", ())), places)
-    person = Person("ann", 1001, 1001, case.get("home", "/home/ann"), "/bin/bash")
-    at_hand = Places(
+    person = RunAsUser("ann", 1001, 1001, case.get("home", "/home/ann"), "/bin/bash")
+    at_hand = PayloadContext(
         workdir=case.get("workdir") or "/",
-        script=case.get("script_path"),
-        installation="/var/lib/heliostat",
-        mark="ab12-12.1",
-        checkpoints="/var/lib/heliostat/jobs/12/checkpoints",
+        script_path=case.get("script_path"),
+        installation_folder="/var/lib/heliostat",
+        process_mark="ab12-12.1",
+        checkpoint_folder="/var/lib/heliostat/jobs/12/checkpoints",
         device_memory_mib=81920,
-        port=20012,
+        rendezvous_port=20012,
     )
-    return payload_script(attempt, person, at_hand)
+    return render_payload_script(attempt, person, at_hand)
 
 
 def load(name: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import pytest
 from fakes.nvml.build import FakeNvml, gpu, why_not
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.engines.local import engine as local
-from heliostat.engines.local.cgroups import NoCgroups
-from heliostat.engines.local.sampling import UsageReader
+from heliostat.engines.local.cgroups import CgroupsUnavailable
+from heliostat.engines.local.usage_sampler import UsageSampler
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 
@@ -127,12 +127,12 @@ def test_a_machine_without_cgroups_counts_by_process_tree(tmp_path: Path, monkey
     home = Home(tmp_path)
     for made in (home.jobs, home.attempts):
         made.mkdir()
-    monkeypatch.setattr(local, "find_cgroups", lambda instance: NoCgroups("none here"))
+    monkeypatch.setattr(local, "find_cgroups", lambda instance: CgroupsUnavailable("none here"))
     engine = local.LocalEngine(Settings(home, server=ServerSettings(simulate_gpus="1xT4")))
     worker = subprocess.Popen(["sh", "-c", f"'{sys.executable}' -c \"{BURN}\"; :"], start_new_session=True)
     try:
         running = _as_running(worker.pid)
-        reader = UsageReader(engine._devices)
+        reader = UsageSampler(engine._devices)
 
         def seen() -> bool:
             reading = reader.read("here", [running]).attempts["7.1"]
@@ -161,9 +161,9 @@ def _with_devices(found: dict[str, Any]) -> dict[str, Any] | None:
 def _as_running(pid: int) -> Any:
     from types import SimpleNamespace
 
-    from heliostat.engines.local.trace import Claim
-    from heliostat.engines.local.ungrouped import UngroupedProcesses
+    from heliostat.engines.local.cgroup_fallback import FallbackCgroup
+    from heliostat.engines.local.claim_files import WrapperClaim
 
     attempt = SimpleNamespace(id="7.1", devices=())
-    group = UngroupedProcesses("none", "7.1")
-    return SimpleNamespace(attempt=attempt, claim=Claim(pid), began_at=time.monotonic(), group=group)
+    group = FallbackCgroup("none", "7.1")
+    return SimpleNamespace(attempt=attempt, claim=WrapperClaim(pid), began_at=time.monotonic(), group=group)

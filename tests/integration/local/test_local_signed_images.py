@@ -11,10 +11,10 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root
-from support.images import registry, why_no_podman
-from support.signatures import OTHER_KEY, OUR_KEY, SigningNode, why_no_signatures
+from support.container_images import podman_skip_reason, running_registry
+from support.signed_images import TRUSTED_KEY, UNTRUSTED_KEY, SigningNode, signatures_skip_reason
 
-_MISSING = why_no_podman() or why_no_signatures()
+_MISSING = podman_skip_reason() or signatures_skip_reason()
 pytestmark = [needs_root, pytest.mark.skipif(_MISSING is not None, reason=_MISSING or "")]
 SMALL = {"memory": "256M", "cpus": 1}
 
@@ -23,7 +23,7 @@ SMALL = {"memory": "256M", "cpus": 1}
 def node() -> Iterator[SigningNode]:
     folder = Path(tempfile.mkdtemp(prefix="helio-signed-"))
     folder.chmod(0o755)
-    with registry(folder) as address:
+    with running_registry(folder) as address:
         node = SigningNode(folder, address)
         yield node
         node.close()
@@ -53,7 +53,7 @@ def refused(server: RunningServer, person: Person, image: str) -> str:
 
 
 def test_a_signed_image_runs(server: RunningServer, node: SigningNode, ann: Person) -> None:
-    job = run(server, ann, node.push("lab/signed:1", OUR_KEY))
+    job = run(server, ann, node.push("lab/signed:1", TRUSTED_KEY))
     assert job["state"] == "completed", (job["reason"], server.output(job["id"], ann.uid, "stderr"))
 
 
@@ -64,7 +64,7 @@ def test_an_unsigned_one_is_refused_with_what_to_do(server: RunningServer, node:
 
 
 def test_one_signed_by_somebody_else_is_refused(server: RunningServer, node: SigningNode, ann: Person) -> None:
-    reason = refused(server, ann, node.push("lab/strange:1", OTHER_KEY))
+    reason = refused(server, ann, node.push("lab/strange:1", UNTRUSTED_KEY))
     assert "nobody this node trusts" in reason
 
 
@@ -72,24 +72,24 @@ def test_a_signature_moved_to_another_image_is_worth_nothing(
     server: RunningServer, node: SigningNode, ann: Person
 ) -> None:
     """The tag leads to other contents now, and the signature of the former ones was laid beside them."""
-    image = node.push("lab/swapped:1", OUR_KEY)
-    signed = node.signature("lab/swapped").rename(node.folder / "kept")
-    node.push("lab/swapped:1", OTHER_KEY, what="something-else")
-    shutil.copy(signed / "signature-1", node.signature("lab/swapped") / "signature-1")
+    image = node.push("lab/swapped:1", TRUSTED_KEY)
+    signed = node.signature_path("lab/swapped").rename(node.folder / "kept")
+    node.push("lab/swapped:1", UNTRUSTED_KEY, what="something-else")
+    shutil.copy(signed / "signature-1", node.signature_path("lab/swapped") / "signature-1")
     assert "is for another image" in refused(server, ann, image)
 
 
 def test_nor_is_it_under_another_name(server: RunningServer, node: SigningNode, ann: Person) -> None:
-    node.push("lab/old:1", OUR_KEY)
-    image = node.push("lab/new:1", OTHER_KEY)
-    shutil.copy(node.signature("lab/old") / "signature-1", node.signature("lab/new") / "signature-1")
+    node.push("lab/old:1", TRUSTED_KEY)
+    image = node.push("lab/new:1", UNTRUSTED_KEY)
+    shutil.copy(node.signature_path("lab/old") / "signature-1", node.signature_path("lab/new") / "signature-1")
     assert "is for another image" in refused(server, ann, image)
 
 
 def test_a_signed_image_whose_contents_were_changed_is_refused(
     server: RunningServer, node: SigningNode, ann: Person
 ) -> None:
-    image = node.push("lab/changed:1", OUR_KEY, what="changed-later")
+    image = node.push("lab/changed:1", TRUSTED_KEY, what="changed-later")
     blobs = node.folder / "registry/docker/registry/v2/blobs"
     layer = max(blobs.rglob("data"), key=lambda blob: (blob.stat().st_size, blob.stat().st_mtime))
     content = layer.read_bytes()
@@ -103,7 +103,7 @@ def test_a_signed_image_whose_contents_were_changed_is_refused(
 def test_rules_that_cannot_be_read_let_nothing_through(
     server: RunningServer, node: SigningNode, ann: Person
 ) -> None:
-    image = node.push("lab/locked:1", OUR_KEY)
+    image = node.push("lab/locked:1", TRUSTED_KEY)
     kept = node.key.rename(node.folder / "kept.gpg")
     try:
         reason = refused(server, ann, image)
@@ -114,7 +114,7 @@ def test_rules_that_cannot_be_read_let_nothing_through(
 
 
 def test_builds_begin_with_signed_images_only(server: RunningServer, node: SigningNode, ann: Person) -> None:
-    signed, plain = node.push("lab/base:1", OUR_KEY), node.push("lab/plain:1", None)
+    signed, plain = node.push("lab/base:1", TRUSTED_KEY), node.push("lab/plain:1", None)
     job = _built(server, ann, f"FROM {signed}\nRUN echo made > /made\n")
     assert job["state"] == "completed", (job["reason"], server.output(job["id"], ann.uid))
     for text in (f"FROM {plain}\nRUN true\n", f"ARG base={plain}\nFROM $base\nRUN true\n"):
@@ -126,7 +126,7 @@ def test_builds_begin_with_signed_images_only(server: RunningServer, node: Signi
 def test_own_images_are_built_run_and_pushed_where_all_else_is_refused(
     server: RunningServer, node: SigningNode, ann: Person
 ) -> None:
-    job = _built(server, ann, f"FROM {node.push('lab/base:1', OUR_KEY)}\nRUN echo own > /own\n")
+    job = _built(server, ann, f"FROM {node.push('lab/base:1', TRUSTED_KEY)}\nRUN echo own > /own\n")
     assert job["state"] == "completed", (job["reason"], server.output(job["id"], ann.uid))
     job = server.run(ann.uid, command=["/bin/cat", "/own"], image="based", **SMALL)
     assert job["state"] == "completed", (job["reason"], server.output(job["id"], ann.uid, "stderr"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.client import Client
-from support.server import Server
+from support.server_process import ServerProcess
 
 WAIT_SECONDS = 90
 # As torchrun does it: node 0 listens where all others find it; each starts a process for each of its GPUs.
@@ -51,7 +51,7 @@ done <"$file"
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with Server(
+    with ServerProcess(
         tmp_path_factory.mktemp("templates") / "home", server={"simulate_gpus": "6xA100"}, cpus=8
     ) as server:
         yield server.client

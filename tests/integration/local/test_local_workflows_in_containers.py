@@ -9,17 +9,17 @@ import pytest
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root
 from integration.workflow_diamond import assert_it_went_as_it_should, diamond, finished, submit
-from support.images import IMAGE, put_image, why_no_podman
+from support.container_images import TEST_IMAGE, import_test_image, podman_skip_reason
 
-pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
+pytestmark = [needs_root, pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")]
 SMALL = {"memory": "256M", "cpus": 1}
-WAYS: dict[str, dict[str, Any]] = {"bubblewrap": {"runtime": "bubblewrap"}, "podman": {"image": IMAGE}}
+WAYS: dict[str, dict[str, Any]] = {"bubblewrap": {"runtime": "bubblewrap"}, "podman": {"image": TEST_IMAGE}}
 
 
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
     server = RunningServer('server.node_name = "here"\n')
-    put_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_people[0].name)
     yield server
     server.remove()
 

@@ -7,10 +7,10 @@ from signal import Signals
 
 import pytest
 
-from heliostat.engines.local.processes import boot_id, start_time
-from heliostat.engines.local.trace import Claim, Traces
+from heliostat.engines.local.claim_files import ClaimFiles, WrapperClaim
+from heliostat.engines.local.processes import boot_id, process_start_time
+from support.attempt_wrapper import WrapperUnderTest
 from support.waiting import wait_until
-from support.wrapper import WrapperUnderTest
 
 SIGNALS = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
 
@@ -19,7 +19,7 @@ SIGNALS = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
 def wrapper(tmp_path: Path) -> Iterator[WrapperUnderTest]:
     under_test = WrapperUnderTest(tmp_path)
     yield under_test
-    under_test.end()
+    under_test.kill_all()
 
 
 def session_of(pid: int) -> list[str]:
@@ -39,22 +39,22 @@ def test_the_payload_finds_no_signal_ignored(wrapper: WrapperUnderTest) -> None:
 
 
 def test_an_attempt_that_was_disowned_never_runs(wrapper: WrapperUnderTest, tmp_path: Path) -> None:
-    wrapper.trace("1.1").write_text("disowned\n")
+    wrapper.status_file("1.1").write_text("disowned\n")
     wrapper.run("1.1", f"touch {tmp_path}/ran")
-    assert wrapper.trace("1.1").read_text() == "disowned\n"
+    assert wrapper.status_file("1.1").read_text() == "disowned\n"
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_a_signal_to_its_own_process_group_ends_the_payload_alone(wrapper: WrapperUnderTest, signal: str) -> None:
     assert int(wrapper.run("1.1", f"kill -s {signal} 0; exec sleep 600", limit=300)) > 128
-    assert not wrapper.trace("1.1", "timed_out").exists()
+    assert not wrapper.status_file("1.1", "timed_out").exists()
 
 
 def test_the_limit_ends_the_payload_and_leaves_no_process(wrapper: WrapperUnderTest) -> None:
     pid = wrapper.start("1.1", "exec sleep 600", limit=1)
     assert wrapper.wait("1.1") == "143"
-    assert wrapper.trace("1.1", "timed_out").exists()
+    assert wrapper.status_file("1.1", "timed_out").exists()
     wait_until(lambda: not session_of(pid), "nothing of its session is left")
 
 
@@ -67,25 +67,25 @@ def test_an_attempt_that_ends_before_its_limit_leaves_no_process(wrapper: Wrappe
 def test_the_limit_holds_though_the_payload_signals_its_process_group(wrapper: WrapperUnderTest) -> None:
     noisy = "trap : TERM; for _ in 1 2 3 4 5 6; do kill 0; sleep 0.1; done; exec sleep 600"
     assert wrapper.run("1.1", noisy, limit=2) == "143"
-    assert wrapper.trace("1.1", "timed_out").exists()
+    assert wrapper.status_file("1.1", "timed_out").exists()
 
 
 def test_the_claim_says_when_the_wrapper_was_born(wrapper: WrapperUnderTest, tmp_path: Path) -> None:
     pid = wrapper.start("1.1", f"while ! [ -e {tmp_path}/go ]; do sleep 0.01; done")
-    claim = wrapper.trace("1.1")
+    claim = wrapper.status_file("1.1")
     wait_until(lambda: claim.exists() and claim.read_text(), "it has claimed its attempt")
-    traces = Traces(tmp_path)
-    assert traces.claim("1.1") == Claim(pid, start_time(pid), "1.1")
-    text = wrapper.trace("1.1").read_text()
-    wrapper.trace("1.1").write_text(text.replace(boot_id(), "another-boot"))
-    assert traces.claim("1.1") is None
+    traces = ClaimFiles(tmp_path)
+    assert traces.read_claim("1.1") == WrapperClaim(pid, process_start_time(pid), "1.1")
+    text = wrapper.status_file("1.1").read_text()
+    wrapper.status_file("1.1").write_text(text.replace(boot_id(), "another-boot"))
+    assert traces.read_claim("1.1") is None
     (tmp_path / "go").touch()
 
 
 def test_the_trace_of_a_wrapper_of_an_earlier_version_names_its_cgroup(tmp_path: Path) -> None:
-    traces = Traces(tmp_path)
+    traces = ClaimFiles(tmp_path)
     (tmp_path / "2.1.started").write_text(f"77 1.00 {boot_id()}:5 1.1 ----\n")
-    assert traces.claim("2.1") == Claim(77, 5, "1.1")
-    assert traces.ending("2.1").exit_code is None
+    assert traces.read_claim("2.1") == WrapperClaim(77, 5, "1.1")
+    assert traces.read_exit("2.1").exit_code is None
     (tmp_path / "2.1.started").write_text(f"77 1.00 {boot_id()}:5 1.1 003+\n")
-    assert traces.ending("2.1").exit_code == 3
+    assert traces.read_exit("2.1").exit_code == 3

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.client import Client, JobHandle
-from support.server import Server
+from support.server_process import ServerProcess
 
 WAIT_SECONDS = 120
 # As Spark does it: the master listens, workers show it the secret, the driver asks who is there. TERM ends them.
@@ -63,7 +63,7 @@ sys.exit(int(sys.argv[2]))
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with Server(tmp_path_factory.mktemp("spark") / "home", cpus=8) as server:
+    with ServerProcess(tmp_path_factory.mktemp("spark") / "home", cpus=8) as server:
         yield server.client
 
 

@@ -4,7 +4,7 @@ import os
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.proxied import Visitor
+from support.proxy_browser import ProxyBrowser
 
 WAITING = {"app": "custom", "command": ["sleep", "600"], "cpus": 1}
 
@@ -35,7 +35,7 @@ def test_what_cannot_be_extended_is_refused(server: RunningServer) -> None:
     for time in ("soon", "", 0, -5, "-1h", 10**12):
         assert server.ask("POST", f"/jobs/{number}/extend", {"time": time}).status == 422
     assert server.ask("POST", f"/jobs/{number}/extend", {"time": "365d"}).error["fields"].keys() == {"time"}
-    page = Visitor(server).log_in().get(f"{server.url}/sessions/{number}").body.decode()
+    page = ProxyBrowser(server).log_in().get(f"{server.url}/sessions/{number}").body.decode()
     assert f'action="/sessions/{number}/extend"' in page
     server.ask("POST", f"/jobs/{number}/cancel?force=true")
     server.finished(number)

@@ -12,7 +12,7 @@ import pytest
 from websockets.sync.client import connect
 
 from integration.running_server import RunningServer, wait_for
-from support.proxied import Visitor
+from support.proxy_browser import ProxyBrowser
 
 JUPYTER = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
 IDLE_SECONDS = 24
@@ -60,7 +60,7 @@ def run_for_ever(server: RunningServer, number: int) -> None:
     made = server.ask("POST", f"/sessions/{number}/key", {}).json
     said = [("Authorization", f"Bearer {made['key']}"), ("Content-Type", "application/json")]
     body = json.dumps({"name": "python3"}).encode()
-    kernel = Visitor(server).send("POST", f"{made['url']}api/kernels", body=body, headers=said).json["id"]
+    kernel = ProxyBrowser(server).send("POST", f"{made['url']}api/kernels", body=body, headers=said).json["id"]
     address = f"{made['url']}api/kernels/{kernel}/channels".replace("http", "ws", 1)
     header = {
         "msg_id": uuid.uuid4().hex,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from heliostat.payloads.kernel_specs import has_r
+from heliostat.payloads.kernel_specs import has_r_kernel
 from integration.running_server import RunningServer, wait_for
-from support.proxied import Visitor, proxy_url
+from support.proxy_browser import ProxyBrowser, proxy_url
 
 JUPYTER = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
 LARGE_MIB = 300
@@ -51,7 +51,7 @@ def look(server: RunningServer, number: int) -> Any:
 def ask(server: RunningServer, session: dict[str, Any], method: str, path: str, body: Any = None) -> Any:
     said = [("Authorization", f"Bearer {session['key']}"), ("Content-Type", "application/json")]
     data = json.dumps(body).encode() if body is not None else None
-    got = Visitor(server).send(method, f"{session['url']}{path}", body=data, headers=said)
+    got = ProxyBrowser(server).send(method, f"{session['url']}{path}", body=data, headers=said)
     assert got.status < 400, (got.status, got.body[:500])
     return got.json if got.body else None
 
@@ -82,7 +82,7 @@ def test_an_environment_of_its_user_is_a_kernel(server: RunningServer, session: 
 
 
 def test_r_is_a_kernel(server: RunningServer, session: dict[str, Any]) -> None:
-    if not has_r():
+    if not has_r_kernel():
         pytest.skip("there is no R with IRkernel here: apt-get install r-cran-irkernel")
     assert ask(server, session, "GET", "api/kernelspecs")["kernelspecs"]["ir"]["spec"]["display_name"] == "R"
     kernel = ask(server, session, "POST", "api/kernels", {"name": "ir"})["id"]
@@ -95,12 +95,12 @@ def test_r_is_a_kernel(server: RunningServer, session: dict[str, Any]) -> None:
 
 
 def test_a_browser_needs_no_token_and_never_sees_it(server: RunningServer, session: dict[str, Any]) -> None:
-    visitor = Visitor(server).log_in()
-    place, got = visitor.follow(session["url"])
+    visitor = ProxyBrowser(server).log_in()
+    place, got = visitor.follow_redirects(session["url"])
     assert (place, got.status) == (f"{session['url']}lab", 200)
     token = visitor.get(f"{session['url']}api/status")
     assert token.status == 200
-    assert Visitor(server).get(f"{session['url']}api/status").status == 401
+    assert ProxyBrowser(server).get(f"{session['url']}api/status").status == 401
 
 
 def test_a_large_upload_streams_and_the_server_stays_small(server: RunningServer, session: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ def test_a_large_upload_streams_and_the_server_stays_small(server: RunningServer
     head = b'{"type": "file", "format": "text", "content": "'
     parts = [head, *([b"x" * 2**20] * LARGE_MIB), b'"}']
     url = f"{session['url']}api/contents/large%20file%23.txt"
-    got = Visitor(server).send("PUT", url, body=iter(parts), headers=said)
+    got = ProxyBrowser(server).send("PUT", url, body=iter(parts), headers=said)
     assert got.status == 201, got.body[:500]
     found = ask(server, session, "GET", "api/contents/large%20file%23.txt?content=0")
     assert (found["name"], found["size"]) == ("large file#.txt", LARGE_MIB * 2**20)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from heliostat.payloads.kernel_specs import has_r
+from heliostat.payloads.kernel_specs import has_r_kernel
 from integration.proxy.test_jupyter_session import JUPYTER, _execute, _printed, ask, look
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import people
-from support.proxied import Visitor
+from support.proxy_browser import ProxyBrowser
 
 EAVESDROPPER = Path(__file__).parents[2] / "support" / "eavesdropper.py"
 SECRET = "for my eyes only"
@@ -49,7 +49,7 @@ def session(server: RunningServer) -> dict[str, Any]:
 def test_nobody_else_hears_what_a_cell_prints(
     server: RunningServer, session: dict[str, Any], kernel: str, code: str
 ) -> None:
-    if kernel == "ir" and not has_r():
+    if kernel == "ir" and not has_r_kernel():
         pytest.skip("there is no R with IRkernel here: apt-get install r-cran-irkernel")
     number = ask(server, session, "POST", "api/kernels", {"name": kernel})["id"]
     address = f"{session['url']}api/kernels/{number}/channels".replace("http", "ws", 1)
@@ -83,7 +83,7 @@ def test_the_debugger_which_opens_a_port_to_everybody_is_off(
     server: RunningServer, session: dict[str, Any]
 ) -> None:
     said = [("Authorization", f"Bearer {session['key']}")]
-    page = Visitor(server).get(f"{session['url']}lab", headers=said).body.decode()
+    page = ProxyBrowser(server).get(f"{session['url']}lab", headers=said).body.decode()
     settings = json.loads(
         page.partition('id="jupyter-config-data"')[2].partition(">")[2].partition("</script>")[0]
     )

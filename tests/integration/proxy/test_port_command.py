@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from integration.running_server import RunningServer
-from support.proxied import Visitor, echo_job, proxy_url
+from support.proxy_browser import ProxyBrowser, proxy_url, start_echo_job
 
 
 @pytest.fixture(scope="module")
 def job(server: RunningServer) -> Iterator[tuple[int, int]]:
-    job = echo_job(server, address="::1:0")
+    job = start_echo_job(server, address="::1:0")
     yield job
     server.ask("POST", f"/jobs/{job[0]}/cancel")
 
@@ -32,7 +32,7 @@ def test_the_command_prints_an_address_that_works(server: RunningServer, job: tu
     assert (ran.returncode, ran.stdout) == (0, f"{url}\n")
     assert json.loads(helio(server, "port", "--json", number, port).stdout)["url"] == url
     opened = helio(server, "port", "--open", number, port)
-    place, got = Visitor(server).follow(opened.stderr.split()[-1])  # not logged in before
+    place, got = ProxyBrowser(server).follow_redirects(opened.stderr.split()[-1])  # not logged in before
     assert (place, got.json["target"]) == (url, "/")
 
 
@@ -45,7 +45,7 @@ def test_a_port_nobody_listens_on_is_told_kindly(server: RunningServer, job: tup
 
 
 def test_the_page_of_a_job_leads_to_its_ports(server: RunningServer, job: tuple[int, int]) -> None:
-    visitor, page = Visitor(server).log_in(), f"{server.url}/jobs/{job[0]}"
+    visitor, page = ProxyBrowser(server).log_in(), f"{server.url}/jobs/{job[0]}"
     assert f'href="/jobs/{job[0]}/port"' in visitor.get(page).body.decode()
     assert visitor.get(f"{page}/port").status == 200
     shown = visitor.get(f"{page}/port?port={job[1]}")

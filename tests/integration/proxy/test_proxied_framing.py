@@ -7,30 +7,32 @@ from urllib.parse import urlsplit
 import pytest
 
 from integration.running_server import RunningServer
-from support.proxied import Visitor, echo_job, proxy_url
+from support.proxy_browser import ProxyBrowser, proxy_url, start_echo_job
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
 def base(server: RunningServer) -> Iterator[str]:
-    job, port = echo_job(server)
+    job, port = start_echo_job(server)
     yield f"{proxy_url(server)}/s/{job}-{port}/"
     server.ask("POST", f"/jobs/{job}/cancel")
 
 
 @pytest.fixture(scope="module")
-def visitor(server: RunningServer, base: str) -> Visitor:
-    visitor = Visitor(server).log_in()
-    assert visitor.follow(base)[1].status == 200
+def visitor(server: RunningServer, base: str) -> ProxyBrowser:
+    visitor = ProxyBrowser(server).log_in()
+    assert visitor.follow_redirects(base)[1].status == 200
     return visitor
 
 
 @pytest.mark.parametrize("named", ["content-length", "Content-Length, host", "close,CONTENT-LENGTH"])
-def test_a_body_stays_a_body_whatever_the_connection_header_names(visitor: Visitor, base: str, named: str) -> None:
+def test_a_body_stays_a_body_whatever_the_connection_header_names(
+    visitor: ProxyBrowser, base: str, named: str
+) -> None:
     got = visitor.send("POST", f"{base}echo", body=SMUGGLED, headers=[("Connection", named)])
     assert (got.json["target"], got.json["bytes"]) == ("/echo", len(SMUGGLED))
-    assert got.header("host") == base.split("/")[2]
+    assert got.echoed_header("host") == base.split("/")[2]
     assert [visitor.get(f"{base}echo?{turn}").json["target"] for turn in range(3)] == [
         f"/echo?{turn}" for turn in range(3)
     ]
@@ -38,7 +40,7 @@ def test_a_body_stays_a_body_whatever_the_connection_header_names(visitor: Visit
 
 @pytest.mark.parametrize("body", [b"x", [b"in", b"parts"]])
 def test_a_connection_that_carried_a_body_serves_nobody_else(
-    visitor: Visitor, base: str, body: bytes | list[bytes]
+    visitor: ProxyBrowser, base: str, body: bytes | list[bytes]
 ) -> None:
     used = visitor.send("POST", f"{base}echo", body=body).json["connection"]
     after = [visitor.get(f"{base}echo").json["connection"] for _ in range(3)]
@@ -64,7 +66,7 @@ def test_a_connection_that_carried_a_body_serves_nobody_else(
     ],
 )
 def test_a_request_that_two_readers_may_cut_differently_never_becomes_two_inside(
-    server: RunningServer, visitor: Visitor, base: str, framing: str
+    server: RunningServer, visitor: ProxyBrowser, base: str, framing: str
 ) -> None:
     """What follows it is refused, or is a request to us like any other: without a way in it leads nowhere."""
     address = urlsplit(base)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from integration.running_server import RunningServer
-from support.proxied import Visitor, echo_job, proxy_url
+from support.proxy_browser import ProxyBrowser, proxy_url, start_echo_job
 
 
 @pytest.fixture(scope="module")
 def job(server: RunningServer) -> Iterator[tuple[int, int]]:
-    job = echo_job(server)
+    job = start_echo_job(server)
     yield job
     server.ask("POST", f"/jobs/{job[0]}/cancel")
 
@@ -24,9 +24,9 @@ def base(server: RunningServer, job: tuple[int, int]) -> str:
 
 
 @pytest.fixture(scope="module")
-def visitor(server: RunningServer, base: str) -> Visitor:
-    visitor = Visitor(server).log_in()
-    assert visitor.follow(base)[1].status == 200
+def visitor(server: RunningServer, base: str) -> ProxyBrowser:
+    visitor = ProxyBrowser(server).log_in()
+    assert visitor.follow_redirects(base)[1].status == 200
     return visitor
 
 
@@ -37,21 +37,21 @@ def test_the_api_tells_where_a_port_is_found(server: RunningServer, job: tuple[i
 
 
 def test_a_browser_is_led_through_the_control_plane_and_back(server: RunningServer, base: str) -> None:
-    visitor = Visitor(server).log_in()
-    place, got = visitor.follow(f"{base}a%2Fb/echo?q=%20x&y=%2F")
+    visitor = ProxyBrowser(server).log_in()
+    place, got = visitor.follow_redirects(f"{base}a%2Fb/echo?q=%20x&y=%2F")
     assert place == f"{base}a%2Fb/echo?q=%20x&y=%2F"
     assert got.json["target"] == "/a%2Fb/echo?q=%20x&y=%2F"
-    [path] = [path for name, path in visitor.jar if name == "helio_proxy"]
+    [path] = [path for name, path in visitor.cookies if name == "helio_proxy"]
     assert base.endswith(path)
 
 
 def test_who_is_not_logged_in_meets_the_login_page_and_programs_are_told(server: RunningServer, base: str) -> None:
-    place, got = Visitor(server).follow(base)
+    place, got = ProxyBrowser(server).follow_redirects(base)
     assert (got.status, "/login" in place) == (200, True)
-    assert Visitor(server).get(base).status == 401
+    assert ProxyBrowser(server).get(base).status == 401
 
 
-def test_our_secrets_and_hop_by_hop_headers_are_not_passed_on(visitor: Visitor, base: str) -> None:
+def test_our_secrets_and_hop_by_hop_headers_are_not_passed_on(visitor: ProxyBrowser, base: str) -> None:
     sent = [
         ("Cookie", "mine=1; helio_visitor=x; __Host-helio_session=y"),
         ("Connection", "keep-alive, x-drop"),
@@ -68,28 +68,28 @@ def test_our_secrets_and_hop_by_hop_headers_are_not_passed_on(visitor: Visitor, 
     names = [name.lower() for name, _ in got.json["headers"]]
     assert not {"connection", "x-drop", "keep-alive", "te", "proxy-authorization", "authorization"} & set(names)
     assert [value for name, value in got.json["headers"] if name.lower() == "x-twice"] == ["1", "2"]
-    assert got.header("cookie") == "mine=1"
-    assert got.header("x-forwarded-for") == "127.0.0.1"
-    assert got.header("host") == base.split("/")[2]
+    assert got.echoed_header("cookie") == "mine=1"
+    assert got.echoed_header("x-forwarded-for") == "127.0.0.1"
+    assert got.echoed_header("host") == base.split("/")[2]
     assert "helio" not in str(got.json["headers"]).replace("/s/", "")
 
 
-def test_answers_stay_in_their_place_in_the_browser(visitor: Visitor, base: str) -> None:
+def test_answers_stay_in_their_place_in_the_browser(visitor: ProxyBrowser, base: str) -> None:
     got = visitor.get(f"{base}cookies")
     prefix = "/" + base.split("/", 3)[3]
-    assert got.all("set-cookie") == [
+    assert got.all_headers("set-cookie") == [
         f"a=1; HttpOnly; Path={prefix}",
         f"b=2; Path={prefix}",
         f"c=3; Path={prefix}deep",
     ]
-    assert got.all("x-two") == ["1", "2"]
+    assert got.all_headers("x-two") == ["1", "2"]
     for name in ("clear-site-data", "strict-transport-security", "x-gone", "keep-alive"):
-        assert got.all(name) == []
+        assert got.all_headers(name) == []
     assert visitor.get(f"{base}moved").location == f"{prefix}elsewhere"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_every_method_passes_with_its_body(visitor: Visitor, base: str, method: str) -> None:
+def test_every_method_passes_with_its_body(visitor: ProxyBrowser, base: str, method: str) -> None:
     body = b"hello" if method in ("POST", "PUT", "PATCH") else None
     for _ in range(3):  # also over a connection that was used before
         got = visitor.send(method, f"{base}echo", body=body)
@@ -98,7 +98,7 @@ def test_every_method_passes_with_its_body(visitor: Visitor, base: str, method: 
             assert (got.json["method"], got.json["bytes"]) == (method, len(body or b""))
 
 
-def test_large_bodies_stream_both_ways(visitor: Visitor, base: str) -> None:
+def test_large_bodies_stream_both_ways(visitor: ProxyBrowser, base: str) -> None:
     block, count = os.urandom(1 << 20), 40
     wanted = hashlib.sha256(block * count).hexdigest()
     got = visitor.send("POST", f"{base}echo", body=(block for _ in range(count)))
@@ -106,8 +106,8 @@ def test_large_bodies_stream_both_ways(visitor: Visitor, base: str) -> None:
     assert len(visitor.get(f"{base}big?bytes={64 << 20}").body) == 64 << 20
 
 
-def test_what_is_said_early_arrives_early(visitor: Visitor, base: str) -> None:
-    with visitor.sent("GET", f"{base}parts") as response:
+def test_what_is_said_early_arrives_early(visitor: ProxyBrowser, base: str) -> None:
+    with visitor.open_response("GET", f"{base}parts") as response:
         assert response.read(5) == b"first"
         released = threading.Thread(target=visitor.get, args=(f"{base}release",))
         released.start()
@@ -115,22 +115,22 @@ def test_what_is_said_early_arrives_early(visitor: Visitor, base: str) -> None:
         released.join(120)
 
 
-def test_an_answer_before_the_end_of_the_question_arrives(visitor: Visitor, base: str) -> None:
+def test_an_answer_before_the_end_of_the_question_arrives(visitor: ProxyBrowser, base: str) -> None:
     got = visitor.send("POST", f"{base}hasty", body=b"x")
     assert (got.status, got.body) == (413, b"large")
 
 
 def test_a_program_comes_with_a_key(server: RunningServer, job: tuple[int, int]) -> None:
     made = server.ask("POST", f"/jobs/{job[0]}/ports/{job[1]}/key", {}).json
-    got = Visitor(server).get(f"{made['url']}echo", headers=[("Authorization", f"Bearer {made['key']}")])
-    assert (got.status, got.header("authorization")) == (200, None)
-    wrong = Visitor(server).get(f"{made['url']}echo", headers=[("Authorization", "Bearer x")])
+    got = ProxyBrowser(server).get(f"{made['url']}echo", headers=[("Authorization", f"Bearer {made['key']}")])
+    assert (got.status, got.echoed_header("authorization")) == (200, None)
+    wrong = ProxyBrowser(server).get(f"{made['url']}echo", headers=[("Authorization", "Bearer x")])
     assert wrong.status == 401
 
 
 def test_logging_out_ends_it(server: RunningServer, base: str) -> None:
-    visitor = Visitor(server).log_in()
-    assert visitor.follow(base)[1].status == 200
+    visitor = ProxyBrowser(server).log_in()
+    assert visitor.follow_redirects(base)[1].status == 200
     page = visitor.get(f"{server.url}/jobs").body.decode()
     token = page.split('name="csrf" value="')[1].split('"')[0]
     form = [("Content-Type", "application/x-www-form-urlencoded")]
@@ -139,10 +139,10 @@ def test_logging_out_ends_it(server: RunningServer, base: str) -> None:
 
 
 def test_cookies_outlive_the_server(server: RunningServer) -> None:
-    job, port = echo_job(server)
+    job, port = start_echo_job(server)
     target = f"/s/{job}-{port}/"
-    visitor = Visitor(server).log_in()
-    visitor.follow(proxy_url(server) + target)
+    visitor = ProxyBrowser(server).log_in()
+    visitor.follow_redirects(proxy_url(server) + target)
     server.stop()
     server.start()
     got = visitor.get(proxy_url(server) + target + "echo")

@@ -11,7 +11,7 @@ import pytest
 
 from integration.running_server import RunningServer, acting_as
 from integration.unix_users import Person, needs_root
-from support.proxied import Visitor, echo_job, proxy_url
+from support.proxy_browser import ProxyBrowser, proxy_url, start_echo_job
 
 pytestmark = needs_root
 
@@ -27,7 +27,7 @@ def bob_job(server: RunningServer, two_people: list[Person]) -> Iterator[tuple[i
 
 
 def _job_of(server: RunningServer, person: Person) -> Iterator[tuple[int, int]]:
-    job = echo_job(server, person.uid, cpus=1, memory=256)
+    job = start_echo_job(server, person.uid, cpus=1, memory=256)
     yield job
     server.ask("POST", f"/jobs/{job[0]}/cancel", {"force": True})
 
@@ -36,10 +36,10 @@ def base(server: RunningServer, job: tuple[int, int]) -> str:
     return f"{proxy_url(server)}/s/{job[0]}-{job[1]}/"
 
 
-def inside(server: RunningServer, person: Person, job: tuple[int, int]) -> Visitor:
+def inside(server: RunningServer, person: Person, job: tuple[int, int]) -> ProxyBrowser:
     """A browser of this person that uses their own job."""
-    visitor = Visitor(server).log_in(person.uid)
-    assert visitor.follow(base(server, job))[1].status == 200
+    visitor = ProxyBrowser(server).log_in(person.uid)
+    assert visitor.follow_redirects(base(server, job))[1].status == 200
     return visitor
 
 
@@ -56,7 +56,7 @@ def test_somebody_elses_port_is_refused_by_the_api_the_web_and_the_proxy(
         answer = server.ask(method, f"/jobs/{job}/ports/{port}{path}", {}, uid=bob.uid)
         assert (answer.status, ann.name in answer.error["message"]) == (403, True)
     visitor = inside(server, bob, bob_job)
-    place, got = visitor.follow(base(server, ann_job))
+    place, got = visitor.follow_redirects(base(server, ann_job))
     assert (got.status, urlsplit(place).path) == (403, f"/enter/{job}-{port}")
     assert visitor.get(base(server, ann_job)).status == 401
     assert visitor.get(f"{server.url}/jobs/{job}/port?port={port}").status == 403
@@ -71,15 +71,15 @@ def test_an_admin_does_not_act_as_somebody_else(server: RunningServer, ann_job: 
 def test_a_cookie_or_key_opens_one_target_only(
     server: RunningServer, ann: Person, bob: Person, ann_job: tuple[int, int], bob_job: tuple[int, int]
 ) -> None:
-    [stolen] = [value for key, value in inside(server, bob, bob_job).jar.items() if key[0] == "helio_proxy"]
+    [stolen] = [value for key, value in inside(server, bob, bob_job).cookies.items() if key[0] == "helio_proxy"]
     with_cookie = [("Cookie", f"helio_proxy={stolen}")]
-    assert Visitor(server).get(base(server, bob_job), headers=with_cookie).status == 200
-    assert Visitor(server).get(base(server, ann_job), headers=with_cookie).status == 401
+    assert ProxyBrowser(server).get(base(server, bob_job), headers=with_cookie).status == 200
+    assert ProxyBrowser(server).get(base(server, ann_job), headers=with_cookie).status == 401
     with_key = [("Authorization", f"Bearer {key_of(server, bob, bob_job)}")]
-    assert Visitor(server).get(base(server, bob_job), headers=with_key).status == 200
-    assert Visitor(server).get(base(server, ann_job), headers=with_key).status == 401
+    assert ProxyBrowser(server).get(base(server, bob_job), headers=with_key).status == 200
+    assert ProxyBrowser(server).get(base(server, ann_job), headers=with_key).status == 401
     other_port = f"{proxy_url(server)}/s/{bob_job[0]}-{ann_job[1]}/"
-    assert Visitor(server).get(other_port, headers=with_key).status == 401
+    assert ProxyBrowser(server).get(other_port, headers=with_key).status == 401
 
 
 def test_a_cookie_that_somebody_planted_in_a_browser_does_not_open_their_pages_there(
@@ -87,24 +87,27 @@ def test_a_cookie_that_somebody_planted_in_a_browser_does_not_open_their_pages_t
 ) -> None:
     """Any port of this host can set it, and with paths ann's page would share an origin with bob's notebooks."""
     planted = inside(server, ann, ann_job)
-    visitor = Visitor(server).log_in(bob.uid)
+    visitor = ProxyBrowser(server).log_in(bob.uid)
     path = urlsplit(base(server, ann_job)).path
-    for place, value in planted.jar.items():
+    for place, value in planted.cookies.items():
         if place[1] == path or place[0] == "helio_session":
-            visitor.jar[place[0], path] = value  # her login too, before his
+            visitor.cookies[place[0], path] = value  # her login too, before his
     for names in (("helio_session", "helio_proxy"), ("helio_proxy",)):
-        one = Visitor(
-            server, {key: value for key, value in visitor.jar.items() if key[1] == "/" or key[0] in names}
+        one = ProxyBrowser(
+            server, {key: value for key, value in visitor.cookies.items() if key[1] == "/" or key[0] in names}
         )
         assert one.get(base(server, ann_job)).status == 401
-        assert one.follow(base(server, ann_job))[1].status == 403
+        assert one.follow_redirects(base(server, ann_job))[1].status == 403
 
 
 def test_a_cookie_of_the_proxy_is_nothing_to_the_control_plane(
     server: RunningServer, bob: Person, bob_job: tuple[int, int]
 ) -> None:
-    [secret] = [value for key, value in inside(server, bob, bob_job).jar.items() if key[0] == "helio_proxy"]
-    assert Visitor(server).get(f"{server.url}/jobs", headers=[("Cookie", f"helio_session={secret}")]).status == 303
+    [secret] = [value for key, value in inside(server, bob, bob_job).cookies.items() if key[0] == "helio_proxy"]
+    assert (
+        ProxyBrowser(server).get(f"{server.url}/jobs", headers=[("Cookie", f"helio_session={secret}")]).status
+        == 303
+    )
     key = key_of(server, bob, bob_job)
     refused = server.ask("GET", "/whoami", tcp=True, headers={"Authorization": f"Bearer {key}"})
     assert refused.status == 401
@@ -113,15 +116,15 @@ def test_a_cookie_of_the_proxy_is_nothing_to_the_control_plane(
 def test_a_code_works_once_and_only_in_the_browser_it_was_made_for(
     server: RunningServer, ann: Person, bob: Person, bob_job: tuple[int, int]
 ) -> None:
-    bobs = Visitor(server).log_in(bob.uid)
+    bobs = ProxyBrowser(server).log_in(bob.uid)
     asked = bobs.get(base(server, bob_job), headers=[("Accept", "text/html")]).location
     entry = bobs.get(asked).location
-    anns = Visitor(server).log_in(ann.uid)
+    anns = ProxyBrowser(server).log_in(ann.uid)
     assert anns.get(entry).status == 401  # she never asked: no nonce in her browser
     assert bobs.get(entry).status == 401  # and it is used up
     entry = bobs.get(asked).location
-    planted = Visitor(server, dict(bobs.jar)).jar
-    anns.jar |= {key: value for key, value in planted.items() if key[0] == "helio_nonce"}
+    planted = ProxyBrowser(server, dict(bobs.cookies)).cookies
+    anns.cookies |= {key: value for key, value in planted.items() if key[0] == "helio_nonce"}
     assert anns.get(entry).status == 401  # even with a nonce planted there: her own login is nobody else's
     entry = bobs.get(asked).location
     assert bobs.get(entry).status == 303
@@ -129,7 +132,7 @@ def test_a_code_works_once_and_only_in_the_browser_it_was_made_for(
 
 
 def test_the_way_in_leads_nowhere_else(server: RunningServer, bob: Person, bob_job: tuple[int, int]) -> None:
-    visitor = Visitor(server).log_in(bob.uid)
+    visitor = ProxyBrowser(server).log_in(bob.uid)
     own = f"/s/{bob_job[0]}-{bob_job[1]}/"
     for goal in (
         "https://evil.example/",
@@ -142,7 +145,7 @@ def test_the_way_in_leads_nowhere_else(server: RunningServer, bob: Person, bob_j
         asked = visitor.get(base(server, bob_job), headers=[("Accept", "text/html")]).location
         entry = visitor.get(f"{asked.partition('&next=')[0]}&next={quote(goal, safe='')}")
         assert visitor.get(entry.location).location == own
-        del visitor.jar["helio_proxy", own]
+        del visitor.cookies["helio_proxy", own]
 
 
 @pytest.mark.parametrize(
@@ -189,12 +192,12 @@ def test_no_host_header_leads_to_somebody_elses_job(
 ) -> None:
     key = key_of(server, bob, bob_job)
     for host in (f"127.0.0.1:{ann_job[1]}", f"{ann_job[0]}-{ann_job[1]}.localhost", "evil.example", ""):
-        got = Visitor(server).get(
+        got = ProxyBrowser(server).get(
             base(server, bob_job) + "echo", headers=[("Host", host), ("Authorization", f"Bearer {key}")]
         )
         assert got.json["pid"] != ann_pid(server, ann_job)
     twice = [("Authorization", f"Bearer {key}"), ("host", "a"), ("HOST", "b")]
-    assert Visitor(server).get(base(server, bob_job) + "echo", headers=twice).status == 400
+    assert ProxyBrowser(server).get(base(server, bob_job) + "echo", headers=twice).status == 400
 
 
 def test_another_site_cannot_use_the_cookie_of_a_browser(
@@ -217,7 +220,7 @@ def test_another_site_cannot_use_the_cookie_of_a_browser(
 def test_a_websocket_from_another_site_or_without_a_way_in_is_refused(
     server: RunningServer, bob: Person, ann_job: tuple[int, int], bob_job: tuple[int, int]
 ) -> None:
-    [cookie] = [value for key, value in inside(server, bob, bob_job).jar.items() if key[0] == "helio_proxy"]
+    [cookie] = [value for key, value in inside(server, bob, bob_job).cookies.items() if key[0] == "helio_proxy"]
     own = proxy_url(server)
     name, other = "{}-{}".format(*bob_job), "{}-{}".format(*ann_job)
     assert upgrade(server, f"/s/{name}/echo", cookie, own) == 200  # this server speaks no WebSocket, and says so
@@ -248,7 +251,7 @@ def test_a_port_that_changes_hands_is_left_alone(
     job = bob_job
     key = key_of(server, bob, job)
     said = [("Authorization", f"Bearer {key}")]
-    assert Visitor(server).get(base(server, job) + "echo", headers=said).status == 200
+    assert ProxyBrowser(server).get(base(server, job) + "echo", headers=said).status == 200
     with acting_as(bob.uid):  # another process of the same user, not part of the job
         beside = socket.socket()
         beside.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -256,9 +259,9 @@ def test_a_port_that_changes_hands_is_left_alone(
         beside.listen()
     with beside:
         assert server.ask("GET", f"/jobs/{job[0]}/ports/{job[1]}", uid=bob.uid).status == 409
-        got = Visitor(server).send("POST", base(server, job) + "echo", body=b"x", headers=said)
+        got = ProxyBrowser(server).send("POST", base(server, job) + "echo", body=b"x", headers=said)
         assert got.status == 409
-    assert Visitor(server).send("POST", base(server, job) + "echo", body=b"x", headers=said).status == 200
+    assert ProxyBrowser(server).send("POST", base(server, job) + "echo", body=b"x", headers=said).status == 200
 
 
 def test_a_way_in_ends_with_its_job(server: RunningServer, bob: Person, bob_job: tuple[int, int]) -> None:
@@ -266,7 +269,7 @@ def test_a_way_in_ends_with_its_job(server: RunningServer, bob: Person, bob_job:
     said = [("Authorization", f"Bearer {key_of(server, bob, job)}")]
     server.ask("POST", f"/jobs/{job[0]}/cancel?force=true", uid=bob.uid)
     server.finished(job[0], bob.uid)
-    got = Visitor(server).get(base(server, job) + "echo", headers=said)
+    got = ProxyBrowser(server).get(base(server, job) + "echo", headers=said)
     assert got.status in (409, 502)
     assert server.ask("GET", f"/jobs/{job[0]}/ports/{job[1]}", uid=bob.uid).status == 409
 

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from integration.running_server import RunningServer, wait_for
-from support.proxied import WEBSOCKET_SERVER, Visitor, proxy_url
+from support.proxy_browser import WEBSOCKET_SERVER, ProxyBrowser, proxy_url
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_a_plain_answer_instead_of_an_upgrade_is_passed_on(
     with pytest.raises(InvalidStatus) as refused:
         dial(server, job, "wrong").close()
     assert refused.value.response.status_code == 401
-    got = Visitor(server).get(
+    got = ProxyBrowser(server).get(
         f"{proxy_url(server)}/s/{job[0]}-{job[1]}/x", headers=[("Authorization", f"Bearer {key}")]
     )
     assert got.status == 426

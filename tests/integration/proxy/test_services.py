@@ -18,7 +18,7 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.proxied import ECHO, PYTHON, Visitor, proxy_url
+from support.proxy_browser import ECHO_SERVER, PYTHON, ProxyBrowser, proxy_url
 
 PATIENCE_SECONDS = 100.0  # several servers start one after the other
 MANY_CPUS = Path(__file__).parents[2] / "support" / "many_cpus"
@@ -34,7 +34,7 @@ def server() -> Iterator[RunningServer]:
 
 
 def body(name: str, **more: object) -> dict[str, object]:
-    command = [PYTHON, "-c", ECHO.read_text(), "ignored", "127.0.0.1:{port}"]
+    command = [PYTHON, "-c", ECHO_SERVER.read_text(), "ignored", "127.0.0.1:{port}"]
     small: dict[str, object] = {"cpus": 1, "memory": "64M", "health": {"path": "/up", "interval": 1}}
     return {"name": name, "command": command, **small, **more}
 
@@ -153,12 +153,12 @@ def test_replicas_and_their_address_outlive_the_server(server: RunningServer) ->
         key = server.ask("POST", "/services/lasting/key", {}).json["key"]
         before = {one["job_id"] for one in live(server, "lasting")}
         bearer = [("Authorization", f"Bearer {key}")]
-        pids = {Visitor(server).get(f"{url}echo", headers=bearer).json["pid"] for _ in range(4)}
+        pids = {ProxyBrowser(server).get(f"{url}echo", headers=bearer).json["pid"] for _ in range(4)}
         os.kill(server.pid, 9)
         server.process.wait(120)
         server.start()
         there = look(server, "lasting")["url"]
-        assert Visitor(server).get(f"{there}echo", headers=bearer).json["pid"] in pids
+        assert ProxyBrowser(server).get(f"{there}echo", headers=bearer).json["pid"] in pids
         until_whole(server, "lasting")
         assert {one["job_id"] for one in live(server, "lasting")} == before
 
@@ -171,7 +171,7 @@ def test_one_that_always_fails_is_tried_again_ever_later_and_says_so(server: Run
     assert "3" in one["problem"]
     assert len(one["replica_jobs"]) <= one["failures"] + 1
     answer = server.ask("POST", "/services/broken/key", {}).json
-    got = Visitor(server).get(answer["url"], headers=[("Authorization", f"Bearer {answer['key']}")])
+    got = ProxyBrowser(server).get(answer["url"], headers=[("Authorization", f"Bearer {answer['key']}")])
     assert (got.status, got.json["error"]["code"]) == (502, "service_down")
     changed = server.ask("PUT", "/services/broken", body("broken")).json
     assert changed["failures"] == 0
@@ -240,9 +240,9 @@ def test_its_owner_opens_it_in_a_browser_and_open_requests_are_answered_before_i
     server: RunningServer,
 ) -> None:
     with running(server, "slow") as url:
-        visitor = Visitor(server).log_in()
-        assert visitor.follow(f"{url}echo")[1].json["target"] == "/echo"
-        with visitor.sent("GET", f"{url}parts") as response:
+        visitor = ProxyBrowser(server).log_in()
+        assert visitor.follow_redirects(f"{url}echo")[1].json["target"] == "/echo"
+        with visitor.open_response("GET", f"{url}parts") as response:
             assert response.read(5) == b"first"
             server.ask("POST", "/services/slow/stop")
             wait_for(lambda: [one["state"] for one in live(server, "slow")] == ["draining"], "it drains")
@@ -305,18 +305,18 @@ def test_others_see_and_use_only_what_they_may(server: RunningServer, ann: Perso
         ):
             assert server.ask(method, path, sent, uid=bob.uid).status == 404, path
         assert server.ask("GET", "/services", uid=bob.uid).json["items"] == []
-        bobs = Visitor(server).log_in(bob.uid)
-        assert bobs.follow(url)[1].status == 404
+        bobs = ProxyBrowser(server).log_in(bob.uid)
+        assert bobs.follow_redirects(url)[1].status == 404
         assert bobs.get(f"{server.url}/services/anns").status == 404
         server.ask("PATCH", "/services/anns", {"visibility": "public"}, uid=ann.uid)
         assert not {"job", "replica_jobs"} & look(server, "anns", bob.uid).keys()
         told = server.ask("POST", "/services/anns/key", {}, uid=bob.uid).json
-        by_program = Visitor(server).get(f"{url}echo", headers=[("Authorization", f"Bearer {told['key']}")])
+        by_program = ProxyBrowser(server).get(f"{url}echo", headers=[("Authorization", f"Bearer {told['key']}")])
         assert by_program.status == 200
-        assert bobs.follow(url)[1].status == 403  # all paths share one origin here: not in a browser
+        assert bobs.follow_redirects(url)[1].status == 403  # all paths share one origin here: not in a browser
         assert server.ask("PATCH", "/services/anns", {"replicas": 5}, uid=bob.uid).status == 403
         server.ask("PATCH", "/services/anns", {"visibility": "private"}, uid=ann.uid)
-        again = Visitor(server).get(f"{url}echo", headers=[("Authorization", f"Bearer {told['key']}")])
+        again = ProxyBrowser(server).get(f"{url}echo", headers=[("Authorization", f"Bearer {told['key']}")])
         assert again.status == 403
 
 
@@ -329,7 +329,7 @@ def test_with_a_host_name_each_a_public_service_opens_in_anybodys_browser(ann: P
     try:
         with running(server, "shown", ann.uid, visibility="public") as url:
             assert url == f"http://shown.sessions.test:{port}/s/shown/"
-            visitor = Visitor(server).log_in(bob.uid)
+            visitor = ProxyBrowser(server).log_in(bob.uid)
             here, host = f"http://127.0.0.1:{port}", f"shown.sessions.test:{port}"
             told = [("Host", host), ("Accept", "text/html")]
             asked = visitor.get(f"{here}/s/shown/echo", headers=told)
@@ -348,7 +348,7 @@ def test_with_a_host_name_each_a_public_service_opens_in_anybodys_browser(ann: P
 
 def test_its_pages_show_it_and_let_its_owner_change_it(server: RunningServer) -> None:
     with running(server, "paged") as url:
-        visitor = Visitor(server).log_in()
+        visitor = ProxyBrowser(server).log_in()
         assert f'href="{url}"' in visitor.get(f"{server.url}/services").body.decode()
         page = visitor.get(f"{server.url}/services/paged").body.decode()
         assert "1 of 1 replicas are healthy." in page

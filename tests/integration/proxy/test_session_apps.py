@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from integration.running_server import RunningServer, wait_for
-from support.proxied import PYTHON, Visitor
-from support.wheels import Index, package_index
+from support.package_index import PackageIndex, running_package_index
+from support.proxy_browser import PYTHON, ProxyBrowser
 
 STAND_IN = Path(__file__).parents[2] / "support" / "app_server.py"
 PATIENCE_SECONDS = 150.0
@@ -26,8 +26,8 @@ http.server.test(http.server.SimpleHTTPRequestHandler, port=int(told["ServerApp.
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    with package_index(tmp_path_factory.mktemp("index")) as index:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackageIndex]:
+    with running_package_index(tmp_path_factory.mktemp("index")) as index:
         place = index.folder / "simple" / "jupyterlab"
         place.mkdir(parents=True)
         info = "jupyterlab-4.4.0.dist-info"
@@ -40,7 +40,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
 
 
 @pytest.fixture(scope="module")
-def server(index: Index) -> Iterator[RunningServer]:
+def server(index: PackageIndex) -> Iterator[RunningServer]:
     pytest.importorskip("uv", reason="uv builds environments, and is not installed")
     variables = f'environments.uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}'
     server = RunningServer(f'sessions.jupyter_requirements = ["jupyterlab>=4"]\n{variables}\n')
@@ -87,7 +87,7 @@ def test_an_app_without_a_lock_is_reached_through_the_proxy_alone(
 ) -> None:
     state = up(server, app=app, env={"PATH": f"{programs}:/usr/bin:/bin"})
     number = state["id"]
-    _, got = Visitor(server).log_in().follow(f"{state['url']}some/path?a=1")
+    _, got = ProxyBrowser(server).log_in().follow_redirects(f"{state['url']}some/path?a=1")
     assert (got.status, got.json["path"]) == (200, "/some/path?a=1")
     words = " ".join(got.json["argv"])
     folder = words.partition("/tmp/session-")[2][:8]
@@ -127,16 +127,18 @@ def test_what_is_not_installed_says_how_to_get_it(server: RunningServer, app: st
     assert "install" in look(server, number)["log_tail"]
 
 
-def test_jupyterlab_is_built_once_and_then_used_by_every_session(server: RunningServer, index: Index) -> None:
-    index.slow.set()
+def test_jupyterlab_is_built_once_and_then_used_by_every_session(
+    server: RunningServer, index: PackageIndex
+) -> None:
+    index.hold_files.set()
     first = server.ask("POST", "/sessions", {}).json
     assert first["step"].startswith("Its software waits to be built")
-    wait_for(index.waiting.is_set, "the build fetches", seconds=PATIENCE_SECONDS)
+    wait_for(index.file_is_waited_for.is_set, "the build fetches", seconds=PATIENCE_SECONDS)
     assert look(server, first["id"])["step"].startswith("Its software is being built")
     second = server.ask("POST", "/sessions", {"app": "terminal"}).json
     [made] = server.ask("GET", "/environments").json["items"]
     assert server.ask("DELETE", f"/environments/{made['digest']}").status == 409  # a session needs it
-    index.slow.clear()
+    index.hold_files.clear()
     for number in (first["id"], second["id"]):
         wait_for(lambda n=number: look(server, n)["is_up"], "it is up", seconds=PATIENCE_SECONDS)
         end(server, number)

@@ -11,7 +11,7 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.proxied import ECHO, PYTHON, Visitor, proxy_url
+from support.proxy_browser import ECHO_SERVER, PYTHON, ProxyBrowser, proxy_url
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def started(server: RunningServer, uid: int | None = None, **more: object) -> It
 
 def echo_command() -> list[str]:
     line = f'exec {PYTHON} -c "$CODE" ignored 127.0.0.1:$PORT'
-    return ["sh", "-c", f"CODE=$1; {line}", "sh", ECHO.read_text()]
+    return ["sh", "-c", f"CODE=$1; {line}", "sh", ECHO_SERVER.read_text()]
 
 
 def look(server: RunningServer, session: int, uid: int | None = None) -> dict[str, object]:
@@ -56,23 +56,23 @@ def test_a_session_is_a_job_with_an_address_and_a_secret_nobody_is_shown(
     state = look(server, session)
     assert (state["kind"], state["state"], state["app"]) == ("session", "running", "custom")
     assert state["url"] == f"{proxy_url(server)}/s/{session}/"
-    visitor = Visitor(server).log_in()
-    place, got = visitor.follow(f"{state['url']}echo")
-    secret = (got.header("authorization") or "").removeprefix("Bearer ")
+    visitor = ProxyBrowser(server).log_in()
+    place, got = visitor.follow_redirects(f"{state['url']}echo")
+    secret = (got.echoed_header("authorization") or "").removeprefix("Bearer ")
     assert (got.json["target"], len(secret)) == ("/echo", 43)
     shown = server.ask("GET", f"/jobs/{session}").body.decode()
     pages = [
         visitor.get(f"{server.url}{path}").body.decode() for path in (f"/jobs/{session}", f"/sessions/{session}")
     ]
-    for text in (shown, *pages, server.log, got.all("set-cookie").__repr__()):
+    for text in (shown, *pages, server.log, got.all_headers("set-cookie").__repr__()):
         assert secret not in text
     assert secret.encode() not in b"".join(path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
     assert place.endswith("/echo")
 
 
 def test_it_outlives_the_server_and_so_does_the_way_in(server: RunningServer, session: int) -> None:
-    visitor = Visitor(server).log_in()
-    visitor.follow(f"{proxy_url(server)}/s/{session}/")
+    visitor = ProxyBrowser(server).log_in()
+    visitor.follow_redirects(f"{proxy_url(server)}/s/{session}/")
     before = visitor.get(f"{proxy_url(server)}/s/{session}/echo").json["pid"]
     os.kill(server.pid, 9)
     server.process.wait(120)
@@ -82,19 +82,19 @@ def test_it_outlives_the_server_and_so_does_the_way_in(server: RunningServer, se
 
 
 def test_the_page_leads_on_once_it_is_up(server: RunningServer, session: int) -> None:
-    visitor = Visitor(server).log_in()
+    visitor = ProxyBrowser(server).log_in()
     page = visitor.get(f"{server.url}/sessions/{session}").body.decode()
     assert f'href="{proxy_url(server)}/s/{session}/" data-goto' in page
-    place, _ = visitor.follow(f"{server.url}/sessions/{session}?go=true")
+    place, _ = visitor.follow_redirects(f"{server.url}/sessions/{session}?go=true")
     assert place == f"{proxy_url(server)}/s/{session}/"
     assert f"/sessions/{session}" in visitor.get(f"{server.url}/sessions").body.decode()
 
 
 def test_a_session_that_waits_shows_its_page_and_one_that_fails_its_last_words(server: RunningServer) -> None:
-    visitor = Visitor(server).log_in()
+    visitor = ProxyBrowser(server).log_in()
     body = {"app": "custom", "command": ["sh", "-c", "echo no such luck >&2; exit 3"], "held": True}
     number = server.ask("POST", "/sessions", body).json["id"]
-    place, got = visitor.follow(f"{proxy_url(server)}/s/{number}/")
+    place, got = visitor.follow_redirects(f"{proxy_url(server)}/s/{number}/")
     assert (place, "It is held" in got.body.decode()) == (f"{server.url}/sessions/{number}", True)
     server.ask("POST", f"/jobs/{number}/release")
     server.finished(number)
@@ -154,8 +154,8 @@ def test_a_session_is_its_owners_alone(server: RunningServer, ann: Person, bob: 
         for method, path in secret_paths:
             assert server.ask(method, path, {}, uid=bob.uid).status == 403
         assert server.ask("GET", "/sessions", uid=bob.uid).json["items"] == []
-        visitor = Visitor(server).log_in(bob.uid)
-        assert visitor.follow(f"{proxy_url(server)}/s/{number}/")[1].status == 403
+        visitor = ProxyBrowser(server).log_in(bob.uid)
+        assert visitor.follow_redirects(f"{proxy_url(server)}/s/{number}/")[1].status == 403
         assert visitor.get(f"{server.url}/sessions/{number}").status == 403
         told = server.home / "jobs" / str(number) / "checkpoints" / ".session-1"
         told.write_text("22\n")

@@ -12,7 +12,7 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.proxied import ECHO, PYTHON, Visitor
+from support.proxy_browser import ECHO_SERVER, PYTHON, ProxyBrowser
 
 pytestmark = needs_root
 PATIENCE_SECONDS = 90.0
@@ -36,7 +36,13 @@ def session(server: RunningServer, two_people: list[Person]) -> Iterator[int]:
 
 
 def started(server: RunningServer, person: Person) -> Iterator[int]:
-    command = ["sh", "-c", f'CODE=$1; exec {PYTHON} -c "$CODE" ignored 127.0.0.1:$PORT', "sh", ECHO.read_text()]
+    command = [
+        "sh",
+        "-c",
+        f'CODE=$1; exec {PYTHON} -c "$CODE" ignored 127.0.0.1:$PORT',
+        "sh",
+        ECHO_SERVER.read_text(),
+    ]
     body = {"app": "custom", "command": command, "cpus": 1, "memory": "256M"}
     number: int = server.ask("POST", "/sessions", body, uid=person.uid).json["id"]
     is_up = lambda: server.ask("GET", f"/sessions/{number}", uid=person.uid).json["is_up"]  # noqa: E731
@@ -60,12 +66,12 @@ def through(server: RunningServer, session: int, key: str, host: int | None = No
     """The status of a request of a program with this key, under the host name of that session."""
     [port] = re.findall(r"server\.proxy_port = (\d+)", (server.home / "cluster.toml").read_text())
     said = [("Host", f"{host or session}.lab.test:{port}"), ("Authorization", f"Bearer {key}")]
-    return Visitor(server).get(f"http://127.0.0.1:{port}/s/{session}/echo", headers=said).status
+    return ProxyBrowser(server).get(f"http://127.0.0.1:{port}/s/{session}/echo", headers=said).status
 
 
 def enter(server: RunningServer, session: int, person: Person) -> int:
     """Whether the control plane lets a browser of this person over."""
-    return Visitor(server).log_in(person.uid).get(f"{server.url}/enter/{session}?nonce={'0' * 64}").status
+    return ProxyBrowser(server).log_in(person.uid).get(f"{server.url}/enter/{session}?nonce={'0' * 64}").status
 
 
 def test_only_its_owner_shares_it_and_only_with_people_there_are(
@@ -113,14 +119,14 @@ def test_a_guest_comes_in_and_may_do_nothing_else_and_is_shown_out_again(
 
 
 def test_the_page_shares_it_too(server: RunningServer, session: int, ann: Person, bob: Person) -> None:
-    visitor = Visitor(server).log_in(ann.uid)
+    visitor = ProxyBrowser(server).log_in(ann.uid)
     page = visitor.get(f"{server.url}/sessions/{session}").body.decode()
     assert "Share it" in page
     [csrf] = set(re.findall(r'name="csrf" value="([^"]+)"', page))
     said = [("Content-Type", "application/x-www-form-urlencoded"), ("Origin", server.url)]
     body = f"csrf={csrf}&user={bob.name}".encode()
     assert visitor.send("POST", f"{server.url}/sessions/{session}/share", body=body, headers=said).status == 303
-    guest = Visitor(server).log_in(bob.uid)
+    guest = ProxyBrowser(server).log_in(bob.uid)
     assert f"of {ann.name}" in guest.get(f"{server.url}/sessions").body.decode()
     theirs = guest.get(f"{server.url}/sessions/{session}").body.decode()
     assert ("shares it with you" in theirs, "Share it" in theirs, "/extend" in theirs) == (True, False, False)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.engines.inside import Inside
-from heliostat.engines.relay.link import Link, LinkLimits
-from heliostat.engines.relay.relays import Relays
+from heliostat.engines.exec import ExecCommand
+from heliostat.engines.relay.link import LinkLimits, RelayLink
+from heliostat.engines.relay.pool import RelayPool
 from integration.relay.test_relay_program import ATTEMPT, LIMITS, Client, run, until
 
 # Agrees to all it is asked for as often as it is told; then hears nothing more, or not before the pipe is opened.
@@ -34,19 +34,19 @@ threading.Event().wait()
 """
 
 
-def agreeing(times: int, says: str = "", *more: str) -> Inside:
-    return Inside((sys.executable, "-c", AGREEING, str(times), says, *more), {})
+def agreeing(times: int, says: str = "", *more: str) -> ExecCommand:
+    return ExecCommand((sys.executable, "-c", AGREEING, str(times), says, *more), {})
 
 
 @contextlib.asynccontextmanager
-async def started(inside: Inside, limits: LinkLimits = LIMITS) -> AsyncIterator[Link]:
-    link = await Link.start(inside, limits)
+async def started(inside: ExecCommand, limits: LinkLimits = LIMITS) -> AsyncIterator[RelayLink]:
+    link = await RelayLink.start(inside, limits)
     try:
         yield link
     finally:
         link._process.kill()
-        link.end("the test is over")
-        await link.gone()
+        link.stop("the test is over")
+        await link.wait_closed()
 
 
 async def fill(client: Client) -> None:
@@ -77,13 +77,13 @@ def test_connections_of_one_that_does_not_read_wait_until_it_does(tmp_path: Path
 
 def test_one_that_does_not_read_what_it_must_is_ended() -> None:
     async def test() -> None:
-        async with started(agreeing(1), LinkLimits(most_unsent_bytes=1000, leave_seconds=0.1)) as link:
+        async with started(agreeing(1), LinkLimits(max_unsent_bytes=1000, exit_seconds=0.1)) as link:
             client = await link.open(4000, Client)
             for _ in range(100):
                 client.transport.write(b"x" * 65536)
             await until(client.over.is_set)
-            await link.gone()
-            assert "does not read" in link.why
+            await link.wait_closed()
+            assert "does not read" in link.lost_reason
 
     run(test)
 
@@ -91,10 +91,10 @@ def test_one_that_does_not_read_what_it_must_is_ended() -> None:
 @pytest.mark.parametrize("says", ["10.0.0.1 5 6", "evil.example 5 6", "", f"::1 {'9' * 5000} 5 6"])
 def test_where_a_port_is_found_is_not_for_a_relay_to_say(says: str) -> None:
     async def test() -> None:
-        relays = Relays(lambda _: agreeing(1, says))
+        relays = RelayPool(lambda _: agreeing(1, says))
         relays.attach()
-        found = await relays.look(ATTEMPT, 4000)
-        assert (found.host, found.proof) == ("127.0.0.1", (5, 6) if says else ())
+        found = await relays.check_async(ATTEMPT, 4000)
+        assert (found.host, found.socket_identity) == ("127.0.0.1", (5, 6) if says else ())
         [kept] = relays._kept.values()
         assert kept.link is not None
         kept.link._process.kill()

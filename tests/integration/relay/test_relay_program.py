@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.engines.environment import DEFAULT_PATH
-from heliostat.engines.inside import Inside
-from heliostat.engines.relay.link import Link, LinkLimits, PortFailed, PortRefused, RelayLost
-from heliostat.engines.relay.relays import Relays, RelayTiming
+from heliostat.engines.exec import ExecCommand
+from heliostat.engines.job_variables import DEFAULT_PATH
+from heliostat.engines.relay.link import LinkLimits, PortNotListening, PortUnreachable, RelayLink, RelayLost
+from heliostat.engines.relay.pool import RelayPool, RelayTiming
 from heliostat.errors import Conflict, EngineUnavailable, TooManyRequests
 from heliostat.models import Attempt, Job, JobSpec, JobState, Resources
 from heliostat.payloads import relay_frames as frames
-from heliostat.payloads.archive import RELAY, packed
+from heliostat.payloads.archive import RELAY, pack_program
 
 NUMBER = f"77{os.getpid()}"
 JOB = Job(
@@ -99,10 +99,12 @@ class Inner:
     port: int
     folder: Path
 
-    def inside(self, *_: object) -> Inside:
+    def inside(self, *_: object) -> ExecCommand:
         path = self.folder / f"inside-{os.urandom(4).hex()}"
-        path.write_bytes(packed(RELAY, "mark", path=DEFAULT_PATH))
-        return Inside(("/bin/sh", str(path)), {"SLURM_JOB_ID": NUMBER}, close=lambda: path.unlink(missing_ok=True))
+        path.write_bytes(pack_program(RELAY, "mark", path=DEFAULT_PATH))
+        return ExecCommand(
+            ("/bin/sh", str(path)), {"SLURM_JOB_ID": NUMBER}, close=lambda: path.unlink(missing_ok=True)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -116,15 +118,15 @@ def inner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inner]:
 
 
 @contextlib.asynccontextmanager
-async def running(inner: Inner, limits: LinkLimits = LIMITS) -> AsyncIterator[Link]:
+async def running(inner: Inner, limits: LinkLimits = LIMITS) -> AsyncIterator[RelayLink]:
     inside = inner.inside()
-    link = await Link.start(inside, limits)
+    link = await RelayLink.start(inside, limits)
     inside.close()
     try:
         yield link
     finally:
-        link.end("the test is over")
-        await link.gone()
+        link.stop("the test is over")
+        await link.wait_closed()
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -165,7 +167,7 @@ def test_who_does_not_read_holds_up_nobody_else_and_takes_little_memory(inner: I
             other.transport.write(b"ehello")
             await until(lambda: other.data == b"hello")
             slow.transport.resume_reading()
-            await until(lambda: len(slow.data) > 3 * frames.WINDOW)
+            await until(lambda: len(slow.data) > 3 * frames.WINDOW_BYTES)
             slow.transport.abort()
             await until(slow.over.is_set)
 
@@ -195,12 +197,12 @@ def test_only_what_the_job_listens_on_is_led_to(inner: Inner) -> None:
             assert (await link.check(inner.port)).startswith("127.0.0.1 ")
             with socket.create_server(("127.0.0.1", 0)) as ours:
                 for ask in (link.check(ours.getsockname()[1]), link.open(ours.getsockname()[1], Client)):
-                    with pytest.raises(PortRefused, match="not part of the job"):
+                    with pytest.raises(PortNotListening, match="not part of the job"):
                         await ask
                 ours.settimeout(0)
                 with pytest.raises(BlockingIOError):
                     ours.accept()  # it was not even tried
-            with pytest.raises(PortRefused, match="nothing listens"):
+            with pytest.raises(PortNotListening, match="nothing listens"):
                 await link.check(1)
 
     run(test)
@@ -214,7 +216,7 @@ def test_it_leaves_when_nobody_listens_and_stays_while_its_job_is_told_to_end(in
             client.transport.write(b"ehello")
             await until(lambda: client.data == b"hello")
             client.transport.close()
-            await link.gone()
+            await link.wait_closed()
             assert link._process.returncode == 0
 
     run(test)
@@ -231,33 +233,34 @@ def test_it_leaves_when_nobody_listens_and_stays_while_its_job_is_told_to_end(in
 def test_one_that_does_not_begin_says_why(says: str, why: str) -> None:
     async def test() -> None:
         with pytest.raises(RelayLost, match=why):
-            await Link.start(Inside(("/bin/sh", "-c", says), {"PATH": "/usr/bin:/bin"}))
+            await RelayLink.start(ExecCommand(("/bin/sh", "-c", says), {"PATH": "/usr/bin:/bin"}))
 
     run(test)
 
 
 def test_one_that_does_not_begin_in_time_is_ended() -> None:
     async def test() -> None:
-        silent = Inside(("/bin/sh", "-c", "cat >/dev/null"), {"PATH": "/usr/bin:/bin"})
+        silent = ExecCommand(("/bin/sh", "-c", "cat >/dev/null"), {"PATH": "/usr/bin:/bin"})
         with pytest.raises(RelayLost, match="did not begin in time"):
-            await Link.start(silent, LinkLimits(start_seconds=0.2))
+            await RelayLink.start(silent, LinkLimits(start_seconds=0.2))
 
     run(test)
 
 
 HOSTILE = {
-    "more than there is room for": frames.written(frames.OPENED, 1)
-    + frames.with_data(1, b"x" * (frames.WINDOW + frames.MOST_DATA)),
-    "credit without end": frames.written(frames.OPENED, 1) + frames.with_credit(1, 2**32 - 1),
-    "credit for what was never sent": frames.written(frames.OPENED, 1) + frames.with_credit(1, 1),
-    "nothing": frames.written(frames.OPENED, 1) + frames.written(frames.DATA, 1),
-    "frames of nobody": frames.written(frames.EOF, 99) * 2000,
-    "bytes of nobody": frames.with_data(99, b"x" * 2**20),
-    "more after the last word": frames.written(frames.OPENED, 1) + frames.written(frames.EOF, 1) * 2,
-    "bytes before the first word": frames.with_data(1, b"x"),
+    "more than there is room for": frames.encode_frame(frames.OPENED, 1)
+    + frames.encode_data_frames(1, b"x" * (frames.WINDOW_BYTES + frames.MAX_FRAME_DATA_BYTES)),
+    "credit without end": frames.encode_frame(frames.OPENED, 1) + frames.encode_credit_frame(1, 2**32 - 1),
+    "credit for what was never sent": frames.encode_frame(frames.OPENED, 1) + frames.encode_credit_frame(1, 1),
+    "nothing": frames.encode_frame(frames.OPENED, 1) + frames.encode_frame(frames.DATA, 1),
+    "frames of nobody": frames.encode_frame(frames.EOF, 99) * 2000,
+    "bytes of nobody": frames.encode_data_frames(99, b"x" * 2**20),
+    "more after the last word": frames.encode_frame(frames.OPENED, 1) + frames.encode_frame(frames.EOF, 1) * 2,
+    "bytes before the first word": frames.encode_data_frames(1, b"x"),
     "kinds that do not exist": b"\xff" * 20,
-    "frames out of turn": frames.written(frames.OPENED, 1) + frames.written(frames.OPENED, 1),
-    "numbers of the wrong size": frames.written(frames.OPENED, 1) + frames.written(frames.CREDIT, 1, b"x"),
+    "frames out of turn": frames.encode_frame(frames.OPENED, 1) + frames.encode_frame(frames.OPENED, 1),
+    "numbers of the wrong size": frames.encode_frame(frames.OPENED, 1)
+    + frames.encode_frame(frames.CREDIT, 1, b"x"),
 }
 
 
@@ -274,11 +277,11 @@ def test_whoever_breaks_the_rules_is_cut_off(what: str, tmp_path: Path) -> None:
             self.transport.pause_reading()
 
     async def test() -> None:
-        link = await Link.start(Inside(("/bin/sh", "-c", says), {"PATH": "/usr/bin:/bin"}))
+        link = await RelayLink.start(ExecCommand(("/bin/sh", "-c", says), {"PATH": "/usr/bin:/bin"}))
         with contextlib.suppress(RelayLost):
             await link.open(4000, Pausing)
-        await link.gone()
-        assert "rules" in link.why
+        await link.wait_closed()
+        assert "rules" in link.lost_reason
 
     run(test)
 
@@ -288,12 +291,12 @@ def test_the_relay_of_an_attempt_is_shared_started_anew_when_it_dies_and_ended_w
 ) -> None:
     started: list[int] = []
 
-    def inside(attempt: Attempt) -> Inside:
+    def inside(attempt: Attempt) -> ExecCommand:
         started.append(attempt.job.id)
         return inner.inside()
 
     async def test() -> None:
-        relays = Relays(inside, RelayTiming(idle_seconds=0.0, sweep_seconds=3600.0))
+        relays = RelayPool(inside, RelayTiming(idle_seconds=0.0, idle_check_seconds=3600.0))
         relays.attach()
         clients = await asyncio.gather(*(relays.open(ATTEMPT, inner.port, Client) for _ in range(5)))
         [one] = relays._kept.values()
@@ -303,10 +306,10 @@ def test_the_relay_of_an_attempt_is_shared_started_anew_when_it_dies_and_ended_w
         os.kill(link._process.pid, 9)
         for client in clients:
             await until(client.over.is_set)
-        assert (await relays.look(ATTEMPT, inner.port)).port == inner.port
+        assert (await relays.check_async(ATTEMPT, inner.port)).port == inner.port
         assert len(started) == 2
         assert list(inner.folder.iterdir()) == []
-        await until(lambda: relays.end_idle() or not relays._kept)
+        await until(lambda: relays.stop_idle() or not relays._kept)
         seen = await asyncio.to_thread(lambda: relays.check(ATTEMPT, inner.port, again=False))
         assert (seen.host, len(started)) == ("127.0.0.1", 2)
         await asyncio.to_thread(lambda: relays.check(ATTEMPT, inner.port))
@@ -319,16 +322,16 @@ def test_the_relay_of_an_attempt_is_shared_started_anew_when_it_dies_and_ended_w
 def test_what_goes_wrong_is_said_kindly_and_not_tried_all_the_time(inner: Inner) -> None:
     tries: list[int] = []
 
-    def failing(attempt: Attempt) -> Inside:
+    def failing(attempt: Attempt) -> ExecCommand:
         tries.append(attempt.job.id)
-        return Inside(("/bin/sh", "-c", "echo srun: the node is away >&2; exit 1"), {"PATH": "/usr/bin:/bin"})
+        return ExecCommand(("/bin/sh", "-c", "echo srun: the node is away >&2; exit 1"), {"PATH": "/usr/bin:/bin"})
 
     async def test() -> None:
-        relays = Relays(failing, RelayTiming(again_seconds=3600.0))
+        relays = RelayPool(failing, RelayTiming(retry_seconds=3600.0))
         for _ in range(2):
             with pytest.raises(EngineUnavailable, match="cannot be reached: srun: the node is away"):
-                await relays.look(ATTEMPT, 4000)
-        good = Relays(inner.inside)
+                await relays.check_async(ATTEMPT, 4000)
+        good = RelayPool(inner.inside)
         with pytest.raises(Conflict, match="nothing listens on port 1 ") as refused:
             await good.open(ATTEMPT, 1, Client)
         assert (refused.value.code, len(tries)) == ("not_listening", 1)
@@ -339,9 +342,9 @@ def test_what_goes_wrong_is_said_kindly_and_not_tried_all_the_time(inner: Inner)
 
 def test_one_that_keeps_everybody_waiting_takes_few_threads(inner: Inner) -> None:
     async def test() -> None:
-        relays = Relays(inner.inside)
+        relays = RelayPool(inner.inside)
         relays.attach()
-        assert (await relays.look(ATTEMPT, inner.port)).port == inner.port
+        assert (await relays.check_async(ATTEMPT, inner.port)).port == inner.port
         link = relays._kept[ATTEMPT.id].link
         assert link is not None
         os.killpg(link._process.pid, signal.SIGSTOP)
@@ -359,9 +362,9 @@ def test_one_that_keeps_everybody_waiting_takes_few_threads(inner: Inner) -> Non
 
 def test_too_many_connections_are_refused(inner: Inner) -> None:
     async def test() -> None:
-        async with running(inner, LinkLimits(most_connections=1)) as link:
+        async with running(inner, LinkLimits(max_connections=1)) as link:
             await link.open(inner.port, Client)
-            with pytest.raises(PortFailed, match="too many"):
+            with pytest.raises(PortUnreachable, match="too many"):
                 await link.open(inner.port, Client)
 
     run(test)

@@ -2,11 +2,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.own_slurm import OurOwn, own_slurm
+from support.provisioned_slurm import ProvisionedSlurm, running_provisioned_slurm
 
 
 @pytest.fixture(scope="session")
-def own() -> Iterator[OurOwn]:
+def provisioned_slurm() -> Iterator[ProvisionedSlurm]:
     """One that Heliostat has set up, which keeps jobs in control groups."""
-    with own_slurm() as own:
+    with running_provisioned_slurm() as own:
         yield own

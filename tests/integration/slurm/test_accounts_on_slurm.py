@@ -10,13 +10,13 @@ import pytest
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root, people
 from integration.web.surfing import Surfer
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
     server = RunningServer(
         'server.engine = "slurm"\nauth.default_project = "begin"\n', {**os.environ, **slurm.env}
     )
@@ -31,11 +31,11 @@ def two_people() -> Iterator[list[Person]]:
         yield made
 
 
-def sacctmgr(slurm: TestCluster, *words: str) -> list[str]:
+def sacctmgr(slurm: SlurmTestCluster, *words: str) -> list[str]:
     return slurm.run("sacctmgr", "-P", "-n", "show", *words).splitlines()
 
 
-def associations(slurm: TestCluster, account: str) -> list[str]:
+def associations(slurm: SlurmTestCluster, account: str) -> list[str]:
     wanted = "format=user,parentname,share,grptres,qos"
     return sacctmgr(slurm, "associations", "where", f"account={account}", wanted)
 
@@ -58,7 +58,7 @@ def apply(server: RunningServer) -> list[str]:
 
 
 def test_slurms_accounts_follow_ours_and_nothing_else_is_touched(
-    server: RunningServer, slurm: TestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
 ) -> None:
     anna, bert = two_people
     slurm.run("sacctmgr", "-i", "add", "account", "byhand", "fairshare=7")
@@ -96,7 +96,7 @@ def test_slurms_accounts_follow_ours_and_nothing_else_is_touched(
 
 
 def test_a_job_is_counted_in_its_projects_account_with_its_class(
-    server: RunningServer, slurm: TestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
 ) -> None:
     anna, bert = two_people
     job = server.submit(command=["sleep", "600"], gpus=1, project="tumours", priority_class="urgent", uid=anna.uid)
@@ -130,7 +130,7 @@ def test_a_job_is_counted_in_its_projects_account_with_its_class(
 
 
 def test_the_share_is_slurms_count_with_jobs_of_plain_sbatch(
-    server: RunningServer, slurm: TestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
 ) -> None:
     _, bert = two_people
     apply(server)

@@ -11,14 +11,14 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 SETTINGS = 'server.engine = "slurm"\n'
 pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
     server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
     yield server
     server.remove()
@@ -40,16 +40,16 @@ def all_over(server: RunningServer, ids: list[int], uid: int | None = None) -> l
     return [server.show(job, uid) for job in ids]
 
 
-def arrays_in_slurm(slurm: TestCluster, name: str) -> list[str]:
+def arrays_in_slurm(slurm: SlurmTestCluster, name: str) -> list[str]:
     """`ARRAY_INDEX STATE` of every element with this name."""
     return slurm.run("squeue", "-h", "--array", "-t", "all", f"--name={name}", "-o", "%i %T").splitlines()
 
 
 def test_each_element_runs_as_its_owner_with_its_own_number_index_folder_and_logs(
-    server: RunningServer, slurm: TestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
 ) -> None:
     ann = two_people[0]
-    slurm.admit(ann.name)
+    slurm.add_user(ann.name)
     script = (
         'id -un; echo "$HELIOSTAT_JOB_ID $HELIOSTAT_ARRAY_INDEX $HELIOSTAT_ATTEMPT_ID"; pwd; echo e >&2; exit $1'
     )
@@ -68,7 +68,7 @@ def test_each_element_runs_as_its_owner_with_its_own_number_index_folder_and_log
 
 
 def test_no_more_run_than_the_limit_and_single_elements_are_cancelled_held_and_released(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: SlurmTestCluster
 ) -> None:
     go = server.folder / "go"
     ids = submit_array(
@@ -96,7 +96,7 @@ def test_no_more_run_than_the_limit_and_single_elements_are_cancelled_held_and_r
     assert server.ask("GET", f"/jobs/{ids[3]}").json["attempt"] == 2
 
 
-def test_one_running_element_is_given_more_time(server: RunningServer, slurm: TestCluster) -> None:
+def test_one_running_element_is_given_more_time(server: RunningServer, slurm: SlurmTestCluster) -> None:
     ids = submit_array(server, "0-1", command=["sleep", "600"], name="longer", time_limit="1h")
     wait_for(lambda: server.show(ids[1])["state"] == "running", "the second runs", lambda: server.show(ids[1]))
     answer = server.ask("POST", f"/jobs/{ids[1]}/extend", {"time": "1h"})
@@ -107,7 +107,7 @@ def test_one_running_element_is_given_more_time(server: RunningServer, slurm: Te
     all_over(server, ids)
 
 
-def test_a_server_killed_while_it_hands_over_doubles_and_loses_no_element(slurm: TestCluster) -> None:
+def test_a_server_killed_while_it_hands_over_doubles_and_loses_no_element(slurm: SlurmTestCluster) -> None:
     server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
     try:
         for delay in (0.05, 0.15, 0.3):
@@ -130,7 +130,7 @@ def _outputs(folder: Path) -> list[str]:
 
 
 def test_a_thousand_elements_are_handed_over_with_one_submission(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: SlurmTestCluster
 ) -> None:
     ids = submit_array(server, "1-1000%1", command=["sleep", "600"], name="many")
     wait_for(lambda: len(arrays_in_slurm(slurm, "many")) == 1000, "all are in Slurm")
@@ -142,10 +142,10 @@ def test_a_thousand_elements_are_handed_over_with_one_submission(
 
 
 def test_an_array_larger_than_its_owner_may_have_in_slurm_goes_through_in_parts(
-    server: RunningServer, slurm: TestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
 ) -> None:
     bob = two_people[1]
-    slurm.admit(bob.name)
+    slurm.add_user(bob.name)
     slurm.run("sacctmgr", "-i", "-Q", "modify", "user", bob.name, "set", "MaxSubmitJobs=4", "MaxWall=60")
     try:
         ids = submit_array(server, "0-10", bob.uid, command=["sleep", "1"], name="parts")

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from heliostat.runtimes.image_stores import in_use
+from heliostat.runtimes.image_stores import image_lock_path
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.images import IMAGE, put_image_into, why_no_podman
-from support.inside import run_inside
-from support.relayed import Port
-from support.slurm import TestCluster
+from support.container_images import TEST_IMAGE, import_image_into_store, podman_skip_reason
+from support.job_exec import exec_in_job
+from support.slurm_cluster import SlurmTestCluster
+from support.slurm_job_ports import JobPort
 from support.waiting import wait_until
 
-pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
+pytestmark = [needs_root, pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")]
 SECRET = "hunter2-c0ffee"
 
 
@@ -90,7 +90,7 @@ def scratch(two_people: list[Person]) -> Iterator[Path]:
     own = top / f"heliostat-{ann.uid}"
     own.mkdir(0o700)
     shutil.chown(own, ann.name)
-    put_image_into(own / "images", ann.name)
+    import_image_into_store(own / "images", ann.name)
     yield own
     shutil.rmtree(top)
 
@@ -100,16 +100,16 @@ def settings_of(scratch: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster, two_people: list[Person], scratch: Path) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster, two_people: list[Person], scratch: Path) -> Iterator[RunningServer]:
     for person in two_people:
-        slurm.admit(person.name)
+        slurm.add_user(person.name)
     server = RunningServer(settings_of(scratch), {**os.environ, **slurm.env})
     yield server
     server.remove()
 
 
 def way_of(name: str, server: RunningServer, person: Person, scratch: Path) -> Way:
-    fields = {"image": IMAGE} if name == "podman" else {"runtime": "bubblewrap"}
+    fields = {"image": TEST_IMAGE} if name == "podman" else {"runtime": "bubblewrap"}
     return Way(server, person, scratch, {**fields, "memory": "256M", "cpus": 1})
 
 
@@ -241,7 +241,7 @@ def test_a_command_enters_the_container_and_ends_with_whoever_asked(way: Way) ->
     uid, env = way.person.uid, {"TOKEN": "sword 'fish'\n$(id)", "LD_PRELOAD": ""}
     job = way.begun("touch /tmp/here; echo ready; while :; do sleep 0.1; done", env=env)
     line = 'ls /tmp/here; id -u; pwd; echo "$TOKEN|$HELIOSTAT_JOB_ID|$HELIOSTAT_NODE"; cat; echo oops >&2; exit 7'
-    ran = run_inside(way.server, job, "/bin/sh", "-c", line, uid=uid, stdin=b"one")
+    ran = exec_in_job(way.server, job, "/bin/sh", "-c", line, uid=uid, stdin=b"one")
     node = way.server.show(job, uid)["node"]
     folder = f"{way.server.home}/jobs/{job}/work"
     assert ran.stdout == f"/tmp/here\n{uid}\n{folder}\n{env['TOKEN']}|{job}|{node}\none", ran.stderr
@@ -262,7 +262,7 @@ def test_a_command_enters_a_task_of_a_gang(way: Way) -> None:
     line = "echo ready; while :; do sleep 0.1; done"
     job = way.begun(line, tasks=2, layout="spread")
     wait_for(lambda: way.out(job).count("ready") == 2, "both to run", lambda: way.told(job))
-    ran = run_inside(way.server, job, "/bin/sh", "-c", "echo $RANK of $WORLD_SIZE", uid=way.person.uid)
+    ran = exec_in_job(way.server, job, "/bin/sh", "-c", "echo $RANK of $WORLD_SIZE", uid=way.person.uid)
     assert ran.stdout == "0 of 2\n", ran.stderr
     way.cancel(job)
 
@@ -281,7 +281,7 @@ def test_an_image_that_does_not_come_is_told_as_that(server: RunningServer, ann:
 
 
 def test_what_could_not_be_kept_within_slurms_limits_is_refused_at_once(server: RunningServer) -> None:
-    answer = server.ask("POST", "/jobs", {"command": ["true"], "image": IMAGE})
+    answer = server.ask("POST", "/jobs", {"command": ["true"], "image": TEST_IMAGE})
     assert (answer.status, "outside of Slurm's limits" in answer.error["message"]) == (422, True)
 
 
@@ -301,7 +301,7 @@ def test_a_server_in_it_is_reached_through_the_proxy_unless_it_has_a_network_of_
     port, uid = _unused_port(), way.person.uid
     serve = f"echo hello >index.html; busybox httpd -p 127.0.0.1:{port} && echo ready; exec sleep 600"
     job = way.begun(serve)
-    got = Port.of(way.server, (job, port), uid).get("index.html")
+    got = JobPort.with_new_key(way.server, (job, port), uid).get("index.html")
     assert (got.status, got.body) == (200, b"hello\n")
     apart = way.begun("echo ready; exec sleep 600", network="none")
     answer = way.server.ask("GET", f"/jobs/{apart}/ports/{port}", uid=uid)
@@ -320,7 +320,7 @@ def _unused_port() -> int:
 def test_an_image_is_built_on_a_node_used_on_another_and_noted(
     server: RunningServer, ann: Person, scratch: Path
 ) -> None:
-    body = {"name": "mine", "containerfile": f"FROM {IMAGE}\nRUN echo made > /made\n"}
+    body = {"name": "mine", "containerfile": f"FROM {TEST_IMAGE}\nRUN echo made > /made\n"}
     made = server.ask("POST", "/images", body, uid=ann.uid).json
     wait_until(lambda: server.show(made["build_job"], ann.uid)["ended_at"], "the image is built", 150)
     build = server.show(made["build_job"], ann.uid)
@@ -342,8 +342,8 @@ def test_images_nobody_has_used_for_long_go_beside_the_next_container(way: Way) 
     if "image" not in way.fields:
         pytest.skip("needs no image")
     old, store = "localhost/old:latest", way.scratch / "images"
-    put_image_into(store, way.person.name, old, "an-old-image")
-    swept, file = store / "swept", Path(in_use(str(store), old))
+    import_image_into_store(store, way.person.name, old, "an-old-image")
+    swept, file = store / "swept", Path(image_lock_path(str(store), old))
     swept.unlink(missing_ok=True)  # or it was looked at just now
     file.parent.mkdir(exist_ok=True)
     file.touch()
@@ -356,5 +356,5 @@ def test_images_nobody_has_used_for_long_go_beside_the_next_container(way: Way) 
     assert way.server.finished(job, way.person.uid)["state"] == "completed"
     assert "this-is-the-image" in way.out(job)
     known = (store / "overlay-images/images.json").read_text()
-    assert (old in known, IMAGE in known) == (False, True)
+    assert (old in known, TEST_IMAGE in known) == (False, True)
     way.nothing_is_left()

@@ -10,8 +10,8 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.images import IMAGE, put_image_into, why_no_podman
-from support.own_slurm import FIRST, OurOwn
+from support.container_images import TEST_IMAGE, import_image_into_store, podman_skip_reason
+from support.provisioned_slurm import FIRST_NODE, ProvisionedSlurm
 
 pytestmark = needs_root
 TOO_MUCH = ["/usr/bin/python3", "-c", "kept = bytearray(200 << 20); print(len(kept))"]
@@ -37,7 +37,7 @@ def scratch(two_people: list[Person]) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(own: OurOwn, two_people: list[Person], scratch: Path) -> Iterator[RunningServer]:
+def server(own: ProvisionedSlurm, two_people: list[Person], scratch: Path) -> Iterator[RunningServer]:
     server = RunningServer(f'server.engine = "slurm"\ncontainers.scratch = "{scratch}"\n', own.env)
     for person in two_people:
         server.ask("GET", "/status", uid=person.uid)
@@ -72,7 +72,7 @@ def test_a_sandbox_over_the_memory_of_its_job_is_told_as_such(server: RunningSer
     is_told_as_out_of_memory(server, ann, job)
 
 
-@pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")
+@pytest.mark.skipif(podman_skip_reason() is not None, reason=podman_skip_reason() or "")
 def test_a_container_has_the_memory_of_its_job_and_no_more(
     server: RunningServer, ann: Person, scratch: Path
 ) -> None:
@@ -80,19 +80,19 @@ def test_a_container_has_the_memory_of_its_job_and_no_more(
     folder = scratch / f"heliostat-{ann.uid}"
     folder.mkdir(0o700, exist_ok=True)
     shutil.chown(folder, ann.name)
-    put_image_into(folder / "images", ann.name)
+    import_image_into_store(folder / "images", ann.name)
     writing = "dd if=/dev/zero of=/dev/null count=1 bs="
     enough, too_much = (["/bin/sh", "-c", f"{writing}{size}M"] for size in (20, 200))
-    fits = server.run(ann.uid, command=enough, image=IMAGE, memory="100M")
+    fits = server.run(ann.uid, command=enough, image=TEST_IMAGE, memory="100M")
     assert fits["state"] == "completed", server.output(fits["id"], ann.uid, "stderr")
-    killed = server.run(ann.uid, command=too_much, image=IMAGE, memory="100M")
+    killed = server.run(ann.uid, command=too_much, image=TEST_IMAGE, memory="100M")
     told = "out of memory: it used more than its 100 MiB of memory; ask for more with --memory"
     assert (killed["state"], killed["exit_code"], killed["reason"]) == ("failed", 137, told)
-    itself = server.run(ann.uid, command=["/bin/sh", "-c", "kill -KILL $$"], image=IMAGE, memory="100M")
+    itself = server.run(ann.uid, command=["/bin/sh", "-c", "kill -KILL $$"], image=TEST_IMAGE, memory="100M")
     assert (itself["state"], itself["exit_code"], itself["reason"]) == ("failed", 137, "exit code 137")
 
 
-def test_a_job_opens_its_own_gpu_and_no_other(own: OurOwn, server: RunningServer, ann: Person) -> None:
+def test_a_job_opens_its_own_gpu_and_no_other(own: ProvisionedSlurm, server: RunningServer, ann: Person) -> None:
     files = [str(own.devices / f"gpu{number}") for number in range(2)]
     opening = ["/usr/bin/python3", "-c", OPEN, *files]
     job = server.run(ann.uid, command=opening, gpus=1, gpu_type="a100", memory="100M")
@@ -131,7 +131,7 @@ def _groups_of(pid: str) -> list[Path]:
     """Those that Slurm has made for the job."""
     lines = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
     places = [Path(f"/sys/fs/cgroup/{names.removeprefix('name=') or 'unified'}{path}") for _, names, path in lines]
-    return [place for place in places if f"slurm_{FIRST}" in str(place) and place.exists()]
+    return [place for place in places if f"slurm_{FIRST_NODE}" in str(place) and place.exists()]
 
 
 def _could(server: RunningServer, person: Person, commands: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ from integration.proxy.test_forgotten_sessions import (
 )
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = [
     needs_root,
@@ -25,7 +25,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
     settings = f'server.engine = "slurm"\nsessions.jupyter_command = "{JUPYTER}"\nsessions.idle_after = "24s"\n'
     server = RunningServer(settings, {**os.environ, **slurm.env})
     yield server

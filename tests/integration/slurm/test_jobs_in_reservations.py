@@ -8,14 +8,14 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
 
 
 @pytest.fixture
-def on_slurm(slurm: TestCluster) -> Iterator[RunningServer]:
-    slurm.admit("root")
+def on_slurm(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
+    slurm.add_user("root")
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.ask("DELETE", "/reservations/course")
@@ -66,7 +66,7 @@ def test_a_reservation_that_is_not_there_is_refused_with_those_there_are(alone: 
     assert "reservation" in refused.error["fields"]
 
 
-def test_slurm_is_told_of_it(on_slurm: RunningServer, slurm: TestCluster) -> None:
+def test_slurm_is_told_of_it(on_slurm: RunningServer, slurm: SlurmTestCluster) -> None:
     reserve(on_slurm, "n3", 3600)
     waiting = on_slurm.submit(command=["true"], cpus=1, reservation="course")
     wait_for(lambda: on_slurm.show(waiting)["reason"].startswith("waits for the reservation course"), "it waits")

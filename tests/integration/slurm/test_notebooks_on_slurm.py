@@ -9,23 +9,23 @@ import pytest
 from heliostat.client import Client
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
-from support.notebooks import JUPYTER, write_notebook
-from support.slurm import TestCluster
+from support.notebooks import JUPYTER_LAB, write_notebook
+from support.slurm_cluster import SlurmTestCluster
 
 PATIENCE_SECONDS = 400.0
 
 pytestmark = [
     needs_root,
     pytest.mark.skipif(
-        not JUPYTER.with_name("papermill").exists(), reason="no papermill: scripts/install --test brings it"
+        not JUPYTER_LAB.with_name("papermill").exists(), reason="no papermill: scripts/install --test brings it"
     ),
     pytest.mark.timeout(900),
 ]
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
-    settings = f'server.engine = "slurm"\nsessions.jupyter_command = "{JUPYTER}"\n'
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
+    settings = f'server.engine = "slurm"\nsessions.jupyter_command = "{JUPYTER_LAB}"\n'
     server = RunningServer(settings, {**os.environ, **slurm.env})
     yield server
     server.remove()
@@ -55,7 +55,7 @@ def test_a_notebook_of_a_session_on_a_node_becomes_a_job(server: RunningServer, 
             "the session runs",
             seconds=PATIENCE_SECONDS,
         )
-        assert client.sessions.notebooks(number) == ["mine.ipynb"]
+        assert client.sessions.list_notebooks(number) == ["mine.ipynb"]
         job = client.notebooks.run("mine.ipynb", session=number, cpus=1, memory="1G").wait(PATIENCE_SECONDS)
         assert (job.data["state"], job.data["reason"]) == ("completed", None)
         assert f"in {os.path.realpath(tmp_path)}\n" in job.logs("stdout")

@@ -11,7 +11,7 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 SETTINGS = """\
 server.engine = "slurm"
@@ -25,7 +25,7 @@ pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def partitions(slurm: TestCluster) -> Iterator[None]:
+def partitions(slurm: SlurmTestCluster) -> Iterator[None]:
     slurm.run("scontrol", "create", "PartitionName=secure", "Nodes=n4", "State=UP")
     slurm.run("scontrol", "create", "PartitionName=short", "Nodes=n[1-2]", "State=UP", "MaxTime=30", "MaxNodes=1")
     yield
@@ -35,7 +35,7 @@ def partitions(slurm: TestCluster) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster, partitions: None) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster, partitions: None) -> Iterator[RunningServer]:
     server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
     yield server
     server.remove()
@@ -96,10 +96,10 @@ def names(server: RunningServer) -> list[str]:
 
 
 def test_reservations_are_made_listed_and_deleted_in_slurm(
-    server: RunningServer, slurm: TestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
 ) -> None:
     ann = two_people[0]
-    slurm.admit(ann.name)
+    slurm.add_user(ann.name)
     assert server.run(ann.uid, command=["true"])["state"] == "completed"  # now she is known
     made = server.ask("POST", "/reservations", reservation("course", project="default", weeks=2))
     assert made.status == 201, made.body
@@ -135,11 +135,11 @@ def test_reservations_are_made_listed_and_deleted_in_slurm(
 
 
 def test_who_it_is_for_runs_in_a_reservation_unasked_and_others_wait(
-    server: RunningServer, slurm: TestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
 ) -> None:
     ann, bob = two_people
     for person in two_people:
-        slurm.admit(person.name)
+        slurm.add_user(person.name)
         assert server.run(person.uid, command=["true"])["state"] == "completed"
     assert server.ask("POST", "/projects", {"name": "thesis", "department": "default"}).status == 201
     assert server.ask("PUT", f"/projects/thesis/members/{ann.name}", {"role": "member"}).status in (200, 204)
@@ -157,8 +157,8 @@ def test_who_it_is_for_runs_in_a_reservation_unasked_and_others_wait(
     assert server.finished(waiting, bob.uid)["state"] == "completed"
 
 
-def test_a_server_that_has_never_seen_slurm_accepts_and_hands_over_later(slurm: TestCluster) -> None:
-    slurm.end("slurmctld")
+def test_a_server_that_has_never_seen_slurm_accepts_and_hands_over_later(slurm: SlurmTestCluster) -> None:
+    slurm.stop_daemon("slurmctld")
     started = False
     try:
         server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})

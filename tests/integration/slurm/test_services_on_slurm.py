@@ -10,17 +10,17 @@ import pytest
 from integration.running_server import RunningServer, wait_for
 from integration.slurm.test_sessions_on_slurm import echo_command
 from integration.unix_users import Person, needs_root
-from support.proxied import Visitor
-from support.slurm import TestCluster
+from support.proxy_browser import ProxyBrowser
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = [needs_root, pytest.mark.timeout(400)]
 PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
     for person in two_people:
-        slurm.admit(person.name)
+        slurm.add_user(person.name)
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
@@ -57,7 +57,7 @@ def test_a_replica_that_is_killed_is_replaced_and_nobody_notices(
 ) -> None:
     key = server.ask("POST", f"/services/{service}/key", uid=ann.uid).json
     headers = [("Authorization", f"Bearer {key['key']}")]
-    ask = Visitor(server)
+    ask = ProxyBrowser(server)
     pids = {ask.get(f"{key['url']}echo", headers=headers).json["pid"] for _ in range(20)}
     assert len(pids) == 2, "both answer"
     before = {one["job_id"] for one in live(server, service, ann.uid)}

@@ -12,18 +12,18 @@ from websockets.sync.client import connect
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.proxied import ECHO, PYTHON, Visitor, proxy_url
-from support.relayed import helio, kill_server, relays
-from support.slurm import TestCluster
+from support.proxy_browser import ECHO_SERVER, PYTHON, ProxyBrowser, proxy_url
+from support.slurm_cluster import SlurmTestCluster
+from support.slurm_job_ports import kill_server, relay_pids, run_helio
 
 pytestmark = [needs_root, pytest.mark.timeout(400)]
 JUPYTER = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
     for person in two_people:
-        slurm.admit(person.name)
+        slurm.add_user(person.name)
     settings = f'server.engine = "slurm"\nsessions.jupyter_command = "{JUPYTER}"\n'
     server = RunningServer(settings, {**os.environ, **slurm.env})
     yield server
@@ -45,7 +45,7 @@ def comes_up(server: RunningServer, number: int, uid: int | None = None) -> None
 
 def echo_command() -> list[str]:
     line = f'exec {PYTHON} -c "$CODE" ignored 127.0.0.1:$PORT'
-    return ["sh", "-c", f"CODE=$1; {line}", "sh", ECHO.read_text()]
+    return ["sh", "-c", f"CODE=$1; {line}", "sh", ECHO_SERVER.read_text()]
 
 
 def look(server: RunningServer, number: int, uid: int | None = None) -> Any:
@@ -57,7 +57,7 @@ def end(server: RunningServer, number: int) -> None:
     server.finished(number)
 
 
-def slurm_number(slurm: TestCluster, job_id: int, home: Path) -> str:
+def slurm_number(slurm: SlurmTestCluster, job_id: int, home: Path) -> str:
     """By the file in which its script notes its life."""
     receipt = home / "jobs" / str(job_id)
     newest = max(receipt.glob("*.receipt"), key=lambda path: path.stat().st_mtime)
@@ -68,18 +68,22 @@ def test_a_session_opens_in_the_browser_of_its_owner_alone(
     server: RunningServer, ann: Person, bob: Person
 ) -> None:
     number = started(server, ann.uid)
-    place, got = Visitor(server).log_in(ann.uid).follow(f"{look(server, number, ann.uid)['url']}echo")
+    place, got = (
+        ProxyBrowser(server).log_in(ann.uid).follow_redirects(f"{look(server, number, ann.uid)['url']}echo")
+    )
     assert (got.status, got.json["target"], place.endswith("/echo")) == (200, "/echo", True)
-    assert (got.header("authorization") or "").startswith("Bearer ")
+    assert (got.echoed_header("authorization") or "").startswith("Bearer ")
     assert server.ask("GET", f"/sessions/{number}", uid=bob.uid).status == 403
-    assert Visitor(server).log_in(bob.uid).follow(f"{proxy_url(server)}/s/{number}/")[1].status == 403
+    assert (
+        ProxyBrowser(server).log_in(bob.uid).follow_redirects(f"{proxy_url(server)}/s/{number}/")[1].status == 403
+    )
     end(server, number)
 
 
 def test_it_outlives_the_server_and_so_does_the_way_in(server: RunningServer) -> None:
     number = started(server)
-    visitor = Visitor(server).log_in()
-    before = visitor.follow(f"{proxy_url(server)}/s/{number}/echo")[1].json["pid"]
+    visitor = ProxyBrowser(server).log_in()
+    before = visitor.follow_redirects(f"{proxy_url(server)}/s/{number}/echo")[1].json["pid"]
     kill_server(server)
     server.start()
     comes_up(server, number)
@@ -87,10 +91,12 @@ def test_it_outlives_the_server_and_so_does_the_way_in(server: RunningServer) ->
     end(server, number)
 
 
-def test_a_session_that_slurm_requeues_comes_up_on_another_node(server: RunningServer, slurm: TestCluster) -> None:
+def test_a_session_that_slurm_requeues_comes_up_on_another_node(
+    server: RunningServer, slurm: SlurmTestCluster
+) -> None:
     number = started(server)
-    visitor = Visitor(server).log_in()
-    before = visitor.follow(f"{proxy_url(server)}/s/{number}/echo")[1].json["pid"]
+    visitor = ProxyBrowser(server).log_in()
+    before = visitor.follow_redirects(f"{proxy_url(server)}/s/{number}/echo")[1].json["pid"]
     node = server.show(number)["node"]
     in_slurm = slurm_number(slurm, number, server.home)
     slurm.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
@@ -108,7 +114,7 @@ def test_a_session_that_slurm_requeues_comes_up_on_another_node(server: RunningS
             True,
             True,
         )
-        assert len(relays(server, number)) == 1
+        assert len(relay_pids(server, number)) == 1
     finally:
         slurm.resume_nodes()
     end(server, number)
@@ -121,7 +127,9 @@ def test_a_session_whose_server_fails_shows_its_last_words(server: RunningServer
     assert "no such luck" in look(server, number)["log_tail"]
 
 
-def test_more_time_is_told_to_slurm_and_outlives_the_server(server: RunningServer, slurm: TestCluster) -> None:
+def test_more_time_is_told_to_slurm_and_outlives_the_server(
+    server: RunningServer, slurm: SlurmTestCluster
+) -> None:
     body = {"app": "custom", "command": ["sleep", "600"], "cpus": 1, "time_limit": 20, "grace_seconds": 1}
     number = server.ask("POST", "/sessions", body).json["id"]
     wait_for(lambda: server.show(number)["state"] == "running", "it runs")
@@ -141,7 +149,7 @@ def test_more_time_is_told_to_slurm_and_outlives_the_server(server: RunningServe
 
 
 def test_more_time_for_one_that_waits_in_slurm_counts_when_it_runs(
-    server: RunningServer, slurm: TestCluster, request: pytest.FixtureRequest
+    server: RunningServer, slurm: SlurmTestCluster, request: pytest.FixtureRequest
 ) -> None:
     slurm.run("scontrol", "update", "PartitionName=main", "State=DOWN")
     request.addfinalizer(lambda: slurm.run("scontrol", "update", "PartitionName=main", "State=UP"))
@@ -156,12 +164,14 @@ def test_more_time_for_one_that_waits_in_slurm_counts_when_it_runs(
 
 @pytest.mark.skipif(not JUPYTER.exists(), reason="JupyterLab is not there: scripts/install --test brings it")
 def test_helio_notebook_brings_up_a_jupyterlab_whose_kernel_answers(server: RunningServer) -> None:
-    ran = helio(server, "notebook", "--json", "--cpus", "1", "--gpus", "1")
+    ran = run_helio(server, "notebook", "--json", "--cpus", "1", "--gpus", "1")
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     key = server.ask("POST", f"/sessions/{told['id']}/key", {}).json["key"]
     said = [("Authorization", f"Bearer {key}"), ("Content-Type", "application/json")]
-    made = Visitor(server).send("POST", f"{told['url']}api/kernels", body=b'{"name": "python3"}', headers=said)
+    made = ProxyBrowser(server).send(
+        "POST", f"{told['url']}api/kernels", body=b'{"name": "python3"}', headers=said
+    )
     assert made.status == 201, made.body
     address = f"{told['url']}api/kernels/{made.json['id']}/channels".replace("http", "ws", 1)
     with connect(address, additional_headers=dict(said[:1]), open_timeout=60) as channel:

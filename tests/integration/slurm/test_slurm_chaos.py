@@ -16,7 +16,7 @@ import pytest
 from heliostat.client import Client
 from integration.running_server import RunningServer
 from integration.unix_users import needs_root
-from support.slurm import TestCluster, running_slurm
+from support.slurm_cluster import SlurmTestCluster, running_slurm
 
 pytestmark = [needs_root, pytest.mark.chaos]
 JOBS = int(os.environ.get("HELIOSTAT_CHAOS_JOBS") or 120)
@@ -32,14 +32,14 @@ echo "end $HELIOSTAT_JOB_ID" >>"$EVIDENCE/lines"
 
 
 @pytest.fixture
-def slurm() -> Iterator[TestCluster]:
+def slurm() -> Iterator[SlurmTestCluster]:
     """One of its own: what Slurm has forgotten, it does not clean up."""
     with running_slurm() as cluster:
         yield cluster
 
 
 @pytest.fixture
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
@@ -61,30 +61,30 @@ def _submit(server: RunningServer, evidence: Path, chance: random.Random) -> set
     return set(made)
 
 
-def _disasters(server: RunningServer, slurm: TestCluster) -> list[Callable[[], None]]:
+def _disasters(server: RunningServer, slurm: SlurmTestCluster) -> list[Callable[[], None]]:
     def heliostat() -> None:
         server.process.kill()
         server.process.wait(120)
         server.start()
 
     def controller() -> None:
-        slurm.kill("slurmctld")
+        slurm.kill_daemon("slurmctld")
         time.sleep(1)
         slurm.start_controller()
 
     def accounting() -> None:
-        slurm.kill("slurmdbd")
+        slurm.kill_daemon("slurmdbd")
         time.sleep(1)
         slurm.start_accounting()
 
     def node() -> None:
-        slurm.kill("slurmd n2")
+        slurm.kill_daemon("slurmd n2")
         time.sleep(1)
         slurm.start_node("n2")
 
     def all_at_once() -> None:
-        slurm.kill("slurmctld")
-        slurm.kill("slurmdbd")
+        slurm.kill_daemon("slurmctld")
+        slurm.kill_daemon("slurmdbd")
         heliostat()
         slurm.start_accounting()
         slurm.start_controller()
@@ -94,7 +94,7 @@ def _disasters(server: RunningServer, slurm: TestCluster) -> list[Callable[[], N
 
 @pytest.mark.timeout(600)
 def test_each_of_many_jobs_runs_once_while_everything_is_killed_in_turn(
-    server: RunningServer, slurm: TestCluster, tmp_path: Path
+    server: RunningServer, slurm: SlurmTestCluster, tmp_path: Path
 ) -> None:
     chance = random.Random(5)
     tmp_path.chmod(0o777)
@@ -130,7 +130,7 @@ def _client(server: RunningServer) -> Client:
     return Client(f"unix:{server.home}/heliostat.sock")
 
 
-def _wait_for_all(server: RunningServer, slurm: TestCluster) -> None:
+def _wait_for_all(server: RunningServer, slurm: SlurmTestCluster) -> None:
     """Slurm takes nodes out of use on which it finds a number that it gave twice: an admin puts them back."""
     deadline = time.monotonic() + 300
     while left := [job.id for job in _client(server).jobs.list(unfinished=True)]:

@@ -8,23 +8,23 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root, people
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 SETTINGS = 'server.engine = "slurm"\n'
 pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
     server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
     yield server
     server.remove()
 
 
 @pytest.fixture(scope="module")
-def admitted(slurm: TestCluster, two_people: list[Person]) -> list[Person]:
+def admitted(slurm: SlurmTestCluster, two_people: list[Person]) -> list[Person]:
     for person in two_people:
-        slurm.admit(person.name)
+        slurm.add_user(person.name)
     return two_people
 
 
@@ -33,13 +33,13 @@ def kill(server: RunningServer) -> None:
     server.process.wait(120)
 
 
-def in_slurm(slurm: TestCluster) -> list[list[str]]:
+def in_slurm(slurm: SlurmTestCluster) -> list[list[str]]:
     """State, user and devices of every job Slurm has in its queue."""
     lines = slurm.run("squeue", "-h", "-t", "PD,CF,R,CG", "-o", "%T %u %b").splitlines()
     return [line.split() for line in lines]
 
 
-def with_four_gpus(slurm: TestCluster) -> list[list[str]]:
+def with_four_gpus(slurm: SlurmTestCluster) -> list[list[str]]:
     """Those of one test: others of the same Slurm may still be ending."""
     return [job for job in in_slurm(slurm) if "t4:4" in job[2]]
 
@@ -53,7 +53,7 @@ def test_a_job_runs_on_a_node_of_slurm_with_its_gpus_and_leaves_its_output(serve
 
 
 def test_a_job_waits_with_slurms_reason_and_runs_when_there_is_room(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: SlurmTestCluster
 ) -> None:
     first = server.submit(command=["sleep", "600"], gpus=4, gpu_type="t4")
     wait_for(lambda: server.show(first)["state"] == "running", "the first runs")
@@ -69,7 +69,7 @@ def test_a_job_waits_with_slurms_reason_and_runs_when_there_is_room(
 
 
 def test_who_is_held_or_cancelled_while_waiting_leaves_slurms_queue(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: SlurmTestCluster
 ) -> None:
     first = server.submit(command=["sleep", "600"], gpus=4, gpu_type="t4")
     wait_for(lambda: server.show(first)["state"] == "running", "the first runs")
@@ -87,7 +87,7 @@ def test_who_is_held_or_cancelled_while_waiting_leaves_slurms_queue(
 
 
 def test_a_job_cancelled_with_slurms_own_tools_is_cancelled_here_too(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: SlurmTestCluster
 ) -> None:
     job = server.submit(command=["sleep", "600"])
     wait_for(lambda: server.show(job)["state"] == "running", "it runs")
@@ -121,7 +121,7 @@ def test_a_class_that_slurm_would_refuse_is_refused_before(server: RunningServer
     assert "scavenger" in answer.error["message"]
 
 
-def test_a_killed_server_finds_its_jobs_again_and_doubles_none(slurm: TestCluster) -> None:
+def test_a_killed_server_finds_its_jobs_again_and_doubles_none(slurm: SlurmTestCluster) -> None:
     server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
     try:
         go = server.folder / "go"
@@ -140,10 +140,10 @@ def test_a_killed_server_finds_its_jobs_again_and_doubles_none(slurm: TestCluste
         server.remove()
 
 
-def test_jobs_submitted_while_slurm_is_away_run_once_when_it_is_back(slurm: TestCluster) -> None:
+def test_jobs_submitted_while_slurm_is_away_run_once_when_it_is_back(slurm: SlurmTestCluster) -> None:
     server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
     try:
-        slurm.end("slurmctld")
+        slurm.stop_daemon("slurmctld")
         try:
             jobs = [server.submit(command=["echo", "once"]) for _ in range(3)]
             wait_for(lambda: "handed to Slurm" in (server.show(jobs[0])["reason"] or ""), "it says so")
@@ -157,7 +157,7 @@ def test_jobs_submitted_while_slurm_is_away_run_once_when_it_is_back(slurm: Test
 
 
 def test_draining_a_node_here_drains_it_in_slurm_and_the_other_way_round(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: SlurmTestCluster
 ) -> None:
     def state() -> tuple[str, str | None]:
         node = next(node for node in server.ask("GET", "/nodes").json["items"] if node["name"] == "n3")

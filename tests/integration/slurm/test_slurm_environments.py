@@ -9,8 +9,8 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import needs_root
-from support.slurm import TestCluster
-from support.wheels import Index, package_index
+from support.package_index import PackageIndex, running_package_index
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
 pytest.importorskip("uv", reason="uv builds environments, and is not installed")
@@ -18,14 +18,14 @@ PATIENCE_SECONDS = 150.0
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    with package_index(tmp_path_factory.mktemp("index")) as index:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackageIndex]:
+    with running_package_index(tmp_path_factory.mktemp("index")) as index:
         index.add_wheel("tiny", "1.0")
         yield index
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster, index: Index) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster, index: PackageIndex) -> Iterator[RunningServer]:
     settings = f'server.engine = "slurm"\nenvironments.uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n'
     server = RunningServer(settings, {**os.environ, **slurm.env})
     yield server
@@ -57,7 +57,9 @@ def test_a_broken_requirement_ends_the_job_with_the_resolvers_words(server: Runn
     assert job["reason"].startswith("its environment cannot be built: ")
 
 
-def test_where_containers_are_required_our_own_builds_are_left_alone(slurm: TestCluster, index: Index) -> None:
+def test_where_containers_are_required_our_own_builds_are_left_alone(
+    slurm: SlurmTestCluster, index: PackageIndex
+) -> None:
     """A build is a script of ours, which must see the shared folder: only jobs of people are contained."""
     settings = (
         'server.engine = "slurm"\ncontainers.required = true\n'

@@ -8,17 +8,17 @@ import pytest
 from heliostat.client import Client
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root, python_for
-from support.inside import run_inside, running_job
-from support.slurm import TestCluster
-from support.terminal import AtTerminal
+from support.job_exec import exec_in_job, start_sleeping_job
+from support.slurm_cluster import SlurmTestCluster
+from support.terminal import TerminalProcess
 
 pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
     for person in two_people:
-        slurm.admit(person.name)
+        slurm.add_user(person.name)
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
@@ -27,7 +27,7 @@ def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServ
 @pytest.fixture(scope="module")
 def job(server: RunningServer, two_people: list[Person]) -> Iterator[int]:
     ann = two_people[0].uid
-    job = running_job(
+    job = start_sleeping_job(
         server, ann, gpus=2, gpu_type="t4", env={"TOKEN": "sword fish", "LD_PRELOAD": "/nonexistent.so"}
     )
     yield job
@@ -41,7 +41,7 @@ def test_a_command_is_a_step_of_the_job_with_its_gpus_environment_and_folder(
     script = (
         "echo $TOKEN; echo $HELIOSTAT_NODE; echo $CUDA_VISIBLE_DEVICES; pwd; id -u; id -G; echo $SLURM_STEP_ID"
     )
-    ran = run_inside(server, job, "sh", "-c", script, uid=ann.uid)
+    ran = exec_in_job(server, job, "sh", "-c", script, uid=ann.uid)
     token, node, gpus, folder, uid, groups, step = ran.stdout.splitlines()
     assert (token, node, gpus, uid) == ("sword fish", "n4", "0,1", str(ann.uid))
     assert (folder, step.isdecimal()) == (f"{server.home}/jobs/{job}/work", True)
@@ -53,7 +53,7 @@ def test_a_command_is_a_step_of_the_job_with_its_gpus_environment_and_folder(
 def test_nothing_the_user_has_set_acts_on_this_machine(
     server: RunningServer, job: int, two_people: list[Person]
 ) -> None:
-    ran = run_inside(server, job, "/bin/true", uid=two_people[0].uid)
+    ran = exec_in_job(server, job, "/bin/true", uid=two_people[0].uid)
     complaints = [line for line in ran.stderr.splitlines() if "LD_PRELOAD" in line]
     assert len(complaints) == 1, ran.stderr  # of the command itself: neither of setpriv nor of srun
 
@@ -61,9 +61,9 @@ def test_nothing_the_user_has_set_acts_on_this_machine(
 def test_streams_and_the_exit_code_are_the_commands(
     server: RunningServer, job: int, two_people: list[Person]
 ) -> None:
-    ran = run_inside(server, job, "sh", "-c", "read x; echo $x; exit 7", uid=two_people[0].uid, stdin=b"one\n")
+    ran = exec_in_job(server, job, "sh", "-c", "read x; echo $x; exit 7", uid=two_people[0].uid, stdin=b"one\n")
     assert (ran.exit_code, ran.stdout) == (7, "one\n")
-    missing = run_inside(server, job, "no-such-command", uid=two_people[0].uid)
+    missing = exec_in_job(server, job, "no-such-command", uid=two_people[0].uid)
     assert (missing.exit_code, "no-such-command" in missing.stderr) == (127, True)
 
 
@@ -73,8 +73,8 @@ def test_nobody_else_enters(server: RunningServer, job: int, two_people: list[Pe
         assert answer.status == 403
 
 
-def test_it_ends_when_nobody_listens_and_the_job_goes_on(server: RunningServer, slurm: TestCluster) -> None:
-    job = running_job(server)
+def test_it_ends_when_nobody_listens_and_the_job_goes_on(server: RunningServer, slurm: SlurmTestCluster) -> None:
+    job = start_sleeping_job(server)
     try:
         told = iter(Client(home=server.home).jobs.start_exec(job, ["sh", "-c", "echo first; exec sleep 600"]))
         assert next(told).data == b"first\n"
@@ -93,17 +93,17 @@ def test_it_ends_when_nobody_listens_and_the_job_goes_on(server: RunningServer, 
 
 
 def test_a_shell_is_on_a_terminal_inside_the_allocation(
-    server: RunningServer, job: int, two_people: list[Person], slurm: TestCluster
+    server: RunningServer, job: int, two_people: list[Person], slurm: SlurmTestCluster
 ) -> None:
     ann = two_people[0]
     python, environment = python_for(ann)
     home = {"HELIOSTAT_HOME": str(server.home)}
-    me = AtTerminal(["ssh", str(job), "sh"], {**environment, **home}, uid=ann.uid, python=python)
+    me = TerminalProcess(["ssh", str(job), "sh"], {**environment, **home}, uid=ann.uid, python=python)
     me.type("tty; echo $HELIOSTAT_NODE-$TOKEN-$SLURM_STEP_ID.\n")
-    assert "/dev/pts/" in me.sees("n4-sword fish-")
-    assert me.sees(".").isdecimal()
+    assert "/dev/pts/" in me.wait_for_output("n4-sword fish-")
+    assert me.wait_for_output(".").isdecimal()
     me.resize(31, 91)
     me.type("while [ \"$(stty size)\" != '31 91' ]; do sleep 0.05; done; echo now-$((1+1))\n")
-    me.sees("now-2")
+    me.wait_for_output("now-2")
     me.type("exit 7\n")
-    assert me.end() == 7
+    assert me.wait_for_exit() == 7

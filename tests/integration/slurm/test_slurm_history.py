@@ -7,19 +7,19 @@ import sys
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
 HOSTILE = "na|me\n99999|x|root"
 
 
-def helio(server: RunningServer, slurm: TestCluster, *words: str) -> "subprocess.CompletedProcess[str]":
+def helio(server: RunningServer, slurm: SlurmTestCluster, *words: str) -> "subprocess.CompletedProcess[str]":
     argv = [sys.executable, "-m", "heliostat.cli.main", *words]
     env = {**os.environ, **slurm.env, "HELIOSTAT_HOME": str(server.home)}
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
 
-def test_what_ran_with_plain_sbatch_is_imported_once_whatever_it_is_called(slurm: TestCluster) -> None:
+def test_what_ran_with_plain_sbatch_is_imported_once_whatever_it_is_called(slurm: SlurmTestCluster) -> None:
     numbers = [
         slurm.submit("sleep 1", f"--job-name={HOSTILE}", "--gres=gpu:1"),
         slurm.submit("exit 3"),

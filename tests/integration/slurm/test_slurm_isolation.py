@@ -8,7 +8,7 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 SETTINGS = 'server.engine = "slurm"\n'
 OF_ROOT = {"HELIO_TEST_OF_ROOT": "a password", "SUDO_USER": "root", "SBATCH_ACCOUNT": "nobodys"}
@@ -19,16 +19,16 @@ pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
     server = RunningServer(SETTINGS, {**os.environ, **OF_ROOT, **slurm.env})
     yield server
     server.remove()
 
 
 @pytest.fixture(scope="module")
-def admitted(slurm: TestCluster, two_people: list[Person]) -> list[Person]:
+def admitted(slurm: SlurmTestCluster, two_people: list[Person]) -> list[Person]:
     for person in two_people:
-        slurm.admit(person.name)
+        slurm.add_user(person.name)
     return two_people
 
 
@@ -45,7 +45,7 @@ def slurm_conf(server: RunningServer) -> str:
 
 
 @pytest.fixture(scope="module")
-def running(server: RunningServer, slurm: TestCluster, admitted: list[Person]) -> Iterator[dict[str, str]]:
+def running(server: RunningServer, slurm: SlurmTestCluster, admitted: list[Person]) -> Iterator[dict[str, str]]:
     """A job of the first person's, with a secret: its folder, its process and its number in Slurm."""
     ann = admitted[0]
     script = 'echo "$$ $SLURM_JOB_ID"; exec sleep 600'
@@ -57,7 +57,7 @@ def running(server: RunningServer, slurm: TestCluster, admitted: list[Person]) -
 
 
 def test_only_the_owner_reads_the_folder_output_script_and_environment_of_a_job(
-    server: RunningServer, admitted: list[Person], running: dict[str, str], slurm: TestCluster
+    server: RunningServer, admitted: list[Person], running: dict[str, str], slurm: SlurmTestCluster
 ) -> None:
     ann, bob = admitted
     folder, pid, number = running["folder"], running["pid"], running["number"]

@@ -7,21 +7,23 @@ import sys
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
 SETTINGS = '# one machine\nserver.simulate_gpus = "1xA100"\nserver.node_name = "here"\n'
 
 
-def helio(server: RunningServer, slurm: TestCluster, *words: str) -> "subprocess.CompletedProcess[str]":
+def helio(server: RunningServer, slurm: SlurmTestCluster, *words: str) -> "subprocess.CompletedProcess[str]":
     argv = [sys.executable, "-m", "heliostat.cli.main", *words]
     env = {**os.environ, **slurm.env, "HELIOSTAT_HOME": str(server.home)}
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
 
-def test_people_history_numbers_and_waiting_jobs_come_along(slurm: TestCluster, two_people: list[Person]) -> None:
+def test_people_history_numbers_and_waiting_jobs_come_along(
+    slurm: SlurmTestCluster, two_people: list[Person]
+) -> None:
     ann = two_people[0]
-    slurm.admit(ann.name)
+    slurm.add_user(ann.name)
     server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
     try:
         done = server.run(ann.uid, command=["echo", "here"])

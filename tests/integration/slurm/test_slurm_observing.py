@@ -12,13 +12,13 @@ import pytest
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from integration.web.surfing import Surfer
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
@@ -38,7 +38,7 @@ def running(server: RunningServer, **wish: Any) -> tuple[int, str]:
 
 
 def test_a_running_job_that_slurm_requeues_waits_and_starts_again_as_a_new_attempt(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: SlurmTestCluster
 ) -> None:
     job, number = running(server)
     wait_for(lambda: server.output(job) == "it\n", "its output")
@@ -57,7 +57,7 @@ def test_a_running_job_that_slurm_requeues_waits_and_starts_again_as_a_new_attem
 
 
 def test_a_job_requeued_and_held_says_so_and_goes_on_when_it_is_released(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: SlurmTestCluster
 ) -> None:
     job, number = running(server)
     slurm.run("scontrol", "update", f"JobId={number}", "Requeue=1")
@@ -72,7 +72,7 @@ def test_a_job_requeued_and_held_says_so_and_goes_on_when_it_is_released(
     assert server.finished(job)["state"] == "cancelled"
 
 
-def test_a_suspended_job_says_so_and_its_time_stands_still(server: RunningServer, slurm: TestCluster) -> None:
+def test_a_suspended_job_says_so_and_its_time_stands_still(server: RunningServer, slurm: SlurmTestCluster) -> None:
     job, number = running(server, time_limit="600s")
     slurm.run("scontrol", "suspend", number)
     wait_for(lambda: "suspended" in (server.show(job)["reason"] or ""), "it says so", lambda: server.show(job))
@@ -88,7 +88,7 @@ def test_a_suspended_job_says_so_and_its_time_stands_still(server: RunningServer
     assert server.finished(job)["state"] == "cancelled"
 
 
-def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slurm: TestCluster) -> None:
+def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slurm: SlurmTestCluster) -> None:
     first, _ = running(server, gpus=4, gpu_type="t4", time_limit="600s")
     second = server.submit(command=["true"], gpus=4, gpu_type="t4", time_limit="600s")
     number_of(server, second)  # it is in Slurm before the third
@@ -117,10 +117,10 @@ def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slu
 
 
 def test_jobs_that_went_to_slurm_without_us_are_shown_and_counted(
-    server: RunningServer, slurm: TestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
 ) -> None:
     ann, bob = two_people
-    slurm.admit(ann.name)
+    slurm.add_user(ann.name)
     name = "<b>evil\n99|RUNNING\x1b[2J"
     as_ann = (f"--uid={ann.uid}", f"--gid={ann.gid}", "--chdir=/")
     number = slurm.submit(
@@ -160,7 +160,7 @@ def test_jobs_that_went_to_slurm_without_us_are_shown_and_counted(
 
 
 def test_jobs_of_a_node_that_fails_are_lost_or_wait_again_as_slurm_was_told(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: SlurmTestCluster
 ) -> None:
     lost, _ = running(server, labels=["fast"])
     again, number = running(server, labels=["fast"])
@@ -180,7 +180,7 @@ def test_jobs_of_a_node_that_fails_are_lost_or_wait_again_as_slurm_was_told(
 
 
 def test_a_server_killed_while_a_job_is_requeued_loses_and_doubles_nothing(
-    slurm: TestCluster,
+    slurm: SlurmTestCluster,
 ) -> None:
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     try:

@@ -10,44 +10,44 @@ from pathlib import Path
 import pytest
 
 from heliostat.errors import Conflict
-from heliostat.provision.slurm.configuration import node_script
-from heliostat.provision.slurm.setup import Sources, apply_setup, plan_setup
+from heliostat.provision.slurm.configuration import render_node_script
+from heliostat.provision.slurm.setup import SetupInput, apply_setup, plan_setup
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
-from support.own_slurm import FIRST, HOST, SECOND, OurOwn
+from support.provisioned_slurm import FIRST_NODE, HOST, SECOND_NODE, ProvisionedSlurm
 
 pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(own: OurOwn) -> Iterator[RunningServer]:
+def server(own: ProvisionedSlurm) -> Iterator[RunningServer]:
     server = RunningServer('server.engine = "slurm"\n', own.env)
     yield server
     server.remove()
 
 
-def test_it_was_killed_after_each_step_and_all_nodes_came_up(own: OurOwn) -> None:
-    assert own.killed >= 8  # the key, four files, the database's folder, the database, the cluster
-    ready = [FIRST, "idle", SECOND, "idle"]
+def test_it_was_killed_after_each_step_and_all_nodes_came_up(own: ProvisionedSlurm) -> None:
+    assert own.kill_count >= 8  # the key, four files, the database's folder, the database, the cluster
+    ready = [FIRST_NODE, "idle", SECOND_NODE, "idle"]
     wait_for(
-        lambda: own.ask("sinfo", "-h", "-N", "-o", "%N %T").split() == ready,
+        lambda: own.run("sinfo", "-h", "-N", "-o", "%N %T").split() == ready,
         "nodes",
         own.logs,
     )
 
 
-def test_applied_once_more_it_changes_nothing(own: OurOwn) -> None:
-    before = _contents(own.conf)
+def test_applied_once_more_it_changes_nothing(own: ProvisionedSlurm) -> None:
+    before = _contents(own.conf_folder)
     assert list(apply_setup(own.sources)) == []
-    assert _contents(own.conf) == before
+    assert _contents(own.conf_folder) == before
     assert {one.state for one in plan_setup(own.sources).files} == {"same"}
 
 
-def test_secrets_are_for_their_users_alone(own: OurOwn) -> None:
+def test_secrets_are_for_their_users_alone(own: ProvisionedSlurm) -> None:
     key = own.folder / "p" / "etc" / "munge" / "munge.key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o400
     assert key.owner() == "munge"
-    conf = own.conf / "slurmdbd.conf"
+    conf = own.conf_folder / "slurmdbd.conf"
     assert stat.S_IMODE(conf.stat().st_mode) == 0o600
     assert conf.owner() == "slurm"
     password = conf.read_text().partition("StoragePass=")[2].strip()
@@ -70,7 +70,7 @@ def test_slurm_has_all_that_its_accounts_want_of_it(server: RunningServer) -> No
 
 
 def test_a_job_of_a_person_runs_with_its_gpus(
-    own: OurOwn, server: RunningServer, two_people: list[Person]
+    own: ProvisionedSlurm, server: RunningServer, two_people: list[Person]
 ) -> None:
     person = two_people[0]
     server.ask("GET", "/status", uid=person.uid)
@@ -82,50 +82,50 @@ def test_a_job_of_a_person_runs_with_its_gpus(
         gpu_type="a100",
         memory="200M",
     )
-    assert (job["state"], job["node"]) == ("completed", FIRST), own.logs()
+    assert (job["state"], job["node"]) == ("completed", FIRST_NODE), own.logs()
     assert server.output(job["id"], person.uid).split() == [person.name, "0,1"]
 
 
-def test_a_file_somebody_changed_or_made_is_left_alone(own: OurOwn) -> None:
-    conf = own.conf / "slurm.conf"
+def test_a_file_somebody_changed_or_made_is_left_alone(own: ProvisionedSlurm) -> None:
+    conf = own.conf_folder / "slurm.conf"
     ours = conf.read_bytes()
     moments = conf.stat()
     try:
         for text, words in ((ours + b"KillWait=5\n", "changed by hand"), (b"ClusterName=old\n", "not made by")):
             conf.write_bytes(text)
-            before = _contents(own.conf)
+            before = _contents(own.conf_folder)
             with pytest.raises(Conflict, match=words) as refused:
                 list(apply_setup(own.sources))
             assert refused.value.hint
-            assert _contents(own.conf) == before
+            assert _contents(own.conf_folder) == before
     finally:
         conf.write_bytes(ours)
         os.utime(conf, ns=(moments.st_atime_ns, moments.st_mtime_ns))
 
 
-def test_a_change_shows_in_the_plan_and_wants_a_new_start_of_the_controller(own: OurOwn) -> None:
-    old = (own.conf / "slurm.conf").read_text()
-    nodes = own.sources.nodes
+def test_a_change_shows_in_the_plan_and_wants_a_new_start_of_the_controller(own: ProvisionedSlurm) -> None:
+    old = (own.conf_folder / "slurm.conf").read_text()
+    nodes = own.sources.nodes_file
     nodes.write_text(nodes.read_text().replace('features = ["fast"]', 'features = ["fast", "new"]'))
     assert "Feature=fast,new" in "".join(one.diff for one in plan_setup(own.sources).files)
-    assert own.step() is None
-    assert [path.read_text() for path in own.conf.glob("slurm.conf.until-*")] == [old]
+    assert own.run_one_step() is None
+    assert [path.read_text() for path in own.conf_folder.glob("slurm.conf.until-*")] == [old]
     with pytest.raises(Conflict, match="runs with the files of before") as stopped:
         list(apply_setup(own.sources))
     own.restart(stopped.value.fields["start"])
     assert list(apply_setup(own.sources)) == []
-    assert "new" in own.ask("sinfo", "-h", "-n", FIRST, "-o", "%f")
+    assert "new" in own.run("sinfo", "-h", "-n", FIRST_NODE, "-o", "%f")
 
 
-def test_the_script_for_nodes_says_what_it_did_and_does_it_once(own: OurOwn) -> None:
-    there = Sources(own.sources.nodes, str(own.folder / "node"))
-    script = node_script(there.description(), there.layout, b"k" * 128)
+def test_the_script_for_nodes_says_what_it_did_and_does_it_once(own: ProvisionedSlurm) -> None:
+    there = SetupInput(own.sources.nodes_file, str(own.folder / "node"))
+    script = render_node_script(there.read_cluster_spec(), there.paths, b"k" * 128)
     first = _run_script(script)
     assert first.returncode == 0, first.stderr
     assert "writing" in first.stdout
-    key = Path(there.layout.key)
+    key = Path(there.paths.munge_key)
     assert (key.read_bytes(), stat.S_IMODE(key.stat().st_mode), key.owner()) == (b"k" * 128, 0o400, "munge")
-    assert {path.name for path in Path(there.layout.conf_folder).iterdir()} == {
+    assert {path.name for path in Path(there.paths.config_folder).iterdir()} == {
         "slurm.conf",
         "gres.conf",
         "cgroup.conf",
@@ -133,7 +133,7 @@ def test_the_script_for_nodes_says_what_it_did_and_does_it_once(own: OurOwn) -> 
     again = _run_script(script)
     assert "writing" not in again.stdout
     assert "nothing to change" in again.stdout
-    (Path(there.layout.conf_folder) / "slurm.conf").write_text("ClusterName=old\n")
+    (Path(there.paths.config_folder) / "slurm.conf").write_text("ClusterName=old\n")
     refused = _run_script(script)
     assert refused.returncode == 1
     assert "was not made by Heliostat" in refused.stderr

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from integration.running_server import wait_for
-from support.systemd_machines import Machine, machines, why_no_machines
+from support.systemd_machines import SystemdMachine, booted_machines, machines_skip_reason
 
 LOOK = "apt-get -qq update; apt-get -qq -y install --no-install-recommends slurmd >&2; slurmd -C; nvidia-smi -L"
 SERVICES = "munge mariadb slurmdbd slurmctld slurmd"
@@ -15,17 +15,17 @@ REPORT = "python3 -c 'kept = bytearray(80 << 20); print(len(kept))'"
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[list[Machine]]:
-    if why := why_no_machines():
+def both() -> Iterator[list[SystemdMachine]]:
+    if why := machines_skip_reason():
         pytest.skip(why)
-    with machines("gpu1", "gpu2") as found:
+    with booted_machines("gpu1", "gpu2") as found:
         for one in found:
             one.run("useradd --create-home --uid 2001 ann")
         yield found
 
 
 @pytest.fixture(scope="module")
-def ready(both: list[Machine]) -> list[Machine]:
+def ready(both: list[SystemdMachine]) -> list[SystemdMachine]:
     """Set up, in the words of the documentation."""
     gpu1, gpu2 = both
     gpu1.run("""(echo 'cluster = "lab"'; echo 'controller = "gpu1"') > nodes.toml""")
@@ -48,7 +48,7 @@ def ready(both: list[Machine]) -> list[Machine]:
     return both
 
 
-def join(gpu1: Machine, gpu2: Machine) -> str:
+def join(gpu1: SystemdMachine, gpu2: SystemdMachine) -> str:
     """As through ssh."""
     script = gpu1.run("helio slurm setup node-script --with-key | cat").stdout
     said = gpu2.run("sh", script).stdout
@@ -56,17 +56,17 @@ def join(gpu1: Machine, gpu2: Machine) -> str:
     return said
 
 
-def states(gpu1: Machine) -> list[str]:
+def states(gpu1: SystemdMachine) -> list[str]:
     return gpu1.run("sinfo -h -N -o '%N %T'", check=False).stdout.splitlines()
 
 
-def of_ann(gpu1: Machine, line: str) -> str:
+def of_ann(gpu1: SystemdMachine, line: str) -> str:
     done = gpu1.run(f"cd /home/ann; runuser -u ann -- {line}", check=False)
     assert done.returncode == 0, done.stdout + done.stderr + gpu1.run("helio ps --all", check=False).stdout
     return done.stdout
 
 
-def test_a_job_of_a_person_runs_through_slurm_and_has_its_report(ready: list[Machine]) -> None:
+def test_a_job_of_a_person_runs_through_slurm_and_has_its_report(ready: list[SystemdMachine]) -> None:
     gpu1, _ = ready
     assert of_ann(gpu1, f"timeout 60 helio run --memory 200M --follow -- {REPORT}") == f"{80 << 20}\n"
     report = of_ann(gpu1, "helio show 1")
@@ -81,13 +81,13 @@ def test_a_job_of_a_person_runs_through_slurm_and_has_its_report(ready: list[Mac
     )
 
 
-def test_the_tasks_of_a_gang_run_on_both_nodes(ready: list[Machine]) -> None:
+def test_the_tasks_of_a_gang_run_on_both_nodes(ready: list[SystemdMachine]) -> None:
     gpu1, _ = ready
     gang = "timeout 60 helio run --memory 100M --tasks 2 --layout spread --follow -- hostname"
     assert sorted(of_ann(gpu1, gang).split()) == ["gpu1", "gpu2"]
 
 
-def test_the_doctor_finds_no_problem_and_slurm_has_all_that_its_accounts_want(ready: list[Machine]) -> None:
+def test_the_doctor_finds_no_problem_and_slurm_has_all_that_its_accounts_want(ready: list[SystemdMachine]) -> None:
     gpu1, _ = ready
     found = gpu1.run("helio doctor --probe").stdout
     assert "problem" not in found
@@ -97,7 +97,7 @@ def test_the_doctor_finds_no_problem_and_slurm_has_all_that_its_accounts_want(re
     assert "Slurm's accounts on lab are in step." in plan
 
 
-def test_repeated_it_changes_nothing(ready: list[Machine]) -> None:
+def test_repeated_it_changes_nothing(ready: list[SystemdMachine]) -> None:
     gpu1, gpu2 = ready
     assert gpu1.run("helio slurm setup apply").stdout == "Slurm is set up; there was nothing to change.\n"
     assert join(gpu1, gpu2) == "nothing to change\n"
@@ -107,7 +107,7 @@ def test_repeated_it_changes_nothing(ready: list[Machine]) -> None:
     assert "can be read by root alone" in of_ann(gpu1, "helio slurm setup plan --nodes /tmp/nodes.toml")
 
 
-def test_a_node_whose_gpus_are_new_is_used_again_and_a_late_gpu_is_waited_for(ready: list[Machine]) -> None:
+def test_a_node_whose_gpus_are_new_is_used_again_and_a_late_gpu_is_waited_for(ready: list[SystemdMachine]) -> None:
     gpu1, gpu2 = ready
     gpu1.run("""sed -i 's/name = "gpu2"/&\\ngpus = { a100 = 1 }/' nodes.toml""")
     assert "Started slurmctld." in gpu1.run("helio slurm setup apply").stdout

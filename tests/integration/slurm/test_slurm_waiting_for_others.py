@@ -8,13 +8,13 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()

@@ -8,7 +8,7 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import needs_root
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
 # Meets the others as torchrun does. All nodes of this Slurm are one machine, whatever they are called.
@@ -39,7 +39,7 @@ echo "np=$2"; cat "$4"; shift 4; exec "$@"
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()

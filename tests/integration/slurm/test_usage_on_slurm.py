@@ -9,14 +9,14 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
 BUSY = "import time; kept = bytearray(150 << 20)\nwhile time.process_time() < 2: pass"
 
 
 @pytest.fixture
-def server(slurm: TestCluster) -> Iterator[RunningServer]:
+def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
     server = RunningServer(
         'server.engine = "slurm"\nmonitoring.sample_seconds = 1\nslurm.sample_seconds = 1\n',
         {**os.environ, **slurm.env},
@@ -46,9 +46,9 @@ def test_what_a_job_used_is_counted_after_its_end_and_survives_a_killed_server(s
 
 
 def test_while_the_accounting_is_away_the_end_is_told_and_the_use_later(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: SlurmTestCluster
 ) -> None:
-    slurm.end("slurmdbd")
+    slurm.stop_daemon("slurmdbd")
     try:
         job = server.run(command=["sh", "-c", "sleep 2; exit 3"])
         assert (job["state"], job["exit_code"], job["accounted"]) == ("failed", 3, None)

@@ -12,15 +12,15 @@ import pytest
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from integration.workflow_diamond import assert_it_went_as_it_should, diamond, finished, show, submit
-from support.slurm import TestCluster
+from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
 SMALL: dict[str, Any] = {"memory": "64M", "cpus": 1, "workdir": "/"}
 
 
 @pytest.fixture(scope="module")
-def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
-    slurm.admit(two_people[0].name)
+def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
+    slurm.add_user(two_people[0].name)
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
@@ -71,7 +71,7 @@ def test_each_job_runs_once_though_the_server_is_killed_in_the_middle(server: Ru
 
 @pytest.mark.timeout(400)
 def test_a_workflow_that_is_cancelled_leaves_nothing_in_slurm(
-    server: RunningServer, slurm: TestCluster, ann: Person
+    server: RunningServer, slurm: SlurmTestCluster, ann: Person
 ) -> None:
     begun = ann.home / "begun"
     jobs = {

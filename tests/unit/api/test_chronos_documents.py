@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from heliostat.api.chronos_documents import DEFAULTS, document_of, wish_from
 from heliostat.errors import Invalid
-from heliostat.models.schedules import Schedule, ScheduleState, is_chronos
-from heliostat.services.schedules.wishes import Wish
+from heliostat.models.schedules import Schedule, ScheduleState, is_chronos_job
+from heliostat.services.schedules.requests import ScheduleRequest
 from heliostat.web.job_form.bodies import body_of
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "chronos").glob("*.json"))
@@ -24,13 +24,13 @@ def read(path: Path) -> dict[str, Any]:
     return case
 
 
-def as_json(wish: Wish) -> dict[str, Any]:
+def as_json(wish: ScheduleRequest) -> dict[str, Any]:
     names = ("timing", "zone", "overlap", "catch_up", "epsilon_seconds", "retries", "parents", "paused")
     shown: dict[str, Any] = json.loads(json.dumps({name: getattr(wish, name) for name in names}))
     return shown
 
 
-def stored(wish: Wish) -> Schedule:
+def stored(wish: ScheduleRequest) -> Schedule:
     return Schedule(
         7,
         wish.name,
@@ -82,11 +82,11 @@ def test_a_document_comes_back_as_it_was_with_its_counts(path: Path) -> None:
 
 
 def test_jobs_of_chronos_are_told_from_ours() -> None:
-    assert is_chronos({"name": "a", "command": "true", "schedule": "R//PT1H"})
-    assert is_chronos({"name": "a", "command": "true", "parents": ["b"]})
-    assert not is_chronos({"name": "a", "command": "true"})
-    assert not is_chronos({"name": "a", "command": ["true"], "after": "b"})
-    assert not is_chronos("R//PT1H")
+    assert is_chronos_job({"name": "a", "command": "true", "schedule": "R//PT1H"})
+    assert is_chronos_job({"name": "a", "command": "true", "parents": ["b"]})
+    assert not is_chronos_job({"name": "a", "command": "true"})
+    assert not is_chronos_job({"name": "a", "command": ["true"], "after": "b"})
+    assert not is_chronos_job("R//PT1H")
 
 
 anything = st.recursive(

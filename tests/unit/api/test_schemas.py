@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from heliostat.api.schemas import BulkBody, CancelBody, DrainBody, JobBody, WaitBody
-from support.examples import examples
+from support.hypothesis_examples import example_count
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 anything = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 jobs = st.fixed_dictionaries({}, optional=dict.fromkeys(JobBody.model_fields, anything))
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 @given(jobs | anything)
 def test_any_json_is_a_body_or_a_validation_error(body: object) -> None:
     for kind in (JobBody, BulkBody, CancelBody, WaitBody, DrainBody):
@@ -24,7 +24,7 @@ def test_any_json_is_a_body_or_a_validation_error(body: object) -> None:
             kind.model_validate(body)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=example_count(200), deadline=None)
 @given(
     st.fixed_dictionaries(
         {"command": st.text(min_size=1) | st.lists(st.text(), min_size=1)},

@@ -1,6 +1,6 @@
 from heliostat.api.schemas import JobBody
 from heliostat.api.views import job_view, node_view, request_view
-from heliostat.models import JobSpec, JobState, Layout, Place, Placement, Resources
+from heliostat.models import JobSpec, JobState, PlacementRequest, Resources, TaskLayout, TaskPlacement
 from unit.scheduling.made_up import a_job, a_node
 
 
@@ -9,7 +9,7 @@ def test_a_request_shown_submits_the_same_again() -> None:
         1,
         Resources(2, 100, 0.5, "A100", 40000),
         spec=JobSpec(command=("true",), preempt_signal="USR1"),
-        placement=Placement(3, Layout.SPREAD, True, ("fast", "disk=ssd")),
+        placement=PlacementRequest(3, TaskLayout.SPREAD, True, ("fast", "disk=ssd")),
         priority_class="scavenger",
         preemptible=True,
         overtime=True,
@@ -25,7 +25,7 @@ def test_a_plain_request_says_nothing_of_what_was_not_asked_for() -> None:
 
 
 def test_a_node_counts_the_tasks_it_runs_of_a_job_on_several() -> None:
-    places = (Place("a", ("a-0",)), Place("a", ("a-1",)), Place("b", ("b-0",)))
+    places = (TaskPlacement("a", ("a-0",)), TaskPlacement("a", ("a-1",)), TaskPlacement("b", ("b-0",)))
     gang = a_job(1, Resources(2, 100, 1), state=JobState.RUNNING, node="a", places=places)
     seen = node_view(a_node("a", gpus=4), [gang])
     assert (seen["cpus_used"], seen["memory_used_mib"], seen["gpus_used"]) == (4, 200, 2)

@@ -9,9 +9,9 @@ from pathlib import Path
 from argon2 import PasswordHasher
 
 from heliostat.auth.passwords import Passwords
-from heliostat.auth.unix import UnixAccount, UnixAccounts
+from heliostat.auth.unix_accounts import UnixAccount, UnixAccounts
 from heliostat.store.database import Store
-from support.new_database import new_database
+from support.new_database import create_database
 
 ROOT, DAEMON, ALICE, BOB, ODD = 0, 1, 1000, 1001, 1002
 CHEAP_HASHER = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -49,7 +49,7 @@ class Clock:
 @contextmanager
 def new_store(folder: Path) -> Iterator[Store]:
     path = folder / "heliostat.db"
-    new_database(path)
+    create_database(path)
     store = Store(path)
     yield store
     store.close()

@@ -8,7 +8,7 @@ from heliostat.cli.main import main
 from unit.client.stand_in_server import StandInServer
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -24,13 +24,13 @@ def _only_this_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def helio(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+def helio(capfd: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
     """Runs a command line in this process."""
 
-    def run(*words: str) -> Ran:
+    def run(*words: str) -> CommandResult:
         code = main(words)
         out, err = capfd.readouterr()
-        return Ran(code, out, err)
+        return CommandResult(code, out, err)
 
     return run
 

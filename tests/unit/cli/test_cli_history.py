@@ -76,5 +76,5 @@ def test_what_cannot_be_read_or_run_is_said(helio, monkeypatch, tmp_path):
 
 def test_pieces_are_cut_only_where_a_job_begins():
     lines = ["JobID|x\n", "1|a\n", "1.batch|\n", "1.0|\n", "2_[3-4]|b\n", "3|c\n", "3.batch|\n"]
-    pieces = [piece.text.splitlines()[1:] for piece in history.cut("t", lines, "|", most_lines=2)]
+    pieces = [piece.text.splitlines()[1:] for piece in history.split_into_chunks("t", lines, "|", most_lines=2)]
     assert pieces == [["1|a", "1.batch|", "1.0|"], ["2_[3-4]|b", "3|c", "3.batch|"]]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from heliostat.cli.rerun import read_changes
+from heliostat.cli.rerun import parse_changes
 from unit.client.stand_in_server import answer
 
 RECORD = {
@@ -39,7 +39,7 @@ RECORD = {
 
 
 def test_changes_are_read_as_json_where_they_are_json() -> None:
-    changes = read_changes(
+    changes = parse_changes(
         ["gpus=2", "name=null", "gpu_type=A100", 'command=["a", "b"]', "time=4h", "exclusive=true"]
     )
     assert changes == {
@@ -53,7 +53,7 @@ def test_changes_are_read_as_json_where_they_are_json() -> None:
 
 
 def test_values_of_variables_are_always_text() -> None:
-    assert read_changes(["env.SEED=7", "env.X=a=b", "env.OLD=null"]) == {
+    assert parse_changes(["env.SEED=7", "env.X=a=b", "env.OLD=null"]) == {
         "env": {"SEED": "7", "X": "a=b", "OLD": None}
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.cli.process import running_pid, stop
+from heliostat.cli.server_process import running_server_pid, stop_server
 from heliostat.config import Home
 from unit.client.stand_in_server import answer
 
@@ -65,19 +65,19 @@ def test_down_of_nothing_says_so(helio):
 
 def test_down_ends_the_process_that_holds_the_lock(home, holder):
     home.status.write_text(json.dumps({"pid": holder.pid}))
-    assert stop(home) == holder.pid
+    assert stop_server(home) == holder.pid
     assert holder.wait(120) == -15
 
 
 def test_a_process_that_only_has_the_number_of_an_old_server_is_left_alone(home):
     home.lock.touch()
     home.status.write_text(json.dumps({"pid": os.getpid()}))
-    assert running_pid(home) is None
-    assert stop(home) is None
+    assert running_server_pid(home) is None
+    assert stop_server(home) is None
 
 
 def test_a_lock_without_a_status_file_is_no_server_to_stop(home, holder):
-    assert stop(home) is None
+    assert stop_server(home) is None
     assert holder.poll() is None
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from heliostat.cli.stats import BLOCKS, largest, mean_of, sparkline, squeezed
+from heliostat.cli.stats import SPARKLINE_BLOCKS, downsample, max_value, mean_value, sparkline
 from unit.client.stand_in_server import answer
 
 
@@ -113,14 +113,17 @@ def test_a_span_that_is_none_is_refused(helio):
 
 
 def test_a_line_of_blocks_is_as_high_as_its_values():
-    assert sparkline([0, None, 5, 10, 99], 10, 10) == f"{BLOCKS[0]} {BLOCKS[4]}{BLOCKS[7]}{BLOCKS[7]}"
-    assert sparkline([1, 1], 10, 0) == BLOCKS[0] * 2
+    assert (
+        sparkline([0, None, 5, 10, 99], 10, 10)
+        == f"{SPARKLINE_BLOCKS[0]} {SPARKLINE_BLOCKS[4]}{SPARKLINE_BLOCKS[7]}{SPARKLINE_BLOCKS[7]}"
+    )
+    assert sparkline([1, 1], 10, 0) == SPARKLINE_BLOCKS[0] * 2
 
 
 def test_a_long_series_is_squeezed_into_means():
-    assert squeezed([1, 3, None, None, 5, 7], 3) == [2, None, 6]
-    assert len(squeezed(list(range(299)), 40)) == 40
-    assert (mean_of([]), largest([None])) == (None, None)
+    assert downsample([1, 3, None, None, 5, 7], 3) == [2, None, 6]
+    assert len(downsample(list(range(299)), 40)) == 40
+    assert (mean_value([]), max_value([None])) == (None, None)
 
 
 def test_what_an_engine_counted_is_told_though_nobody_has_looked(helio, serve):

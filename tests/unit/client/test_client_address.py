@@ -1,6 +1,13 @@
 import pytest
 
-from heliostat.client.address import Login, find_address, forget_login, parse_url, read_login, write_login
+from heliostat.client.address import (
+    StoredLogin,
+    delete_login,
+    find_address,
+    parse_server_url,
+    read_login,
+    write_login,
+)
 from heliostat.errors import Invalid
 
 
@@ -27,22 +34,22 @@ def test_a_token_is_not_sent_to_another_server_than_its_own(environ):
 
 
 def test_a_stored_login_is_private_and_used_for_its_url(environ):
-    path = write_login(Login("http://gpu1:8470", "secret"), environ)
+    path = write_login(StoredLogin("http://gpu1:8470", "secret"), environ)
     assert path.stat().st_mode & 0o777 == 0o600
     assert find_address("gpu1", environ=environ).token == "secret"
     assert find_address("gpu2", environ=environ).token is None
-    assert forget_login(environ)
-    assert not forget_login(environ)
+    assert delete_login(environ)
+    assert not delete_login(environ)
     assert read_login(environ) is None
 
 
 def test_a_stored_login_counts_less_than_a_home_that_was_named(environ, tmp_path):
-    write_login(Login("http://gpu1:8470", "secret"), environ)
+    write_login(StoredLogin("http://gpu1:8470", "secret"), environ)
     assert find_address(environ=environ | {"HELIOSTAT_HOME": str(tmp_path)}).is_local_socket
 
 
 def test_a_damaged_login_is_no_login(environ):
-    write_login(Login("http://gpu1:8470", "secret"), environ).write_text("{")
+    write_login(StoredLogin("http://gpu1:8470", "secret"), environ).write_text("{")
     assert read_login(environ) is None
 
 
@@ -56,16 +63,16 @@ def test_a_damaged_login_is_no_login(environ):
     ],
 )
 def test_addresses_are_understood(url, shown):
-    assert str(parse_url(url)) == shown
+    assert str(parse_server_url(url)) == shown
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:port", "http://x:99999999"])
 def test_nonsense_is_refused(url):
     with pytest.raises(Invalid):
-        parse_url(url)
+        parse_server_url(url)
 
 
 def test_only_plain_http_to_another_machine_can_be_read_along():
-    assert parse_url("http://localhost").is_private
-    assert parse_url("https://gpu1").is_private
-    assert not parse_url("http://gpu1").is_private
+    assert parse_server_url("http://localhost").is_confidential
+    assert parse_server_url("https://gpu1").is_confidential
+    assert not parse_server_url("http://gpu1").is_confidential

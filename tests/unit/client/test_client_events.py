@@ -1,7 +1,7 @@
 import pytest
 
 from heliostat.client import Client, LogChunk
-from heliostat.client.events import ServerEvent, read_events
+from heliostat.client.events import ServerSentEvent, parse_event_stream
 from heliostat.errors import NotFound
 from unit.client.stand_in_server import answer, stream
 
@@ -11,23 +11,29 @@ def lines(text: str) -> list[bytes]:
 
 
 def test_lines_of_data_are_joined():
-    assert list(read_events(lines("event: a\ndata: one\ndata: two\n\n"))) == [ServerEvent("a", "one\ntwo")]
+    assert list(parse_event_stream(lines("event: a\ndata: one\ndata: two\n\n"))) == [
+        ServerSentEvent("a", "one\ntwo")
+    ]
 
 
 def test_comments_keep_alive_and_say_nothing():
-    assert list(read_events(lines(": still here\n\n: and here\ndata: x\n\n"))) == [ServerEvent("message", "x")]
+    assert list(parse_event_stream(lines(": still here\n\n: and here\ndata: x\n\n"))) == [
+        ServerSentEvent("message", "x")
+    ]
 
 
 def test_an_event_without_its_empty_line_is_left_out():
-    assert list(read_events(lines("data: whole\n\ndata: cut of"))) == [ServerEvent("message", "whole")]
+    assert list(parse_event_stream(lines("data: whole\n\ndata: cut of"))) == [ServerSentEvent("message", "whole")]
 
 
 def test_only_the_first_space_after_the_colon_is_dropped():
-    assert next(read_events(lines("data:  x\n\ndata:y\n\n"))).data == " x"
+    assert next(parse_event_stream(lines("data:  x\n\ndata:y\n\n"))).data == " x"
 
 
 def test_the_id_is_kept_and_carriage_returns_are_not():
-    assert list(read_events(lines("id: 5\r\nevent: job\r\ndata: {}\r\n\r\n"))) == [ServerEvent("job", "{}", "5")]
+    assert list(parse_event_stream(lines("id: 5\r\nevent: job\r\ndata: {}\r\n\r\n"))) == [
+        ServerSentEvent("job", "{}", "5")
+    ]
 
 
 def test_a_followed_log_ends_with_the_job(serve, tmp_path):

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from heliostat.client import Client
-from heliostat.client.address import Address
-from heliostat.client.bodies import job_body
-from heliostat.client.jobs import OVER, JobArray, JobHandle
+from heliostat.client.address import ServerAddress
+from heliostat.client.jobs import TERMINAL_JOB_STATES, JobArray, JobHandle
+from heliostat.client.request_bodies import job_body
 from heliostat.client.transport import Transport
-from heliostat.models import TERMINAL, JobState
+from heliostat.models import TERMINAL_STATES, JobState
 from unit.client.stand_in_server import answer
 
 DONE = {"id": 7, "state": "completed", "exit_code": 0, "submitted_at": "2026-01-02T03:04:05Z", "started_at": None}
@@ -20,7 +20,7 @@ def sent(request: bytes) -> dict:
 
 
 def test_the_words_for_over_are_those_of_the_models():
-    assert {state.value for state in TERMINAL} == OVER
+    assert {state.value for state in TERMINAL_STATES} == TERMINAL_JOB_STATES
 
 
 def test_what_is_not_said_is_left_to_the_server():
@@ -132,7 +132,7 @@ def test_when_takes_what_submit_takes(serve, tmp_path):
 
 
 def test_jobs_arrays_and_times_are_written_as_the_server_reads_them():
-    transport = Transport(Address())
+    transport = Transport(ServerAddress())
     job, array = JobHandle(transport, 12), JobArray(transport, 5, [20, 21])
     body = job_body({"command": "true", "after": [job, 13, array], "after_any": job, "after_each": array})
     assert body["after"] == [12, 13, "array:5"]

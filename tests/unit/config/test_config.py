@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import Home, Settings, load_settings
-from heliostat.config.load import problems_of
-from heliostat.config.old_names import MOVED
-from heliostat.config.setting import fault_of, kind_in_words, setting_of
-from heliostat.config.settings import SECTIONS, settings_of
-from heliostat.config.show import default_of
+from heliostat.config.effective_settings import default_value
+from heliostat.config.load import find_problems
+from heliostat.config.renamed_settings import RENAMED_SETTINGS
+from heliostat.config.setting_rules import describe_type, find_value_fault, rules_of_setting
+from heliostat.config.settings import SECTIONS, section_fields
 from heliostat.errors import Invalid
 
 
@@ -43,10 +43,10 @@ def test_the_time_zone_is_that_of_the_server_unless_it_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", ":Asia/Tokyo")
-    assert load(tmp_path, "").server.zone == "Asia/Tokyo"
-    assert load(tmp_path, 'server.time_zone = "Europe/Berlin"').server.zone == "Europe/Berlin"
+    assert load(tmp_path, "").server.effective_time_zone == "Asia/Tokyo"
+    assert load(tmp_path, 'server.time_zone = "Europe/Berlin"').server.effective_time_zone == "Europe/Berlin"
     monkeypatch.setenv("TZ", "nonsense")
-    assert load(tmp_path, "").server.zone
+    assert load(tmp_path, "").server.effective_time_zone
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,16 @@ def test_a_setting_for_slurmrestd_is_refused_and_the_hint_says_what_to_do(tmp_pa
 
 
 def test_every_setting_of_a_flat_file_is_refused_with_its_new_place() -> None:
-    problems = {problem.key: problem.message for problem in problems_of(dict.fromkeys(MOVED, 1))}
-    assert problems.keys() == MOVED.keys()
+    problems = {problem.key: problem.message for problem in find_problems(dict.fromkeys(RENAMED_SETTINGS, 1))}
+    assert problems.keys() == RENAMED_SETTINGS.keys()
     assert problems["images_keep_days"] == "images_keep_days is now keep_days in [containers]"
     assert problems["host"] == "host is now in [server]"
 
 
 def test_every_new_place_of_an_old_setting_is_there() -> None:
-    assert set(MOVED.values()) <= {f"{section}.{name}" for section in SECTIONS for name in settings_of(section)}
+    assert set(RENAMED_SETTINGS.values()) <= {
+        f"{section}.{name}" for section in SECTIONS for name in section_fields(section)
+    }
 
 
 @pytest.mark.parametrize(
@@ -170,16 +172,16 @@ def test_options_win_over_the_file_and_are_checked_as_well(tmp_path: Path) -> No
     assert (settings.server.port, settings.server.engine, settings.queue.preemption) == (0, "slurm", False)
     assert settings.sources["server.port"] == "command line"
     assert settings.sources["server.engine"] == "cluster.toml"
-    assert settings.options == {"server": {"port": 0}, "queue": {"preemption": False}}
+    assert settings.command_line_options == {"server": {"port": 0}, "queue": {"preemption": False}}
     with pytest.raises(Invalid, match=r"command line: \[server\] engine"):
         load_settings(Home(tmp_path), {"server": {"engine": "wooden"}})
 
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_defaults_and_examples_of_a_section_are_good_settings(section: str) -> None:
-    for name, one in settings_of(section).items():
-        default, example = default_of(one), setting_of(one).example
-        assert "number" not in kind_in_words(one) or setting_of(one).least is not None, name
-        assert default is None or fault_of(one, default) is None, name
+    for name, one in section_fields(section).items():
+        default, example = default_value(one), rules_of_setting(one).example
+        assert "number" not in describe_type(one) or rules_of_setting(one).least is not None, name
+        assert default is None or find_value_fault(one, default) is None, name
         if example and "…" not in example:
-            assert fault_of(one, tomllib.loads(f"x = {example}")["x"]) is None, name
+            assert find_value_fault(one, tomllib.loads(f"x = {example}")["x"]) is None, name

@@ -11,13 +11,13 @@ import pytest
 
 from heliostat.controller import forecaster as module
 from heliostat.controller.controller import Controller
-from heliostat.controller.forecaster import Accuracy, Forecaster, ForecastTiming
+from heliostat.controller.forecaster import ForecastAccuracy, Forecaster, ForecastTiming
 from heliostat.errors import StoreUnavailable, TooManyRequests
 from heliostat.models import Job, JobState, Resources
-from heliostat.scheduling.board import Board
-from heliostat.store import moves
+from heliostat.scheduling.queue_state import QueueState
+from heliostat.store import transitions
 from heliostat.store.database import Store
-from support.new_database import new_database
+from support.new_database import create_database
 from support.waiting import wait_until
 from unit.scheduling.made_up import a_board, a_node, a_running_job
 from unit.store.made_up import NOW, a_job, add_people
@@ -32,7 +32,7 @@ class Queue:
         self.jobs = list(jobs)
         self.forks = 0
 
-    def fork(self) -> Board:
+    def fork(self) -> QueueState:
         self.forks += 1
         return a_board((a_node("a", gpus=1),), self.jobs)
 
@@ -49,10 +49,10 @@ def waiting(number: int) -> Job:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    new_database(tmp_path / "db")
+    create_database(tmp_path / "db")
     store = Store(tmp_path / "db")
     store.write(add_people)
-    store.write(lambda tx: moves.add_jobs(tx, [waiting(number) for number in (1, 2, 3)]))
+    store.write(lambda tx: transitions.add_jobs(tx, [waiting(number) for number in (1, 2, 3)]))
     yield store
     store.close()
 
@@ -65,28 +65,32 @@ def a_forecaster(store: Store, queue: Queue, **timing: float) -> Forecaster:
 def test_a_waiting_job_is_foretold_and_one_that_runs_is_not(store: Store) -> None:
     made = a_forecaster(store, Queue(running(), waiting(2)))
     made._round()
-    found = made.of(waiting(2))
+    found = made.forecast_of(waiting(2))
     assert found is not None
     assert NOW < found.earliest_at <= found.likely_at <= found.latest_at <= NOW + timedelta(hours=1)
-    assert made.of(replace(waiting(2), state=JobState.HELD)) is None
-    assert made.of(running()) is None
+    assert made.forecast_of(replace(waiting(2), state=JobState.HELD)) is None
+    assert made.forecast_of(running()) is None
 
 
 def test_how_good_it_was_is_known_once_jobs_have_started(store: Store) -> None:
     queue = Queue(running(), waiting(2), waiting(3))
     made = a_forecaster(store, queue)
     made._round()
-    assert made.accuracy() == Accuracy(0, 0)
+    assert made.accuracy() == ForecastAccuracy(0, 0)
     store.write(
-        lambda tx: moves.set_job(tx, 2, {"started_at": NOW + timedelta(minutes=30), "state": JobState.RUNNING})
+        lambda tx: transitions.update_job(
+            tx, 2, {"started_at": NOW + timedelta(minutes=30), "state": JobState.RUNNING}
+        )
     )
     store.write(
-        lambda tx: moves.set_job(tx, 3, {"started_at": NOW + timedelta(days=3), "state": JobState.RUNNING})
+        lambda tx: transitions.update_job(
+            tx, 3, {"started_at": NOW + timedelta(days=3), "state": JobState.RUNNING}
+        )
     )
     queue.jobs = []
     a_forecaster(store, queue)._round()  # also after a restart
     made._round()
-    assert made.accuracy() == Accuracy(1, 2)
+    assert made.accuracy() == ForecastAccuracy(1, 2)
 
 
 def test_an_empty_queue_is_left_alone_until_something_changes(store: Store) -> None:
@@ -110,7 +114,7 @@ def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkey
     made.start()
     try:
         wait_until(lambda: failed, "it has failed once", 60)
-        store.write(lambda tx: moves.set_job(tx, 2, {"priority": -1}))
+        store.write(lambda tx: transitions.update_job(tx, 2, {"priority": -1}))
         wait_until(lambda: made._told == {2}, "it has stored what it told", 60)
     finally:
         made.close()
@@ -133,10 +137,10 @@ def test_it_stops_at_once_also_in_the_middle_of_a_thought(store: Store, monkeypa
 
 def test_a_question_is_answered_and_leaves_no_trace(store: Store) -> None:
     made = a_forecaster(store, Queue(running(), waiting(2)))
-    answer = made.ask(replace(waiting(0), priority_class="interactive"))
+    answer = made.estimate_start(replace(waiting(0), priority_class="interactive"))
     assert answer.forecast is not None
     assert answer.forecast.limits_at in {NOW + timedelta(hours=1), NOW + timedelta(hours=2)}
-    assert made.of(waiting(3)) is None
+    assert made.forecast_of(waiting(3)) is None
     with store.read() as conn:
         assert conn.exec_driver_sql("SELECT count(*) FROM forecasts").scalar() == 0
 
@@ -144,37 +148,37 @@ def test_a_question_is_answered_and_leaves_no_trace(store: Store) -> None:
 def test_what_if_of_a_waiting_job_looks_at_the_queue_without_it(store: Store) -> None:
     large = replace(waiting(2), resources=Resources(1, 10, 1), time_limit_seconds=90000)
     made = a_forecaster(store, Queue(large))
-    answer = made.ask(large, instead_of=large)
+    answer = made.estimate_start(large, instead_of=large)
     assert answer.forecast is not None
     assert answer.forecast.latest_at == NOW
-    assert answer.now
+    assert answer.starts_now
 
 
 def test_those_who_ask_while_others_are_answered_are_told_to_come_again(store: Store) -> None:
     made = a_forecaster(store, Queue(), turn_seconds=0.01)
     with made._turn(), pytest.raises(TooManyRequests):
-        made.ask(waiting(0))
-    made.ask(waiting(0))
+        made.estimate_start(waiting(0))
+    made.estimate_start(waiting(0))
 
 
 def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store) -> None:
     made = a_forecaster(store, Queue(), most_askers=1)
     with made._only_once("ann"), pytest.raises(TooManyRequests):
-        made.ask(waiting(0))
+        made.estimate_start(waiting(0))
     with made._only_once("bob"), pytest.raises(TooManyRequests):
-        made.ask(waiting(0))
-    made.ask(waiting(0))
+        made.estimate_start(waiting(0))
+    made.estimate_start(waiting(0))
 
 
 def test_what_ends_is_learnt_from(store: Store) -> None:
-    store.write(lambda tx: moves.add_jobs(tx, [waiting(number) for number in range(10, 15)]))
+    store.write(lambda tx: transitions.add_jobs(tx, [waiting(number) for number in range(10, 15)]))
     made = a_forecaster(store, Queue(running(), waiting(2)))
     made._round()
     assert made._durations is not None
-    assert not made._durations.knows(waiting(2))
+    assert not made._durations.has_samples_for(waiting(2))
     store.on_commit(made._on_commit)
     end = {"state": JobState.COMPLETED, "started_at": NOW, "ended_at": NOW + timedelta(minutes=6)}
     for number in range(10, 15):
-        store.write(lambda tx, number=number: moves.set_job(tx, number, end))  # type: ignore[misc]
+        store.write(lambda tx, number=number: transitions.update_job(tx, number, end))  # type: ignore[misc]
     made._round()
-    assert made._durations.seconds(waiting(2), 0.0, 0.5) == 360.0
+    assert made._durations.estimate_seconds(waiting(2), 0.0, 0.5) == 360.0

@@ -1,11 +1,11 @@
 from heliostat.config import QueueSettings
-from heliostat.controller.accounts import policy_from
+from heliostat.controller.shares_and_quotas import policy_from_settings
 from heliostat.models import Resources
-from heliostat.scheduling.policy import Policy
+from heliostat.scheduling.policy import SchedulingPolicy
 
 
 def test_the_defaults_of_the_settings_are_those_of_the_policy() -> None:
-    assert policy_from(QueueSettings()) == Policy()
+    assert policy_from_settings(QueueSettings()) == SchedulingPolicy()
 
 
 def test_every_setting_reaches_the_policy() -> None:
@@ -23,11 +23,11 @@ def test_every_setting_reaches_the_policy() -> None:
         urgent_gpu_hours_per_month=7,
         interactive_points=8,
     )
-    policy = policy_from(queue)
+    policy = policy_from_settings(queue)
     assert (policy.half_life_seconds, policy.assumed_limit_seconds) == (86400, 4 * 3600)
     assert (policy.share_weight, policy.size_weight) == (2, 3)
     assert (policy.reservations, policy.preempts, policy.protection_seconds) == (5, False, 9)
-    assert policy.class_of("urgent").gpu_hours_per_month == 7
-    assert policy.class_of("interactive").points == 8
+    assert policy.find_priority_class("urgent").gpu_hours_per_month == 7
+    assert policy.find_priority_class("interactive").points == 8
     wanted = Resources(cpus=100, memory_mib=1024, gpus=1, gpu_type="A100")
-    assert policy.charges.per_second(wanted) * 3600 == 2 + 6
+    assert policy.charges.charge_per_second(wanted) * 3600 == 2 + 6

@@ -7,37 +7,47 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliostat.demo import PEOPLE, DemoJob, history, jobs_of_day, live
-from heliostat.demo.replay import replay
+from heliostat.demo import USERS, DemoJob, generate_history, generate_jobs_of_day, generate_live_jobs
+from heliostat.demo.replay import replay_first_come_first_served
 from heliostat.engines.simulated.clock import ManualClock
 from heliostat.engines.simulated.cluster import demo_nodes, parse_nodes
 from heliostat.engines.simulated.engine import SimulatedEngine
-from heliostat.models import TERMINAL, Attempt, Cause, Ended, Job, JobState, Node, Observation, Resources
+from heliostat.models import (
+    TERMINAL_STATES,
+    Attempt,
+    AttemptEnded,
+    EndCause,
+    Job,
+    JobState,
+    Node,
+    Observation,
+    Resources,
+)
 
 UNTIL = datetime(2026, 3, 4, 15, 30, tzinfo=UTC)  # a Wednesday afternoon
 
 
 @pytest.fixture(scope="module")
 def month() -> list[DemoJob]:
-    return history(seed=1, until=UNTIL, days=30)
+    return generate_history(seed=1, until=UNTIL, days=30)
 
 
 def test_the_same_seed_gives_the_same_month_and_another_seed_another(month: list[DemoJob]) -> None:
-    assert history(seed=1, until=UNTIL, days=30) == month
-    assert history(seed=2, until=UNTIL, days=30) != month
+    assert generate_history(seed=1, until=UNTIL, days=30) == month
+    assert generate_history(seed=2, until=UNTIL, days=30) != month
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_month_has_the_shape_of_a_real_one(seed: int) -> None:
-    jobs = history(seed, UNTIL, days=30)
+    jobs = generate_history(seed, UNTIL, days=30)
     share = {state: count / len(jobs) for state, count in Counter(job.state for job in jobs).items()}
     assert 5500 <= len(jobs) <= 8500
     assert 0.09 <= share[JobState.FAILED] <= 0.15
     assert 0.03 <= share[JobState.CANCELLED] <= 0.07
     assert 0.01 <= sum(job.out_of_memory for job in jobs) / len(jobs) <= 0.03
     assert {job.resources.gpus for job in jobs} == {0, 1, 2, 4, 8}
-    assert {job.user for job in jobs} == {person.user for person in PEOPLE}
-    assert 0.2 <= sum(job.array is not None for job in jobs) / len(jobs) <= 0.6
+    assert {job.user for job in jobs} == {person.name for person in USERS}
+    assert 0.2 <= sum(job.array_key is not None for job in jobs) / len(jobs) <= 0.6
 
 
 def test_the_cluster_is_well_used_but_not_hopelessly_full(month: list[DemoJob]) -> None:
@@ -67,15 +77,15 @@ def test_durations_have_a_heavy_tail(month: list[DemoJob]) -> None:
 
 
 def test_every_job_belongs_to_a_project_of_its_user(month: list[DemoJob]) -> None:
-    projects = {person.user: person.projects for person in PEOPLE}
+    projects = {person.name: person.projects for person in USERS}
     assert all(job.project in projects[job.user] for job in month)
 
 
 def test_members_of_an_array_share_all_but_their_fate(month: list[DemoJob]) -> None:
     arrays = defaultdict(list)
     for job in month:
-        if job.array:
-            arrays[job.array].append(job)
+        if job.array_key:
+            arrays[job.array_key].append(job)
     for members in arrays.values():
         assert len({(job.user, job.name, job.command, job.resources, job.submitted_at) for job in members}) == 1
         assert sorted(job.array_index or 0 for job in members) == list(range(len(members)))
@@ -92,22 +102,22 @@ def test_what_is_not_over_has_no_end(month: list[DemoJob], state: JobState) -> N
 @given(seed=st.integers(0, 10**6), days=st.integers(1, 4), hour=st.integers(0, 23))
 def test_no_device_is_in_two_jobs_at_once_and_no_node_is_overbooked(seed: int, days: int, hour: int) -> None:
     until = UNTIL.replace(hour=hour)
-    _check_places(history(seed, until, days), demo_nodes(), until)
+    _check_places(generate_history(seed, until, days), demo_nodes(), until)
 
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_a_cluster_too_small_for_its_work_is_not_overbooked_either(seed: int) -> None:
     nodes = parse_nodes("1x8xA100, 1x2xT4, 1xcpu")
-    _check_places(history(seed, UNTIL, 2, nodes), nodes, UNTIL)
+    _check_places(generate_history(seed, UNTIL, 2, nodes), nodes, UNTIL)
 
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_a_job_runs_for_the_least_of_run_limit_and_patience(seed: int) -> None:
-    for job in history(seed, UNTIL, days=2):
+    for job in generate_history(seed, UNTIL, days=2):
         assert job.submitted_at < UNTIL
-        if job.state not in TERMINAL:
+        if job.state not in TERMINAL_STATES:
             continue
         assert job.ended_at is not None
         assert job.ended_at <= UNTIL
@@ -123,14 +133,14 @@ def test_a_job_runs_for_the_least_of_run_limit_and_patience(seed: int) -> None:
 
 def test_live_goes_on_where_history_stops() -> None:
     until, later = UNTIL, UNTIL + timedelta(days=2)
-    known = {(job.submitted_at, job.user, job.name) for job in history(5, until, 3)}
-    whole = [(job.submitted_at, job.user, job.name) for job in history(5, later, 5)]
-    coming = [(job.submitted_at, job.user, job.name) for job in islice(live(5, until), 2000)]
+    known = {(job.submitted_at, job.user, job.name) for job in generate_history(5, until, 3)}
+    whole = [(job.submitted_at, job.user, job.name) for job in generate_history(5, later, 5)]
+    coming = [(job.submitted_at, job.user, job.name) for job in islice(generate_live_jobs(5, until), 2000)]
     assert [key for key in whole if key not in known] == [key for key in coming if key[0] < later]
 
 
 def test_live_is_in_order_and_does_not_end() -> None:
-    jobs = list(islice(live(3, UNTIL), 5000))
+    jobs = list(islice(generate_live_jobs(3, UNTIL), 5000))
     assert len(jobs) == 5000
     assert all(a.submitted_at <= b.submitted_at for a, b in pairwise(jobs))
     assert all(job.state is JobState.PENDING and job.submitted_at >= UNTIL for job in jobs)
@@ -138,22 +148,22 @@ def test_live_is_in_order_and_does_not_end() -> None:
 
 def test_every_job_fits_on_a_node_of_the_demo_cluster() -> None:
     nodes = demo_nodes()
-    wanted = {job.resources for job in islice(live(3, UNTIL), 5000)}
+    wanted = {job.resources for job in islice(generate_live_jobs(3, UNTIL), 5000)}
     assert all(any(_fits(node, resources) for node in nodes) for resources in wanted)
 
 
 def test_a_day_is_the_same_whenever_it_is_asked_for() -> None:
     day = date(2026, 3, 2)
-    assert jobs_of_day(1, day) == jobs_of_day(1, day)
-    assert all(job.submitted_at.date() == day for job in jobs_of_day(1, day))
+    assert generate_jobs_of_day(1, day) == generate_jobs_of_day(1, day)
+    assert all(job.submitted_at.date() == day for job in generate_jobs_of_day(1, day))
 
 
 def test_the_simulated_engine_ends_a_job_as_history_says(month: list[DemoJob]) -> None:
-    finished = [job for job in month if job.cause and job.cause is not Cause.STOPPED][:300]
+    finished = [job for job in month if job.cause and job.cause is not EndCause.STOPPED][:300]
     clock = ManualClock(UNTIL)
     engine = SimulatedEngine(demo_nodes(), clock)
-    ends: dict[str, Ended] = {}
-    engine.on_observation(lambda seen: ends.update(_ends(seen)))
+    ends: dict[str, AttemptEnded] = {}
+    engine.set_observation_callback(lambda seen: ends.update(_ends(seen)))
     engine.start([_attempt(number, job) for number, job in enumerate(finished)])
     clock.advance(10**7)
     for number, job in enumerate(finished):
@@ -169,7 +179,7 @@ def test_a_job_that_waited_for_long_gets_a_node_kept_free() -> None:
     ones = [_job(minute, gpus=1, run_seconds=3600) for minute in range(0, 24 * 60, 29)]
     both = _job(5, gpus=2, run_seconds=60)
     jobs = sorted([*ones, both], key=lambda job: job.submitted_at)
-    seen = replay(jobs, nodes, UNTIL + timedelta(days=3))
+    seen = replay_first_come_first_served(jobs, nodes, UNTIL + timedelta(days=3))
     (large,) = [job for job in seen if job.resources.gpus == 2]
     assert large.started_at is not None
     assert large.started_at - large.submitted_at < timedelta(hours=8)
@@ -213,13 +223,13 @@ def _fits(node: Node, wanted: Resources) -> bool:
     return wanted.gpus <= len(devices) and wanted.cpus <= node.cpus and wanted.memory_mib <= node.memory_mib
 
 
-def _ends(observations: Iterable[Observation]) -> dict[str, Ended]:
-    return {seen.attempt_id: seen for seen in observations if isinstance(seen, Ended)}
+def _ends(observations: Iterable[Observation]) -> dict[str, AttemptEnded]:
+    return {seen.attempt_id: seen for seen in observations if isinstance(seen, AttemptEnded)}
 
 
 def _attempt(number: int, demo: DemoJob) -> Attempt:
     # Without devices: here each runs for itself.
-    request = demo.request()
+    request = demo.make_request()
     job = Job(
         id=number,
         kind="batch",

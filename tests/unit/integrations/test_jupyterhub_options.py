@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.errors import Invalid
-from heliostat.integrations.jupyterhub_options import FIELDS, form, from_form, wishes
+from heliostat.integrations.jupyterhub_options import FIELDS, parse_user_options, read_form, render_form
 
 OFFERED = {"PyTorch": "@0123456789ab", "R & co": "/srv/r/environment.yml"}
 
@@ -34,28 +34,28 @@ class Fields(HTMLParser):
 
 
 def test_the_form_has_a_labelled_field_for_each_thing_one_may_choose() -> None:
-    shown = Fields(form(FIELDS, {"time": "4h", "project": '"><script>'}, OFFERED))
+    shown = Fields(render_form(FIELDS, {"time": "4h", "project": '"><script>'}, OFFERED))
     assert tuple(shown.found) == FIELDS
     assert shown.labels == set(FIELDS)
     assert (shown.found["time"], shown.found["project"]) == ("4h", '"><script>')
-    assert "R &amp; co" in form(FIELDS, {}, OFFERED)
+    assert "R &amp; co" in render_form(FIELDS, {}, OFFERED)
 
 
 def test_software_is_asked_for_only_where_some_is_offered() -> None:
-    assert "environment" not in Fields(form(FIELDS, {}, ())).found
-    assert form((), {}, OFFERED) == ""
+    assert "environment" not in Fields(render_form(FIELDS, {}, ())).found
+    assert render_form((), {}, OFFERED) == ""
 
 
 def test_of_the_form_only_what_was_filled_in_counts() -> None:
     sent = {"gpus": [" 1 "], "cpus": [""], "_xsrf": ["x"], "image": ["mine"]}
-    assert from_form(sent, FIELDS) == {"gpus": "1"}
+    assert read_form(sent, FIELDS) == {"gpus": "1"}
 
 
 def test_wishes_become_fields_of_a_job() -> None:
     asked = {"gpus": "0.5", "cpus": "4", "memory": "16G", "time": 3600, "environment": "PyTorch", "project": None}
     expected = {"gpus": 0.5, "cpus": 4, "memory": "16G", "time": "3600", "environment": "@0123456789ab"}
-    assert wishes(asked, FIELDS, OFFERED) == expected
-    assert wishes({"gpus": "2"}, FIELDS, OFFERED) == {"gpus": 2}
+    assert parse_user_options(asked, FIELDS, OFFERED) == expected
+    assert parse_user_options({"gpus": "2"}, FIELDS, OFFERED) == {"gpus": 2}
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_wishes_become_fields_of_a_job() -> None:
 )
 def test_what_cannot_be_asked_for_is_named(asked: dict[str, Any], field: str) -> None:
     with pytest.raises(Invalid) as refused:
-        wishes(asked, FIELDS, OFFERED)
+        parse_user_options(asked, FIELDS, OFFERED)
     assert list(refused.value.fields) == [field]
 
 
 def test_an_admin_may_narrow_the_choice() -> None:
     with pytest.raises(Invalid, match="time cannot be asked for") as refused:
-        wishes({"time": "30d"}, ("gpus",), {})
+        parse_user_options({"time": "30d"}, ("gpus",), {})
     assert refused.value.hint == "This hub lets you choose: gpus."
 
 
@@ -97,7 +97,7 @@ SENT = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_siz
 @given(st.dictionaries(st.sampled_from((*FIELDS, "image", "env", "")), SENT, max_size=4))
 def test_whatever_is_sent_is_a_wish_or_refused_in_words(asked: dict[str, Any]) -> None:
     try:
-        read = wishes(asked, FIELDS, OFFERED)
+        read = parse_user_options(asked, FIELDS, OFFERED)
     except Invalid as error:
         read = dict.fromkeys(error.fields)
         assert len(read) == 1

@@ -13,21 +13,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.config import NotificationSettings
-from heliostat.loops.notifier import Desk, NoticeTiming, Notifier, wanted_of
+from heliostat.loops.notifier import NotificationTiming, Notifier, NotifierComponents, matching_event_ids
 from heliostat.models import JobEvent, JobState
-from heliostat.models.notices import ENDS_SOON, OCCASIONS, Channel, Notice, occasions_of
-from heliostat.notices.addresses import Undelivered
-from heliostat.notices.letters import Letter
-from heliostat.services.accounts import people
-from heliostat.store import moves
-from heliostat.store import notices as stored
-from heliostat.store.notices import JobOfEvent
+from heliostat.models.notifications import (
+    ENDS_SOON_EVENT,
+    NOTIFICATION_TRIGGERS,
+    Notification,
+    NotificationChannel,
+    triggers_of_event,
+)
+from heliostat.notifications.addresses import DeliveryFailed
+from heliostat.notifications.messages import NotificationMessage
+from heliostat.services.accounts import users
+from heliostat.store import notifications as stored
+from heliostat.store import transitions
+from heliostat.store.notifications import EventWithJob
 from support.waiting import wait_until
 from unit.services.site import Site, a_job, new_site
 
 SECONDS = 60
-HASTY = NoticeTiming(
-    first_pause_seconds=0.02, longest_pause_seconds=0.02, gather_seconds=0.02, webhook_pause_seconds=0.02
+HASTY = NotificationTiming(
+    first_pause_seconds=0.02, max_pause_seconds=0.02, batch_seconds=0.02, webhook_pause_seconds=0.02
 )
 
 
@@ -41,39 +47,46 @@ def site(tmp_path: Path) -> Iterator[Site]:
 class Post:
     """Takes letters, or refuses them as a test wants it."""
 
-    taken: list[tuple[Notice, Letter]] = field(default_factory=list)
+    taken: list[tuple[Notification, NotificationMessage]] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
-    refusal: Undelivered | None = None
+    refusal: DeliveryFailed | None = None
 
-    def send(self, notice: Notice, letter: Letter, at: datetime) -> None:
+    def send(self, notice: Notification, letter: NotificationMessage, at: datetime) -> None:
         self.tried.append(letter.id)
         if self.refusal is not None:
             raise self.refusal
         self.taken.append((notice, letter))
 
     def events(self) -> list[dict[str, Any]]:
-        return [event for _, letter in self.taken for event in json.loads(letter.body)["events"]]
+        return [event for _, letter in self.taken for event in json.loads(letter.webhook_body)["events"]]
 
 
 @contextmanager
-def notifying(site: Site, post: Post, timing: NoticeTiming = HASTY, **settings: Any) -> Iterator[Notifier]:
+def notifying(site: Site, post: Post, timing: NotificationTiming = HASTY, **settings: Any) -> Iterator[Notifier]:
     said = replace(site.context.settings, notifications=NotificationSettings(**settings))
-    notifier = Notifier(Desk(site.context.store, said, post.send, lambda: datetime.now(UTC), timing=timing))
+    notifier = Notifier(
+        NotifierComponents(site.context.store, said, post.send, lambda: datetime.now(UTC), timing=timing)
+    )
     notifier.start()
     yield notifier
     notifier.close()
 
 
-def a_notice(site: Site, user: str = "root", channel: Channel = Channel.WEBHOOK, **fields: Any) -> Notice:
-    draft = Notice(0, user, None, channel, "https://x.example.org/", ("ended",), "s", datetime.now(UTC), 0)
-    return site.context.store.write(lambda tx: stored.add_notice(tx, replace(draft, **fields)))
+def a_notice(
+    site: Site, user: str = "root", channel: NotificationChannel = NotificationChannel.WEBHOOK, **fields: Any
+) -> Notification:
+    draft = Notification(0, user, None, channel, "https://x.example.org/", ("ended",), "s", datetime.now(UTC), 0)
+    return site.context.store.write(lambda tx: stored.add_notification(tx, replace(draft, **fields)))
 
 
 def ends(site: Site, first: int, count: int = 1, **fields: Any) -> None:
     jobs = [replace(a_job(number, site.clock.at), **fields) for number in range(first, first + count)]
-    site.context.store.write(lambda tx: moves.add_jobs(tx, jobs))
-    moved = [moves.Move(n, JobState.CANCELLED, "ended", datetime.now(UTC)) for n in range(first, first + count)]
-    site.context.store.write(lambda tx: moves.move_jobs(tx, moved))
+    site.context.store.write(lambda tx: transitions.add_jobs(tx, jobs))
+    moved = [
+        transitions.JobTransition(n, JobState.CANCELLED, "ended", datetime.now(UTC))
+        for n in range(first, first + count)
+    ]
+    site.context.store.write(lambda tx: transitions.apply_transitions(tx, moved))
 
 
 def test_what_ends_is_told_once(site: Site) -> None:
@@ -101,7 +114,7 @@ def test_what_happened_before_a_notice_was_made_is_not_told(site: Site) -> None:
 
 
 def test_what_happens_while_nobody_tells_is_told_by_the_next_server(site: Site) -> None:
-    post = Post(refusal=Undelivered("away"))
+    post = Post(refusal=DeliveryFailed("away"))
     a_notice(site)
     with notifying(site, post):
         ends(site, 1)
@@ -114,7 +127,7 @@ def test_what_happens_while_nobody_tells_is_told_by_the_next_server(site: Site) 
 
 
 def test_every_try_has_the_same_id_and_what_comes_meanwhile_waits_behind_it(site: Site) -> None:
-    post = Post(refusal=Undelivered("away"))
+    post = Post(refusal=DeliveryFailed("away"))
     a_notice(site)
     with notifying(site, post):
         ends(site, 1)
@@ -128,7 +141,7 @@ def test_every_try_has_the_same_id_and_what_comes_meanwhile_waits_behind_it(site
 
 
 def test_who_is_gone_for_ever_is_given_up(site: Site) -> None:
-    post = Post(refusal=Undelivered("gone", is_final=True))
+    post = Post(refusal=DeliveryFailed("gone", is_final=True))
     notice = a_notice(site)
     with notifying(site, post):
         ends(site, 1)
@@ -137,20 +150,20 @@ def test_who_is_gone_for_ever_is_given_up(site: Site) -> None:
 
 
 def test_after_a_day_of_tries_it_is_given_up(site: Site) -> None:
-    post = Post(refusal=Undelivered("away"))
+    post = Post(refusal=DeliveryFailed("away"))
     a_notice(site)
     with notifying(site, post, replace(HASTY, most_tries=3)):
         ends(site, 1)
         wait_until(lambda: len(post.tried) == 3, "it is tried three times", SECONDS)
         ends(site, 2)
         wait_until(lambda: len(set(post.tried)) == 2, "the next has its turn", SECONDS)
-    usual = NoticeTiming()
-    assert 20 * 3600 < sum(map(usual.pause_after, range(usual.most_tries))) < 30 * 3600
+    usual = NotificationTiming()
+    assert 20 * 3600 < sum(map(usual.pause_after, range(usual.max_send_attempts))) < 30 * 3600
 
 
 def test_ten_thousand_ends_are_a_few_mails_and_none_is_left_out(site: Site) -> None:
     post = Post()
-    a_notice(site, channel=Channel.EMAIL)
+    a_notice(site, channel=NotificationChannel.EMAIL)
     began = time.monotonic()
     with notifying(site, post, pause_seconds=3):
         for first in range(1, 10_001, 500):
@@ -175,14 +188,16 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(site: Site) -> None:
     hangs = threading.Event()
     post = Post()
 
-    def send(notice: Notice, letter: Letter, at: datetime) -> None:
+    def send(notice: Notification, letter: NotificationMessage, at: datetime) -> None:
         if notice.id == 1:
             hangs.wait(SECONDS)
         post.send(notice, letter, at)
 
     a_notice(site)
     a_notice(site)
-    desk = Desk(site.context.store, site.context.settings, send, lambda: datetime.now(UTC), timing=HASTY)
+    desk = NotifierComponents(
+        site.context.store, site.context.settings, send, lambda: datetime.now(UTC), timing=HASTY
+    )
     notifier = Notifier(desk)
     notifier.start()
     ends(site, 1)
@@ -198,7 +213,7 @@ def test_who_is_deactivated_or_manages_no_longer_is_told_nothing(site: Site) -> 
     site.project("vision")
     a_notice(site, "anna")
     a_notice(site, "anna", project="vision")
-    people.update_user(site.context, site.root, "anna", people.UserChange(active=False))
+    users.update_user(site.context, site.root, "anna", users.UserChange(active=False))
     last = a_notice(site)
     with notifying(site, post):
         ends(site, 1, user="anna")
@@ -213,12 +228,14 @@ def test_what_others_emit_is_told_too(site: Site) -> None:
     a_notice(site, occasions=("ends_soon",))
     job = site.add_job(1)
     with notifying(site, post):
-        site.context.store.write(lambda tx: moves.note_job(tx, job, ENDS_SOON, "in 10 minutes", datetime.now(UTC)))
+        site.context.store.write(
+            lambda tx: transitions.add_job_event(tx, job, ENDS_SOON_EVENT, "in 10 minutes", datetime.now(UTC))
+        )
         wait_until(lambda: post.taken, "it is told", SECONDS)
     assert post.taken[0][1].subject == "Job 1 ends soon (job)"
 
 
-occasions = st.lists(st.sampled_from(OCCASIONS), unique=True).map(tuple)
+occasions = st.lists(st.sampled_from(NOTIFICATION_TRIGGERS), unique=True).map(tuple)
 
 
 @given(
@@ -239,26 +256,32 @@ def test_everybody_is_told_what_they_asked_for_and_nothing_else(
     project: str,
     of: str | None,
 ) -> None:
-    notice = Notice(1, "ada", of, Channel.EMAIL, "x", wanted, "s", datetime.now(UTC), 0)
+    notice = Notification(1, "ada", of, NotificationChannel.EMAIL, "x", wanted, "s", datetime.now(UTC), 0)
     event = JobEvent(7, 1, 1, datetime.now(UTC), kind, state)
-    told = wanted_of(notice, [JobOfEvent(event, "n", user, project, asked, False)]) == [7]
+    told = matching_event_ids(notice, [EventWithJob(event, "n", user, project, asked, False)]) == [7]
     meant = set(wanted) if of else {*wanted, *asked}
     is_about = project == of if of else user == "ada"
-    assert told == (is_about and bool(occasions_of(event) & meant))
-    assert not wanted_of(notice, [JobOfEvent(event, "n", user, project, asked, True)]), "it was brought in"
-    assert not wanted_of(replace(notice, after_event=7), [JobOfEvent(event, "n", user, project, asked, False)])
+    assert told == (is_about and bool(triggers_of_event(event) & meant))
+    assert not matching_event_ids(notice, [EventWithJob(event, "n", user, project, asked, True)]), (
+        "it was brought in"
+    )
+    assert not matching_event_ids(
+        replace(notice, after_event=7), [EventWithJob(event, "n", user, project, asked, False)]
+    )
 
 
 def _told(post: Post) -> int:
-    return sum(len(body["events"]) + body["more"] for _, one in list(post.taken) if (body := json.loads(one.body)))
+    return sum(
+        len(body["events"]) + body["more"] for _, one in list(post.taken) if (body := json.loads(one.webhook_body))
+    )
 
 
-def first_of(site: Site, user: str) -> Notice:
+def first_of(site: Site, user: str) -> Notification:
     with site.context.store.read() as conn:
-        return stored.list_notices(conn, user)[0]
+        return stored.list_notifications(conn, user)[0]
 
 
-def problem_of(site: Site, notice: Notice) -> str | None:
+def problem_of(site: Site, notice: Notification) -> str | None:
     with site.context.store.read() as conn:
-        found = stored.find_notice(conn, notice.id)
+        found = stored.find_notification(conn, notice.id)
     return None if found is None else found.problem

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from heliostat.loops.sampler import Sampler, Watched, cluster_row
+from heliostat.loops.sampler import Sampler, SamplerSources, cluster_values
 from heliostat.models import (
     Device,
-    DeviceReading,
+    DeviceSample,
     Job,
     JobSpec,
     JobState,
     Node,
     NodeState,
-    Placement,
-    Reading,
-    Readings,
+    PlacementRequest,
     Resources,
+    SampleBatch,
+    UsageSample,
 )
-from heliostat.models.samples import CLUSTER, CLUSTER_COLUMNS
+from heliostat.models.samples import CLUSTER_COLUMNS, CLUSTER_SUBJECT
 from heliostat.store.samples import SampleStore
 from support.waiting import wait_until
 
@@ -35,16 +35,16 @@ NODES = (Node("n1", 8, 1000, GPUS), Node("n2", 4, 500), Node("n3", 64, 9000, GPU
 
 @dataclass
 class Engine:
-    readings: Callable[[], Readings]
+    readings: Callable[[], SampleBatch]
     looks: int = field(default=0)
 
-    def sample(self) -> Readings:
+    def sample(self) -> SampleBatch:
         self.looks += 1
         return self.readings()
 
 
 def a_job(number: int, gpus: float, tasks: int = 1) -> Job:
-    wanted, placement = Resources(2, 100, gpus), Placement(tasks=tasks)
+    wanted, placement = Resources(2, 100, gpus), PlacementRequest(tasks=tasks)
     spec = JobSpec()
     return Job(number, "batch", "j", JobState.RUNNING, "a", "a", "p", wanted, spec, NOW, placement=placement)
 
@@ -53,17 +53,17 @@ def sampler(engine: Any, path: Path, step: int = 10) -> tuple[Sampler, SampleSto
     store = SampleStore(path / "samples.db", step)
     fleet = SimpleNamespace(nodes=lambda: NODES)
     controller = SimpleNamespace(tally=lambda: ([a_job(7, 1)], 3))
-    watched = Watched(engine, fleet, controller)  # type: ignore[arg-type]
+    watched = SamplerSources(engine, fleet, controller)  # type: ignore[arg-type]
     return Sampler(watched, store, lambda: datetime.now(UTC) if step < 10 else NOW), store
 
 
 def test_the_cluster_is_the_sum_of_its_nodes_that_are_not_down() -> None:
     readings = {
-        "n1": Reading(1.5, 300.0, (DeviceReading(80, 10), DeviceReading(None, None))),
-        "n2": Reading(None, 50.0),
-        "n3": Reading(9.0, 9.0, (DeviceReading(100, 10),)),
+        "n1": UsageSample(1.5, 300.0, (DeviceSample(80, 10), DeviceSample(None, None))),
+        "n2": UsageSample(None, 50.0),
+        "n3": UsageSample(9.0, 9.0, (DeviceSample(100, 10),)),
     }
-    row = cluster_row(NODES, [a_job(1, 0.5), a_job(2, 1, tasks=2)], 5, readings)
+    row = cluster_values(NODES, [a_job(1, 0.5), a_job(2, 1, tasks=2)], 5, readings)
     assert dict(zip((name for name, _ in CLUSTER_COLUMNS), row, strict=True)) == {
         "gpus": 2,
         "gpus_held": 2.5,
@@ -80,23 +80,30 @@ def test_the_cluster_is_the_sum_of_its_nodes_that_are_not_down() -> None:
 
 
 def test_nothing_read_is_nothing_known() -> None:
-    row = dict(zip((name for name, _ in CLUSTER_COLUMNS), cluster_row(NODES, [], 0, {}), strict=True))
+    row = dict(zip((name for name, _ in CLUSTER_COLUMNS), cluster_values(NODES, [], 0, {}), strict=True))
     assert (row["gpu_utilisation"], row["cpus_used"], row["memory_used"]) == (None, None, None)
     assert row["gpus"] == 2
 
 
 def test_attempts_of_a_job_are_kept_under_the_job(tmp_path: Path) -> None:
     answers = iter(
-        [Readings({"7.1": Reading(1.0, 10.0)}, {"n1": Reading(2.0, 20.0)}), Readings({"7.2": Reading(3.0, 30.0)})]
+        [
+            SampleBatch({"7.1": UsageSample(1.0, 10.0)}, {"n1": UsageSample(2.0, 20.0)}),
+            SampleBatch({"7.2": UsageSample(3.0, 30.0)}),
+        ]
     )
     worker, store = sampler(Engine(lambda: next(answers)), tmp_path)
-    worker.look()
-    assert [store.read(name, 0, 1e12)[0].mean[0, 0] for name in ("job/7", "node/n1", CLUSTER)] == [1.0, 2.0, 2.0]
+    worker.take_sample()
+    assert [store.read(name, 0, 1e12)[0].mean[0, 0] for name in ("job/7", "node/n1", CLUSTER_SUBJECT)] == [
+        1.0,
+        2.0,
+        2.0,
+    ]
     store.close()
 
 
 def test_it_goes_on_after_a_failure_and_says_so_once(tmp_path: Path) -> None:
-    def fail() -> Readings:
+    def fail() -> SampleBatch:
         raise RuntimeError("the driver is on fire")
 
     engine = Engine(fail)
@@ -110,8 +117,8 @@ def test_it_goes_on_after_a_failure_and_says_so_once(tmp_path: Path) -> None:
 
 
 def test_what_was_seen_last_is_written_when_it_stops(tmp_path: Path) -> None:
-    worker, _ = sampler(Engine(lambda: Readings({"7.1": Reading(1.0, 10.0)})), tmp_path)
-    worker.look()
+    worker, _ = sampler(Engine(lambda: SampleBatch({"7.1": UsageSample(1.0, 10.0)})), tmp_path)
+    worker.take_sample()
     worker.close()
     again = SampleStore(tmp_path / "samples.db")
     assert again.read("job/7", 0, 1e12)[0].mean[0].tolist() == pytest.approx([1.0, 10.0], rel=0.001)

@@ -5,21 +5,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.models import JobState, Parent, Rule
-from heliostat.models.dependencies import begin_text, find_cycle, parse_begin, parse_parents
-from heliostat.models.states import TERMINAL
+from heliostat.models import DependencyCondition, JobState, ParentReference
+from heliostat.models.dependencies import find_cycle, format_begin, parse_begin, parse_parents
+from heliostat.models.states import TERMINAL_STATES
 
 graphs = st.dictionaries(st.integers(0, 7), st.lists(st.integers(0, 7), max_size=3), max_size=8)
 
 
 @pytest.mark.parametrize("state", JobState)
 def test_each_rule_is_met_by_the_ends_it_names_and_by_no_state_before(state: JobState) -> None:
-    met = {rule for rule in Rule if rule.is_met_by(state)}
-    if state not in TERMINAL:
+    met = {rule for rule in DependencyCondition if rule.is_met_by(state)}
+    if state not in TERMINAL_STATES:
         assert met == set()
     else:
-        others = {Rule.OK, Rule.BUILT} if state is JobState.COMPLETED else {Rule.FAILED}
-        assert met == {Rule.ANY, Rule.DECIDED} | others
+        others = (
+            {DependencyCondition.OK, DependencyCondition.BUILT}
+            if state is JobState.COMPLETED
+            else {DependencyCondition.FAILED}
+        )
+        assert met == {DependencyCondition.ANY, DependencyCondition.WORKFLOW_DECIDES} | others
 
 
 @pytest.mark.parametrize(
@@ -46,9 +50,9 @@ def test_what_is_no_reference_is_refused_in_words(wrong: object) -> None:
 
 
 def test_a_reference_is_a_job_an_array_or_a_name() -> None:
-    assert (Parent("12").job_id, Parent("12").array_id) == (12, None)
-    assert (Parent("array:5").job_id, Parent("array:5").array_id) == (None, 5)
-    assert (Parent("prep").job_id, Parent("prep").array_id) == (None, None)
+    assert (ParentReference("12").job_id, ParentReference("12").array_id) == (12, None)
+    assert (ParentReference("array:5").job_id, ParentReference("array:5").array_id) == (None, 5)
+    assert (ParentReference("prep").job_id, ParentReference("prep").array_id) == (None, None)
 
 
 def test_a_time_to_begin_is_a_moment_or_an_interval() -> None:
@@ -73,7 +77,7 @@ def test_a_time_to_begin_is_written_as_it_is_read(begin: datetime | timedelta) -
         begin = begin.replace(tzinfo=UTC)
     else:
         begin = timedelta(seconds=int(begin.total_seconds()))
-    assert parse_begin(begin_text(begin)) == begin
+    assert parse_begin(format_begin(begin)) == begin
 
 
 @given(graphs)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heliostat.models.quantities import MAX_ARRAY, parse_array, parse_duration, parse_memory
+from heliostat.models.quantities import MAX_ARRAY_SIZE, parse_array, parse_duration, parse_memory
 
 HOSTILE = ["", " ", "\0", "1\n2", "-1", "+1", "0x10", "1e9", "NaN", "inf", "1_0", "\u0661", "\u00b2", "\ud800"]
 HOSTILE += [
@@ -85,7 +85,7 @@ def test_no_text_raises_anything_but_a_value_error(text: str) -> None:
     if "-" in text:
         return  # see the tests of long ranges
     with suppress(ValueError):
-        assert 1 <= len(parse_array(text).indexes) <= MAX_ARRAY
+        assert 1 <= len(parse_array(text).indexes) <= MAX_ARRAY_SIZE
 
 
 @given(st.integers(0, 10**9), st.sampled_from(["M", "G", "T"]))
@@ -109,9 +109,9 @@ def test_an_array_comes_back_as_it_was_written(indexes: set[int], limit: int | N
 
 
 def test_an_array_has_at_most_ten_thousand_elements() -> None:
-    assert len(parse_array(f"1-{MAX_ARRAY}").indexes) == MAX_ARRAY
+    assert len(parse_array(f"1-{MAX_ARRAY_SIZE}").indexes) == MAX_ARRAY_SIZE
     with pytest.raises(ValueError, match="10000 elements"):
-        parse_array(f"0-{MAX_ARRAY}")
+        parse_array(f"0-{MAX_ARRAY_SIZE}")
     with pytest.raises(ValueError, match="twice"):
         parse_array("1,2,1")
 

@@ -26,14 +26,14 @@ reservations = st.builds(
 def test_it_takes_place_every_week_and_is_over_after_the_last() -> None:
     assert [begin for begin, _ in COURSE.occurrences(START)] == [START, START + WEEK, START + 2 * WEEK]
     assert [begin for begin, _ in COURSE.occurrences(START + 8 * HOUR)] == [START + WEEK, START + 2 * WEEK]
-    assert COURSE.is_over_at == START + 2 * WEEK + 8 * HOUR
-    assert list(COURSE.occurrences(COURSE.is_over_at)) == []
+    assert COURSE.final_end_at == START + 2 * WEEK + 8 * HOUR
+    assert list(COURSE.occurrences(COURSE.final_end_at)) == []
 
 
 def test_it_holds_from_its_start_until_before_its_end() -> None:
-    assert COURSE.holds_at(START + WEEK)
-    assert not COURSE.holds_at(START + 8 * HOUR)
-    assert not COURSE.holds_at(START - HOUR)
+    assert COURSE.is_active_at(START + WEEK)
+    assert not COURSE.is_active_at(START + 8 * HOUR)
+    assert not COURSE.is_active_at(START - HOUR)
 
 
 def test_one_right_after_the_other_does_not_overlap() -> None:
@@ -45,7 +45,7 @@ def test_one_right_after_the_other_does_not_overlap() -> None:
 @given(reservations, reservations)
 def test_two_overlap_exactly_if_both_hold_in_some_hour(one: Reservation, other: Reservation) -> None:
     moments = (START + hour * HOUR for hour in range(-800, 800 + 168 * 4))
-    together = any(one.holds_at(moment) and other.holds_at(moment) for moment in moments)
+    together = any(one.is_active_at(moment) and other.is_active_at(moment) for moment in moments)
     assert one.overlaps(other) == other.overlaps(one) == together
 
 
@@ -61,8 +61,8 @@ def test_it_keeps_its_time_of_day_when_the_clocks_change(first: datetime, change
     assert [(begin.astimezone(berlin).hour, end.astimezone(berlin).hour) for begin, end in times] == [(9, 17)] * 3
     assert times[1][0] - times[0][0] == WEEK + changes_by * HOUR
     assert times[2][0] - times[1][0] == WEEK
-    assert course.is_over_at == times[2][1] == first + 2 * WEEK + (8 + changes_by) * HOUR
-    assert replace(course, time_zone="UTC").is_over_at == first + 2 * WEEK + 8 * HOUR
+    assert course.final_end_at == times[2][1] == first + 2 * WEEK + (8 + changes_by) * HOUR
+    assert replace(course, time_zone="UTC").final_end_at == first + 2 * WEEK + 8 * HOUR
 
 
 @pytest.mark.parametrize("minutes", [10, 30, 60, 90, 180])

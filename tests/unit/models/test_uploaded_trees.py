@@ -5,11 +5,11 @@ import pytest
 from heliostat.models.uploads import (
     TreeFile,
     TreeLink,
-    folder_of,
-    leaves,
+    is_link_outside,
     make_tree,
     text_to_tree,
     tree_to_text,
+    user_upload_folder,
 )
 
 A, B = "a" * 64, "b" * 64
@@ -64,16 +64,16 @@ def test_one_content_has_one_size() -> None:
     ("path", "target"), [("l", "/etc"), ("l", ".."), ("a/l", "../.."), ("a/l", "../b/../../x"), ("l", "")]
 )
 def test_a_link_that_leaves_the_folder_is_refused(path: str, target: str) -> None:
-    assert leaves(path, target)
+    assert is_link_outside(path, target)
     with pytest.raises(ValueError, match="leaves the folder"):
         make_tree([], [TreeLink(path, target)])
 
 
 @pytest.mark.parametrize(("path", "target"), [("l", "a"), ("a/l", "../b"), ("a/l", "."), ("a/b/l", "../../c/d")])
 def test_a_link_within_the_folder_is_kept(path: str, target: str) -> None:
-    assert not leaves(path, target)
+    assert not is_link_outside(path, target)
 
 
 def test_a_name_of_a_person_cannot_lead_out_of_the_folder_of_uploads() -> None:
-    assert folder_of("/u", "..") == "/u/%2E%2E"
-    assert folder_of("/u", "a/../b") == "/u/a%2F%2E%2E%2Fb"
+    assert user_upload_folder("/u", "..") == "/u/%2E%2E"
+    assert user_upload_folder("/u", "a/../b") == "/u/a%2F%2E%2E%2Fb"

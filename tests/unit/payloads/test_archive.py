@@ -17,9 +17,9 @@ from heliostat.payloads.archive import (
     NOTEBOOK_RUNNER,
     RELAY,
     SESSION_LAUNCHER,
-    packed,
-    script_content,
-    script_for,
+    pack_program,
+    program_script,
+    resolve_script,
 )
 
 PROGRAMS = (SESSION_LAUNCHER, NOTEBOOK_RUNNER, JUPYTERHUB_LAUNCHER, RELAY)
@@ -45,7 +45,7 @@ def test_every_module_can_be_read_by_the_oldest_python(module: Path) -> None:
 def test_every_module_loads_from_the_archive_alone(tmp_path: Path) -> None:
     """`-S`: without the packages that are installed here, among them Heliostat itself."""
     path = tmp_path / "payloads.pyz"
-    path.write_bytes(archive.zipapp())
+    path.write_bytes(archive.build_zipapp())
     names = [f"heliostat.payloads.{module.stem}" for module in MODULES if module.stem != "__main__"]
     code = f"import sys; sys.path.insert(0, {str(path)!r}); import {', '.join(names)}; print(*sys.modules)"
     argv = [sys.executable, "-I", "-S", "-B", "-c", code]
@@ -57,15 +57,15 @@ def test_every_module_loads_from_the_archive_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_program_has_a_main(program: str) -> None:
-    with zipfile.ZipFile(io.BytesIO(packed(program))) as found:
+    with zipfile.ZipFile(io.BytesIO(pack_program(program))) as found:
         text = found.read(f"heliostat/payloads/{program.replace('-', '_')}.py").decode()
     assert "def main(" in text
 
 
 def test_the_same_modules_make_the_same_bytes() -> None:
-    first = archive.zipapp()
-    archive.zipapp.cache_clear()
-    assert archive.zipapp() == first
+    first = archive.build_zipapp()
+    archive.build_zipapp.cache_clear()
+    assert archive.build_zipapp() == first
 
 
 def test_what_a_user_has_in_the_environment_and_the_folder_changes_nothing(
@@ -76,14 +76,14 @@ def test_what_a_user_has_in_the_environment_and_the_folder_changes_nothing(
     monkeypatch.chdir(tmp_path)
     more = {"PYTHONPATH": str(tmp_path), "HELIOSTAT_CHECKPOINT_DIR": str(tmp_path), "HELIOSTAT_ATTEMPT": "1"}
     words = ("service", "/bin/sh", "-c", 'echo "$PORT" "$HELIOSTAT_SESSION_PREFIX"')
-    ran = run(tmp_path, packed(SESSION_LAUNCHER), *words, **more, HELIOSTAT_JOB_ID="7")
+    ran = run(tmp_path, pack_program(SESSION_LAUNCHER), *words, **more, HELIOSTAT_JOB_ID="7")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == (tmp_path / ".session-1").read_text().strip() + " /s/7/\n"
 
 
 @pytest.mark.parametrize("program", [SESSION_LAUNCHER, NOTEBOOK_RUNNER, JUPYTERHUB_LAUNCHER])
 def test_a_script_that_names_a_program_becomes_that_program(program: str) -> None:
-    assert script_content(script_for(program)) == packed(program)
+    assert resolve_script(program_script(program)) == pack_program(program)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_a_script_that_names_a_program_becomes_that_program(program: str) -> Non
     ],
 )
 def test_every_other_script_stays_as_it_is(script: str) -> None:
-    assert script_content(script) == script.encode("utf-8", "surrogateescape")
+    assert resolve_script(script) == script.encode("utf-8", "surrogateescape")
 
 
 def test_arguments_are_words_and_never_shell(tmp_path: Path) -> None:
-    content = packed(JUPYTERHUB_LAUNCHER, "/bin/echo", "a b; touch broken $(id)")
+    content = pack_program(JUPYTERHUB_LAUNCHER, "/bin/echo", "a b; touch broken $(id)")
     more = {"HELIOSTAT_CHECKPOINT_DIR": str(tmp_path), "JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/"}
     ran = run(tmp_path, content, "and 'more'", **more)
     assert ran.stdout.splitlines()[1] == "a b; touch broken $(id) and 'more'"

@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from heliostat.payloads.archive import JUPYTERHUB_LAUNCHER, packed
+from heliostat.payloads.archive import JUPYTERHUB_LAUNCHER, pack_program
 
 TELLS = "import json, os; print(json.dumps({**os.environ}))"
 
 
 def launched(folder: Path, *command: str, **more: str) -> "subprocess.CompletedProcess[str]":
     environment = {"PATH": os.environ["PATH"], "HELIOSTAT_CHECKPOINT_DIR": str(folder), **more}
-    (folder / "script").write_bytes(packed(JUPYTERHUB_LAUNCHER))
+    (folder / "script").write_bytes(pack_program(JUPYTERHUB_LAUNCHER))
     words = ["/bin/sh", str(folder / "script"), *command]
     return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
 

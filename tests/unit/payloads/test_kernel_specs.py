@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.payloads.kernel_specs import environments, python_kernel, slug, write_kernels
+from heliostat.payloads.kernel_specs import (
+    find_environments,
+    make_kernel_name,
+    make_python_kernel_spec,
+    write_kernel_specs,
+)
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -40,21 +45,21 @@ def test_environments_of_the_home_and_of_the_job_are_found_by_where_they_are(
     job = make(home / "job", has_ipykernel=False)
     monkeypatch.setenv("HELIOSTAT_ENVIRONMENT", "abc")
     monkeypatch.setenv("VIRTUAL_ENV", str(job))
-    assert [name for name, _, _ in environments()] == ["job", "conda-vision-2", "venv-nlp", "venv-old"]
+    assert [name for name, _, _ in find_environments()] == ["job", "conda-vision-2", "venv-nlp", "venv-old"]
 
 
 def test_one_without_ipykernel_borrows_that_of_jupyterlab_of_the_same_python(home: Path) -> None:
     lab = make(home / "lab", has_ipykernel=True)
-    own = python_kernel("own", str(make(home / "a", has_ipykernel=True)), None)
-    borrowed = python_kernel("borrowed", str(make(home / "b", has_ipykernel=False)), (VERSION, str(lab)))
+    own = make_python_kernel_spec("own", str(make(home / "a", has_ipykernel=True)), None)
+    borrowed = make_python_kernel_spec("borrowed", str(make(home / "b", has_ipykernel=False)), (VERSION, str(lab)))
     assert own is not None
     assert own["argv"][1:3] == ["-m", "ipykernel_launcher"]
     assert borrowed is None  # that folder holds no ipykernel
     packages = str(lab / "lib" / f"python{VERSION}" / "site-packages")
-    borrowed = python_kernel("borrowed", str(home / "b"), (VERSION, packages))
+    borrowed = make_python_kernel_spec("borrowed", str(home / "b"), (VERSION, packages))
     assert borrowed is not None
     assert packages in borrowed["argv"][2]
-    assert python_kernel("other", str(home / "b"), ("3.2", packages)) is None
+    assert make_python_kernel_spec("other", str(home / "b"), ("3.2", packages)) is None
 
 
 def test_kernels_are_written_into_the_folder_of_the_session_and_nowhere_else(
@@ -64,7 +69,7 @@ def test_kernels_are_written_into_the_folder_of_the_session_and_nowhere_else(
     make(home / "venvs/bad", has_ipykernel=False, python="/bin/false")
     before = sorted(os.listdir(home))
     session = home.parent / "session"
-    assert write_kernels(str(session), str(home / "lab/bin/jupyter-lab")) == ["venv-good"]
+    assert write_kernel_specs(str(session), str(home / "lab/bin/jupyter-lab")) == ["venv-good"]
     spec = json.loads((session / "kernels/venv-good/kernel.json").read_text())
     assert spec["display_name"] == "good (venv)"
     assert spec["env"]["VIRTUAL_ENV"] == str(home / "venvs/good")
@@ -81,7 +86,7 @@ def test_r_is_a_kernel_where_it_has_irkernel(
         (home / "bin" / name).write_text(f"#!/bin/sh\necho \"$@\" >>'{home}/asked'\nexit {status}\n")
         (home / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(home / "bin"))
-    assert write_kernels(str(home / "session"), "/nowhere/bin/jupyter-lab") == kernels
+    assert write_kernel_specs(str(home / "session"), "/nowhere/bin/jupyter-lab") == kernels
     assert "requireNamespace('IRkernel'" in (home / "asked").read_text()
     if kernels:
         spec = json.loads((home / "session/kernels/ir/kernel.json").read_text())
@@ -89,4 +94,4 @@ def test_r_is_a_kernel_where_it_has_irkernel(
 
 
 def test_names_are_such_as_jupyter_takes() -> None:
-    assert slug("conda-Mein Env (3)!") == "conda-mein-env-3-"
+    assert make_kernel_name("conda-Mein Env (3)!") == "conda-mein-env-3-"

@@ -8,14 +8,23 @@ import pytest
 
 from heliostat.models import notebooks as models
 from heliostat.payloads import notebook_cells, notebook_runner
-from heliostat.payloads.notebook_cells import NoKernel, chosen_kernel, language_of, one_line, write
-from heliostat.payloads.notebook_runner import find_fault, papermill, prepare, write_reason
+from heliostat.payloads.notebook_cells import (
+    KernelMissing,
+    choose_kernel,
+    notebook_language,
+    one_line,
+    write_atomically,
+)
+from heliostat.payloads.notebook_runner import find_papermill, find_problem, prepare_files, write_reason
 
 WHOLE = {"cells": [{}, {}], "metadata": {"papermill": {"end_time": "2026-11-16T12:00:00"}}}
 
 
 def test_the_script_and_the_server_call_things_by_the_same_names() -> None:
-    assert (notebook_runner.PLAN, notebook_runner.RESULTS) == (models.PLAN, models.RESULTS)
+    assert (notebook_runner.PLAN_VARIABLE, notebook_runner.RESULTS_FOLDER) == (
+        models.NOTEBOOK_PLAN_VARIABLE,
+        models.RESULTS_FOLDER,
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,13 +42,13 @@ def test_the_script_and_the_server_call_things_by_the_same_names() -> None:
 def test_only_a_notebook_that_is_whole_is_believed(kept: object, fault: str, tmp_path: Path) -> None:
     path = tmp_path / "out.ipynb"
     path.write_text(kept if isinstance(kept, str) else json.dumps(kept))
-    found = find_fault(str(path), 2)
+    found = find_problem(str(path), 2)
     assert fault in found
     assert bool(found) == bool(fault)
 
 
 def test_a_notebook_that_is_not_there_is_missed(tmp_path: Path) -> None:
-    assert find_fault(str(tmp_path / "none.ipynb"), 0) == "the executed notebook is missing"
+    assert find_problem(str(tmp_path / "none.ipynb"), 0) == "the executed notebook is missing"
 
 
 ABOUT: dict[str, Any] = {"kernelspec": {"name": "conda-vision", "language": "python"}}
@@ -61,16 +70,16 @@ def test_the_kernel_is_the_one_asked_for_or_the_environment_or_the_notebooks_own
 ) -> None:
     monkeypatch.setenv("HELIOSTAT_ENVIRONMENT", environment)
     names = ["conda-vision", "ir", "job", "python3"]
-    assert chosen_kernel(asked, about, language_of(about), names) == chosen
+    assert choose_kernel(asked, about, notebook_language(about), names) == chosen
 
 
 def test_a_kernel_that_is_missing_is_named_with_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HELIOSTAT_ENVIRONMENT", raising=False)
-    with pytest.raises(NoKernel, match="no kernel julia where it ran; there are: ir, python3"):
-        chosen_kernel("julia", {}, "python", ["ir", "python3"])
+    with pytest.raises(KernelMissing, match="no kernel julia where it ran; there are: ir, python3"):
+        choose_kernel("julia", {}, "python", ["ir", "python3"])
     monkeypatch.setenv("HELIOSTAT_ENVIRONMENT", "3fa9")
-    with pytest.raises(NoKernel, match="add ipykernel"):
-        chosen_kernel(None, {}, "python", ["python3"])
+    with pytest.raises(KernelMissing, match="add ipykernel"):
+        choose_kernel(None, {}, "python", ["python3"])
 
 
 def test_what_an_attempt_before_left_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,10 +89,10 @@ def test_what_an_attempt_before_left_is_taken_away(tmp_path: Path, monkeypatch: 
     (tmp_path / "results" / "a.ipynb").symlink_to("/etc/passwd")
     (tmp_path / "results" / "a.html").write_text("old")
     (tmp_path / "inner").mkdir()
-    output = prepare({"notebook": "a.ipynb"}, str(tmp_path / "inner"))
+    output = prepare_files({"notebook": "a.ipynb"}, str(tmp_path / "inner"))
     assert output == str(tmp_path / "results" / "a.ipynb")
     assert list((tmp_path / "results").iterdir()) == []
-    assert (tmp_path / "inner" / notebook_cells.INPUT).read_text() == "{}"
+    assert (tmp_path / "inner" / notebook_cells.INPUT_FILE).read_text() == "{}"
 
 
 def test_papermill_is_the_one_we_brought_or_one_on_the_path(
@@ -95,26 +104,26 @@ def test_papermill_is_the_one_we_brought_or_one_on_the_path(
         (tmp_path / name / "papermill").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "own"))
     monkeypatch.setenv("HELIOSTAT_JUPYTER", str(tmp_path / "brought" / "jupyter-lab"))
-    assert papermill() == str(tmp_path / "brought" / "jupyter-lab")
+    assert find_papermill() == str(tmp_path / "brought" / "jupyter-lab")
     monkeypatch.setenv("HELIOSTAT_JUPYTER", "/nowhere/jupyter-lab")
-    assert papermill() == str(tmp_path / "own" / "papermill")
+    assert find_papermill() == str(tmp_path / "own" / "papermill")
     monkeypatch.setenv("PATH", "/nowhere")
-    assert papermill() == ""
+    assert find_papermill() == ""
 
 
 def test_the_reason_is_left_for_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIOSTAT_CHECKPOINT_DIR", str(tmp_path))
     monkeypatch.setenv("HELIOSTAT_ATTEMPT", "2")
     write_reason("cell 3 failed: " + "x" * 5000)
-    assert len((tmp_path / ".notebook-2").read_text()) == notebook_runner.MAX_REASON
+    assert len((tmp_path / ".notebook-2").read_text()) == notebook_runner.MAX_REASON_LENGTH
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "a.ipynb"
-    write(str(path), "first")
+    write_atomically(str(path), "first")
     (tmp_path / "a.ipynb.part").mkdir()
     with pytest.raises(OSError, match="directory"):
-        write(str(path), "second")
+        write_atomically(str(path), "second")
     assert path.read_text() == "first"
 
 

@@ -5,7 +5,7 @@ import socket
 import struct
 
 from heliostat.payloads import relay_frames as frames
-from heliostat.payloads.port_owners import Held, NotListening
+from heliostat.payloads.port_sockets import NotListening, PortSockets
 from heliostat.payloads.relay import Relay, _Connection
 
 AT_ONCE = struct.pack("ii", 1, 0)  # whoever closes with this reads nothing more: what was on its way is refused
@@ -38,5 +38,5 @@ async def _write_to_one_that_has_answered_and_gone() -> list[frames.Frame]:
     return told
 
 
-def _nobody(port: int) -> Held:
+def _nobody(port: int) -> PortSockets:
     raise NotListening(str(port))

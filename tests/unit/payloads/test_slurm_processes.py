@@ -3,7 +3,7 @@
 import pytest
 
 from heliostat.payloads import slurm_processes
-from heliostat.payloads.slurm_processes import JobProcesses
+from heliostat.payloads.slurm_processes import SlurmJobProcesses
 
 OURS = b"11:memory:/slurm/uid_1000/job_12/step_0\n1:name=systemd:/system.slice/slurmd.service\n"
 OTHER = b"11:memory:/slurm/uid_1000/job_123/step_0\n"
@@ -29,7 +29,7 @@ def test_where_slurm_keeps_cgroups_they_alone_decide(proc: dict[tuple[int, str],
     proc[1000, "cgroup"] = own
     proc[1, "cgroup"], proc[2, "cgroup"], proc[3, "cgroup"] = OURS, OTHER, NOWHERE
     proc[2, "environ"] = proc[3, "environ"] = b"SLURM_JOB_ID=12\0"  # says anybody
-    job = JobProcesses("12", "mark-1.1")
+    job = SlurmJobProcesses("12", "mark-1.1")
     assert [job.includes(pid) for pid in (1, 2, 3)] == [own in (OURS, NEWER), False, False]
 
 
@@ -42,11 +42,11 @@ def test_else_it_is_known_by_what_it_or_who_started_it_was_told(proc: dict[tuple
     proc[21, "environ"], proc[21, "stat"] = b"PATH=/bin\0", stat(20)
     proc[22, "environ"], proc[22, "stat"] = b"XSLURM_JOB_ID=12\0", stat(1)
     proc[30, "stat"] = stat(30)  # no parent's parent without end
-    job = JobProcesses("12", "mark-1.1")
+    job = SlurmJobProcesses("12", "mark-1.1")
     assert [pid for pid in (10, 11, 12, 20, 21, 22, 30, 40) if job.includes(pid)] == [10, 11, 12]
 
 
 def test_nobody_passes_for_a_member_of_a_job_without_a_number(proc: dict[tuple[int, str], bytes]) -> None:
     proc[1000, "cgroup"] = NOWHERE
     proc[10, "environ"] = b"PATH=/bin\0"
-    assert not JobProcesses("", "mark").includes(10)
+    assert not SlurmJobProcesses("", "mark").includes(10)

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.checks import judge_configuration
+from heliostat.engines.slurm.installation_checks import examine_slurm_configuration
 from heliostat.errors import Invalid
-from heliostat.provision.slurm import names
+from heliostat.provision.slurm import name_validation
 from heliostat.provision.slurm.configuration import (
-    Origin,
-    node_script,
-    origin_of,
-    shared_files,
-    signed,
-    slurmdbd_conf,
+    FileOrigin,
+    detect_origin,
+    render_node_script,
+    render_shared_files,
+    render_slurmdbd_conf,
+    with_header,
 )
-from heliostat.provision.slurm.hardware import gpu_type_of, nodes_toml
-from heliostat.provision.slurm.layout import Layout
-from heliostat.provision.slurm.nodes_file import read_description
+from heliostat.provision.slurm.hardware import normalize_gpu_type, render_nodes_toml
+from heliostat.provision.slurm.nodes_file import parse_nodes_file
+from heliostat.provision.slurm.paths import SlurmPaths
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "slurm_setup").iterdir())
 NODE = '[[nodes]]\nname = "gpu1"\ncpus = 8\nmemory = "10G"\n'
@@ -39,17 +39,19 @@ GPU 2: NVIDIA GeForce RTX 4090 (UUID: GPU-3)
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_description_becomes_exactly_these_files(case: Path) -> None:
-    described = read_description((case / "nodes.toml").read_text())
-    files = shared_files(described, Layout()) | {"slurmdbd.conf": slurmdbd_conf(described, Layout(), "secret")}
+    described = parse_nodes_file((case / "nodes.toml").read_text())
+    files = render_shared_files(described, SlurmPaths()) | {
+        "slurmdbd.conf": render_slurmdbd_conf(described, SlurmPaths(), "secret")
+    }
     for name, text in files.items():
         assert text == (case / name).read_text(), name
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_doctor_has_nothing_to_say_of_them(case: Path) -> None:
-    text = shared_files(read_description((case / "nodes.toml").read_text()), Layout())["slurm.conf"]
+    text = render_shared_files(parse_nodes_file((case / "nodes.toml").read_text()), SlurmPaths())["slurm.conf"]
     config = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    assert {level for _, level, _, _ in judge_configuration(config, 4)} == {"ok"}
+    assert {level for _, level, _, _ in examine_slurm_configuration(config, 4)} == {"ok"}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_the_doctor_has_nothing_to_say_of_them(case: Path) -> None:
 )
 def test_what_would_harm_is_refused_with_a_hint(text: str, words: str) -> None:
     with pytest.raises(Invalid) as refused:
-        read_description(text)
+        parse_nodes_file(text)
     assert words in refused.value.message
     assert refused.value.hint
 
@@ -110,34 +112,34 @@ def test_what_would_harm_is_refused_with_a_hint(text: str, words: str) -> None:
 def test_the_example_of_the_documentation_can_be_read() -> None:
     page = (Path(__file__).parents[3] / "docs" / "admins.md").read_text(encoding="utf-8")
     section = page.partition("### A Slurm of your own")[2].partition("\n### ")[0]
-    described = read_description(section.partition("```toml\n")[2].partition("```")[0])
-    assert [machine.name for machine in described.machines] == ["gpu1", "gpu2", "gpu3", "gpu4"]
+    described = parse_nodes_file(section.partition("```toml\n")[2].partition("```")[0])
+    assert [machine.name for machine in described.nodes] == ["gpu1", "gpu2", "gpu3", "gpu4"]
 
 
 @given(st.text(max_size=30))
 def test_no_name_can_bring_a_line_or_a_word_of_its_own_into_the_files(name: str) -> None:
     quoted = "".join(f"\\U{ord(letter):08x}" for letter in name if not 0xD800 <= ord(letter) < 0xE000)
     try:
-        described = read_description(LEAST.replace('name = "gpu1"', f'name = "{quoted}"'))
+        described = parse_nodes_file(LEAST.replace('name = "gpu1"', f'name = "{quoted}"'))
     except Invalid:
         return
-    for machine in described.machines:
+    for machine in described.nodes:
         assert machine.name.replace("-", "").isalnum()
         assert machine.name.isascii()
 
 
 def test_ranges_keep_their_zeros() -> None:
-    assert names.expand("gpu[08-10,3]") == ("gpu08", "gpu09", "gpu10", "gpu3")
-    assert names.expand("gpu1") == ("gpu1",)
+    assert name_validation.expand_ranges("gpu[08-10,3]") == ("gpu08", "gpu09", "gpu10", "gpu3")
+    assert name_validation.expand_ranges("gpu1") == ("gpu1",)
 
 
 def test_what_machines_say_of_themselves_can_be_read_back() -> None:
-    described = read_description(f'controller = "gpu1"\n{nodes_toml(SAID)}')
-    first, second = described.machines
+    described = parse_nodes_file(f'controller = "gpu1"\n{render_nodes_toml(SAID)}')
+    first, second = described.nodes
     assert (first.cpus, first.sockets, first.memory_mib) == (64, 2, 515000 - 10300)
     assert [(gpus.type, gpus.count) for gpus in first.gpus] == [("a100-sxm4-80gb", 2)]
     assert second.name == "gpu2"
-    assert {gpus.type: gpus.files for gpus in second.gpus} == {
+    assert {gpus.type: gpus.device_files for gpus in second.gpus} == {
         "rtx-4090": ("/dev/nvidia0", "/dev/nvidia2"),
         "t4": ("/dev/nvidia1",),
     }
@@ -148,32 +150,35 @@ def test_what_machines_say_of_themselves_can_be_read_back() -> None:
 )
 def test_what_says_too_little_is_refused(said: str) -> None:
     with pytest.raises(Invalid) as refused:
-        nodes_toml(said)
+        render_nodes_toml(said)
     assert refused.value.hint
 
 
 def test_types_of_gpus_are_one_short_word() -> None:
-    assert gpu_type_of("NVIDIA H100 80GB HBM3") == "h100-80gb-hbm3"
-    assert gpu_type_of("Quadro RTX 6000") == "rtx-6000"
+    assert normalize_gpu_type("NVIDIA H100 80GB HBM3") == "h100-80gb-hbm3"
+    assert normalize_gpu_type("Quadro RTX 6000") == "rtx-6000"
 
 
 def test_a_file_knows_who_made_it() -> None:
-    ours = signed("A=1\n")
-    assert origin_of(ours) is Origin.OURS
-    assert origin_of(ours + "B=2\n") is Origin.CHANGED
-    assert origin_of("A=1\n") is Origin.FOREIGN
-    assert origin_of("") is Origin.FOREIGN
+    ours = with_header("A=1\n")
+    assert detect_origin(ours) is FileOrigin.OURS
+    assert detect_origin(ours + "B=2\n") is FileOrigin.CHANGED
+    assert detect_origin("A=1\n") is FileOrigin.FOREIGN
+    assert detect_origin("") is FileOrigin.FOREIGN
 
 
 @pytest.mark.parametrize("prefix", ["relative", "/a b", "/a/../b", "/a;b", "/" + "x" * 100])
 def test_a_prefix_that_would_harm_is_refused(prefix: str) -> None:
     with pytest.raises(Invalid):
-        Layout(prefix)
+        SlurmPaths(prefix)
 
 
 def test_the_script_is_one_a_shell_can_read_and_has_no_key_unless_told() -> None:
-    described = read_description(LEAST)
-    plain, with_key = node_script(described, Layout()), node_script(described, Layout(), b"k" * 128)
+    described = parse_nodes_file(LEAST)
+    plain, with_key = (
+        render_node_script(described, SlurmPaths()),
+        render_node_script(described, SlurmPaths(), b"k" * 128),
+    )
     for text in (plain, with_key):
         subprocess.run(["sh", "-n"], input=text, text=True, check=True)
     assert "a2tra2tr" in with_key
@@ -183,5 +188,5 @@ def test_the_script_is_one_a_shell_can_read_and_has_no_key_unless_told() -> None
 
 def test_slurmd_is_tried_again_where_gpus_come_late_and_systemd_is_asked_only_on_the_machine_itself() -> None:
     unit = "Restart=on-failure\n"
-    assert unit in node_script(read_description(LEAST), Layout())
-    assert unit not in node_script(read_description(LEAST), Layout("/srv/try"))
+    assert unit in render_node_script(parse_nodes_file(LEAST), SlurmPaths())
+    assert unit not in render_node_script(parse_nodes_file(LEAST), SlurmPaths("/srv/try"))

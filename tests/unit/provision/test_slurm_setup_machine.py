@@ -5,32 +5,32 @@ from pathlib import Path
 import pytest
 
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.provision.slurm.daemons import accounting
-from heliostat.provision.slurm.layout import Layout
-from heliostat.provision.slurm.machine import SetupMachine
+from heliostat.provision.slurm.daemons import accounting_daemon
+from heliostat.provision.slurm.paths import SlurmPaths
+from heliostat.provision.slurm.setup_host import SetupHost
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetupMachine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetupHost:
     """With a systemctl and an apt-get that note what they are told; there is no network for its lists."""
     for name in ("systemctl", "apt-get"):
         program = tmp_path / name
         program.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/told\ncase $* in *update) exit 100 ;; esac\n')
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    machine = SetupMachine(Layout())
+    machine = SetupHost(SlurmPaths())
     machine.has_systemd = True
     return machine
 
 
-def test_a_service_is_enabled_started_and_waited_for(machine: SetupMachine, tmp_path: Path) -> None:
+def test_a_service_is_enabled_started_and_waited_for(machine: SetupHost, tmp_path: Path) -> None:
     looks = iter([False, True])
-    assert machine.start(accounting(Layout()), lambda: next(looks)) == "Started slurmdbd."
+    assert machine.start_daemon(accounting_daemon(SlurmPaths()), lambda: next(looks)) == "Started slurmdbd."
     assert (tmp_path / "told").read_text() == "daemon-reload\nenable slurmdbd\nrestart slurmdbd\n"
-    assert machine.way_to_start(accounting(Layout())) == "systemctl enable --now slurmdbd"
+    assert machine.start_command(accounting_daemon(SlurmPaths())) == "systemctl enable --now slurmdbd"
 
 
-def test_packages_are_looked_for_in_new_lists_or_else_in_old_ones(machine: SetupMachine, tmp_path: Path) -> None:
+def test_packages_are_looked_for_in_new_lists_or_else_in_old_ones(machine: SetupHost, tmp_path: Path) -> None:
     machine.install(["slurmctld", "slurmdbd"])
     told = "-q update\n-q -y install --no-install-recommends slurmctld slurmdbd\n"
     assert (tmp_path / "told").read_text() == told
@@ -38,27 +38,27 @@ def test_packages_are_looked_for_in_new_lists_or_else_in_old_ones(machine: Setup
 
 @pytest.mark.usefixtures("machine")
 def test_a_service_that_never_answers_is_said_with_where_to_look() -> None:
-    machine = SetupMachine(Layout(), answer_seconds=0)
+    machine = SetupHost(SlurmPaths(), answer_seconds=0)
     machine.has_systemd = True
     with pytest.raises(EngineUnavailable, match="does not answer") as refused:
-        machine.start(accounting(Layout()), lambda: False)
+        machine.start_daemon(accounting_daemon(SlurmPaths()), lambda: False)
     assert "journalctl -u slurmdbd" in (refused.value.hint or "")
 
 
 def test_without_systemd_the_command_line_is_said() -> None:
-    layout = Layout("/srv/try")
+    layout = SlurmPaths("/srv/try")
     with pytest.raises(Conflict) as stopped:
-        SetupMachine(layout).start(accounting(layout), lambda: False)
+        SetupHost(layout).start_daemon(accounting_daemon(layout), lambda: False)
     assert stopped.value.fields["start"] == "env SLURM_CONF=/srv/try/etc/slurm/slurm.conf slurmdbd -D"
 
 
 def test_what_is_secret_is_in_no_error() -> None:
     with pytest.raises(EngineUnavailable) as refused:
-        SetupMachine(Layout()).run(["sh"], "echo near pa55word >&2; exit 1", secret="pa55word")
+        SetupHost(SlurmPaths()).run(["sh"], "echo near pa55word >&2; exit 1", secret="pa55word")
     assert "near …" in refused.value.message
     assert "pa55word" not in str(refused.value) + str(refused.value.__cause__)
 
 
 def test_a_program_that_is_not_there_is_said() -> None:
     with pytest.raises(EngineUnavailable, match="no-such-program could not be run"):
-        SetupMachine(Layout()).run(["no-such-program"])
+        SetupHost(SlurmPaths()).run(["no-such-program"])

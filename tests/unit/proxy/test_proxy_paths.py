@@ -6,21 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.models.sessions import Target, parse_target
+from heliostat.models.sessions import ProxyTarget, parse_proxy_target
 from heliostat.proxy.paths import own_host, parse_path
-from heliostat.services.addresses import Addresses
+from heliostat.services.public_urls import PublicUrls
 
 
 @pytest.mark.parametrize(
     ("path", "target", "at_home", "at_root"),
     [
-        (b"/s/12/", Target(12), b"/s/12/", b"/"),
-        (b"/s/12-6006/a%2Fb", Target(12, 6006), b"/s/12-6006/a%2Fb", b"/a%2Fb"),
-        (b"/s/12/a//b", Target(12), b"/s/12/a//b", b"/a//b"),
-        (b"/s/12/...", Target(12), b"/s/12/...", b"/..."),
+        (b"/s/12/", ProxyTarget(12), b"/s/12/", b"/"),
+        (b"/s/12-6006/a%2Fb", ProxyTarget(12, 6006), b"/s/12-6006/a%2Fb", b"/a%2Fb"),
+        (b"/s/12/a//b", ProxyTarget(12), b"/s/12/a//b", b"/a//b"),
+        (b"/s/12/...", ProxyTarget(12), b"/s/12/...", b"/..."),
     ],
 )
-def test_paths_are_passed_on_as_they_came(path: bytes, target: Target, at_home: bytes, at_root: bytes) -> None:
+def test_paths_are_passed_on_as_they_came(
+    path: bytes, target: ProxyTarget, at_home: bytes, at_root: bytes
+) -> None:
     asked = parse_path(path, b"")
     assert asked is not None
     assert asked.target == target
@@ -53,9 +55,9 @@ def test_no_path_that_a_server_may_read_as_climbing_is_passed_on(rest: str) -> N
 
 @given(st.integers(1, 10**15 - 1), st.none() | st.integers(1, 65535))
 def test_each_target_has_one_name(job: int, port: int | None) -> None:
-    target = Target(job, port)
-    assert parse_target(target.name) == target
-    asked = parse_path(target.prefix.encode() + quote("ä b").encode(), b"")
+    target = ProxyTarget(job, port)
+    assert parse_proxy_target(target.name) == target
+    asked = parse_path(target.path_prefix.encode() + quote("ä b").encode(), b"")
     assert asked is not None
     assert asked.target == target
 
@@ -63,8 +65,8 @@ def test_each_target_has_one_name(job: int, port: int | None) -> None:
 @pytest.mark.parametrize(
     ("host", "target"),
     [
-        (b"12.sessions.example.org", Target(12)),
-        (b"12-6006.SESSIONS.example.org:8443", Target(12, 6006)),
+        (b"12.sessions.example.org", ProxyTarget(12)),
+        (b"12-6006.SESSIONS.example.org:8443", ProxyTarget(12, 6006)),
         (b"sessions.example.org", None),
         (b"x.12.sessions.example.org", None),
         (b"12.sessions.example.org.evil", None),
@@ -72,14 +74,20 @@ def test_each_target_has_one_name(job: int, port: int | None) -> None:
         (b"", None),
     ],
 )
-def test_a_host_name_stands_for_one_target(host: bytes, target: Target | None) -> None:
+def test_a_host_name_stands_for_one_target(host: bytes, target: ProxyTarget | None) -> None:
     assert own_host(host, "*.sessions.example.org:8443") == target
 
 
 def test_browsers_are_sent_to_the_host_name_under_which_they_came() -> None:
-    usual = Addresses("http://127.0.0.1:8470", "http://127.0.0.1:8471").seen_at("gpu.lab:8470")
-    assert (usual.control, usual.of(Target(3))) == ("http://gpu.lab:8470", "http://gpu.lab:8471/s/3/")
-    six = Addresses("http://127.0.0.1:8470", "http://127.0.0.1:8471").seen_at("[::1]:8470")
-    assert six.proxy == "http://[::1]:8471"
-    told = Addresses("https://gpu.lab", "https://*.s.lab", True, True).seen_at("evil.example")
-    assert (told.control, told.of(Target(3, 6006))) == ("https://gpu.lab", "https://3-6006.s.lab/s/3-6006/")
+    usual = PublicUrls("http://127.0.0.1:8470", "http://127.0.0.1:8471").for_host("gpu.lab:8470")
+    assert (usual.control_url, usual.target_url(ProxyTarget(3))) == (
+        "http://gpu.lab:8470",
+        "http://gpu.lab:8471/s/3/",
+    )
+    six = PublicUrls("http://127.0.0.1:8470", "http://127.0.0.1:8471").for_host("[::1]:8470")
+    assert six.proxy_url == "http://[::1]:8471"
+    told = PublicUrls("https://gpu.lab", "https://*.s.lab", True, True).for_host("evil.example")
+    assert (told.control_url, told.target_url(ProxyTarget(3, 6006))) == (
+        "https://gpu.lab",
+        "https://3-6006.s.lab/s/3-6006/",
+    )

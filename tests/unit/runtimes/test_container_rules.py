@@ -12,7 +12,12 @@ from heliostat.config import ContainerSettings
 from heliostat.errors import Invalid
 from heliostat.models import JobSpec, Mount
 from heliostat.models.jobs import parse_mount
-from heliostat.runtimes.policy import Asker, Rules, admitted, admitted_mounts
+from heliostat.runtimes.container_policy import (
+    ContainerPolicy,
+    JobOwner,
+    resolve_container_request,
+    resolve_mounts,
+)
 
 DIGEST = f"sha256:{'0a' * 32}"
 PLAIN = JobSpec(("true",))
@@ -34,58 +39,64 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rules(site: Path, **changes: Any) -> Rules:
+def rules(site: Path, **changes: Any) -> ContainerPolicy:
     paths = ("{home}", f"{site}/projects/{{project}}", f"{site}/data:ro")
-    return Rules(replace(ContainerSettings(mount_paths=paths), **changes), str(site / "heliostat"))
+    return ContainerPolicy(replace(ContainerSettings(mount_paths=paths), **changes), str(site / "heliostat"))
 
 
-def ann(site: Path, project: str = "vision") -> Asker:
-    return Asker("ann", str(site / "home/ann"), project)
+def ann(site: Path, project: str = "vision") -> JobOwner:
+    return JobOwner("ann", str(site / "home/ann"), project)
 
 
 def mounts(site: Path, *given: str, **changes: Any) -> tuple[Mount, ...]:
     spec = replace(BOXED, mounts=tuple(map(parse_mount, given)))
-    return admitted_mounts(admitted(spec, ann(site), rules(site, **changes)), ann(site), rules(site, **changes))
+    return resolve_mounts(
+        resolve_container_request(spec, ann(site), rules(site, **changes)), ann(site), rules(site, **changes)
+    )
 
 
 def refusal(site: Path, spec: JobSpec, **changes: Any) -> Invalid:
     with pytest.raises(Invalid) as caught:
-        admitted(spec, ann(site), rules(site, **changes))
+        resolve_container_request(spec, ann(site), rules(site, **changes))
     assert caught.value.hint
     assert caught.value.fields
     return caught.value
 
 
 def test_what_was_left_open_is_decided(site: Path) -> None:
-    settled = admitted(BOXED, ann(site), rules(site))
+    settled = resolve_container_request(BOXED, ann(site), rules(site))
     assert (settled.image, settled.runtime, settled.network) == ("docker.io/library/python:3.11", "podman", "host")
-    assert admitted(settled, ann(site), rules(site)) == settled
+    assert resolve_container_request(settled, ann(site), rules(site)) == settled
 
 
 def test_a_plain_job_stays_as_it_is(site: Path) -> None:
-    assert admitted(PLAIN, ann(site), rules(site)) is PLAIN
+    assert resolve_container_request(PLAIN, ann(site), rules(site)) is PLAIN
 
 
 def test_containers_can_be_required_of_all_or_of_some(site: Path) -> None:
     assert "--image" in str(refusal(site, PLAIN, required=True).hint)
     assert refusal(site, PLAIN, required_for=("vision",)).fields == {"runtime": "must not be process"}
     assert refusal(site, replace(PLAIN, runtime="process"), required=True)
-    assert admitted(PLAIN, ann(site), rules(site, required_for=("other",))) is PLAIN
+    assert resolve_container_request(PLAIN, ann(site), rules(site, required_for=("other",))) is PLAIN
     isolated = replace(PLAIN, runtime="bubblewrap")
-    assert admitted(isolated, ann(site), rules(site, required=True)).runtime == "bubblewrap"
+    assert resolve_container_request(isolated, ann(site), rules(site, required=True)).runtime == "bubblewrap"
 
 
 def test_only_allowed_runtimes_are_used(site: Path) -> None:
     assert "podman" in str(refusal(site, replace(BOXED, runtime="docker")).hint)
-    assert admitted(replace(BOXED, runtime="docker"), ann(site), rules(site, runtimes=("docker",)))
+    assert resolve_container_request(
+        replace(BOXED, runtime="docker"), ann(site), rules(site, runtimes=("docker",))
+    )
     refusal(site, replace(BOXED, runtime="bubblewrap"))
     refusal(site, replace(PLAIN, runtime="podman"))
 
 
 def test_only_allowed_registries_are_used(site: Path) -> None:
     only = {"allowed_registries": ("registry.example.org/lab", "docker.io/library")}
-    assert admitted(BOXED, ann(site), rules(site, **only))
-    assert admitted(replace(BOXED, image="registry.example.org/lab/x"), ann(site), rules(site, **only))
+    assert resolve_container_request(BOXED, ann(site), rules(site, **only))
+    assert resolve_container_request(
+        replace(BOXED, image="registry.example.org/lab/x"), ann(site), rules(site, **only)
+    )
     for image in (
         "registry.example.org/lab2/x",
         "registry.example.org.evil.com/lab/x",
@@ -98,37 +109,44 @@ def test_only_allowed_registries_are_used(site: Path) -> None:
 def test_images_may_have_to_be_named_by_digest(site: Path) -> None:
     assert "sha256" in str(refusal(site, BOXED, require_digest=True).hint)
     exact = replace(BOXED, image=f"python@{DIGEST}")
-    assert admitted(exact, ann(site), rules(site, require_digest=True))
+    assert resolve_container_request(exact, ann(site), rules(site, require_digest=True))
 
 
 def test_only_images_the_admins_know_may_be_all_that_run(site: Path) -> None:
     only = {"allowed_digests": (DIGEST,)}
     exact = replace(BOXED, image=f"python@{DIGEST}")
-    assert admitted(exact, ann(site), rules(site, **only)).image == f"docker.io/library/python@{DIGEST}"
+    assert (
+        resolve_container_request(exact, ann(site), rules(site, **only)).image
+        == f"docker.io/library/python@{DIGEST}"
+    )
     assert "@sha256" in str(refusal(site, BOXED, **only).hint)
     other = replace(BOXED, image=f"python@sha256:{'f' * 64}")
     assert "allowed_digests" in str(refusal(site, other, **only).hint)
     refusal(site, replace(BOXED, image=str(site / "home/ann/torch.sif"), runtime="apptainer"), **only)
     with pytest.raises(Invalid) as own:  # its digest is known once it is built, and pushed
-        admitted(replace(BOXED, image="localhost/x:1-ab"), ann(site), rules(site, **only), is_own=True)
+        resolve_container_request(
+            replace(BOXED, image="localhost/x:1-ab"), ann(site), rules(site, **only), is_own=True
+        )
     assert "allowed_digests" in str(own.value.hint)
     isolated = replace(PLAIN, runtime="bubblewrap")
-    assert admitted(isolated, ann(site), rules(site, **only)).image is None
+    assert resolve_container_request(isolated, ann(site), rules(site, **only)).image is None
 
 
 def test_an_image_in_a_file_is_for_apptainer_and_only_where_one_may_read(site: Path) -> None:
     file = replace(BOXED, image=str(site / "home/ann/torch.sif"))
     refusal(site, file)
     in_apptainer = replace(file, runtime="apptainer")
-    assert admitted(in_apptainer, ann(site), rules(site))
+    assert resolve_container_request(in_apptainer, ann(site), rules(site))
     refusal(site, in_apptainer, require_digest=True)
     refusal(site, replace(in_apptainer, image=str(site / "home/bob/x.sif")))
 
 
 def test_a_network_must_be_allowed_and_none_always_is(site: Path) -> None:
     only = {"networks": ("private",)}
-    assert admitted(BOXED, ann(site), rules(site, **only)).network == "private"
-    assert admitted(replace(BOXED, network="none"), ann(site), rules(site, **only)).network == "none"
+    assert resolve_container_request(BOXED, ann(site), rules(site, **only)).network == "private"
+    assert (
+        resolve_container_request(replace(BOXED, network="none"), ann(site), rules(site, **only)).network == "none"
+    )
     refusal(site, replace(BOXED, network="host"), **only)
 
 
@@ -200,19 +218,19 @@ def test_links_are_followed_and_where_they_lead_is_not_told(site: Path, links: P
 def test_a_link_that_changes_after_submission_is_found_at_the_start(site: Path) -> None:
     link = site / "home/ann/data"
     link.symlink_to(site / "home/ann/code")
-    spec = admitted(replace(BOXED, mounts=(Mount(str(link), "/data"),)), ann(site), rules(site))
-    assert admitted_mounts(spec, ann(site), rules(site))[0].source == str(site / "home/ann/code")
+    spec = resolve_container_request(replace(BOXED, mounts=(Mount(str(link), "/data"),)), ann(site), rules(site))
+    assert resolve_mounts(spec, ann(site), rules(site))[0].source == str(site / "home/ann/code")
     link.unlink()
     link.symlink_to("/etc")
     with pytest.raises(Invalid, match="leads to"):
-        admitted_mounts(spec, ann(site), rules(site))
+        resolve_mounts(spec, ann(site), rules(site))
 
 
 def test_a_home_that_is_a_link_itself_is_fine(site: Path) -> None:
     (site / "homes").symlink_to(site / "home")
-    asker = Asker("ann", f"{site}/homes/ann", "vision")
+    asker = JobOwner("ann", f"{site}/homes/ann", "vision")
     spec = replace(BOXED, mounts=(Mount(f"{site}/homes/ann/code", "/code"),))
-    assert admitted_mounts(spec, asker, rules(site))[0].source == f"{site}/home/ann/code"
+    assert resolve_mounts(spec, asker, rules(site))[0].source == f"{site}/home/ann/code"
 
 
 @pytest.fixture
@@ -236,13 +254,13 @@ def test_even_where_all_may_be_mounted_the_system_and_the_installation_may_not(s
 
 def test_the_working_directory_is_mounted_like_everything_else(site: Path) -> None:
     at_home = replace(BOXED, workdir=f"{site}/home/ann/code")
-    assert admitted_mounts(at_home, ann(site), rules(site)) == (
+    assert resolve_mounts(at_home, ann(site), rules(site)) == (
         Mount(at_home.workdir or "", at_home.workdir or ""),
     )
     assert "--upload" in str(refusal(site, replace(BOXED, workdir="/etc")).hint)
     refusal(site, replace(BOXED, workdir=f"{site}/home/bob"))
     inside = replace(BOXED, workdir="/code/src", mounts=(Mount(f"{site}/home/ann/code", "/code"),))
-    assert len(admitted_mounts(inside, ann(site), rules(site))) == 1
+    assert len(resolve_mounts(inside, ann(site), rules(site))) == 1
 
 
 def test_two_mounts_at_the_same_place_are_refused(site: Path) -> None:
@@ -252,13 +270,13 @@ def test_two_mounts_at_the_same_place_are_refused(site: Path) -> None:
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a/../.."])
 def test_a_name_that_leads_elsewhere_opens_nothing(site: Path, name: str) -> None:
-    assert [root.path for root in rules(site).roots(Asker("ann", "/", name))] == [f"{site}/data"]
+    assert [root.path for root in rules(site).mount_roots(JobOwner("ann", "/", name))] == [f"{site}/data"]
 
 
 def test_without_a_home_there_is_no_home_to_mount(site: Path) -> None:
     spec = replace(BOXED, mounts=(Mount(f"{site}/home/ann", "/x"),))
     with pytest.raises(Invalid):
-        admitted(spec, Asker("ann", None, "vision"), rules(site))
+        resolve_container_request(spec, JobOwner("ann", None, "vision"), rules(site))
 
 
 @pytest.mark.parametrize(

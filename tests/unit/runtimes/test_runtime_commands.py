@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 from heliostat.models import Mount
-from heliostat.runtimes import shell
-from heliostat.runtimes.catalogue import RUNTIMES
+from heliostat.runtimes import shell_lines
+from heliostat.runtimes.all_runtimes import RUNTIMES
 from heliostat.runtimes.contract import (
-    CannotContain,
-    Command,
-    Confinement,
-    Container,
-    Environment,
-    Identity,
-    Limits,
-    Task,
+    ContainerIsolation,
+    ContainerLimits,
+    ContainerSpec,
+    ContainerTask,
+    ContainerUser,
+    ContainerVariables,
+    RuntimeCommand,
+    UnsupportedByRuntime,
 )
-from heliostat.runtimes.oci import as_lines, is_heeded
+from heliostat.runtimes.oci_options import affects_container_tool, format_env_file
 
 CASES = Path(__file__).parents[2] / "cases" / "runtimes"
 NAMES = sorted(path.stem for path in CASES.glob("*.json"))
@@ -38,48 +38,48 @@ def load(name: str) -> dict[str, Any]:
     return case
 
 
-def container_of(case: dict[str, Any]) -> Container:
-    confinement = Confinement(
-        store="/var/lib/heliostat/images/ann",
-        scratch="/var/lib/heliostat/jobs/12/1.container",
-        run="/run/heliostat-ab12/12.1",
+def container_of(case: dict[str, Any]) -> ContainerSpec:
+    confinement = ContainerIsolation(
+        image_store="/var/lib/heliostat/images/ann",
+        scratch_folder="/var/lib/heliostat/jobs/12/1.container",
+        runtime_folder="/run/heliostat-ab12/12.1",
         cgroup_parent="/heliostat-ab12/12.1",
-        tool_environment={"CONTAINERS_CONF": "/dev/null"},
+        tool_variables={"CONTAINERS_CONF": "/dev/null"},
         **case.get("confinement", {}),
     )
     uid = case.get("uid", 1001)
-    return Container(
-        Task(
+    return ContainerSpec(
+        ContainerTask(
             tuple(case["command"]),
             case.get("workdir", "/home/ann"),
-            Identity("ann", uid, uid, "/home/ann"),
+            ContainerUser("ann", uid, uid, "/home/ann"),
             case.get("image"),
             case.get("network", "host"),
         ),
-        Environment(case.get("env", {}), case.get("task_env", {})),
+        ContainerVariables(case.get("env", {}), case.get("task_env", {})),
         tuple(Mount(*mount) for mount in case.get("mounts", ())),
         tuple(case.get("devices", ())),
-        Limits(4096, 2, 500, open_files=20000, processes=30000),
+        ContainerLimits(4096, 2, 500, open_files=20000, processes=30000),
         confinement,
     )
 
 
-def told(command: Command) -> str:
+def told(command: RuntimeCommand) -> str:
     parts = [
         "\n".join(map(repr, command.argv)),
-        f"environment: {json.dumps(dict(command.environment), sort_keys=True)}",
-        f"of the task: {json.dumps(dict(command.task_environment), sort_keys=True)}",
-        f"sealed: {command.sealed!r}",
-        f"before: {command.before}",
-        *([f"holds: {command.holds}"] if command.holds else []),
+        f"environment: {json.dumps(dict(command.tool_variables), sort_keys=True)}",
+        f"of the task: {json.dumps(dict(command.task_variables), sort_keys=True)}",
+        f"sealed: {command.sealed_content!r}",
+        f"before: {command.setup_line}",
+        *([f"holds: {command.lock_file}"] if command.lock_file else []),
     ]
     return "\n".join(parts)
 
 
-def outcome(name: str, container: Container) -> str:
+def outcome(name: str, container: ContainerSpec) -> str:
     try:
-        return told(RUNTIMES[name].command(container))
-    except CannotContain as error:
+        return told(RUNTIMES[name].make_command(container))
+    except UnsupportedByRuntime as error:
         return f"refused: {error}"
 
 
@@ -102,16 +102,16 @@ def test_the_words_of_every_runtime_are_exactly_these(name: str) -> None:
 def test_the_command_stands_last_and_untouched_and_no_value_is_among_the_words(name: str, runtime: str) -> None:
     case = load(name)
     try:
-        command = RUNTIMES[runtime].command(container_of(case))
-    except CannotContain:
+        command = RUNTIMES[runtime].make_command(container_of(case))
+    except UnsupportedByRuntime:
         return
     assert list(command.argv[-len(case["command"]) :]) == case["command"]
     assert not [word for word in command.argv if SECRET in word]
-    assert SECRET not in command.before
+    assert SECRET not in command.setup_line
 
 
 def _outside(name: str) -> bool:
-    return is_heeded(name) and not name.startswith("APPTAINERENV_")
+    return affects_container_tool(name) and not name.startswith("APPTAINERENV_")
 
 
 def hostile(case: dict[str, Any]) -> list[str]:
@@ -123,10 +123,12 @@ def hostile(case: dict[str, Any]) -> list[str]:
 def test_a_tool_sees_nothing_of_the_job_that_it_would_heed(name: str, runtime: str) -> None:
     case = load(name)
     try:
-        command = RUNTIMES[runtime].command(container_of(case))
-    except CannotContain:
+        command = RUNTIMES[runtime].make_command(container_of(case))
+    except UnsupportedByRuntime:
         return
-    assert not [name for name, value in command.environment.items() if _outside(name) and value in hostile(case)]
+    assert not [
+        name for name, value in command.tool_variables.items() if _outside(name) and value in hostile(case)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,22 +151,22 @@ def test_a_tool_sees_nothing_of_the_job_that_it_would_heed(name: str, runtime: s
     ],
 )
 def test_these_are_heeded_by_tools(name: str) -> None:
-    assert is_heeded(name)
+    assert affects_container_tool(name)
 
 
 @pytest.mark.parametrize(
     "name", ["WANDB_API_KEY", "GOAL", "LDAP_PASSWORD", "HF_TOKEN", "TEMPERATURE", "HELIOSTAT_MARK"]
 )
 def test_these_are_not(name: str) -> None:
-    assert not is_heeded(name)
+    assert not affects_container_tool(name)
 
 
 def test_what_a_file_of_variables_cannot_hold_is_refused() -> None:
-    with pytest.raises(CannotContain, match="LD_X"):
-        as_lines({"LD_X": "a\nB=c"})
+    with pytest.raises(UnsupportedByRuntime, match="LD_X"):
+        format_env_file({"LD_X": "a\nB=c"})
 
 
-def with_image_in(store: Path, digest_file: Path | None = None) -> Command:
+def with_image_in(store: Path, digest_file: Path | None = None) -> RuntimeCommand:
     """Of podman, whose store knows the image and others."""
     (store / "overlay-images").mkdir(parents=True)
     images = [
@@ -173,9 +175,9 @@ def with_image_in(store: Path, digest_file: Path | None = None) -> Command:
     ]
     (store / "overlay-images" / "images.json").write_text(json.dumps(images, separators=(",", ":")))
     asked = container_of({"command": ["true"], "image": "docker.io/library/python:3.11"})
-    place = replace(asked.confinement, store=str(store), run=str(store.parent / "a run"))
+    place = replace(asked.isolation, store=str(store), run=str(store.parent / "a run"))
     task = replace(asked.task, digest_file=None if digest_file is None else str(digest_file))
-    return RUNTIMES["podman"].command(replace(asked, confinement=place, task=task))
+    return RUNTIMES["podman"].make_command(replace(asked, confinement=place, task=task))
 
 
 def run_lines(*lines: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -188,7 +190,7 @@ def run_lines(*lines: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
 def test_the_line_before_podman_fetches_nothing_that_is_there(tmp_path: Path) -> None:
     command = with_image_in(store := tmp_path / "a store; touch hacked")
     for _ in range(2):  # tasks of a gang share it
-        assert run_lines(command.before, cwd=tmp_path).returncode == 0
+        assert run_lines(command.setup_line, cwd=tmp_path).returncode == 0
     assert not (tmp_path / "hacked").exists()
     assert os.readlink(tmp_path / "a run/c/overlay").startswith(f"{store}/features/")
 
@@ -196,16 +198,18 @@ def test_the_line_before_podman_fetches_nothing_that_is_there(tmp_path: Path) ->
 def test_what_the_image_is_is_noted_beside_the_run(tmp_path: Path) -> None:
     note = tmp_path / "a note; touch hacked"
     command = with_image_in(tmp_path / "store", note)
-    assert run_lines(command.before, "wait", cwd=tmp_path).returncode == 0
+    assert run_lines(command.setup_line, "wait", cwd=tmp_path).returncode == 0
     assert note.read_text().startswith(f'"digest":"sha256:{"b" * 64}"')
     assert not (tmp_path / "hacked").exists()
 
 
 def test_an_image_is_held_as_long_as_its_container_runs(tmp_path: Path) -> None:
     command = with_image_in(tmp_path / "a store")
-    alone = f"flock -n {shlex.quote(command.holds)} true"
+    alone = f"flock -n {shlex.quote(command.lock_file)} true"
     done = run_lines(
-        *shell.hold(command, 125), f"{alone} 8<&-; echo $?; exec sh -c {shlex.quote(alone)}", cwd=tmp_path
+        *shell_lines.lock_lines(command, 125),
+        f"{alone} 8<&-; echo $?; exec sh -c {shlex.quote(alone)}",
+        cwd=tmp_path,
     )
     assert (done.stdout, done.returncode) == ("1\n", 1), done.stderr
     assert run_lines(alone, cwd=tmp_path).returncode == 0
@@ -214,14 +218,20 @@ def test_an_image_is_held_as_long_as_its_container_runs(tmp_path: Path) -> None:
 def test_a_script_seals_what_may_not_be_exported_and_leaves_no_file(tmp_path: Path) -> None:
     given = {"LD_X": "a 'b' \\0 %s", "KEY": "x\ny"}
     asked = container_of({"command": ["true"], "env": given})
-    sealed = RUNTIMES["bubblewrap"].command(asked)
-    shown = Command(
-        ("cat", "/proc/self/fd/7"), {"PATH": "/usr/bin:/bin", "A": "'; exit 9 #"}, sealed=sealed.sealed
+    sealed = RUNTIMES["bubblewrap"].make_command(asked)
+    shown = RuntimeCommand(
+        ("cat", "/proc/self/fd/7"),
+        {"PATH": "/usr/bin:/bin", "A": "'; exit 9 #"},
+        sealed_content=sealed.sealed_content,
     )
     file = tmp_path / "a file; exit 8"
     script = "\n".join(
-        [*shell.seal(shlex.quote(shell.octal(shown.sealed)), str(file)), *shell.prelude(shown), shell.run(shown)]
+        [
+            *shell_lines.seal_lines(shlex.quote(shell_lines.octal_escapes(shown.sealed_content)), str(file)),
+            *shell_lines.setup_lines(shown),
+            shell_lines.run_line(shown),
+        ]
     )
     done = subprocess.run(["sh", "-c", script], capture_output=True, env={}, check=True)
-    assert done.stdout == sealed.sealed
+    assert done.stdout == sealed.sealed_content
     assert not file.exists()

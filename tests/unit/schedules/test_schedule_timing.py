@@ -14,9 +14,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from heliostat.schedules.cron import NICKNAMES, parse_cron
-from heliostat.schedules.iso8601 import HORIZON, Interval, Period, parse_interval, parse_period, period_text
-from heliostat.schedules.timing import parse_timing, upcoming, zone_for
-from support.examples import examples
+from heliostat.schedules.iso8601 import (
+    LATEST_TIME,
+    CalendarPeriod,
+    RepeatingInterval,
+    format_period,
+    parse_interval,
+    parse_period,
+)
+from heliostat.schedules.timing import choose_zone, list_next_times, parse_timing
+from support.hypothesis_examples import example_count
 
 NOW = datetime(2026, 11, 16, 8, 30, 15, 123, tzinfo=UTC)
 ZONES = (
@@ -34,18 +41,18 @@ moments = st.datetimes(datetime(1995, 1, 1), datetime(2035, 1, 1)).map(
     lambda at: at.replace(microsecond=0, tzinfo=UTC)
 )
 periods = st.builds(
-    Period,
+    CalendarPeriod,
     months=st.sampled_from([0, 0, 0, 1, 2, 3, 12, 13]),
     days=st.sampled_from([0, 0, 1, 2, 7, 30]),
     seconds=st.sampled_from([0, 0, 1, 60, 3600, 86400, 5431]),
-).filter(lambda one: one.usual_seconds > 0)
+).filter(lambda one: one.typical_seconds > 0)
 
 
 def local(text: str, zone: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone))
 
 
-def by_relativedelta(interval: Interval, index: int) -> datetime:
+def by_relativedelta(interval: RepeatingInterval, index: int) -> datetime:
     """Each time from the first: on the clocks of the zone by months and days, then exactly by seconds."""
     zone, period = ZoneInfo(interval.zone), interval.period
     exact = timedelta(seconds=index * period.seconds)
@@ -57,22 +64,24 @@ def by_relativedelta(interval: Interval, index: int) -> datetime:
 
 
 @given(moments, periods, st.sampled_from(ZONES), st.integers(0, 120))
-@settings(max_examples=examples(400), deadline=None)
-def test_the_nth_time_is_what_relativedelta_says(start: datetime, period: Period, zone: str, index: int) -> None:
-    interval = Interval(None, start, period, zone)
+@settings(max_examples=example_count(400), deadline=None)
+def test_the_nth_time_is_what_relativedelta_says(
+    start: datetime, period: CalendarPeriod, zone: str, index: int
+) -> None:
+    interval = RepeatingInterval(None, start, period, zone)
     expected = by_relativedelta(interval, index)
     assert interval.next_after(expected - timedelta(microseconds=1)) == expected
 
 
 @given(moments, periods, st.sampled_from(ZONES), moments, st.integers(1, 60) | st.none())
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=example_count(300), deadline=None)
 def test_all_times_of_a_span_are_found_once_and_in_order(
-    start: datetime, period: Period, zone: str, begin: datetime, times: int | None
+    start: datetime, period: CalendarPeriod, zone: str, begin: datetime, times: int | None
 ) -> None:
-    interval = Interval(times, start, period, zone)
-    end = begin + timedelta(seconds=period.usual_seconds * 20)
-    found = list(interval.between(begin, end))
-    estimate = max(0, int((begin - start).total_seconds() / period.usual_seconds) - 40)
+    interval = RepeatingInterval(times, start, period, zone)
+    end = begin + timedelta(seconds=period.typical_seconds * 20)
+    found = list(interval.times_between(begin, end))
+    estimate = max(0, int((begin - start).total_seconds() / period.typical_seconds) - 40)
     indexes = range(estimate, min(estimate + 120, times or 10**9))
     expected = sorted({at for at in (by_relativedelta(interval, n) for n in indexes) if begin < at <= end})
     assert found == expected
@@ -80,7 +89,7 @@ def test_all_times_of_a_span_are_found_once_and_in_order(
     assert all(earlier < later for earlier, later in pairwise(found))
 
 
-def _walk(interval: Interval, begin: datetime, end: datetime):  # type: ignore[no-untyped-def]
+def _walk(interval: RepeatingInterval, begin: datetime, end: datetime):  # type: ignore[no-untyped-def]
     at = interval.next_after(begin)
     while at is not None and at <= end:
         yield at
@@ -91,12 +100,14 @@ def _walk(interval: Interval, begin: datetime, end: datetime):  # type: ignore[n
 @settings(deadline=None)
 def test_months_and_days_are_those_of_rrule(zone: str, year: int, day: int, hour: int) -> None:
     first = datetime(year, 1, day, hour)
-    for rule, period in ((DAILY, Period(days=1)), (MONTHLY, Period(months=1))):
+    for rule, period in ((DAILY, CalendarPeriod(days=1)), (MONTHLY, CalendarPeriod(months=1))):
         start = first.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
         shown = list(rrule(rule, dtstart=first, count=60))[1:]
         expected = sorted({at.replace(tzinfo=ZoneInfo(zone), fold=0).astimezone(UTC) for at in shown})
-        interval = Interval(60, start, period, zone)
-        assert list(interval.between(start, start + timedelta(days=9000))) == [at for at in expected if at > start]
+        interval = RepeatingInterval(60, start, period, zone)
+        assert list(interval.times_between(start, start + timedelta(days=9000))) == [
+            at for at in expected if at > start
+        ]
 
 
 # cronsim walks by whole hours: where clocks are put forward by half of one, or at 00:01, it leaves times out.
@@ -109,7 +120,7 @@ weekdays = st.sampled_from(["*", "0", "7", "MON-FRI", "sun", "5", "*/2", "1,3", 
 
 
 @given(minutes, hours, days, months, weekdays, st.sampled_from(WHOLE_HOURS), moments)
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=example_count(150), deadline=None)
 def test_cron_lines_mean_what_cronsim_says(
     minute: str, hour: str, day: str, month: str, weekday: str, zone: str, start: datetime
 ) -> None:
@@ -123,9 +134,9 @@ def test_cron_lines_mean_what_cronsim_says(
         return
     cron = parse_cron(line, zone)
     expected = sorted({at.astimezone(UTC) for at in islice(other, 40)})
-    expected = [at for at in expected if start < at < HORIZON][:25]
+    expected = [at for at in expected if start < at < LATEST_TIME][:25]
     assume(expected)
-    assert list(cron.between(start, expected[-1])) == expected
+    assert list(cron.times_between(start, expected[-1])) == expected
 
 
 @functools.cache
@@ -137,7 +148,7 @@ def changes_of(zone: str) -> list[datetime]:
 
 
 @given(st.data(), st.sampled_from(ZONES[1:]), st.sampled_from(["*", "*/7", "*/30"]), hours)
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 def test_what_has_a_star_happens_whenever_clocks_show_it(
     data: st.DataObject, zone: str, minute: str, hour: str
 ) -> None:
@@ -146,7 +157,7 @@ def test_what_has_a_star_happens_whenever_clocks_show_it(
     every_minute = [begin + timedelta(minutes=n) for n in range(1, 2880)]
     shown = [at.astimezone(ZoneInfo(zone)) for at in every_minute]
     wanted = [at.astimezone(UTC) for at in shown if at.hour in cron.hours and at.minute in cron.minutes]
-    assert list(cron.between(begin, every_minute[-1])) == wanted
+    assert list(cron.times_between(begin, every_minute[-1])) == wanted
 
 
 # Where a whole day was left out, its firing comes right before that of the next day.
@@ -156,13 +167,13 @@ def test_what_has_a_star_happens_whenever_clocks_show_it(
     st.integers(0, 23),
     st.integers(0, 59),
 )
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 def test_what_names_its_time_happens_once_on_each_day_that_there_is(
     data: st.DataObject, zone: str, hour: int, minute: int
 ) -> None:
     begin = data.draw(st.sampled_from(changes_of(zone) or [datetime(2010, 1, 1)])).replace(tzinfo=UTC)
     begin -= timedelta(days=3)
-    found = list(parse_cron(f"{minute} {hour} * * *", zone).between(begin, begin + timedelta(days=7)))
+    found = list(parse_cron(f"{minute} {hour} * * *", zone).times_between(begin, begin + timedelta(days=7)))
     there = [at.astimezone(ZoneInfo(zone)) for at in found]
     exact = [at for at in there if (at.hour, at.minute) == (hour, minute) and at.fold == 0]
     assert len(there) - len(exact) <= 1, "only what is left out may come at another time"
@@ -176,7 +187,7 @@ def test_what_names_its_time_happens_once_on_each_day_that_there_is(
 )
 def test_where_clocks_change_at_midnight_no_minute_is_left_out(zone: str, day: str) -> None:
     begin = local(f"{day}T12:00", zone).astimezone(UTC)
-    found = list(parse_cron("* * * * *", zone).between(begin, begin + timedelta(days=1)))
+    found = list(parse_cron("* * * * *", zone).times_between(begin, begin + timedelta(days=1)))
     assert found == [begin + timedelta(minutes=n) for n in range(1, 1441)]
 
 
@@ -186,7 +197,7 @@ def test_cron_lines_mean_what_cronsim_says_when_clocks_change(zone: str, day: st
     start = local(f"{day}T00:00", zone)
     expected = sorted({at.astimezone(UTC) for at in islice(CronSim(line, start - timedelta(days=1)), 200)})
     cron = parse_cron(line, zone)
-    assert list(cron.between(start.astimezone(UTC) - timedelta(days=1), expected[-1])) == expected
+    assert list(cron.times_between(start.astimezone(UTC) - timedelta(days=1), expected[-1])) == expected
 
 
 def test_a_daily_time_stays_where_it_is_on_the_clock_and_24_hours_do_not() -> None:
@@ -194,25 +205,31 @@ def test_a_daily_time_stays_where_it_is_on_the_clock_and_24_hours_do_not() -> No
     wall = parse_timing(f"R/{start}/P1D", "Europe/Berlin", NOW)
     exact = parse_timing(f"R/{start}/PT24H", "Europe/Berlin", NOW)
     before = local("2026-03-28T12:30", "Europe/Berlin")
-    assert upcoming(wall, before, 1) == [local("2026-03-29T12:00", "Europe/Berlin")]
-    assert upcoming(exact, before, 1) == [local("2026-03-29T13:00", "Europe/Berlin")]
+    assert list_next_times(wall, before, 1) == [local("2026-03-29T12:00", "Europe/Berlin")]
+    assert list_next_times(exact, before, 1) == [local("2026-03-29T13:00", "Europe/Berlin")]
 
 
 def test_what_clocks_leave_out_happens_once_and_what_they_show_twice_too() -> None:
     spring = parse_timing("R/2026-03-28T02:30:00/P1D", "Europe/Berlin", NOW)
-    times = upcoming(spring, local("2026-03-28T12:00", "Europe/Berlin"), 2)
+    times = list_next_times(spring, local("2026-03-28T12:00", "Europe/Berlin"), 2)
     assert times == [datetime(2026, 3, 29, 1, 30, tzinfo=UTC), datetime(2026, 3, 30, 0, 30, tzinfo=UTC)]
     autumn = parse_timing("30 2 * * *", "Europe/Berlin", NOW)
-    times = upcoming(autumn, local("2026-10-24T12:00", "Europe/Berlin"), 2)
+    times = list_next_times(autumn, local("2026-10-24T12:00", "Europe/Berlin"), 2)
     assert times == [datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 26, 1, 30, tzinfo=UTC)]
 
 
 def test_month_ends_and_leap_days_come_back_to_their_own_day() -> None:
     monthly = parse_timing("R5/2024-01-31T00:00:00Z/P1M", "UTC", NOW)
     start = datetime(2024, 1, 1, tzinfo=UTC)
-    assert [f"{at:%m-%d}" for at in upcoming(monthly, start, 9)] == ["01-31", "02-29", "03-31", "04-30", "05-31"]
+    assert [f"{at:%m-%d}" for at in list_next_times(monthly, start, 9)] == [
+        "01-31",
+        "02-29",
+        "03-31",
+        "04-30",
+        "05-31",
+    ]
     yearly = parse_timing("R/2024-02-29T00:00:00Z/P1Y", "UTC", NOW)
-    assert [f"{at:%y-%m-%d}" for at in upcoming(yearly, start, 5)] == [
+    assert [f"{at:%y-%m-%d}" for at in list_next_times(yearly, start, 5)] == [
         "24-02-29",
         "25-02-28",
         "26-02-28",
@@ -223,7 +240,7 @@ def test_month_ends_and_leap_days_come_back_to_their_own_day() -> None:
 
 def test_a_whole_day_that_was_left_out_does_not_count_twice() -> None:
     daily = parse_timing("R/2011-12-28T12:00:00/P1D", "Pacific/Apia", NOW)
-    times = upcoming(daily, local("2011-12-28T13:00", "Pacific/Apia"), 3)
+    times = list_next_times(daily, local("2011-12-28T13:00", "Pacific/Apia"), 3)
     assert [f"{at.astimezone(ZoneInfo('Pacific/Apia')):%m-%d %H:%M}" for at in times] == [
         "12-29 12:00",
         "12-31 12:00",
@@ -234,9 +251,9 @@ def test_a_whole_day_that_was_left_out_does_not_count_twice() -> None:
 @pytest.mark.parametrize("text", ["R1/PT10S", "R1//PT10S", "r1//pt10s"])
 def test_without_a_start_it_begins_now(text: str) -> None:
     timing = parse_timing(text, "UTC", NOW)
-    assert isinstance(timing, Interval)
+    assert isinstance(timing, RepeatingInterval)
     assert timing.starts_at == NOW.replace(microsecond=0)
-    assert upcoming(timing, NOW - timedelta(days=1), 5) == [NOW.replace(microsecond=0)]
+    assert list_next_times(timing, NOW - timedelta(days=1), 5) == [NOW.replace(microsecond=0)]
 
 
 def test_the_first_time_of_what_began_long_ago_is_found_at_once() -> None:
@@ -245,10 +262,10 @@ def test_the_first_time_of_what_began_long_ago_is_found_at_once() -> None:
 
 
 def test_zones_are_named_or_follow_from_the_start() -> None:
-    assert zone_for("R/2026-01-01T00:00:00Z/P1D", None, "Asia/Tokyo") == "UTC"
-    assert zone_for("R/2026-01-01T00:00:00/P1D", None, "Asia/Tokyo") == "Asia/Tokyo"
-    assert zone_for("0 9 * * *", None, "Asia/Tokyo") == "Asia/Tokyo"
-    assert zone_for("R/2026-01-01T00:00:00Z/P1D", "Europe/Rome", "Asia/Tokyo") == "Europe/Rome"
+    assert choose_zone("R/2026-01-01T00:00:00Z/P1D", None, "Asia/Tokyo") == "UTC"
+    assert choose_zone("R/2026-01-01T00:00:00/P1D", None, "Asia/Tokyo") == "Asia/Tokyo"
+    assert choose_zone("0 9 * * *", None, "Asia/Tokyo") == "Asia/Tokyo"
+    assert choose_zone("R/2026-01-01T00:00:00Z/P1D", "Europe/Rome", "Asia/Tokyo") == "Europe/Rome"
 
 
 @pytest.mark.parametrize("name", sorted(NICKNAMES))
@@ -304,13 +321,15 @@ def test_what_is_no_zone_is_refused(zone: str) -> None:
 
 
 @given(periods, moments, st.none() | st.integers(1, 99))
-def test_an_interval_written_down_is_the_same_again(period: Period, start: datetime, times: int | None) -> None:
-    interval = Interval(times, start, period, "Europe/Berlin")
-    assert parse_period(period_text(period)) == period
+def test_an_interval_written_down_is_the_same_again(
+    period: CalendarPeriod, start: datetime, times: int | None
+) -> None:
+    interval = RepeatingInterval(times, start, period, "Europe/Berlin")
+    assert parse_period(format_period(period)) == period
     assert parse_interval(str(interval), "Europe/Berlin", NOW) == interval
 
 
 @given(st.text(max_size=30))
 def test_whatever_is_written_gives_a_timing_or_a_sentence(text: str) -> None:
     with contextlib.suppress(ValueError):
-        upcoming(parse_timing(text, "UTC", NOW), NOW, 3)
+        list_next_times(parse_timing(text, "UTC", NOW), NOW, 3)

@@ -9,25 +9,25 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from heliostat.models import (
-    ACTIVE,
+    ACTIVE_STATES,
     Department,
     Device,
     Job,
     JobState,
-    Layout,
     Node,
     NodeState,
-    Placement,
+    PlacementRequest,
     Project,
     Quota,
     Reservation,
     Resources,
+    TaskLayout,
 )
-from heliostat.scheduling.accounts import Accounts
-from heliostat.scheduling.board import Board
-from heliostat.scheduling.fitting import allows_data, has_labels
-from heliostat.scheduling.policy import Order, Policy
-from support.examples import examples
+from heliostat.scheduling.feasibility import allows_data_class, has_labels
+from heliostat.scheduling.policy import QueueOrdering, SchedulingPolicy
+from heliostat.scheduling.queue_state import QueueState
+from heliostat.scheduling.share_accounts import ShareAccounts
+from support.hypothesis_examples import example_count
 from unit.scheduling.ground import Ground
 from unit.scheduling.made_up import NOW, a_board, a_job
 
@@ -36,7 +36,7 @@ PROJECTS = ("red", "green", "blue")
 USERS = ("ann", "bob", "cem")
 CLASSES = ("normal", "normal", "normal", "scavenger", "interactive", "urgent")
 MINUTES = (1, 10, 30, 60, 90, 120, 240)
-MANY = settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=example_count(300), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Case:
     nodes: tuple[Node, ...]
     running: tuple[Job, ...]
     pending: tuple[Job, ...]
-    policy: Policy = field(default_factory=Policy)
-    accounts: Accounts = field(default_factory=Accounts)
+    policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    accounts: ShareAccounts = field(default_factory=ShareAccounts)
     reservations: tuple[Reservation, ...] = ()
 
     @property
     def jobs(self) -> tuple[Job, ...]:
         return self.running + self.pending
 
-    def board(self, jobs: Iterable[Job] | None = None) -> Board:
+    def board(self, jobs: Iterable[Job] | None = None) -> QueueState:
         in_order = self.jobs if jobs is None else jobs
         return a_board(self.nodes, in_order, self.policy, self.accounts, self.reservations)
 
@@ -60,11 +60,11 @@ class Case:
         """With what runs."""
         ground = Ground(self.nodes)
         for job in self.running:
-            ground.put(job, job.task_places)
+            ground.put(job, job.task_placements)
         return ground
 
     def data_class(self, job: Job) -> int:
-        return self.accounts.project(job.project).data_class
+        return self.accounts.project_or_default(job.project).data_class
 
     def limit(self, job: Job) -> float:
         return float(job.time_limit_seconds or self.policy.assumed_limit_seconds)
@@ -74,16 +74,17 @@ class Case:
         asked = job.resources.gpus * job.placement.tasks
         if not job.placement.exclusive:
             return asked
-        usable = {node.name: sum(device.may_be_used for device in node.devices) for node in self.nodes}
-        if job.state in ACTIVE:
+        usable = {node.name: sum(device.is_available for device in node.devices) for node in self.nodes}
+        if job.state in ACTIVE_STATES:
             return max(
-                asked, sum(usable[name] for name in {place.node for place in job.task_places} if name in usable)
+                asked,
+                sum(usable[name] for name in {place.node for place in job.task_placements} if name in usable),
             )
-        part, data_class = 0 < job.resources.gpus < 1, self.accounts.project(job.project).data_class
+        part, data_class = 0 < job.resources.gpus < 1, self.accounts.project_or_default(job.project).data_class
         possible = [
             usable[node.name]
             for node in self.nodes
-            if allows_data(node, data_class)
+            if allows_data_class(node, data_class)
             and has_labels(node, job.placement.labels)
             and (node.splits_devices or not part)
         ]
@@ -109,7 +110,7 @@ class Wishes:
     unlimited: bool = True
     stops: bool = True
     classes: bool = True
-    orders: tuple[Order, ...] = tuple(Order)
+    orders: tuple[QueueOrdering, ...] = tuple(QueueOrdering)
     max_reserved: int = 3
     backfill: bool | None = None  # None: sometimes
 
@@ -123,12 +124,12 @@ def cases(wishes: Wishes = ALL) -> st.SearchStrategy[Case]:
 
 def a_case(random: Random, wishes: Wishes = ALL) -> Case:
     nodes = tuple(_node(random, f"n{number}", wishes) for number in range(random.randint(1, wishes.nodes)))
-    accounts = _accounts(random) if wishes.accounts else Accounts()
+    accounts = _accounts(random) if wishes.accounts else ShareAccounts()
     pending = tuple(_job(random, number, wishes) for number in range(1, 1 + random.randint(0, wishes.pending)))
     running = _running(random, nodes, accounts, wishes)
     if wishes.faults:
         nodes = tuple(_perhaps_broken(random, node) for node in nodes)
-    policy = Policy(
+    policy = SchedulingPolicy(
         order=random.choice(wishes.orders),
         backfill=random.random() < 0.8 if wishes.backfill is None else wishes.backfill,
         reservations=random.randint(1, wishes.max_reserved),
@@ -151,13 +152,13 @@ def _smaller(case: Case) -> Iterator[Case]:
         things = getattr(case, name)
         for place in range(len(things)):
             yield replace(case, **{name: things[:place] + things[place + 1 :]})
-    used = {place.node for job in case.running for place in job.task_places}
+    used = {place.node for job in case.running for place in job.task_placements}
     used |= {name for reservation in case.reservations for name in reservation.nodes}
     for node in case.nodes:
         if node.name not in used:
             yield replace(case, nodes=tuple(other for other in case.nodes if other != node))
-    if case.accounts != Accounts():
-        yield replace(case, accounts=Accounts())
+    if case.accounts != ShareAccounts():
+        yield replace(case, accounts=ShareAccounts())
 
 
 def _node(random: Random, name: str, wishes: Wishes) -> Node:
@@ -222,24 +223,24 @@ def _resources(random: Random, wishes: Wishes) -> Resources:
     )
 
 
-def _placement(random: Random, wishes: Wishes) -> Placement:
+def _placement(random: Random, wishes: Wishes) -> PlacementRequest:
     if random.random() < 0.5:
-        return Placement()
-    return Placement(
+        return PlacementRequest()
+    return PlacementRequest(
         tasks=random.choice([1, 2, 3]) if wishes.gangs else 1,
-        layout=random.choice(list(Layout)),
+        layout=random.choice(list(TaskLayout)),
         exclusive=wishes.exclusive and random.random() < 0.25,
         labels=random.choice([(), (), (), ("disk",), ("disk=ssd",)]),
     )
 
 
-def _running(random: Random, nodes: tuple[Node, ...], accounts: Accounts, wishes: Wishes) -> tuple[Job, ...]:
+def _running(random: Random, nodes: tuple[Node, ...], accounts: ShareAccounts, wishes: Wishes) -> tuple[Job, ...]:
     """Those of some made-up jobs that fit beside each other."""
     ground, found = Ground(nodes), list[Job]()
     for number in range(101, 101 + random.randint(0, wishes.running)):
         job = _job(random, number, wishes)
         names = random.sample([node.name for node in nodes], len(nodes))
-        places = ground.places_for(job, accounts.project(job.project).data_class, names)
+        places = ground.places_for(job, accounts.project_or_default(job.project).data_class, names)
         if places is not None:
             several = places if len(places) > 1 else ()
             devices = tuple(uuid for place in places for uuid in place.devices)
@@ -267,7 +268,7 @@ def _as_running(random: Random, job: Job, wishes: Wishes) -> Job:
     )
 
 
-def _accounts(random: Random) -> Accounts:
+def _accounts(random: Random) -> ShareAccounts:
     projects = {
         name: Project(
             name,
@@ -279,7 +280,7 @@ def _accounts(random: Random) -> Accounts:
         for name in PROJECTS
     }
     departments = {name: Department(name, random.randint(1, 3), _quota(random)) for name in ("north", "south")}
-    return Accounts(departments, projects, {user: _quota(random) for user in USERS})
+    return ShareAccounts(departments, projects, {user: _quota(random) for user in USERS})
 
 
 def _quota(random: Random) -> Quota:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from heliostat.models import Job, Node, NodeState, Place
+from heliostat.models import Job, Node, NodeState, TaskPlacement
 
 NEARLY = 1e-6
 
@@ -23,17 +23,17 @@ class Ground:
         other.jobs = {name: jobs.copy() for name, jobs in self.jobs.items()}
         return other
 
-    def put(self, job: Job, places: Iterable[Place]) -> None:
+    def put(self, job: Job, places: Iterable[TaskPlacement]) -> None:
         self._change(job, places, -1)
         for place in places:
             self.jobs[place.node][job.id] = job
 
-    def remove(self, job: Job, places: Iterable[Place]) -> None:
+    def remove(self, job: Job, places: Iterable[TaskPlacement]) -> None:
         self._change(job, places, 1)
         for place in places:
             self.jobs[place.node].pop(job.id, None)
 
-    def _change(self, job: Job, places: Iterable[Place], sign: int) -> None:
+    def _change(self, job: Job, places: Iterable[TaskPlacement], sign: int) -> None:
         wanted = job.resources
         for place in places:
             self.cpus[place.node] += sign * wanted.cpus
@@ -57,10 +57,10 @@ class Ground:
 
     def places_for(
         self, job: Job, data_class: int, names: Iterable[str] | None = None
-    ) -> tuple[Place, ...] | None:
+    ) -> tuple[TaskPlacement, ...] | None:
         """Somewhere for all its tasks on these nodes, with devices of one kind; None: nowhere."""
         for kind in self.kinds() if job.resources.gpus else [None]:
-            trial, places = self.copy(), list[Place]()
+            trial, places = self.copy(), list[TaskPlacement]()
             for name in self.nodes if names is None else names:
                 while len(places) < job.placement.tasks and (place := trial._place(job, data_class, name, kind)):
                     trial.put(job, [place])
@@ -71,7 +71,7 @@ class Ground:
                 return tuple(places)
         return None
 
-    def _place(self, job: Job, data_class: int, name: str, kind: tuple[int, str] | None) -> Place | None:
+    def _place(self, job: Job, data_class: int, name: str, kind: tuple[int, str] | None) -> TaskPlacement | None:
         """One more of its tasks on this node."""
         wanted, others = job.resources, self.jobs[name].keys() - {job.id}
         if not is_allowed(job, data_class, self.nodes[name]) or self.nodes[name].state is not NodeState.UP:
@@ -81,7 +81,7 @@ class Ground:
         if others and (is_alone(job) or any(is_alone(self.jobs[name][number]) for number in others)):
             return None
         uuids = self._devices_for(job, name, kind)
-        return None if uuids is None else Place(name, uuids)
+        return None if uuids is None else TaskPlacement(name, uuids)
 
     def _devices_for(self, job: Job, name: str, kind: tuple[int, str] | None) -> tuple[str, ...] | None:
         wanted = job.resources
@@ -89,12 +89,12 @@ class Ground:
             return ()
         if kind[0] < (wanted.gpu_memory_mib or 0) or (wanted.gpu_type or kind[1]).lower() != kind[1].lower():
             return None
-        usable = [d.uuid for d in self.nodes[name].devices if d.may_be_used and (d.memory_mib, d.type) == kind]
+        usable = [d.uuid for d in self.nodes[name].devices if d.is_available and (d.memory_mib, d.type) == kind]
         if wanted.gpus < 1:
             fitting = [uuid for uuid in usable if self.devices[uuid] >= wanted.gpus - NEARLY]
             return (min(fitting, key=lambda uuid: self.devices[uuid]),) if fitting else None
         free = [uuid for uuid in usable if self.devices[uuid] > 1 - NEARLY]
-        return tuple(free[: wanted.devices]) if len(free) >= wanted.devices else None
+        return tuple(free[: wanted.device_count]) if len(free) >= wanted.device_count else None
 
 
 def is_alone(job: Job) -> bool:

@@ -5,15 +5,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from heliostat.models import Device, Job, JobSpec, JobState, Node, Reservation, Resources
-from heliostat.scheduling.accounts import Accounts
-from heliostat.scheduling.board import Board
 from heliostat.scheduling.plan import plan
-from heliostat.scheduling.policy import Policy
+from heliostat.scheduling.policy import SchedulingPolicy
+from heliostat.scheduling.queue_state import QueueState
+from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.scheduling.snapshot import Plan
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SMALL = Resources(1, 100)
-FIFO_BACKFILL = Policy(order="fifo")  # type: ignore[arg-type]
+FIFO_BACKFILL = SchedulingPolicy(order="fifo")  # type: ignore[arg-type]
 
 
 def a_job(number: int, resources: Resources = SMALL, **fields: object) -> Job:
@@ -44,20 +44,20 @@ def a_node(name: str = "a", cpus: int = 8, memory_mib: int = 1000, gpus: int = 0
 def a_board(
     nodes: tuple[Node, ...],
     jobs: Iterable[Job],
-    policy: Policy | None = None,
-    accounts: Accounts | None = None,
+    policy: SchedulingPolicy | None = None,
+    accounts: ShareAccounts | None = None,
     reservations: tuple[Reservation, ...] = (),
-) -> Board:
-    board = Board(policy or Policy())
+) -> QueueState:
+    board = QueueState(policy or SchedulingPolicy())
     board.set_nodes(nodes)
-    board.set_accounts(accounts or Accounts())
+    board.set_accounts(accounts or ShareAccounts())
     board.set_reservations(reservations)
     for job in jobs:
-        board.put(job, NOW)
+        board.update_job(job, NOW)
     return board
 
 
-def a_plan(board: Board, now: datetime = NOW) -> Plan:
+def a_plan(board: QueueState, now: datetime = NOW) -> Plan:
     return plan(board.snapshot(now), board.policy, now)
 
 

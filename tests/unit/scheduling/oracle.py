@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from heliostat.models import Job, Node, Place
-from heliostat.scheduling.policy import Order
-from heliostat.scheduling.quotas import quota_of, scopes_of
-from heliostat.scheduling.snapshot import Head, Plan
+from heliostat.models import Job, Node, TaskPlacement
+from heliostat.scheduling.policy import QueueOrdering
+from heliostat.scheduling.quotas import find_quota, quota_keys
+from heliostat.scheduling.snapshot import BookedStart, Plan
 from unit.scheduling.cases import Case
 from unit.scheduling.ground import Ground
 from unit.scheduling.made_up import NOW
@@ -32,7 +32,7 @@ class Oracle:
     def __init__(self, case: Case, made: Plan) -> None:
         self._case, self._made = case, made
         self._ground = case.ground()
-        self._ends = {job.id: (self._end_of(job), job, job.task_places) for job in case.running}
+        self._ends = {job.id: (self._end_of(job), job, job.task_placements) for job in case.running}
         self._booked: Booked | None = None
         self._active = list(case.running)
 
@@ -54,11 +54,11 @@ class Oracle:
                 may_pass = self._case.policy.backfill or self._booked is None
 
     def _queue(self) -> list[Job]:
-        if self._case.policy.order is Order.SJF:
+        if self._case.policy.order is QueueOrdering.SHORTEST_JOB_FIRST:
             return sorted(self._case.pending, key=lambda job: (self._case.limit(job), job.id))
         return sorted(self._case.pending, key=lambda job: job.id)
 
-    def _of_start(self, job: Job, places: tuple[Place, ...], may_pass: bool) -> Iterator[str]:
+    def _of_start(self, job: Job, places: tuple[TaskPlacement, ...], may_pass: bool) -> Iterator[str]:
         if not may_pass or self._is_held_back(job):
             yield f"job {job.id} starts though it may not yet"
         end = NOW_SECONDS + self._case.limit(job)
@@ -76,13 +76,13 @@ class Oracle:
                 return True
         gpus = self._case.gpus(job)
         return gpus > 0 and any(
-            self._is_over(scope, gpus) for scope in scopes_of(job.user, job.project, self._case.accounts)
+            self._is_over(scope, gpus) for scope in quota_keys(job.user, job.project, self._case.accounts)
         )
 
     def _is_over(self, scope: tuple[str, str], more: float) -> bool:
-        quota, held, hours = quota_of(scope, self._case.accounts), 0.0, 0.0
+        quota, held, hours = find_quota(scope, self._case.accounts), 0.0, 0.0
         for job in self._active:
-            if scope in scopes_of(job.user, job.project, self._case.accounts):
+            if scope in quota_keys(job.user, job.project, self._case.accounts):
                 gpus, began = self._case.gpus(job), job.started_at or NOW
                 held += gpus
                 until = max(began + timedelta(seconds=self._case.limit(job)), NOW)
@@ -103,7 +103,7 @@ class Oracle:
 
     def _most_tasks(self, job: Job, name: str) -> int:
         end, most = NOW_SECONDS + self._case.limit(job), 0
-        trial, places = self._ground.copy(), list[Place]()
+        trial, places = self._ground.copy(), list[TaskPlacement]()
         limit = 1 if job.placement.layout == "spread" else job.placement.tasks
         while len(places) < limit:
             one = trial.places_for(_single(job), self._case.data_class(job), [name])
@@ -116,7 +116,7 @@ class Oracle:
             most = len(places)
         return most
 
-    def _delays(self, job: Job, places: tuple[Place, ...], end: float) -> bool:
+    def _delays(self, job: Job, places: tuple[TaskPlacement, ...], end: float) -> bool:
         """Whether the blocked job could then not start where and when room is kept for it."""
         if self._booked is None or end <= self._booked.at:
             return False
@@ -134,15 +134,15 @@ class Oracle:
                 break
         else:
             return
-        if not self._made.heads:
+        if not self._made.booked_starts:
             if self._made.starts:
                 yield f"job {job.id} is not booked"
             self._booked = Booked(job, at, tuple(self._ground.nodes))
             return
-        head: Head = self._made.heads[0]
-        if head.job != job.id or abs((head.at - NOW).total_seconds() - (at - NOW_SECONDS)) > 1:
+        head: BookedStart = self._made.booked_starts[0]
+        if head.job_id != job.id or abs((head.starts_at - NOW).total_seconds() - (at - NOW_SECONDS)) > 1:
             hours = (at - NOW_SECONDS) / 3600
-            yield f"job {head.job} is booked at {head.at}, not job {job.id} in {hours} hours"
+            yield f"job {head.job_id} is booked at {head.starts_at}, not job {job.id} in {hours} hours"
         elif not self._fits_at(job, at, head.nodes):
             yield f"job {job.id} does not fit where it is booked"
         self._booked = Booked(job, at, head.nodes)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from heliostat.models import Job, JobState
-from heliostat.scheduling.board import Board
 from heliostat.scheduling.plan import plan
-from heliostat.scheduling.snapshot import Plan, Start, Stop
+from heliostat.scheduling.queue_state import QueueState
+from heliostat.scheduling.snapshot import Plan, PlannedStart, PlannedStop
 from unit.scheduling.made_up import NOW
 
 Takes = Callable[[Job], float]
@@ -23,7 +23,7 @@ def as_long_as_it_may(job: Job) -> float:
 class World:
     """Looks at nothing but plans. `plans` are all that were made, with their times."""
 
-    board: Board
+    board: QueueState
     takes: Takes = as_long_as_it_may
     now: datetime = NOW
     started_at: dict[int, datetime] = field(default_factory=dict)
@@ -50,12 +50,12 @@ class World:
 
     def _happen(self, job: Job) -> None:
         known = self.board.jobs.get(job.id)
-        if job.is_over:
+        if job.is_terminal:
             if known is None or known.attempt != job.attempt or known.state is not JobState.RUNNING:
                 return
             self.ended.add(job.id)
         if job.kind != "wake":
-            self.board.put(job, self.now)
+            self.board.update_job(job, self.now)
 
     def _plan(self) -> None:
         made = plan(self.board.snapshot(self.now), self.board.policy, self.now)
@@ -67,7 +67,7 @@ class World:
         if made.wake_at is not None:
             self._at(made.wake_at, _NOBODY)
 
-    def _start(self, start: Start) -> None:
+    def _start(self, start: PlannedStart) -> None:
         several = start.places if len(start.places) > 1 else ()
         job = replace(
             start.job,
@@ -79,17 +79,17 @@ class World:
             places=several,
         )
         self.started_at.setdefault(job.id, self.now)
-        self.board.put(job, self.now)
+        self.board.update_job(job, self.now)
         self._at(self.now + timedelta(seconds=self.takes(job)), _ended(job))
 
-    def _stop(self, stop: Stop) -> None:
+    def _stop(self, stop: PlannedStop) -> None:
         """Goes at once: back to the queue, or for good."""
-        if stop.why == "overtime":
+        if stop.kind == "overtime":
             self._happen(_ended(stop.job))
             return
         again = replace(stop.job, state=JobState.PENDING, node=None, devices=(), places=(), started_at=None)
         again = replace(again, preemptions=again.preemptions + 1)
-        self.board.put(again, self.now)
+        self.board.update_job(again, self.now)
         self._at(self.now, _NOBODY)
 
     def _at(self, time: datetime, job: Job) -> None:

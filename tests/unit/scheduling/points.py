@@ -77,16 +77,16 @@ def _those_who_yield_last(case: Case, jobs: list[Job]) -> list[Job]:
 def _yields(case: Case, job: Job) -> bool:
     if not case.policy.preempts:
         return _rank(case, job) == 0
-    return job.preemptible or case.policy.class_of(job.priority_class).preemptible
+    return job.preemptible or case.policy.find_priority_class(job.priority_class).preemptible
 
 
 def _rank(case: Case, job: Job) -> int:
-    return case.policy.class_of(job.priority_class).rank
+    return case.policy.find_priority_class(job.priority_class).rank
 
 
 def _without_share(case: Case, job: Job) -> float:
-    waited = job.waited(NOW) / 3600 + 1
-    kind = case.policy.class_of(job.priority_class)
+    waited = job.queue_wait_seconds(NOW) / 3600 + 1
+    kind = case.policy.find_priority_class(job.priority_class)
     priority = job.priority if job.priority_everywhere else min(job.priority, 0)
     size = math.log2(_cost(case, job) + SMALLEST)
     return kind.points + PER_PRIORITY * priority - size + math.log2(waited) - job.id * TIE
@@ -102,7 +102,7 @@ def _cost(case: Case, job: Job) -> float:
 
 
 def _accounts(case: Case, job: Job) -> tuple[Account, Account, Account]:
-    department = case.accounts.project(job.project).department
+    department = case.accounts.project_or_default(job.project).department
     return (department,), (department, job.project), (department, job.project, job.user)
 
 
@@ -138,12 +138,12 @@ def _floor(case: Case, account: Account) -> float:
         siblings = {other for other in siblings if other[:-1] == account[:-1]}
         share = _share(case, account) / sum(_share(case, other) for other in siblings)
         return _floor(case, account[:-1]) * share
-    gpus = sum(device.may_be_used for node in case.nodes for device in node.devices)
+    gpus = sum(device.is_available for node in case.nodes for device in node.devices)
     cpus, memory = sum(node.cpus for node in case.nodes), sum(node.memory_mib for node in case.nodes)
     return FLOOR_HOURS * (gpus + 0.02 * cpus + 0.002 * memory / 1024)
 
 
 def _share(case: Case, account: Account) -> float:
     if len(account) == 1:
-        return case.accounts.department(account[0]).share
-    return case.accounts.project(account[1]).share if len(account) == 2 else 1
+        return case.accounts.department_or_default(account[0]).share
+    return case.accounts.project_or_default(account[1]).share if len(account) == 2 else 1

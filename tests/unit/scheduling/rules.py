@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 from heliostat.models import Job, NodeState, Quota, Reservation
-from heliostat.scheduling.quotas import quota_of, scopes_of
-from heliostat.scheduling.snapshot import Plan, Start, Stop
+from heliostat.scheduling.quotas import find_quota, quota_keys
+from heliostat.scheduling.snapshot import Plan, PlannedStart, PlannedStop
 from unit.scheduling.cases import Case
 from unit.scheduling.ground import Ground, is_allowed
 from unit.scheduling.made_up import NOW
@@ -40,7 +40,7 @@ def _misplaced(case: Case, made: Plan) -> Iterator[str]:
             for device in (device for device in node.devices if device.uuid in place.devices):
                 kinds.add((device.type, device.memory_mib))
                 right_type = (wanted.gpu_type or device.type).lower() == device.type.lower()
-                if not device.may_be_used or not right_type or device.memory_mib < (wanted.gpu_memory_mib or 0):
+                if not device.is_available or not right_type or device.memory_mib < (wanted.gpu_memory_mib or 0):
                     yield f"job {start.job.id} may not have {device.uuid}"
             if not set(place.devices) <= {device.uuid for device in node.devices}:
                 yield f"job {start.job.id} has devices of another node"
@@ -53,7 +53,7 @@ def _incomplete(case: Case, made: Plan) -> Iterator[str]:
         wanted, placement = start.job.resources, start.job.placement
         if len(start.places) != placement.tasks:
             yield f"job {start.job.id} starts {len(start.places)} of {placement.tasks} tasks"
-        if any(len(set(place.devices)) != wanted.devices for place in start.places):
+        if any(len(set(place.devices)) != wanted.device_count for place in start.places):
             yield f"job {start.job.id} has too few devices"
         if placement.layout == "spread" and len({place.node for place in start.places}) < placement.tasks:
             yield f"job {start.job.id} is not spread"
@@ -64,12 +64,12 @@ def _over_quota(case: Case, made: Plan) -> Iterator[str]:
     held, starting = Counter[tuple[str, str]](), set()
     for job, is_new in [(job, False) for job in case.running] + [(start.job, True) for start in made.starts]:
         gpus = case.gpus(job)
-        for scope in scopes_of(job.user, job.project, case.accounts):
+        for scope in quota_keys(job.user, job.project, case.accounts):
             held[scope] += gpus  # type: ignore[assignment]
             if is_new and gpus:
                 starting.add(scope)
     for scope in starting:
-        quota: Quota = quota_of(scope, case.accounts)
+        quota: Quota = find_quota(scope, case.accounts)
         if quota.running_gpus is not None and held[scope] > quota.running_gpus + 1e-6:
             yield f"{scope} holds {held[scope]} of {quota.running_gpus}"
 
@@ -91,7 +91,7 @@ def _in_reservations(case: Case, made: Plan) -> Iterator[str]:
                 yield from _too_few_left(case, foreign, reservation, name)
 
 
-def _overlaps(case: Case, start: Start, reservation: Reservation) -> bool:
+def _overlaps(case: Case, start: PlannedStart, reservation: Reservation) -> bool:
     """A start of somebody whom it is not for, on its nodes, into its time."""
     if reservation.project is not None and start.job.project == reservation.project:
         return False
@@ -101,7 +101,7 @@ def _overlaps(case: Case, start: Start, reservation: Reservation) -> bool:
     return reservation.ends_at > NOW and reservation.starts_at.timestamp() < end
 
 
-def _too_few_left(case: Case, foreign: list[Start], reservation: Reservation, name: str) -> Iterator[str]:
+def _too_few_left(case: Case, foreign: list[PlannedStart], reservation: Reservation, name: str) -> Iterator[str]:
     """All that others leave of a node must be as much as is set aside."""
     node = next(node for node in case.nodes if node.name == name)
     mine = {uuid for start in foreign for place in start.places if place.node == name for uuid in place.devices}
@@ -110,8 +110,8 @@ def _too_few_left(case: Case, foreign: list[Start], reservation: Reservation, na
     held = set(mine)
     for job in case.running:
         if job.project != reservation.project and _end(case, job) > reservation.starts_at.timestamp():
-            held.update(uuid for place in job.task_places if place.node == name for uuid in place.devices)
-    usable = [device for device in node.devices if device.may_be_used and device.uuid not in held]
+            held.update(uuid for place in job.task_placements if place.node == name for uuid in place.devices)
+    usable = [device for device in node.devices if device.is_available and device.uuid not in held]
     if len(usable) < (reservation.gpus_per_node or 0):
         yield f"{len(usable)} of {reservation.gpus_per_node} GPUs are left for {reservation.name} on {name}"
 
@@ -127,20 +127,20 @@ def _end(case: Case, job: Job) -> float:
 def _stopped_wrongly(case: Case, made: Plan) -> Iterator[str]:
     waiting = {job.id: job for job in case.pending}
     for stop in made.stops:
-        rank = case.policy.class_of(waiting[stop.for_job].priority_class).rank
+        rank = case.policy.find_priority_class(waiting[stop.for_job_id].priority_class).rank
         if not may_stop(case, stop.job, rank):
-            yield f"job {stop.job.id} may not be stopped for job {stop.for_job}"
-        if (stop.why == "overtime") != is_over_time(stop.job):
-            yield f"job {stop.job.id} is stopped for {stop.why}"
-    for number in {stop.for_job for stop in made.stops}:
+            yield f"job {stop.job.id} may not be stopped for job {stop.for_job_id}"
+        if (stop.kind == "overtime") != is_over_time(stop.job):
+            yield f"job {stop.job.id} is stopped for {stop.kind}"
+    for number in {stop.for_job_id for stop in made.stops}:
         yield from _stopped_in_vain(case, made, waiting[number])
 
 
 def _stopped_in_vain(case: Case, made: Plan, waiting: Job) -> Iterator[str]:
     """What goes must be enough, and no part of it must be. The latter holds for the first blocked job: from those
     behind it some of what is free is kept."""
-    victims = [stop for stop in made.stops if stop.for_job == waiting.id]
-    earlier = [stop for stop in made.stops if stop.for_job != waiting.id]
+    victims = [stop for stop in made.stops if stop.for_job_id == waiting.id]
+    earlier = [stop for stop in made.stops if stop.for_job_id != waiting.id]
     ground = after(case, made, earlier)
     if not _fits_without(case, ground, waiting, victims):
         yield f"job {waiting.id} does not fit even without {[stop.job.id for stop in victims]}"
@@ -152,7 +152,7 @@ def _stopped_in_vain(case: Case, made: Plan, waiting: Job) -> Iterator[str]:
 
 
 def _has_room_booked(made: Plan, job: Job) -> bool:
-    return any(head.job == job.id for head in made.heads)
+    return any(head.job_id == job.id for head in made.booked_starts)
 
 
 def _is_judged_with_care(case: Case) -> bool:
@@ -167,18 +167,21 @@ def _stopped_dearly(case: Case, made: Plan) -> Iterator[str]:
     """No single other job that loses less would have been enough."""
     waiting = {job.id: job for job in case.pending}
     if (
-        len({stop.for_job for stop in made.stops}) != 1
+        len({stop.for_job_id for stop in made.stops}) != 1
         or case.policy.reservations > 1
         or _is_judged_with_care(case)
     ):
         return
-    job = waiting[made.stops[0].for_job]
+    job = waiting[made.stops[0].for_job_id]
     if not _has_room_booked(made, job):
         return
-    rank, lost = case.policy.class_of(job.priority_class).rank, sum(lost_work(stop.job) for stop in made.stops)
+    rank, lost = (
+        case.policy.find_priority_class(job.priority_class).rank,
+        sum(lost_work(stop.job) for stop in made.stops),
+    )
     ground = after(case, made, ())
     for other in case.running:
-        stop = Stop(other, "preempt", "", job.id)
+        stop = PlannedStop(other, "preempt", "", job.id)
         if may_stop(case, other, rank) and lost_work(other) < lost and _fits_without(case, ground, job, [stop]):
             yield f"stopping job {other.id} alone loses less than {[stop.job.id for stop in made.stops]}"
 
@@ -194,7 +197,7 @@ def lost_work(job: Job) -> float:
 def may_stop(case: Case, job: Job, rank: int) -> bool:
     if job.stop_requested is not None:
         return False
-    its = case.policy.class_of(job.priority_class)
+    its = case.policy.find_priority_class(job.priority_class)
     preempted = case.policy.preempts and (job.preemptible or its.preemptible) and its.rank < rank
     return is_over_time(job) or (preempted and not is_protected(case, job))
 
@@ -207,7 +210,7 @@ def is_protected(case: Case, job: Job) -> bool:
     return (NOW - job.started_at).total_seconds() < times * case.policy.protection_seconds
 
 
-def after(case: Case, made: Plan, stops: Iterable[Stop]) -> Ground:
+def after(case: Case, made: Plan, stops: Iterable[PlannedStop]) -> Ground:
     """The cluster once what starts has started, and these and those already asked to have gone."""
     ground = case.ground()
     for start in made.starts:
@@ -215,15 +218,15 @@ def after(case: Case, made: Plan, stops: Iterable[Stop]) -> Ground:
     gone = {stop.job.id for stop in stops}
     for job in case.running:
         if job.stop_requested is not None or job.id in gone:
-            ground.remove(job, job.task_places)
+            ground.remove(job, job.task_placements)
     return ground
 
 
-def _fits_without(case: Case, ground: Ground, waiting: Job, victims: Iterable[Stop]) -> bool:
+def _fits_without(case: Case, ground: Ground, waiting: Job, victims: Iterable[PlannedStop]) -> bool:
     """Where no reservation of others keeps it away."""
     trial = ground.copy()
     for stop in victims:
-        trial.remove(stop.job, stop.job.task_places)
+        trial.remove(stop.job, stop.job.task_placements)
     end = NOW.timestamp() + case.limit(waiting)
     closed = {
         name

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from heliostat.models import Department, Project
-from heliostat.scheduling.accounts import Accounts
-from heliostat.scheduling.shares import levels, over_share, tree_of
+from heliostat.scheduling.fair_share_tree import build_fair_share_tree, compute_share_levels, compute_share_ratios
+from heliostat.scheduling.share_accounts import ShareAccounts
 
-ACCOUNTS = Accounts(
+ACCOUNTS = ShareAccounts(
     {"north": Department("north", 3), "south": Department("south", 1)},
     {
         "red": Project("red", "north", share=2),
@@ -16,7 +16,7 @@ ACCOUNTS = Accounts(
     },
 )
 LEAVES = (("red", "ann"), ("red", "bob"), ("green", "ann"), ("blue", "cem"))
-TREE = tree_of(LEAVES, ACCOUNTS)
+TREE = build_fair_share_tree(LEAVES, ACCOUNTS)
 USAGE = np.array([60.0, 0.0, 30.0, 30.0])
 NOTHING_MORE = (np.zeros(4), np.zeros(4), np.zeros(4))
 ALL = np.arange(4)
@@ -30,45 +30,49 @@ def test_the_tree_knows_whose_is_what() -> None:
 
 
 def test_departments_projects_and_users_are_each_measured_against_their_siblings() -> None:
-    departments, projects, users = levels(TREE, USAGE, floor=0.0)
+    departments, projects, users = compute_share_levels(TREE, USAGE, floor=0.0)
     # Of 120, three parts of four are north's: 90, which is just what it used.
-    assert departments.part == pytest.approx([90, 30])
-    assert departments.ratio == pytest.approx([1, 1])
+    assert departments.entitled_usage == pytest.approx([90, 30])
+    assert departments.usage_ratio == pytest.approx([1, 1])
     # Of north's 90, red may have two parts of three.
-    assert projects.part == pytest.approx([60, 30, 30])
-    assert projects.ratio == pytest.approx([1, 1, 1])
+    assert projects.entitled_usage == pytest.approx([60, 30, 30])
+    assert projects.usage_ratio == pytest.approx([1, 1, 1])
     # Of red's 60, ann and bob half each: ann had twice her part, bob nothing.
-    assert users.part == pytest.approx([30, 30, 30, 30])
-    assert users.ratio == pytest.approx([2, 0, 1, 1])
+    assert users.entitled_usage == pytest.approx([30, 30, 30, 30])
+    assert users.usage_ratio == pytest.approx([2, 0, 1, 1])
 
 
 def test_the_levels_count_by_their_weights() -> None:
-    found = over_share(levels(TREE, USAGE, 0.0), NOTHING_MORE, ALL)
+    found = compute_share_ratios(compute_share_levels(TREE, USAGE, 0.0), NOTHING_MORE, ALL)
     assert found == pytest.approx([0.5 + 0.3 + 0.2 * 2, 0.5 + 0.3, 1.0, 1.0])
 
 
 def test_what_stands_before_a_job_counts_as_used() -> None:
     more = tuple(np.array([30.0, 0, 0, 0]) for _ in range(3))
-    found = over_share(levels(TREE, USAGE, 0.0), more, ALL)  # type: ignore[arg-type]
+    found = compute_share_ratios(compute_share_levels(TREE, USAGE, 0.0), more, ALL)  # type: ignore[arg-type]
     assert found[0] == pytest.approx(0.5 * 120 / 90 + 0.3 * 90 / 60 + 0.2 * 90 / 30)
 
 
 def test_a_floor_makes_differences_small_as_long_as_little_was_used() -> None:
-    departments, projects, users = levels(TREE, USAGE, floor=1200.0)
-    assert departments.part == pytest.approx([0.75 * 1320, 0.25 * 1320])
-    assert projects.part == pytest.approx([(90 + 900) * 2 / 3, (90 + 900) / 3, 30 + 300])
-    assert users.part == pytest.approx([(60 + 600) / 2, (60 + 600) / 2, 30 + 300, 30 + 300])
+    departments, projects, users = compute_share_levels(TREE, USAGE, floor=1200.0)
+    assert departments.entitled_usage == pytest.approx([0.75 * 1320, 0.25 * 1320])
+    assert projects.entitled_usage == pytest.approx([(90 + 900) * 2 / 3, (90 + 900) / 3, 30 + 300])
+    assert users.entitled_usage == pytest.approx([(60 + 600) / 2, (60 + 600) / 2, 30 + 300, 30 + 300])
 
 
 def test_a_level_without_siblings_says_nothing() -> None:
-    tree = tree_of((("red", "ann"), ("red", "bob")), ACCOUNTS)
-    found = over_share(levels(tree, np.array([60.0, 0.0]), 0.0), (np.zeros(2),) * 3, np.arange(2))  # type: ignore[arg-type]
+    tree = build_fair_share_tree((("red", "ann"), ("red", "bob")), ACCOUNTS)
+    found = compute_share_ratios(
+        compute_share_levels(tree, np.array([60.0, 0.0]), 0.0), (np.zeros(2),) * 3, np.arange(2)
+    )  # type: ignore[arg-type]
     assert found == pytest.approx([2, 0])
-    alone = tree_of((("red", "ann"),), ACCOUNTS)
-    assert over_share(levels(alone, np.array([60.0]), 0.0), (np.zeros(1),) * 3, np.arange(1)) == pytest.approx([0])  # type: ignore[arg-type]
+    alone = build_fair_share_tree((("red", "ann"),), ACCOUNTS)
+    assert compute_share_ratios(
+        compute_share_levels(alone, np.array([60.0]), 0.0), (np.zeros(1),) * 3, np.arange(1)
+    ) == pytest.approx([0])  # type: ignore[arg-type]
 
 
 def test_unknown_projects_share_the_default_department() -> None:
-    tree = tree_of((("new", "ann"), ("other", "bob")), Accounts())
+    tree = build_fair_share_tree((("new", "ann"), ("other", "bob")), ShareAccounts())
     assert tree.departments == ("default",)
-    assert tree.project_parts.tolist() == [0.5, 0.5]
+    assert tree.project_shares.tolist() == [0.5, 0.5]

@@ -6,17 +6,17 @@ from datetime import UTC, datetime, timedelta
 from heliostat.models import (
     Department,
     JobState,
-    Layout,
     Node,
     NodeState,
-    Placement,
+    PlacementRequest,
     Project,
     Quota,
     Reservation,
     Resources,
+    TaskLayout,
 )
-from heliostat.scheduling.accounts import Accounts
-from heliostat.scheduling.policy import PRESETS, Policy
+from heliostat.scheduling.policy import POLICY_PRESETS, SchedulingPolicy
+from heliostat.scheduling.share_accounts import ShareAccounts
 from unit.scheduling.made_up import FIFO_BACKFILL, NOW, a_board, a_job, a_node, a_plan, a_running_job, started
 
 HOUR = 3600
@@ -56,7 +56,7 @@ def test_small_jobs_fill_the_hole_before_a_blocked_one_only_if_they_end_in_time(
     assert started(a_plan(a_board((node,), [running, head, too_long], FIFO_BACKFILL))) == {}
     made = a_plan(a_board((node,), [running, head, too_long, short], FIFO_BACKFILL))
     assert started(made) == {2: ("a",)}
-    assert [(head.job, head.at) for head in made.heads] == [(1, NOW + timedelta(hours=2))]
+    assert [(head.job_id, head.starts_at) for head in made.booked_starts] == [(1, NOW + timedelta(hours=2))]
 
 
 def test_a_long_job_may_use_what_the_blocked_one_leaves_over() -> None:
@@ -72,17 +72,17 @@ def test_a_long_job_may_use_what_the_blocked_one_leaves_over() -> None:
 def test_without_backfill_nobody_passes_the_first() -> None:
     running = a_running_job(9, "a", gpus(3), devices=devices("a", 0, 1, 2), time_limit_seconds=2 * HOUR)
     jobs = [running, a_job(1, gpus(4)), a_job(2, gpus(1), time_limit_seconds=60)]
-    assert started(a_plan(a_board((a_node("a", gpus=4),), jobs, PRESETS["fifo"]))) == {}
+    assert started(a_plan(a_board((a_node("a", gpus=4),), jobs, POLICY_PRESETS["fifo"]))) == {}
 
 
 def test_a_job_that_no_node_can_run_keeps_nobody_back() -> None:
     jobs = [a_job(1, gpus(64)), a_job(2, gpus(1))]
-    assert started(a_plan(a_board((a_node("a", gpus=4),), jobs, PRESETS["fifo"]))) == {2: ("a",)}
+    assert started(a_plan(a_board((a_node("a", gpus=4),), jobs, POLICY_PRESETS["fifo"]))) == {2: ("a",)}
 
 
 def test_a_gang_starts_whole_or_not_at_all() -> None:
     nodes = (a_node("a", gpus=4), a_node("b", gpus=4))
-    gang = a_job(1, gpus(4), placement=Placement(tasks=2))
+    gang = a_job(1, gpus(4), placement=PlacementRequest(tasks=2))
     made = a_plan(a_board(nodes, [gang]))
     assert started(made) == {1: ("a", "b")}
     assert [len(place.devices) for place in made.starts[0].places] == [4, 4]
@@ -92,17 +92,19 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
 
 def test_tasks_are_packed_or_spread_as_asked() -> None:
     nodes = (a_node("a", gpus=4), a_node("b", gpus=4))
-    assert started(a_plan(a_board(nodes, [a_job(1, gpus(1), placement=Placement(tasks=2))]))) == {1: ("a", "a")}
-    apart = Placement(tasks=2, layout=Layout.SPREAD)
+    assert started(a_plan(a_board(nodes, [a_job(1, gpus(1), placement=PlacementRequest(tasks=2))]))) == {
+        1: ("a", "a")
+    }
+    apart = PlacementRequest(tasks=2, layout=TaskLayout.SPREAD)
     assert set(started(a_plan(a_board(nodes, [a_job(1, gpus(1), placement=apart)])))[1]) == {"a", "b"}
 
 
 def test_a_job_that_wants_to_be_alone_waits_for_an_empty_node() -> None:
     nodes = (a_node("a"), a_node("b"))
-    alone = a_job(1, placement=Placement(exclusive=True))
+    alone = a_job(1, placement=PlacementRequest(exclusive=True))
     made = a_plan(a_board(nodes, [a_running_job(9, "a"), alone, a_job(2)]))
     assert started(made) == {1: ("b",), 2: ("a",)}
-    on_its_own = a_running_job(1, "b", placement=Placement(exclusive=True))
+    on_its_own = a_running_job(1, "b", placement=PlacementRequest(exclusive=True))
     assert started(a_plan(a_board(nodes, [on_its_own, *(a_job(n) for n in range(2, 9))])))[2] == ("a",)
 
 
@@ -112,10 +114,10 @@ def test_labels_data_classes_and_device_memory_are_kept() -> None:
         a_node("b", gpus=1, labels={"disk": "ssd"}),
         a_node("c", gpus=1, data_class=3, min_data_class=2),
     )
-    accounts = Accounts({}, {"secret": Project("secret", "default", data_class=2)})
+    accounts = ShareAccounts({}, {"secret": Project("secret", "default", data_class=2)})
     jobs = [
-        a_job(1, placement=Placement(labels=("disk=ssd",))),
-        a_job(2, placement=Placement(labels=("disk=tape",))),
+        a_job(1, placement=PlacementRequest(labels=("disk=ssd",))),
+        a_job(2, placement=PlacementRequest(labels=("disk=tape",))),
         a_job(3, project="secret"),
         a_job(4, gpus(1, gpu_memory_mib=90_000)),
     ]
@@ -145,9 +147,9 @@ def test_nothing_starts_on_a_node_that_is_drained_or_on_a_faulty_device() -> Non
 def test_quotas_hold_for_user_project_and_department() -> None:
     node = a_node("a", gpus=8)
     for accounts in (
-        Accounts(user_quotas={"ann": Quota(running_gpus=3)}),
-        Accounts(projects={"default": Project("default", "d", quota=Quota(running_gpus=3))}),
-        Accounts({"d": Department("d", quota=Quota(running_gpus=3))}, {"default": Project("default", "d")}),
+        ShareAccounts(user_quotas={"ann": Quota(running_gpus=3)}),
+        ShareAccounts(projects={"default": Project("default", "d", quota=Quota(running_gpus=3))}),
+        ShareAccounts({"d": Department("d", quota=Quota(running_gpus=3))}, {"default": Project("default", "d")}),
     ):
         running = a_running_job(9, "a", gpus(1), devices=("a-7",))
         jobs = [running, a_job(1, gpus(3)), a_job(2, gpus(2)), a_job(3, gpus(1)), a_job(4)]
@@ -213,11 +215,11 @@ def test_the_preemptible_job_that_loses_least_makes_room_for_a_higher_class() ->
     assert [stop.job.id for stop in a_plan(a_board(nodes, [old, young, waiting])).stops] == [9]
     saved = replace(old, checkpointed_at=NOW - timedelta(minutes=1))
     made = a_plan(a_board(nodes, [saved, young, waiting]))
-    assert [(stop.job.id, stop.why) for stop in made.stops] == [(8, "preempt")]
+    assert [(stop.job.id, stop.kind) for stop in made.stops] == [(8, "preempt")]
     assert a_plan(a_board(nodes, [saved, young, replace(waiting, priority_class="normal")])).stops == ()
     stopping = replace(saved, stop_requested="preempt")
     assert a_plan(a_board(nodes, [stopping, young, waiting])).stops == ()
-    assert a_plan(a_board(nodes, [saved, young, waiting], Policy(preempts=False))).stops == ()
+    assert a_plan(a_board(nodes, [saved, young, waiting], SchedulingPolicy(preempts=False))).stops == ()
 
 
 def test_scavengers_go_for_anybody() -> None:
@@ -236,7 +238,7 @@ def test_overtime_lasts_while_nobody_waits_for_what_it_holds() -> None:
     elsewhere = a_running_job(8, "b", gpus(1), devices=("b-0",), time_limit_seconds=99 * HOUR)
     assert a_plan(a_board(nodes, [over, a_job(1, gpus(1))]), later).stops == ()
     made = a_plan(a_board(nodes, [over, elsewhere, a_job(1, gpus(1))]), later)
-    assert [(stop.job.id, stop.why) for stop in made.stops] == [(9, "overtime")]
+    assert [(stop.job.id, stop.kind) for stop in made.stops] == [(9, "overtime")]
     assert a_plan(a_board(nodes, [over, elsewhere, a_job(1, gpus(1))])).stops == ()
 
 
@@ -252,38 +254,38 @@ def test_the_monthly_budget_of_a_class_ends_it_until_the_next_month() -> None:
 
 
 def test_the_month_counts_what_has_ended_too() -> None:
-    accounts = Accounts(user_quotas={"ann": Quota(gpu_hours_per_month=10)})
+    accounts = ShareAccounts(user_quotas={"ann": Quota(gpu_hours_per_month=10)})
     ran = a_running_job(9, "a", gpus(1), devices=("a-0",))
     later = NOW + timedelta(hours=11)
     board = a_board((a_node("a", gpus=2),), [ran, a_job(1, gpus(1))], accounts=accounts)
-    board.put(replace(ran, state=JobState.COMPLETED, ended_at=later), later)
+    board.update_job(replace(ran, state=JobState.COMPLETED, ended_at=later), later)
     assert started(a_plan(board, later)) == {}
     assert started(a_plan(board, later + timedelta(days=31))) == {1: ("a",)}
 
 
 def test_a_class_without_budget_starts_nothing_not_even_without_gpus() -> None:
-    urgent = replace(Policy().classes["urgent"], gpu_hours_per_month=0)
-    policy = Policy(classes={**Policy().classes, "urgent": urgent})
+    urgent = replace(SchedulingPolicy().classes["urgent"], gpu_hours_per_month=0)
+    policy = SchedulingPolicy(classes={**SchedulingPolicy().classes, "urgent": urgent})
     board = a_board((a_node("a", gpus=1),), [a_job(1, priority_class="urgent"), a_job(2)], policy)
     assert set(started(a_plan(board))) == {2}
 
 
 def test_who_is_alone_on_a_node_is_counted_and_charged_for_all_its_gpus() -> None:
-    alone = a_job(1, placement=Placement(exclusive=True), time_limit_seconds=HOUR)
+    alone = a_job(1, placement=PlacementRequest(exclusive=True), time_limit_seconds=HOUR)
     nodes = (a_node("a", gpus=4),)
-    none = Accounts(user_quotas={"ann": Quota(running_gpus=3)})
+    none = ShareAccounts(user_quotas={"ann": Quota(running_gpus=3)})
     assert started(a_plan(a_board(nodes, [alone], accounts=none))) == {}
-    enough = Accounts(user_quotas={"ann": Quota(running_gpus=4)})
+    enough = ShareAccounts(user_quotas={"ann": Quota(running_gpus=4)})
     assert started(a_plan(a_board(nodes, [alone], accounts=enough))) == {1: ("a",)}
-    running = a_running_job(1, "a", placement=Placement(exclusive=True), time_limit_seconds=HOUR)
+    running = a_running_job(1, "a", placement=PlacementRequest(exclusive=True), time_limit_seconds=HOUR)
     board = a_board(nodes, [running])
     later = NOW + timedelta(hours=1)
-    board.put(replace(running, state=JobState.COMPLETED, ended_at=later), later)
-    assert 3.9 < board.snapshot(later).usage[0] < 4.2
+    board.update_job(replace(running, state=JobState.COMPLETED, ended_at=later), later)
+    assert 3.9 < board.snapshot(later).usage_by_leaf[0] < 4.2
 
 
 def test_a_month_counts_what_running_jobs_may_still_use() -> None:
-    accounts = Accounts(user_quotas={"ann": Quota(gpu_hours_per_month=10)})
+    accounts = ShareAccounts(user_quotas={"ann": Quota(gpu_hours_per_month=10)})
     jobs = [a_job(number, gpus(1), time_limit_seconds=11 * HOUR) for number in (1, 2)]
     assert set(started(a_plan(a_board((a_node("a", gpus=2),), jobs, accounts=accounts)))) == {1}
     running = a_running_job(1, "a", gpus(1), devices=("a-0",), time_limit_seconds=11 * HOUR)
@@ -296,7 +298,7 @@ def test_reserved_gpus_come_with_their_part_of_the_node() -> None:
     )
     node = a_node("a", cpus=8, gpus=4)
     greedy = a_job(1, Resources(5, 10), time_limit_seconds=HOUR)
-    alone = a_job(2, placement=Placement(exclusive=True), time_limit_seconds=HOUR)
+    alone = a_job(2, placement=PlacementRequest(exclusive=True), time_limit_seconds=HOUR)
     modest = a_job(3, Resources(4, 10), time_limit_seconds=HOUR)
     own = a_job(4, Resources(4, 10, 2), project="course", time_limit_seconds=HOUR)
     assert set(started(a_plan(a_board((node,), [greedy, alone, modest, own], reservations=(held,))))) == {3, 4}
@@ -306,7 +308,9 @@ def test_on_a_full_cluster_too_it_is_known_for_whom_room_is_kept() -> None:
     node = a_node("a", gpus=4)
     full = a_running_job(9, "a", gpus(4), devices=devices("a", 0, 1, 2, 3), time_limit_seconds=HOUR)
     made = a_plan(a_board((node,), [full, a_job(1, gpus(2)), a_job(2, gpus(1))], FIFO_BACKFILL))
-    assert [(head.job, head.at, head.nodes) for head in made.heads] == [(1, NOW + timedelta(hours=1), ("a",))]
+    assert [(head.job_id, head.starts_at, head.nodes) for head in made.booked_starts] == [
+        (1, NOW + timedelta(hours=1), ("a",))
+    ]
 
 
 def test_many_different_jobs_of_one_person_that_fit_nowhere_do_not_keep_others_from_their_turn() -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-from heliostat.auth.identity import Identities
+from heliostat.auth.identities import Identities
 from heliostat.config import Home, Settings
-from heliostat.controller.accounts import Rules
-from heliostat.controller.fleet import Fleet
+from heliostat.controller.node_inventory import NodeInventory
+from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.models import AuditEntry, Caller, Device, Job, JobSpec, JobState, Node, Resources
-from heliostat.services.accounts import people, projects
-from heliostat.services.accounts.people import NewUser
+from heliostat.services.accounts import projects, users
+from heliostat.services.accounts.users import NewUser
 from heliostat.services.context import ConcurrencyLimit, Context
-from heliostat.store import moves
-from heliostat.store import people as stored
+from heliostat.store import accounts as stored
+from heliostat.store import transitions
 from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
 
 
@@ -26,7 +26,7 @@ class Machines:
 
     found: list[Node]
 
-    def on_nodes_changed(self, changed: object) -> None: ...
+    def set_nodes_changed_callback(self, changed: object) -> None: ...
 
     def nodes(self) -> list[Node]:
         return self.found
@@ -40,7 +40,7 @@ class Site:
     root: Caller
 
     def person(self, name: str, *in_projects: str) -> Caller:
-        people.create_user(self.context, self.root, NewUser(name, projects=in_projects or None))
+        users.create_user(self.context, self.root, NewUser(name, projects=in_projects or None))
         with self.context.store.read() as conn:
             user = stored.find_user(conn, name)
         assert user is not None
@@ -50,11 +50,11 @@ class Site:
         projects.create_project(self.context, self.root, name, department)
 
     def audit(self) -> list[AuditEntry]:
-        return people.list_audit(self.context, self.root)[0]
+        return users.list_audit_entries(self.context, self.root)[0]
 
     def add_job(self, number: int, **fields: object) -> Job:
         job = replace(a_job(number, self.clock.at), **fields)  # type: ignore[arg-type]
-        self.context.store.write(lambda tx: moves.add_jobs(tx, [job]))
+        self.context.store.write(lambda tx: transitions.add_jobs(tx, [job]))
         return job
 
 
@@ -76,11 +76,11 @@ def new_site(folder: Path) -> Iterator[Site]:
             store=store,
             identities=identities,
             now=clock,
-            fleet=Fleet(machines, store),  # type: ignore[arg-type]
-            rules=Rules(store),
+            fleet=NodeInventory(machines, store),  # type: ignore[arg-type]
+            rules=SchedulingRules(store),
             searches=ConcurrencyLimit("search"),
         )
-        root = Caller(identities.by_peer(ROOT), "socket", "local")
+        root = Caller(identities.authenticate_peer(ROOT), "socket", "local")
         yield Site(cast(Context, parts), clock, machines, root)
         identities.close()
 

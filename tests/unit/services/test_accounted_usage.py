@@ -1,25 +1,30 @@
 """What an engine counted, beside what was seen."""
 
-from heliostat.models import AttemptUsage, Figure, UsageSummary
-from heliostat.services.efficiency import Asked, in_all, verdict, with_accounts
+from heliostat.models import AttemptUsage, SeriesStatistics, UsageSummary
+from heliostat.services.efficiency import (
+    RequestedResources,
+    assess_efficiency,
+    merge_accounting_usage,
+    total_attempt_usage,
+)
 
 
 def test_of_several_attempts_times_add_up_and_the_largest_memory_counts() -> None:
-    used = in_all([AttemptUsage(60.0, 30.0, 512.0), AttemptUsage(40.0, None, 800.0, 80.0, True)])
+    used = total_attempt_usage([AttemptUsage(60.0, 30.0, 512.0), AttemptUsage(40.0, None, 800.0, 80.0, True)])
     assert used == AttemptUsage(100.0, 30.0, 800.0, 80.0, True)
-    assert in_all([]) is None
+    assert total_attempt_usage([]) is None
 
 
 def test_a_job_nobody_looked_at_is_judged_by_what_was_counted() -> None:
-    used = with_accounts(UsageSummary(), AttemptUsage(600.0, 300.0, 2048.0))
-    assert used == UsageSummary(600.0, Figure(0.5), Figure(None, 2048.0))
-    said = verdict(Asked(8, 65536, 0), used, 600.0)
+    used = merge_accounting_usage(UsageSummary(), AttemptUsage(600.0, 300.0, 2048.0))
+    assert used == UsageSummary(600.0, SeriesStatistics(0.5), SeriesStatistics(None, 2048.0))
+    said = assess_efficiency(RequestedResources(8, 65536, 0), used, 600.0)
     assert said.sentences == ("asked for 64 GB of memory, used 2 GB", "asked for 8 cpus, used 0.5")
 
 
 def test_what_was_counted_misses_no_peak_between_two_looks() -> None:
-    seen = UsageSummary(50.0, Figure(1.0, 2.0, 1.5), Figure(100.0, 120.0, 110.0))
-    used = with_accounts(seen, AttemptUsage(60.0, 30.0, 512.0))
-    assert used == UsageSummary(60.0, Figure(0.5, 2.0, 1.5), Figure(100.0, 512.0, 110.0))
-    assert with_accounts(seen, None) == seen
-    assert with_accounts(seen, AttemptUsage(0.0)) == seen
+    seen = UsageSummary(50.0, SeriesStatistics(1.0, 2.0, 1.5), SeriesStatistics(100.0, 120.0, 110.0))
+    used = merge_accounting_usage(seen, AttemptUsage(60.0, 30.0, 512.0))
+    assert used == UsageSummary(60.0, SeriesStatistics(0.5, 2.0, 1.5), SeriesStatistics(100.0, 512.0, 110.0))
+    assert merge_accounting_usage(seen, None) == seen
+    assert merge_accounting_usage(seen, AttemptUsage(0.0)) == seen

@@ -4,11 +4,11 @@ from typing import Any, cast
 
 import pytest
 
-from heliostat.models import Caller, Job, JobState, Placement, Resources
-from heliostat.services.accounts import people, projects
-from heliostat.services.accounts.allowances import my_quotas
-from heliostat.services.accounts.people import UserChange
-from heliostat.services.accounts.projects import GroupChange
+from heliostat.models import Caller, Job, JobState, PlacementRequest, Resources
+from heliostat.services.accounts import projects, users
+from heliostat.services.accounts.own_usage import list_own_quota_usage
+from heliostat.services.accounts.projects import ProjectOrDepartmentChange
+from heliostat.services.accounts.users import UserChange
 from unit.services.site import Site
 
 
@@ -23,7 +23,10 @@ def queue(site: Site, *active: Job) -> None:
 
 
 def found(site: Site, caller: Caller) -> list[tuple[str, str, str, int, float]]:
-    return [(one.scope, one.name, one.limit, one.most, one.used) for one in my_quotas(site.context, caller)]
+    return [
+        (one.scope, one.name, one.limit_name, one.maximum, one.used)
+        for one in list_own_quota_usage(site.context, caller)
+    ]
 
 
 def test_who_has_no_quota_has_no_lines(site: Site, ann: Caller) -> None:
@@ -39,15 +42,19 @@ def test_each_limit_is_told_with_what_counts_towards_it(site: Site, ann: Caller)
         node="n1",
         devices=("n1-0", "n1-1"),
         resources=Resources(gpus=1),
-        placement=Placement(tasks=2),
+        placement=PlacementRequest(tasks=2),
     )
     site.add_job(2, user="ann", project="vision", resources=Resources(gpus=0.5))
     site.add_job(3, user="root", project="vision")
     site.add_job(4, user="root", project="default")
     queue(site, runs, replace(runs, id=9, user="root", project="default"))
-    people.update_user(site.context, site.root, "ann", UserChange(quota={"running_gpus": 4, "queued_gpus": 8}))
-    projects.update_project(site.context, site.root, "vision", GroupChange(quota={"queued_gpus": 10}))
-    projects.update_department(site.context, site.root, "default", GroupChange(quota={"running_gpus": 20}))
+    users.update_user(site.context, site.root, "ann", UserChange(quota={"running_gpus": 4, "queued_gpus": 8}))
+    projects.update_project(
+        site.context, site.root, "vision", ProjectOrDepartmentChange(quota={"queued_gpus": 10})
+    )
+    projects.update_department(
+        site.context, site.root, "default", ProjectOrDepartmentChange(quota={"running_gpus": 20})
+    )
     assert found(site, ann) == [
         ("user", "ann", "running_gpus", 4, 2),
         ("user", "ann", "queued_gpus", 8, 2.5),
@@ -64,14 +71,14 @@ def test_a_job_alone_on_its_node_counts_with_all_gpus_there(site: Site, ann: Cal
         state=JobState.RUNNING,
         node="n1",
         devices=("n1-0",),
-        placement=Placement(exclusive=True),
+        placement=PlacementRequest(exclusive=True),
     )
     queue(site, alone)
-    people.update_user(site.context, site.root, "ann", UserChange(quota={"running_gpus": 4, "queued_gpus": 8}))
+    users.update_user(site.context, site.root, "ann", UserChange(quota={"running_gpus": 4, "queued_gpus": 8}))
     assert [used for *_, used in found(site, ann)] == [4, 4]
 
 
 def test_quotas_of_projects_one_does_not_belong_to_are_not_told(site: Site, ann: Caller) -> None:
     site.project("other")
-    projects.update_project(site.context, site.root, "other", GroupChange(quota={"running_gpus": 1}))
+    projects.update_project(site.context, site.root, "other", ProjectOrDepartmentChange(quota={"running_gpus": 1}))
     assert found(site, ann) == []

@@ -2,7 +2,7 @@ import pytest
 
 from heliostat.errors import Forbidden
 from heliostat.models import JobState
-from heliostat.services.jobs.verbs import cancel_job, cancel_jobs, requeue_job
+from heliostat.services.jobs.control import cancel_job, cancel_jobs, requeue_job
 from unit.services.site import Site
 
 

@@ -6,10 +6,16 @@ from typing import Any, cast
 
 import pytest
 
-from heliostat.models import Device, Job, JobState, Node, NodeState, Placement, Reservation, Resources
+from heliostat.models import Device, Job, JobState, Node, NodeState, PlacementRequest, Reservation, Resources
 from heliostat.models.samples import node_subject
 from heliostat.services.cluster.nodes import drain_node
-from heliostat.services.cluster.overview import Condition, cluster_overview, demand_by_project, survey, survey_node
+from heliostat.services.cluster.overview import (
+    DeviceCondition,
+    demand_by_project,
+    get_cluster_overview,
+    get_node_status,
+    list_node_statuses,
+)
 from heliostat.services.cluster.reservations import create_reservation
 from heliostat.store.samples import SampleStore
 from unit.services.site import Site
@@ -41,8 +47,8 @@ def used(site: Site, samples: SampleStore, node: str, *percents: float) -> None:
         samples.add(site.clock.at.timestamp() - 10 * step, {node_subject(node): row})
 
 
-def conditions(site: Site, node: str = "n1") -> list[Condition]:
-    return [one.condition for one in survey_node(site.context, site.root, node).devices]
+def conditions(site: Site, node: str = "n1") -> list[DeviceCondition]:
+    return [one.condition for one in get_node_status(site.context, site.root, node).devices]
 
 
 def change(site: Site, **fields: Any) -> None:
@@ -54,56 +60,61 @@ def change(site: Site, **fields: Any) -> None:
 def test_devices_are_free_busy_or_held_and_not_used(site: Site, samples: SampleStore) -> None:
     running(site, 1, "n1", "n1-0", "n1-1")
     used(site, samples, "n1", 80.0, 1.0, 0.0, 0.0)
-    assert conditions(site) == [Condition.BUSY, Condition.IDLE, Condition.FREE, Condition.FREE]
+    assert conditions(site) == [
+        DeviceCondition.BUSY,
+        DeviceCondition.IDLE,
+        DeviceCondition.FREE,
+        DeviceCondition.FREE,
+    ]
 
 
 def test_nobody_is_called_idle_who_has_just_begun_or_of_whom_nothing_is_known(
     site: Site, samples: SampleStore
 ) -> None:
     running(site, 1, "n2", "n2-0")
-    assert conditions(site, "n2")[0] is Condition.BUSY
+    assert conditions(site, "n2")[0] is DeviceCondition.BUSY
     running(site, 2, "n1", "n1-0", started_at=site.clock.at - timedelta(minutes=9))
     used(site, samples, "n1", 0.0)
-    assert conditions(site)[0] is Condition.BUSY
+    assert conditions(site)[0] is DeviceCondition.BUSY
 
 
 def test_errors_and_strangers_come_before_everything(site: Site) -> None:
     running(site, 1, "n1", "n1-0")
     change(site, used_outside="process 7 of bob")
-    assert conditions(site)[0] is Condition.FOREIGN
+    assert conditions(site)[0] is DeviceCondition.FOREIGN
     change(site, problem="fell off the bus")
-    assert conditions(site)[0] is Condition.FAULTY
+    assert conditions(site)[0] is DeviceCondition.FAULTY
     site.machines.found[1] = replace(site.machines.found[1], state=NodeState.DOWN)
-    assert set(conditions(site, "n2")) == {Condition.FAULTY}
+    assert set(conditions(site, "n2")) == {DeviceCondition.FAULTY}
 
 
 def test_what_still_runs_on_a_drained_node_is_busy_and_the_rest_drained(site: Site) -> None:
     running(site, 1, "n1", "n1-0")
     drain_node(site.context, site.root, "n1", "new fan")
-    assert conditions(site) == [Condition.BUSY, *[Condition.DRAINED] * 3]
+    assert conditions(site) == [DeviceCondition.BUSY, *[DeviceCondition.DRAINED] * 3]
 
 
 def test_other_people_see_who_but_not_what(site: Site) -> None:
     site.person("ann")
     bob = site.person("bob")
     running(site, 1, "n1", "n1-0", user="ann", name="secret-plan", time_limit_seconds=7200)
-    (tenant,) = survey_node(site.context, bob, "n1").tenants
+    (tenant,) = get_node_status(site.context, bob, "n1").jobs
     assert (tenant.user, tenant.name, tenant.inspectable) == ("ann", None, False)
     assert tenant.ends_at == site.clock.at + timedelta(hours=1)
-    (tenant,) = survey_node(site.context, site.root, "n1").tenants
+    (tenant,) = get_node_status(site.context, site.root, "n1").jobs
     assert tenant.name == "secret-plan"
 
 
 def test_a_gang_counts_on_each_node_with_its_tasks_there(site: Site) -> None:
-    from heliostat.models import Place
+    from heliostat.models import TaskPlacement
 
-    places = (Place("n1", ("n1-0",)), Place("n1", ("n1-1",)), Place("n2", ("n2-0",)))
+    places = (TaskPlacement("n1", ("n1-0",)), TaskPlacement("n1", ("n1-1",)), TaskPlacement("n2", ("n2-0",)))
     wanted = Resources(cpus=2, memory_mib=100, gpus=1)
-    running(site, 1, "n1", places=places, placement=Placement(tasks=3), resources=wanted)
-    first, second, third = survey(site.context, site.root)
-    assert (first.gpus_held, first.cpus_held, first.memory_held_mib) == (2, 4, 200)
-    assert (second.gpus_held, second.cpus_held) == (1, 2)
-    assert third.tenants == ()
+    running(site, 1, "n1", places=places, placement=PlacementRequest(tasks=3), resources=wanted)
+    first, second, third = list_node_statuses(site.context, site.root)
+    assert (first.allocated_gpus, first.allocated_cpus, first.allocated_memory_mib) == (2, 4, 200)
+    assert (second.allocated_gpus, second.allocated_cpus) == (1, 2)
+    assert third.jobs == ()
 
 
 def test_reservations_of_the_next_week_are_told(site: Site) -> None:
@@ -112,17 +123,17 @@ def test_reservations_of_the_next_week_are_told(site: Site) -> None:
     create_reservation(site.context, site.root, wish)
     later = replace(wish, name="far", starts_at=soon + timedelta(days=8), ends_at=soon + timedelta(days=9))
     create_reservation(site.context, site.root, later)
-    first, second, _ = survey(site.context, site.root)
-    assert [(one.name, one.project, one.holds) for one in first.set_aside] == [("disk", None, False)]
-    assert second.set_aside == ()
+    first, second, _ = list_node_statuses(site.context, site.root)
+    assert [(one.name, one.project, one.is_active) for one in first.reservations] == [("disk", None, False)]
+    assert second.reservations == ()
     site.clock.turn(days=1, hours=1)
-    assert survey_node(site.context, site.root, "n1").set_aside[0].holds
+    assert get_node_status(site.context, site.root, "n1").reservations[0].is_active
 
 
 def test_demand_counts_what_runs_and_waits_but_not_what_is_held(site: Site) -> None:
     site.project("vision")
     running(site, 1, "n1", "n1-0")
-    site.add_job(2, project="vision", resources=Resources(gpus=2), placement=Placement(tasks=3))
+    site.add_job(2, project="vision", resources=Resources(gpus=2), placement=PlacementRequest(tasks=3))
     site.add_job(3, project="vision", state=JobState.HELD)
     site.add_job(4, resources=Resources(gpus=0))
     found = [
@@ -138,5 +149,5 @@ def test_a_glance_counts_as_free_only_what_can_be_had(site: Site) -> None:
     change(site, problem="broken")
     site.machines.found.append(Node("n4", 8, 1024, (Device("x", 0, "T4", "T4", 1),), state=NodeState.DOWN))
     drain_node(site.context, site.root, "n2", "new fan")
-    seen = cluster_overview(site.context)
+    seen = get_cluster_overview(site.context)
     assert (seen.gpus, seen.free_gpus, seen.pending_jobs, seen.running_jobs) == (8, 3, 5, 1)

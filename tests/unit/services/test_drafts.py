@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 import pytest
 
 from heliostat.errors import Invalid
-from heliostat.models import JobRequest, JobSpec, Layout, Node, Placement, Role, User
-from heliostat.services.jobs.drafts import Desk, draft_job
+from heliostat.models import JobRequest, JobSpec, Node, PlacementRequest, Role, TaskLayout, User
+from heliostat.services.jobs.drafts import JobDraftContext, draft_job
 from unit.scheduling.made_up import a_node
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -13,12 +13,14 @@ SPEC = JobSpec(command=("true",))
 BIG = a_node("big", cpus=16, memory_mib=64000, gpus=4, labels={"disk": "ssd"})
 
 
-def desk(*nodes: Node, data_class: int = 0) -> Desk:
+def desk(*nodes: Node, data_class: int = 0) -> JobDraftContext:
     user = User("ann", Role.USER, "ann", True, NOW)
-    return Desk(user, "ann", nodes or (BIG,), {None: "vision"}, {"vision": data_class}, NOW, None, 86400, 300.0)
+    return JobDraftContext(
+        user, "ann", nodes or (BIG,), {None: "vision"}, {"vision": data_class}, NOW, None, 86400, 300.0
+    )
 
 
-def refusal(request: JobRequest, at: Desk) -> Invalid:
+def refusal(request: JobRequest, at: JobDraftContext) -> Invalid:
     with pytest.raises(Invalid) as refused:
         draft_job(at, request)
     assert refused.value.hint
@@ -26,7 +28,7 @@ def refusal(request: JobRequest, at: Desk) -> Invalid:
 
 
 def test_a_job_keeps_what_was_asked_for() -> None:
-    placement = Placement(2, Layout.PACK, True, ("disk=ssd",))
+    placement = PlacementRequest(2, TaskLayout.PACK, True, ("disk=ssd",))
     request = JobRequest(
         SPEC, gpus=1, gpu_memory_mib=40000, placement=placement, priority_class="urgent", overtime=True
     )
@@ -58,10 +60,15 @@ def test_a_part_of_a_gpu_gets_its_part_of_the_node() -> None:
         (JobRequest(SPEC, gpus=5), "No node has 5 GPUs", "4 A100 of 80000 MiB", "gpus"),
         (JobRequest(SPEC, gpus=1, gpu_memory_mib=90000), "at least 90000 MiB", "80000 MiB", "gpu_memory"),
         (JobRequest(SPEC, gpus=0.5), "parts of a GPU", "--gpus 1", "gpus"),
-        (JobRequest(SPEC, placement=Placement(labels=("fast",))), "labels fast", "disk=ssd", "labels"),
-        (JobRequest(SPEC, gpus=2, placement=Placement(tasks=3)), "hold 2 tasks", "Ask for 2 tasks", "tasks"),
+        (JobRequest(SPEC, placement=PlacementRequest(labels=("fast",))), "labels fast", "disk=ssd", "labels"),
         (
-            JobRequest(SPEC, placement=Placement(tasks=2, layout=Layout.SPREAD)),
+            JobRequest(SPEC, gpus=2, placement=PlacementRequest(tasks=3)),
+            "hold 2 tasks",
+            "Ask for 2 tasks",
+            "tasks",
+        ),
+        (
+            JobRequest(SPEC, placement=PlacementRequest(tasks=2, layout=TaskLayout.SPREAD)),
             "need 2 nodes",
             "layout pack",
             "tasks",
@@ -114,7 +121,7 @@ def test_more_gpus_than_a_node_has_are_offered_as_tasks() -> None:
 
 
 def test_without_any_node_nothing_is_possible() -> None:
-    at = Desk(desk().user, "ann", (), {None: "vision"}, {}, NOW, None, 86400, 300.0)
+    at = JobDraftContext(desk().user, "ann", (), {None: "vision"}, {}, NOW, None, 86400, 300.0)
     assert "no node at all" in refusal(JobRequest(SPEC), at).message
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.models import DeviceFigures, Figure, UsageSummary
-from heliostat.services.efficiency import SHORTEST_SECONDS, Asked, verdict
+from heliostat.models import DeviceStatistics, SeriesStatistics, UsageSummary
+from heliostat.services.efficiency import MIN_RUN_SECONDS, RequestedResources, assess_efficiency
 
 GIB = 1024
 HOUR = 3600.0
@@ -14,13 +14,15 @@ HOUR = 3600.0
 def used(
     cpus: float | None = 4.0, memory_gib: float | None = 30.0, loads: tuple[float | None, ...] = ()
 ) -> UsageSummary:
-    devices = tuple(DeviceFigures(Figure(load, load, load)) for load in loads)
+    devices = tuple(DeviceStatistics(SeriesStatistics(load, load, load)) for load in loads)
     memory = None if memory_gib is None else memory_gib * GIB
-    return UsageSummary(HOUR, Figure(cpus, cpus, cpus), Figure(memory, memory, memory), devices)
+    return UsageSummary(
+        HOUR, SeriesStatistics(cpus, cpus, cpus), SeriesStatistics(memory, memory, memory), devices
+    )
 
 
-def asked(cpus: int = 4, memory_gib: int = 32, gpus: float = 0) -> Asked:
-    return Asked(cpus, memory_gib * GIB, gpus)
+def asked(cpus: int = 4, memory_gib: int = 32, gpus: float = 0) -> RequestedResources:
+    return RequestedResources(cpus, memory_gib * GIB, gpus)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +43,8 @@ def asked(cpus: int = 4, memory_gib: int = 32, gpus: float = 0) -> Asked:
         ),
     ],
 )
-def test_waste_is_named(asked_for: Asked, was_used: UsageSummary, words: str) -> None:
-    found = verdict(asked_for, was_used, HOUR)
+def test_waste_is_named(asked_for: RequestedResources, was_used: UsageSummary, words: str) -> None:
+    found = assess_efficiency(asked_for, was_used, HOUR)
     assert found.text == words
     assert found.wasteful
 
@@ -66,31 +68,33 @@ def test_waste_is_named(asked_for: Asked, was_used: UsageSummary, words: str) ->
     ],
 )
 def test_what_is_well_used_or_too_small_to_matter_is_not_blamed(
-    asked_for: Asked, was_used: UsageSummary, words: str
+    asked_for: RequestedResources, was_used: UsageSummary, words: str
 ) -> None:
-    found = verdict(asked_for, was_used, HOUR)
+    found = assess_efficiency(asked_for, was_used, HOUR)
     assert found.text == words
     assert not found.wasteful
 
 
 def test_who_has_hardly_run_is_not_judged() -> None:
-    assert verdict(asked(gpus=4), used(loads=(0,) * 4), SHORTEST_SECONDS - 1).text.startswith(
+    assert assess_efficiency(asked(gpus=4), used(loads=(0,) * 4), MIN_RUN_SECONDS - 1).text.startswith(
         "it has run too short"
     )
-    assert verdict(asked(), UsageSummary(), 0).text == "it has not run yet"
-    assert verdict(asked(), UsageSummary(), HOUR).text == "nothing is known of what it used"
+    assert assess_efficiency(asked(), UsageSummary(), 0).text == "it has not run yet"
+    assert assess_efficiency(asked(), UsageSummary(), HOUR).text == "nothing is known of what it used"
 
 
 FIGURE = st.one_of(st.none(), st.floats(0, 1e6))
 
 
 @given(
-    st.builds(Asked, st.integers(1, 512), st.integers(1, 2**22), st.integers(0, 8).map(float)),
+    st.builds(RequestedResources, st.integers(1, 512), st.integers(1, 2**22), st.integers(0, 8).map(float)),
     st.builds(used, FIGURE, FIGURE, st.lists(st.one_of(st.none(), st.floats(0, 100)), max_size=8).map(tuple)),
     st.floats(0, 1e7),
 )
-def test_there_is_always_something_to_say(asked_for: Asked, was_used: UsageSummary, seconds: float) -> None:
-    found = verdict(asked_for, was_used, seconds)
+def test_there_is_always_something_to_say(
+    asked_for: RequestedResources, was_used: UsageSummary, seconds: float
+) -> None:
+    found = assess_efficiency(asked_for, was_used, seconds)
     assert found.text
     assert not found.text.endswith(".")
     assert found.gpus_used is None or 0 <= found.gpus_used <= len(was_used.devices)
@@ -99,5 +103,7 @@ def test_there_is_always_something_to_say(asked_for: Asked, was_used: UsageSumma
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
 def test_who_used_more_memory_is_not_blamed_more(less: float, more: float) -> None:
     less, more = sorted((less, more))
-    blames = [verdict(asked(memory_gib=64), used(memory_gib=gib / GIB), HOUR).wasteful for gib in (less, more)]
+    blames = [
+        assess_efficiency(asked(memory_gib=64), used(memory_gib=gib / GIB), HOUR).wasteful for gib in (less, more)
+    ]
     assert blames[0] >= blames[1]

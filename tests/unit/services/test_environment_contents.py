@@ -5,8 +5,8 @@ import time
 import pytest
 
 from heliostat.errors import Invalid
-from heliostat.models.environments import Software, digest_of
-from heliostat.services.environments.contents import checked
+from heliostat.models.environments import EnvironmentSpec, environment_digest
+from heliostat.services.environments.spec_validation import validate_environment_spec
 
 INDEX = "http://127.0.0.1:8000/simple"
 PROJECT = '[project]\nname = "mine"\nrequires-python = ">=3.11"\ndependencies = ["torch>=2"]\n'
@@ -26,29 +26,29 @@ wheels = [{ url = "FILE", hash = "sha256:00", size = 1 }]
 """
 
 
-def requirements(text: str) -> Software:
-    return Software("requirements", (("requirements.txt", text),))
+def requirements(text: str) -> EnvironmentSpec:
+    return EnvironmentSpec("requirements", (("requirements.txt", text),))
 
 
-def text_of(software: Software) -> str:
+def text_of(software: EnvironmentSpec) -> str:
     return software.files[0][1]
 
 
 def test_comments_blanks_and_line_ends_make_no_difference():
-    ours = checked(requirements("# what we need\r\ntorch==2.4.1   # new\r\n\r\nnumpy >= 2\r\n"))
-    theirs = checked(requirements("torch==2.4.1\nnumpy >= 2"))
+    ours = validate_environment_spec(requirements("# what we need\r\ntorch==2.4.1   # new\r\n\r\nnumpy >= 2\r\n"))
+    theirs = validate_environment_spec(requirements("torch==2.4.1\nnumpy >= 2"))
     assert ours == theirs
     assert text_of(ours) == "torch==2.4.1\nnumpy >= 2\n"
 
 
 def test_the_digest_tells_contents_python_platform_and_owner_apart():
-    one = checked(requirements("torch"))
+    one = validate_environment_spec(requirements("torch"))
     digests = {
-        digest_of(one, "linux-x86_64", None),
-        digest_of(one, "linux-x86_64", "anna"),
-        digest_of(one, "linux-aarch64", None),
-        digest_of(Software("requirements", one.files, "3.12"), "linux-x86_64", None),
-        digest_of(checked(requirements("torch==1")), "linux-x86_64", None),
+        environment_digest(one, "linux-x86_64", None),
+        environment_digest(one, "linux-x86_64", "anna"),
+        environment_digest(one, "linux-aarch64", None),
+        environment_digest(EnvironmentSpec("requirements", one.files, "3.12"), "linux-x86_64", None),
+        environment_digest(validate_environment_spec(requirements("torch==1")), "linux-x86_64", None),
     }
     assert len(digests) == 5
 
@@ -69,7 +69,7 @@ def test_the_digest_tells_contents_python_platform_and_owner_apart():
     ],
 )
 def test_names_versions_hashes_and_addresses_are_taken(line):
-    assert checked(requirements(line), (INDEX,))
+    assert validate_environment_spec(requirements(line), (INDEX,))
 
 
 @pytest.mark.parametrize(
@@ -116,20 +116,20 @@ def test_names_versions_hashes_and_addresses_are_taken(line):
 )
 def test_what_reaches_for_a_machine_or_holds_a_secret_is_refused_with_a_hint(line):
     with pytest.raises(Invalid) as caught:
-        checked(requirements(line), (INDEX,))
+        validate_environment_spec(requirements(line), (INDEX,))
     assert caught.value.hint
     assert "environment" in caught.value.fields
 
 
 def test_a_project_is_its_dependencies():
-    found = checked(Software("pyproject", (("pyproject.toml", PROJECT),)))
+    found = validate_environment_spec(EnvironmentSpec("pyproject", (("pyproject.toml", PROJECT),)))
     assert found.files == (("requirements.txt", "torch>=2\n"),)
     assert found.python is None
 
 
 def test_a_project_may_say_which_python():
     text = PROJECT.replace(">=3.11", "==3.12.*")
-    assert checked(Software("pyproject", (("pyproject.toml", text),))).python == "3.12"
+    assert validate_environment_spec(EnvironmentSpec("pyproject", (("pyproject.toml", text),))).python == "3.12"
 
 
 @pytest.mark.parametrize(
@@ -146,19 +146,22 @@ def test_a_project_may_say_which_python():
 )
 def test_a_project_that_needs_more_than_its_dependencies_is_refused(text, word):
     with pytest.raises(Invalid, match=word.replace("[", r"\[")):
-        checked(Software("pyproject", (("pyproject.toml", text),)))
+        validate_environment_spec(EnvironmentSpec("pyproject", (("pyproject.toml", text),)))
 
 
-def lock(source: str, file: str) -> Software:
+def lock(source: str, file: str) -> EnvironmentSpec:
     text = LOCK.replace("SOURCE", source).replace("FILE", file)
-    return Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text)))
+    return EnvironmentSpec("uv", (("pyproject.toml", PROJECT), ("uv.lock", text)))
 
 
 def test_of_a_locked_project_only_the_name_is_left_to_uv():
     hostile = PROJECT + '[tool.uv]\ncache-dir = "/srv"\n[tool.uv.sources]\ntorch = { path = "/root" }\n'
     asked = lock("https://pypi.org/simple", "https://files.pythonhosted.org/tiny.whl")
-    found = checked(Software("uv", (("pyproject.toml", hostile), asked.files[1])))
-    assert found.text("pyproject.toml") == '[project]\nname = "mine"\nversion = "0"\nrequires-python = ">=3.11"\n'
+    found = validate_environment_spec(EnvironmentSpec("uv", (("pyproject.toml", hostile), asked.files[1])))
+    assert (
+        found.file_text("pyproject.toml")
+        == '[project]\nname = "mine"\nversion = "0"\nrequires-python = ">=3.11"\n'
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,39 +175,39 @@ def test_of_a_locked_project_only_the_name_is_left_to_uv():
 )
 def test_a_lock_that_leads_elsewhere_is_refused(source, file):
     with pytest.raises(Invalid):
-        checked(lock(source, file))
+        validate_environment_spec(lock(source, file))
 
 
 @pytest.mark.parametrize("source", ['path = "/root/x"', 'directory = "../x"', 'editable = "../x"'])
 def test_a_lock_with_packages_of_ones_own_is_refused(source):
     text = LOCK.replace('registry = "SOURCE"', source).replace("FILE", "https://x.org/a.whl")
     with pytest.raises(Invalid, match="this machine"):
-        checked(Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text))))
+        validate_environment_spec(EnvironmentSpec("uv", (("pyproject.toml", PROJECT), ("uv.lock", text))))
 
 
 def test_a_lock_that_names_its_packages_by_an_older_word_is_refused():
     """uv reads that too, so what stands there would be looked at by nobody."""
     text = LOCK.replace("[[package]]", "[[distribution]]").replace('registry = "SOURCE"', 'path = "/root/x.whl"')
     with pytest.raises(Invalid, match="of today"):
-        checked(Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text))))
+        validate_environment_spec(EnvironmentSpec("uv", (("pyproject.toml", PROJECT), ("uv.lock", text))))
 
 
 def test_of_a_file_in_a_lock_both_address_and_path_are_looked_at():
     with pytest.raises(Invalid):
-        checked(lock("https://x.org/simple", 'https://x.org/a.whl", path = "/root/a.whl'))
+        validate_environment_spec(lock("https://x.org/simple", 'https://x.org/a.whl", path = "/root/a.whl'))
 
 
-def locked(text: str) -> Software:
-    return Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text)))
+def locked(text: str) -> EnvironmentSpec:
+    return EnvironmentSpec("uv", (("pyproject.toml", PROJECT), ("uv.lock", text)))
 
 
-def conda(text: str) -> Software:
-    return Software("conda", (("environment.yml", text),))
+def conda(text: str) -> EnvironmentSpec:
+    return EnvironmentSpec("conda", (("environment.yml", text),))
 
 
 def test_of_a_conda_file_channels_and_packages_are_left():
     text = "name: x\nprefix: /root\nchannels: [conda-forge]\ndependencies:\n- python=3.11\n- pip: [einops]\n"
-    found = checked(conda(text))
+    found = validate_environment_spec(conda(text))
     wanted = "channels:\n- conda-forge\ndependencies:\n- python=3.11\n- pip:\n  - einops\n"
     assert text_of(found) == wanted
 
@@ -226,7 +229,7 @@ def test_of_a_conda_file_channels_and_packages_are_left():
 )
 def test_a_hostile_conda_file_is_refused(text):
     with pytest.raises(Invalid):
-        checked(conda(text))
+        validate_environment_spec(conda(text))
 
 
 @pytest.mark.parametrize(
@@ -249,16 +252,16 @@ def test_a_line_made_to_be_slow_is_refused_at_once(software):
     """While a pattern is tried, the whole server waits."""
     began = time.process_time()
     with pytest.raises(Invalid):
-        checked(software)
+        validate_environment_spec(software)
     assert time.process_time() - began < 2
 
 
 def test_too_much_an_unknown_kind_and_no_version_are_refused():
     for software in (
         requirements("a\n" * 2**21),
-        Software("wheel", ()),
-        Software("requirements", (("requirements.txt", "torch"),), "3.x"),
+        EnvironmentSpec("wheel", ()),
+        EnvironmentSpec("requirements", (("requirements.txt", "torch"),), "3.x"),
         requirements("torch\0"),
     ):
         with pytest.raises(Invalid):
-            checked(software)
+            validate_environment_spec(software)

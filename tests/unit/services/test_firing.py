@@ -10,18 +10,18 @@ import pytest
 from heliostat.api.refusals import read_job
 from heliostat.errors import Conflict, Forbidden, HeliostatError, Invalid, NotFound, StoreUnavailable
 from heliostat.models import Caller, Job, JobState
-from heliostat.models.schedules import CatchUp, Firing, FiringState, Overlap, Schedule, ScheduleState
-from heliostat.services.accounts.people import UserChange, update_user
-from heliostat.services.schedules import verbs as services
-from heliostat.services.schedules.firing import Occasion, tend
-from heliostat.services.schedules.wishes import Wish
+from heliostat.models.schedules import CatchUpMode, Firing, FiringState, OverlapPolicy, Schedule, ScheduleState
+from heliostat.services.accounts.users import UserChange, update_user
+from heliostat.services.schedules import lifecycle as services
+from heliostat.services.schedules.firing import ReconcileTrigger, reconcile_schedules
+from heliostat.services.schedules.requests import ScheduleRequest
 from heliostat.store import firings as fired
 from heliostat.store import jobs as stored_jobs
-from heliostat.store import moves
+from heliostat.store import transitions
 from heliostat.store.database import Transaction
 from unit.services.site import Site
 
-EVERYTHING = Occasion(None, clock_went_back=True)
+EVERYTHING = ReconcileTrigger(None, was_clock_set_back=True)
 HOURLY = "R/2026-03-01T00:00:00Z/PT1H"
 
 
@@ -37,8 +37,8 @@ def _controller(site: Site) -> None:
 
 def wish(
     name: str = "nightly", timing: str | None = HOURLY, job: dict[str, Any] | None = None, **fields: Any
-) -> Wish:
-    return Wish(name, read_job({"command": "true", **(job or {})}), timing, **fields)
+) -> ScheduleRequest:
+    return ScheduleRequest(name, read_job({"command": "true", **(job or {})}), timing, **fields)
 
 
 def person(site: Site, name: str) -> Caller:
@@ -52,7 +52,7 @@ def create(site: Site, *args: Any, caller: Caller | None = None, **fields: Any) 
 
 
 def now(site: Site, schedule: Schedule) -> Schedule:
-    return services.find_schedule(site.context, site.root, str(schedule.id))
+    return services.get_schedule(site.context, site.root, str(schedule.id))
 
 
 def firings(site: Site, schedule: Schedule) -> list[Firing]:
@@ -74,41 +74,43 @@ def end(site: Site, schedule: Schedule, state: JobState = JobState.COMPLETED) ->
     """All its jobs that are not over end like this."""
 
     def change(tx: Transaction) -> None:
-        for firing in fired.open_firings(tx.conn, schedule.id):
+        for firing in fired.list_unfinished_firings(tx.conn, schedule.id):
             for number in range(firing.job_id or 0, (firing.last_job_id or 0) + 1):
-                moves.set_job(tx, number, {"state": state, "ended_at": site.clock.at, "reason": "by the test"})
+                transitions.update_job(
+                    tx, number, {"state": state, "ended_at": site.clock.at, "reason": "by the test"}
+                )
 
     site.context.store.write(change)
-    tend(site.context, Occasion(None))
+    reconcile_schedules(site.context, ReconcileTrigger(None))
 
 
 def test_it_fires_when_it_is_due_and_not_before(site: Site) -> None:
     site.clock.turn(minutes=30)
     schedule = create(site)
-    assert tend(site.context, EVERYTHING) == datetime(2026, 3, 1, 13, tzinfo=UTC)
+    assert reconcile_schedules(site.context, EVERYTHING) == datetime(2026, 3, 1, 13, tzinfo=UTC)
     assert firings(site, schedule) == []
     site.clock.turn(minutes=30)
-    assert tend(site.context, Occasion()) == datetime(2026, 3, 1, 14, tzinfo=UTC)
+    assert reconcile_schedules(site.context, ReconcileTrigger()) == datetime(2026, 3, 1, 14, tzinfo=UTC)
     (firing,) = firings(site, schedule)
     made = job(site, firing)
     assert (made.name, made.user, made.state) == ("nightly", "root", JobState.PENDING)
     assert made.spec.env == {"HELIOSTAT_SCHEDULE": "nightly", "HELIOSTAT_DUE_AT": "2026-03-01T13:00:00Z"}
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     assert len(firings(site, schedule)) == 1
 
 
 def test_what_begins_now_fires_at_once_and_ends_by_itself(site: Site) -> None:
     schedule = create(site, timing="R1/PT10S")
-    assert tend(site.context, EVERYTHING) is None
+    assert reconcile_schedules(site.context, EVERYTHING) is None
     assert states(site, schedule) == ["running"]
     assert now(site, schedule).state is ScheduleState.FINISHED
 
 
 def test_it_ends_after_so_many_firings(site: Site) -> None:
-    schedule = create(site, ends_after=2, overlap=Overlap.ALLOW)
+    schedule = create(site, ends_after=2, overlap=OverlapPolicy.ALLOW)
     assert len(services.next_times(site.context, schedule, 10)) == 2
     for _ in range(4):
-        tend(site.context, EVERYTHING)
+        reconcile_schedules(site.context, EVERYTHING)
         site.clock.turn(hours=1)
     assert len(firings(site, schedule)) == 2
     assert now(site, schedule).state is ScheduleState.FINISHED
@@ -121,47 +123,47 @@ def test_it_ends_after_so_many_firings(site: Site) -> None:
 def test_the_overlap_rule_says_what_happens_while_an_earlier_job_is_not_over(
     site: Site, overlap: str, expected: list[str]
 ) -> None:
-    schedule = create(site, overlap=Overlap(overlap))
-    tend(site.context, EVERYTHING)
+    schedule = create(site, overlap=OverlapPolicy(overlap))
+    reconcile_schedules(site.context, EVERYTHING)
     site.clock.turn(hours=1)
-    tend(site.context, Occasion())
+    reconcile_schedules(site.context, ReconcileTrigger())
     assert states(site, schedule) == expected
     second = firings(site, schedule)[1]
     if overlap == "skip":
         assert second.reason == "job 1 of an earlier firing is not over"
     else:
-        assert [one.parent for one in job(site, second).after] == ([1] if overlap == "queue" else [])
+        assert [one.parent_id for one in job(site, second).after] == ([1] if overlap == "queue" else [])
 
 
 def test_the_job_that_is_replaced_is_cancelled_and_the_new_one_waits_for_its_end(site: Site) -> None:
-    schedule = create(site, overlap=Overlap.REPLACE)
-    tend(site.context, EVERYTHING)
+    schedule = create(site, overlap=OverlapPolicy.REPLACE)
+    reconcile_schedules(site.context, EVERYTHING)
     site.clock.turn(hours=1)
-    tend(site.context, Occasion())
+    reconcile_schedules(site.context, ReconcileTrigger())
     first, second = firings(site, schedule)
     assert job(site, first).state is JobState.CANCELLED
     assert job(site, second).parents_left == 0
-    tend(site.context, Occasion(None))
+    reconcile_schedules(site.context, ReconcileTrigger(None))
     assert states(site, schedule) == ["cancelled", "running"]
 
 
 @pytest.mark.parametrize(
     ("rule", "epsilon", "fired_at", "missed"),
     [
-        (CatchUp.NONE, None, [], 5),
-        (CatchUp.LAST, None, [17], 4),
-        (CatchUp.LAST, 600, [], 5),
-        (CatchUp.ALL, None, [13, 14, 15, 16, 17], 0),
-        (CatchUp.ALL, 9000, [16, 17], 3),
+        (CatchUpMode.NONE, None, [], 5),
+        (CatchUpMode.LAST, None, [17], 4),
+        (CatchUpMode.LAST, 600, [], 5),
+        (CatchUpMode.ALL, None, [13, 14, 15, 16, 17], 0),
+        (CatchUpMode.ALL, 9000, [16, 17], 3),
     ],
 )
 def test_the_catch_up_rule_says_what_is_made_up_for(
-    site: Site, rule: CatchUp, epsilon: int | None, fired_at: list[int], missed: int
+    site: Site, rule: CatchUpMode, epsilon: int | None, fired_at: list[int], missed: int
 ) -> None:
     site.clock.turn(minutes=1)
-    schedule = create(site, overlap=Overlap.ALLOW, catch_up=rule, epsilon_seconds=epsilon)
+    schedule = create(site, overlap=OverlapPolicy.ALLOW, catch_up=rule, epsilon_seconds=epsilon)
     site.clock.turn(hours=5, minutes=30)
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     found = firings(site, schedule)
     assert [one.due_at.hour for one in found if one.state is FiringState.RUNNING] == fired_at
     assert sum(one.count for one in found if one.state is FiringState.MISSED) == missed
@@ -170,9 +172,9 @@ def test_the_catch_up_rule_says_what_is_made_up_for(
 
 def test_what_is_a_minute_late_was_not_missed(site: Site) -> None:
     site.clock.turn(minutes=1)
-    schedule = create(site, catch_up=CatchUp.NONE)
+    schedule = create(site, catch_up=CatchUpMode.NONE)
     site.clock.turn(minutes=59, seconds=55)
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     assert states(site, schedule) == ["running"]
 
 
@@ -180,24 +182,24 @@ def test_years_of_seconds_that_were_missed_cost_no_time(site: Site) -> None:
     site.context.settings = replace(
         site.context.settings, queue=replace(site.context.settings.queue, min_schedule_seconds=1)
     )  # type: ignore[misc]
-    schedule = create(site, timing="R//PT1S", catch_up=CatchUp.LAST, overlap=Overlap.ALLOW)
+    schedule = create(site, timing="R//PT1S", catch_up=CatchUpMode.LAST, overlap=OverlapPolicy.ALLOW)
     site.clock.turn(days=700)
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     missed, last = firings(site, schedule)[:2]
     assert (missed.count, missed.reason) == (10_000, "nobody was there to fire it 10,000 or more times")
     assert last.due_at == site.clock.at
 
 
 def test_a_clock_that_is_set_back_fires_nothing_twice_and_leaves_nothing_out(site: Site) -> None:
-    schedule = create(site, overlap=Overlap.ALLOW, catch_up=CatchUp.NONE)
+    schedule = create(site, overlap=OverlapPolicy.ALLOW, catch_up=CatchUpMode.NONE)
     for _ in range(3):  # 12, 13, 14
-        tend(site.context, EVERYTHING)
+        reconcile_schedules(site.context, EVERYTHING)
         site.clock.turn(hours=1)
     site.clock.turn(days=3650)
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     site.clock.turn(days=-3650, hours=-3)  # 12 again, and the years are yet to come
     for _ in range(6):  # to 17
-        tend(site.context, EVERYTHING)
+        reconcile_schedules(site.context, EVERYTHING)
         site.clock.turn(hours=1)
     found = [one for one in firings(site, schedule) if one.state is FiringState.RUNNING]
     here = [one.due_at.hour for one in found if one.due_at.year == 2026]
@@ -207,12 +209,14 @@ def test_a_clock_that_is_set_back_fires_nothing_twice_and_leaves_nothing_out(sit
 def test_whatever_the_clock_does_each_due_time_is_fired_at_most_once(site: Site) -> None:
     chance = random.Random(4711)
     timing = "R/2026-03-01T12:00:00Z/PT1H"
-    schedule = create(site, timing=timing, overlap=Overlap.ALLOW, catch_up=CatchUp.ALL, epsilon_seconds=10**6)
+    schedule = create(
+        site, timing=timing, overlap=OverlapPolicy.ALLOW, catch_up=CatchUpMode.ALL, epsilon_seconds=10**6
+    )
     latest = site.clock.at
     for _ in range(60):
         site.clock.turn(minutes=chance.choice([1, 20, 45, 90, 200, -30, -180, -500]))
         latest = max(latest, site.clock.at)
-        tend(site.context, EVERYTHING)
+        reconcile_schedules(site.context, EVERYTHING)
     found = [one.due_at for one in firings(site, schedule)]
     hours = int((latest - datetime(2026, 3, 1, 12, tzinfo=UTC)).total_seconds() // 3600)
     assert found == [datetime(2026, 3, 1, 12, tzinfo=UTC) + timedelta(hours=n) for n in range(hours + 1)]
@@ -230,10 +234,10 @@ def test_a_firing_that_cannot_be_written_leaves_no_job_and_comes_later(
 
     with monkeypatch.context() as patch:
         patch.setattr(fired, "add_firing", broken)
-        assert tend(site.context, EVERYTHING) == site.clock.at + timedelta(seconds=2)
+        assert reconcile_schedules(site.context, EVERYTHING) == site.clock.at + timedelta(seconds=2)
     with site.context.store.read() as conn:
         assert stored_jobs.list_jobs(conn, stored_jobs.JobFilter(), 10) == []
-    tend(site.context, Occasion())
+    reconcile_schedules(site.context, ReconcileTrigger())
     assert states(site, schedule) == ["running"]
     assert firings(site, schedule)[0].job_id == 1
 
@@ -243,7 +247,7 @@ def test_for_an_owner_who_is_deactivated_nothing_runs_and_it_says_so(site: Site)
     ann = person(site, "alice")
     schedule = create(site, caller=ann)
     update_user(site.context, site.root, "alice", UserChange(active=False))
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     (firing,) = firings(site, schedule)
     assert (firing.state, firing.reason) == (FiringState.REFUSED, "the account alice is deactivated")
 
@@ -255,7 +259,7 @@ def test_it_runs_with_the_rights_its_owner_has_when_it_fires(site: Site) -> None
     ann = person(site, "alice")
     schedule = create(site, caller=ann)
     remove_member(site.context, site.root, "vision", "alice")
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     (firing,) = firings(site, schedule)
     assert firing.state is FiringState.REFUSED
     assert firing.reason == "You are not in a project 'vision'."
@@ -263,17 +267,17 @@ def test_it_runs_with_the_rights_its_owner_has_when_it_fires(site: Site) -> None
 
 def test_ends_are_counted_once_and_failures_are_tried_again(site: Site) -> None:
     schedule = create(site, retries=1)
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     end(site, schedule, JobState.FAILED)
     (firing,) = firings(site, schedule)
     assert (firing.state, firing.tries, firing.job_id) == (FiringState.RUNNING, 2, 2)
     assert job(site, firing).begin_at == site.clock.at + timedelta(seconds=10)
     end(site, schedule, JobState.FAILED)
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     known = now(site, schedule)
     assert (states(site, schedule), known.failed, known.failed_in_a_row) == (["failed"], 1, 1)
     site.clock.turn(hours=1)
-    tend(site.context, Occasion())
+    reconcile_schedules(site.context, ReconcileTrigger())
     end(site, schedule)
     known = now(site, schedule)
     assert (known.succeeded, known.failed, known.failed_in_a_row) == (1, 1, 0)
@@ -281,11 +285,11 @@ def test_ends_are_counted_once_and_failures_are_tried_again(site: Site) -> None:
 
 def test_an_array_is_over_when_all_of_it_is(site: Site) -> None:
     schedule = create(site, job={"array": "0-2"})
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     site.context.store.write(
-        lambda tx: moves.set_job(tx, 2, {"state": JobState.COMPLETED, "ended_at": site.clock.at})
+        lambda tx: transitions.update_job(tx, 2, {"state": JobState.COMPLETED, "ended_at": site.clock.at})
     )
-    tend(site.context, Occasion([2]))
+    reconcile_schedules(site.context, ReconcileTrigger([2]))
     assert states(site, schedule) == ["running"]
     end(site, schedule)
     assert states(site, schedule) == ["succeeded"]
@@ -294,25 +298,25 @@ def test_an_array_is_over_when_all_of_it_is(site: Site) -> None:
 def test_a_child_fires_each_time_all_its_parents_have_succeeded_since(site: Site) -> None:
     first, second = create(site, "a"), create(site, "b", timing="R/2026-03-01T12:30:00Z/PT1H")
     child = create(site, "c", timing=None, parents=("a", "b"))
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     end(site, first)
     assert firings(site, child) == []
     site.clock.turn(minutes=30)
-    tend(site.context, Occasion())
+    reconcile_schedules(site.context, ReconcileTrigger())
     end(site, second)
     assert states(site, child) == ["running"]
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     assert len(firings(site, child)) == 1
     end(site, child)
     site.clock.turn(minutes=30)
-    tend(site.context, Occasion())
+    reconcile_schedules(site.context, ReconcileTrigger())
     end(site, first, JobState.FAILED)
     site.clock.turn(minutes=30)
-    tend(site.context, Occasion())
+    reconcile_schedules(site.context, ReconcileTrigger())
     end(site, second)
     assert len(firings(site, child)) == 1, "one of its parents has failed"
     site.clock.turn(minutes=30)
-    tend(site.context, Occasion())
+    reconcile_schedules(site.context, ReconcileTrigger())
     end(site, first)
     assert states(site, child) == ["succeeded", "running"]
 
@@ -320,7 +324,7 @@ def test_a_child_fires_each_time_all_its_parents_have_succeeded_since(site: Site
 def test_a_soft_error_does_not_keep_children_from_firing(site: Site) -> None:
     parent = create(site, "a", soft_error=True)
     child = create(site, "b", timing=None, parents=("a",))
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     end(site, parent, JobState.FAILED)
     assert states(site, child) == ["running"]
 
@@ -338,16 +342,16 @@ def test_circles_and_parents_of_others_are_refused(site: Site) -> None:
 
 
 def test_pausing_stops_it_and_resuming_makes_up_for_nothing(site: Site) -> None:
-    schedule = create(site, overlap=Overlap.ALLOW, catch_up=CatchUp.ALL)
-    tend(site.context, EVERYTHING)
+    schedule = create(site, overlap=OverlapPolicy.ALLOW, catch_up=CatchUpMode.ALL)
+    reconcile_schedules(site.context, EVERYTHING)
     services.pause_schedule(site.context, site.root, "nightly")
     site.clock.turn(hours=5)
-    assert tend(site.context, EVERYTHING) is None
+    assert reconcile_schedules(site.context, EVERYTHING) is None
     services.resume_schedule(site.context, site.root, "nightly")
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     assert len(firings(site, schedule)) == 1
     site.clock.turn(hours=1)
-    tend(site.context, EVERYTHING)
+    reconcile_schedules(site.context, EVERYTHING)
     assert len(firings(site, schedule)) == 2
 
 
@@ -366,8 +370,8 @@ def test_it_can_be_run_by_hand_and_a_repeated_request_runs_it_once(site: Site) -
 
 def test_what_is_edited_changes_and_the_rest_stays(site: Site) -> None:
     schedule = create(site, retries=3)
-    changed = services.edit_schedule(site.context, site.root, "nightly", {"overlap": Overlap.QUEUE})
-    assert (changed.overlap, changed.retries, changed.next_at) == (Overlap.QUEUE, 3, schedule.next_at)
+    changed = services.edit_schedule(site.context, site.root, "nightly", {"overlap": OverlapPolicy.QUEUE})
+    assert (changed.overlap, changed.retries, changed.next_at) == (OverlapPolicy.QUEUE, 3, schedule.next_at)
     changed = services.edit_schedule(site.context, site.root, "nightly", {"timing": "@daily", "zone": "UTC"})
     assert changed.next_at == datetime(2026, 3, 2, tzinfo=UTC)
     assert changed.version == 3
@@ -377,7 +381,7 @@ def test_others_neither_see_nor_touch_it_and_managers_may_stop_it(site: Site) ->
     site.project("vision")
     ann, bob = person(site, "alice"), person(site, "bob")
     schedule = create(site, caller=ann)
-    for verb in (services.pause_schedule, services.remove_schedule, services.find_schedule, services.run_schedule):
+    for verb in (services.pause_schedule, services.remove_schedule, services.get_schedule, services.run_schedule):
         with pytest.raises(NotFound):
             verb(site.context, bob, str(schedule.id))
     assert services.list_schedules(site.context, bob, everybodys=True) == []

@@ -8,14 +8,19 @@ from sqlalchemy import select
 
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.models import Job, JobState
-from heliostat.services.cluster.reports import monthly_report
-from heliostat.services.history import Imported, SacctText, export_history, import_slurm
-from heliostat.services.logs.reading import LogRange, read_log
+from heliostat.services.cluster.usage_reports import monthly_usage_report
+from heliostat.services.history_import_export import (
+    HistoryImportResult,
+    SacctImportRequest,
+    export_history,
+    import_slurm_history,
+)
+from heliostat.services.logs.reader import LogRange, read_log
+from heliostat.store import accounts, schema
 from heliostat.store import jobs as stored
-from heliostat.store import people, schema
-from heliostat.store.forecasts import finished_runs
-from heliostat.store.history import Period
-from heliostat.store.usage import usage_of, usage_since
+from heliostat.store.forecasts import list_finished_runs
+from heliostat.store.history import SubmissionPeriod
+from heliostat.store.usage import list_attempt_usage, list_daily_usage
 from unit.services.site import Site
 
 HEADER = "JobID|Cluster|User|Account|State|ExitCode|Submit|Start|End|AllocCPUS|AllocTRES|NodeList|MaxRSS|JobName"
@@ -32,8 +37,10 @@ def row(number: int | str, user: str = "alice", account: str = "default", **othe
     return "|".join((fields | other).get(name, "") for name in HEADER.split("|"))
 
 
-def bring(site: Site, *rows: str, **names: dict[str, str]) -> Imported:
-    return import_slurm(site.context, site.root, SacctText("\n".join([HEADER, *rows, ""]), **names))  # type: ignore[arg-type]
+def bring(site: Site, *rows: str, **names: dict[str, str]) -> HistoryImportResult:
+    return import_slurm_history(
+        site.context, site.root, SacctImportRequest("\n".join([HEADER, *rows, ""]), **names)
+    )  # type: ignore[arg-type]
 
 
 def jobs(site: Site) -> list[Job]:
@@ -44,27 +51,27 @@ def jobs(site: Site) -> list[Job]:
 def test_a_job_is_brought_in_once_with_its_mark_its_attempt_and_what_it_used(site: Site) -> None:
     rows = [row(1), row(2)]
     assert bring(site, *rows).jobs == 2
-    assert bring(site, *rows, row(3)) == Imported(1, 2, {}, [])
+    assert bring(site, *rows, row(3)) == HistoryImportResult(1, 2, {}, [])
     first = jobs(site)[0]
-    assert (first.id, first.user, first.source, first.source_number) == (1, "alice", "slurm", "1")
+    assert (first.id, first.user, first.origin_system, first.origin_job_number) == (1, "alice", "slurm", "1")
     assert (first.state, first.attempt, first.node) == (JobState.COMPLETED, 1, "n1")
     assert first.reason == "imported from Slurm, where it was 1"
     with site.context.store.read() as conn:
-        (used,) = usage_of(conn, first.id)
+        (used,) = list_attempt_usage(conn, first.id)
         assert (used.elapsed_seconds, used.gpu_seconds) == (3600.0, 14400.0)
         assert len(conn.execute(select(schema.attempts)).all()) == 3
 
 
 def test_it_counts_in_reports_exports_and_run_times_but_not_in_shares_and_quotas(site: Site) -> None:
     bring(site, row(1), row(2, user="bob"))
-    (line,) = monthly_report(site.context, site.root, "2026-02", "project")
+    (line,) = monthly_usage_report(site.context, site.root, "2026-02", "project")
     assert (line.jobs, line.gpu_hours, line.mean_wait_seconds) == (2, 8.0, 60.0)
-    exported = [json.loads(text) for text in export_history(site.context, site.root, Period())]
+    exported = [json.loads(text) for text in export_history(site.context, site.root, SubmissionPeriod())]
     assert [one.get("source") for one in exported] == ["slurm", "slurm", None]
     since = site.clock() - timedelta(days=90)
     with site.context.store.read() as conn:
-        assert [run.seconds for run in finished_runs(conn, since, 10)] == [3600.0, 3600.0]
-        assert usage_since(conn, since, site.clock()) == []
+        assert [run.seconds for run in list_finished_runs(conn, since, 10)] == [3600.0, 3600.0]
+        assert list_daily_usage(conn, since, site.clock()) == []
 
 
 def test_an_account_needs_a_project_and_without_one_nothing_is_written(site: Site) -> None:
@@ -86,14 +93,14 @@ def test_who_is_a_unix_user_here_gets_their_account_and_others_are_names_only(si
     assert [job.user for job in jobs(site)] == ["alice", "gone", "_odd_lab", "root", "daemon"]
     assert bring(site, row(6, user="gone"), row(7, user="Odd@lab")).accounts == []
     with site.context.store.read() as conn:
-        accounts = {user.name: user for user in people.list_users(conn)}
-    assert (accounts["alice"].active, accounts["alice"].unix_user) == (True, "alice")
-    assert (accounts["gone"].active, accounts["gone"].unix_user) == (False, None)
+        found = {user.name: user for user in accounts.list_users(conn)}
+    assert (found["alice"].active, found["alice"].unix_user) == (True, "alice")
+    assert (found["gone"].active, found["gone"].unix_user) == (False, None)
 
 
 def test_nobody_gets_the_past_of_a_namesake(site: Site) -> None:
     people_before = site.person("gone")
-    site.context.store.write(lambda tx: people.set_user(tx, "gone", unix_user="bob"))
+    site.context.store.write(lambda tx: accounts.update_user(tx, "gone", unix_user="bob"))
     assert people_before.user.name == "gone"
     assert bring(site, row(1, user="gone")).accounts == ["gone.slurm"]
     bring(site, row(2, user="gone"), users={"gone": "gone"})
@@ -111,7 +118,7 @@ def test_a_job_of_several_equal_nodes_has_a_task_on_each(site: Site) -> None:
 
 def test_only_admins_may(site: Site) -> None:
     with pytest.raises(Forbidden):
-        import_slurm(site.context, site.person("bob"), SacctText(HEADER))
+        import_slurm_history(site.context, site.person("bob"), SacctImportRequest(HEADER))
 
 
 def test_it_is_in_the_audit_unless_nothing_was_new(site: Site) -> None:

@@ -9,14 +9,18 @@ import pytest
 from heliostat.config import ContainerSettings
 from heliostat.errors import Invalid
 from heliostat.models import JobSpec
-from heliostat.models.environments import Software
-from heliostat.models.images import parse_own_name, push_words, stored_name
-from heliostat.runtimes.policy import Asker, Rules, admitted
-from heliostat.services.environments.image_contents import checked_containerfile, checked_definition, written_for
+from heliostat.models.environments import EnvironmentSpec
+from heliostat.models.images import explain_push_failure, local_image_name, parse_image_name
+from heliostat.runtimes.container_policy import ContainerPolicy, JobOwner, resolve_container_request
+from heliostat.services.environments.image_definitions import (
+    generate_containerfile,
+    validate_apptainer_definition,
+    validate_containerfile,
+)
 
 
-def rules(**containers: Any) -> Rules:
-    return Rules(ContainerSettings(**containers), "/srv/h")
+def rules(**containers: Any) -> ContainerPolicy:
+    return ContainerPolicy(ContainerSettings(**containers), "/srv/h")
 
 
 OPEN = rules()
@@ -25,22 +29,22 @@ STRICT = rules(allowed_registries=("registry.example.org/lab", "localhost"))
 
 def test_images_to_begin_with_are_written_in_full():
     text = "# mine\nFROM python:3.11 AS build\nRUN true\nFROM build\nfrom scratch\nFROM ghcr.io/x/y as z\n"
-    begun = checked_containerfile(text, OPEN)
+    begun = validate_containerfile(text, OPEN)
     assert begun.text == (
         "# mine\nFROM docker.io/library/python:3.11 AS build\nRUN true\nFROM build\nfrom scratch\n"
         "FROM ghcr.io/x/y:latest as z\n"
     )
-    assert begun.bases == ("docker.io/library/python:3.11", "ghcr.io/x/y:latest")
+    assert begun.base_images == ("docker.io/library/python:3.11", "ghcr.io/x/y:latest")
 
 
 @pytest.mark.parametrize(
     ("check", "text"),
     [
-        (checked_containerfile, "FROM localhost/x\nRUN " + "--mount=" * 30_000 + " --from=evil.org/x\n"),
-        (checked_containerfile, "FROM" + " " * 100_000 + "localhost/x" + " " * 100_000 + "y z\n"),
-        (checked_containerfile, "FROM localhost/x\n" + "\\ " * 100_000 + "x\nFROM evil.org/x\n"),
-        (checked_definition, "\n" * 200_000 + "x"),
-        (checked_definition, "Bootstrap: docker" + " " * 200_000 + "x\nFrom: localhost/x\n"),
+        (validate_containerfile, "FROM localhost/x\nRUN " + "--mount=" * 30_000 + " --from=evil.org/x\n"),
+        (validate_containerfile, "FROM" + " " * 100_000 + "localhost/x" + " " * 100_000 + "y z\n"),
+        (validate_containerfile, "FROM localhost/x\n" + "\\ " * 100_000 + "x\nFROM evil.org/x\n"),
+        (validate_apptainer_definition, "\n" * 200_000 + "x"),
+        (validate_apptainer_definition, "Bootstrap: docker" + " " * 200_000 + "x\nFrom: localhost/x\n"),
     ],
     ids=["mounts", "from", "backslashes", "lines", "blanks"],
 )
@@ -54,7 +58,7 @@ def test_a_file_made_to_be_slow_is_refused_at_once(check, text):
 
 def test_one_that_is_left_open_is_taken_where_all_are_allowed():
     text = "ARG V=3\nFROM python:$V\n"
-    assert checked_containerfile(text, OPEN).text == text
+    assert validate_containerfile(text, OPEN).text == text
 
 
 @pytest.mark.parametrize(
@@ -83,25 +87,25 @@ def test_one_that_is_left_open_is_taken_where_all_are_allowed():
 )
 def test_an_image_of_another_registry_is_refused(text):
     with pytest.raises(Invalid) as refused:
-        checked_containerfile(text, STRICT)
+        validate_containerfile(text, STRICT)
     assert refused.value.hint
 
 
 def test_images_of_allowed_registries_and_stages_are_taken():
     text = "FROM registry.example.org/lab/x:1 AS a\nFROM localhost/y:1\nCOPY --from=a /b /c\nCOPY --from=0 /d /e\n"
-    assert checked_containerfile(text, STRICT).bases == ("registry.example.org/lab/x:1", "localhost/y:1")
+    assert validate_containerfile(text, STRICT).base_images == ("registry.example.org/lab/x:1", "localhost/y:1")
 
 
 @pytest.mark.parametrize("text", ["", "RUN true\n", "FROM\n", "FROM a b c\n", "FROM ../x\n", "FROM x\0\n"])
 def test_what_cannot_be_read_is_refused_with_a_hint(text):
     with pytest.raises(Invalid) as refused:
-        checked_containerfile(text, OPEN)
+        validate_containerfile(text, OPEN)
     assert refused.value.hint
 
 
 def test_a_definition_file_must_begin_with_an_allowed_image():
     good = "Bootstrap: docker\nFrom: registry.example.org/lab/x:1\n%post\n  true\n"
-    assert checked_definition(good, STRICT).text == good
+    assert validate_apptainer_definition(good, STRICT).text == good
     for text in (
         "Bootstrap: docker\nFrom: python:3\n",
         "Bootstrap: library\nFrom: x\n",
@@ -109,7 +113,7 @@ def test_a_definition_file_must_begin_with_an_allowed_image():
         "%post\n",
     ):
         with pytest.raises(Invalid):
-            checked_definition(text, STRICT)
+            validate_apptainer_definition(text, STRICT)
 
 
 @pytest.mark.parametrize(
@@ -121,37 +125,39 @@ def test_a_definition_file_must_begin_with_an_allowed_image():
     ],
 )
 def test_packages_become_a_file_that_installs_them(kind, files, word):
-    software = Software(kind, tuple((name, "x") for name in files))
-    begun = written_for(software, "python:3.11", OPEN)
+    software = EnvironmentSpec(kind, tuple((name, "x") for name in files))
+    begun = generate_containerfile(software, "python:3.11", OPEN)
     assert begun.text.startswith(f"FROM docker.io/library/python:3.11\nCOPY {' '.join(files)} /heliostat/\nRUN ")
     assert word in begun.text
     with pytest.raises(Invalid):
-        written_for(software, "python:3.11", STRICT)
+        generate_containerfile(software, "python:3.11", STRICT)
 
 
 def test_an_own_image_may_be_used_where_digests_are_required_but_not_where_its_registry_is_not_allowed():
-    spec = JobSpec(("true",), image=stored_name("x:1", "ab" * 32))
-    asker = Asker("ann", "/home/ann", "lab")
+    spec = JobSpec(("true",), image=local_image_name("x:1", "ab" * 32))
+    asker = JobOwner("ann", "/home/ann", "lab")
     by_digest = rules(require_digest=True)
-    assert admitted(spec, asker, by_digest, is_own=True).runtime == "podman"
-    assert admitted(spec, asker, STRICT, is_own=True).image == spec.image
+    assert resolve_container_request(spec, asker, by_digest, is_own=True).runtime == "podman"
+    assert resolve_container_request(spec, asker, STRICT, is_own=True).image == spec.image
     elsewhere = rules(allowed_registries=("registry.example.org",))
     for refusing, is_own in ((by_digest, False), (elsewhere, True)):
         with pytest.raises(Invalid):
-            admitted(spec, asker, refusing, is_own=is_own)
+            resolve_container_request(spec, asker, refusing, is_own=is_own)
     with pytest.raises(Invalid):
-        admitted(replace(spec, runtime="docker"), asker, rules(runtimes=("podman", "docker")), is_own=True)
+        resolve_container_request(
+            replace(spec, runtime="docker"), asker, rules(runtimes=("podman", "docker")), is_own=True
+        )
 
 
 def test_names_are_read_strictly():
-    assert [parse_own_name(text) for text in ("a", "a:2", "localhost/a-b:2")] == ["a:latest", "a:2", "a-b:2"]
+    assert [parse_image_name(text) for text in ("a", "a:2", "localhost/a-b:2")] == ["a:latest", "a:2", "a-b:2"]
     for text in ("", "A", "a/b", "a:", ":1", "a:1@sha256:0", "-a", "a b", "a\n", "a" * 99, f"a:{'1' * 61}"):
         with pytest.raises(ValueError, match="is not the name"):
-            parse_own_name(text)
+            parse_image_name(text)
 
 
 def test_why_a_push_failed_is_said_in_words():
-    assert "does not answer" in push_words("x\nError: dial tcp 127.0.0.1:1: connect: connection refused")
-    assert "refuses this login" in push_words("Error: authentication required")
-    assert push_words("Error: strange") == "the image cannot be pushed: Error: strange"
-    assert push_words("")
+    assert "does not answer" in explain_push_failure("x\nError: dial tcp 127.0.0.1:1: connect: connection refused")
+    assert "refuses this login" in explain_push_failure("Error: authentication required")
+    assert explain_push_failure("Error: strange") == "the image cannot be pushed: Error: strange"
+    assert explain_push_failure("")

@@ -5,12 +5,12 @@ from typing import cast
 
 import pytest
 
-from heliostat.engines.job_files import MOST_ENTRIES, _entry
+from heliostat.engines.job_files import MAX_ENTRIES, _make_entry
 from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import JobSpec
 from heliostat.services.context import Context
-from heliostat.services.jobs.files import has_folder, list_files, open_file
-from support.engines import FilesEngine
+from heliostat.services.jobs.files import has_own_folder, list_files, open_file
+from support.fake_engines import FilesEngine
 from unit.services.site import Site
 
 
@@ -79,15 +79,15 @@ def test_a_folder_that_was_swapped_for_a_link_is_not_entered(site: Site, context
 
 
 def test_very_many_files_are_not_all_listed(site: Site, context: Context, tmp_path: Path) -> None:
-    for number in range(MOST_ENTRIES + 5):
+    for number in range(MAX_ENTRIES + 5):
         (tmp_path / "jobs/1/work" / f"{number}.txt").touch()
     listed = list_files(context, site.root, 1, "")
-    assert (len(listed.entries), listed.is_cut) == (MOST_ENTRIES, True)
+    assert (len(listed.entries), listed.is_cut) == (MAX_ENTRIES, True)
 
 
 def test_only_a_folder_of_its_own_is_shown(site: Site, context: Context) -> None:
     job = site.add_job(2, attempt=1, spec=JobSpec(("true",), workdir="/etc"))
-    assert not has_folder(context, job)
+    assert not has_own_folder(context, job)
     with pytest.raises(NotFound):
         list_files(context, site.root, 2, "")
 
@@ -105,6 +105,6 @@ def test_a_file_from_a_year_nobody_can_write_is_listed_all_the_same(tmp_path: Pa
     about = list(os.stat(tmp_path / "far"))
     about[8] = 10**15  # some file systems keep such a time
     found = SimpleNamespace(name="far", stat=lambda follow_symlinks: os.stat_result(about))
-    entry = _entry(cast("os.DirEntry[str]", found))
+    entry = _make_entry(cast("os.DirEntry[str]", found))
     assert entry is not None
     assert entry.changed_at.year == 9999

@@ -8,9 +8,15 @@ import pytest
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Job
 from heliostat.services.context import Context
-from heliostat.services.logs.search import MOST_HITS, SearchWish, find_in_log
-from heliostat.services.logs.windows import WINDOW_BYTES, LogWindow, LogWish, log_since, log_window
-from support.engines import FilesEngine
+from heliostat.services.logs.search import MAX_MATCHES, LogSearchRequest, search_log
+from heliostat.services.logs.windows import (
+    WINDOW_BYTES,
+    LogWindow,
+    LogWindowRequest,
+    read_log_since,
+    read_log_window,
+)
+from support.fake_engines import FilesEngine
 from unit.services.site import Site
 
 
@@ -27,19 +33,19 @@ class Printed:
         return parts
 
     def log(self, stream: str) -> str:
-        folder = self.logs.folder(self.job.id)
+        folder = self.logs.job_folder(self.job.id)
         os.makedirs(folder.path, exist_ok=True)
-        return folder.log(1, stream)
+        return folder.log_path(1, stream)
 
     def say(self, stream: str, data: bytes) -> None:
         with open(self.log(stream), "ab") as file:
             file.write(data)
 
     def window(self, **wish: object) -> LogWindow:
-        return log_window(self.context, self.site.root, self.job.id, LogWish(**wish))  # type: ignore[arg-type]
+        return read_log_window(self.context, self.site.root, self.job.id, LogWindowRequest(**wish))  # type: ignore[arg-type]
 
     def since(self, offsets: dict[str, int]) -> LogWindow:
-        return log_since(self.context, self.site.root, self.job.id, None, offsets)
+        return read_log_since(self.context, self.site.root, self.job.id, None, offsets)
 
 
 @pytest.fixture
@@ -54,7 +60,7 @@ def _said(window: LogWindow) -> Sequence[tuple[str, bytes]]:
 def test_both_streams_are_told_in_the_order_they_were_written(printed: Printed) -> None:
     printed.say("stdout", b"one\ntwo\n")
     printed.say("stderr", b"oh\n")
-    printed.logs.order = [("stdout", 4), ("stderr", 3)]
+    printed.logs.stream_order = [("stdout", 4), ("stderr", 3)]
     assert _said(printed.window()) == [("stdout", b"one"), ("stderr", b"oh"), ("stdout", b"two")]
     assert _said(printed.window(streams=("stderr",))) == [("stderr", b"oh")]
 
@@ -85,44 +91,44 @@ def test_a_part_begins_with_a_whole_line_and_the_one_before_ends_there(printed: 
 def test_the_first_of_a_stream_is_a_whole_line_wherever_the_part_begins(printed: Printed) -> None:
     printed.say("stdout", b"x" * 100 + b"\n")
     printed.say("stderr", b"first\n" + b"y\n" * (WINDOW_BYTES // 2 - 3))
-    printed.logs.order = [("stdout", 101), ("stderr", 2**20)]
+    printed.logs.stream_order = [("stdout", 101), ("stderr", 2**20)]
     assert _said(printed.window())[0] == ("stderr", b"first")
 
 
 def test_following_goes_on_where_it_was_and_shows_a_last_line_until_it_is_whole(printed: Printed) -> None:
     printed.say("stdout", b"one\ntw")
     first = printed.window()
-    assert [line.is_open for line in first.lines] == [False, True]
+    assert [line.is_incomplete for line in first.lines] == [False, True]
     printed.say("stdout", b"o\nthree\n")
     printed.say("stderr", b"oh\n")
-    more = printed.since({"stdout": 0, "stderr": 0} | dict(first.following))
+    more = printed.since({"stdout": 0, "stderr": 0} | dict(first.next_offsets))
     assert _said(more) == [("stdout", b"two"), ("stdout", b"three"), ("stderr", b"oh")]
-    assert dict(more.following) == {"stdout": 14, "stderr": 3}
-    assert printed.since(dict(more.following)).lines == ()
+    assert dict(more.next_offsets) == {"stdout": 14, "stderr": 3}
+    assert printed.since(dict(more.next_offsets)).lines == ()
 
 
 def test_a_bar_drawn_for_hours_costs_no_more_each_time(printed: Printed) -> None:
     printed.say("stderr", b"".join(b"\r%d%%" % number for number in range(5000)))
     first = printed.window()
-    assert first.following["stderr"] == first.total - len(b"\r4999%")
-    again = printed.since(dict(first.following))
+    assert first.next_offsets["stderr"] == first.total - len(b"\r4999%")
+    again = printed.since(dict(first.next_offsets))
     assert _said(again) == [("stderr", b"\r4999%")]
-    assert again.lines[0].is_open
+    assert again.lines[0].is_incomplete
 
 
 def test_a_line_without_an_end_is_told_in_parts(printed: Printed) -> None:
     printed.say("stdout", b"x" * 50_000)
     first = printed.window()
-    assert first.following["stdout"] == 50_000
-    assert not first.lines[0].is_open
+    assert first.next_offsets["stdout"] == 50_000
+    assert not first.lines[0].is_incomplete
 
 
 def test_who_is_far_behind_begins_anew_at_the_end(printed: Printed) -> None:
     printed.say("stdout", b"0123456789abcde\n" * 100_000)
     more = printed.since({"stdout": 16})
-    assert more.skipped == 1_600_000 - 16 - WINDOW_BYTES
+    assert more.skipped_bytes == 1_600_000 - 16 - WINDOW_BYTES
     assert len(more.lines) == WINDOW_BYTES // 16
-    assert more.following["stdout"] == 1_600_000
+    assert more.next_offsets["stdout"] == 1_600_000
 
 
 def test_a_job_that_never_ran_has_printed_nothing(printed: Printed) -> None:
@@ -136,40 +142,40 @@ def test_nobody_reads_what_the_jobs_of_others_print(printed: Printed) -> None:
     nosy = printed.site.person("nosy")
     context = printed.context
     with pytest.raises(Forbidden):
-        log_window(context, nosy, 1, LogWish())
+        read_log_window(context, nosy, 1, LogWindowRequest())
     with pytest.raises(Forbidden):
-        log_since(context, nosy, 1, None, {"stdout": 0})
+        read_log_since(context, nosy, 1, None, {"stdout": 0})
     with pytest.raises(Forbidden):
-        find_in_log(context, nosy, 1, SearchWish("x"))
+        search_log(context, nosy, 1, LogSearchRequest("x"))
 
 
 def test_words_are_found_with_their_line_and_its_place(printed: Printed) -> None:
     printed.say("stdout", b"epoch 1\nLoss is NaN\nepoch 2\n")
     printed.say("stderr", b"nan again")
-    found = find_in_log(printed.context, printed.site.root, 1, SearchWish("nan"))
-    assert [(hit.stream, hit.at, hit.data) for hit in found.hits] == [
+    found = search_log(printed.context, printed.site.root, 1, LogSearchRequest("nan"))
+    assert [(hit.stream, hit.line_offset, hit.data) for hit in found.matches] == [
         ("stdout", 8, b"Loss is NaN"),
         ("stderr", 0, b"nan again"),
     ]
-    assert found.is_whole
+    assert found.is_complete
 
 
 def test_words_are_found_across_the_blocks_in_which_a_log_is_read(printed: Printed) -> None:
     printed.say("stdout", b"filler line\n" * 200_000 + b"needle here\n" + b"filler line\n" * 10)
-    (hit,) = find_in_log(printed.context, printed.site.root, 1, SearchWish("needle")).hits
-    assert (hit.at, hit.data) == (2_400_000, b"needle here")
+    (hit,) = search_log(printed.context, printed.site.root, 1, LogSearchRequest("needle")).matches
+    assert (hit.line_offset, hit.data) == (2_400_000, b"needle here")
 
 
 def test_of_very_many_lines_the_first_are_told(printed: Printed) -> None:
     printed.say("stdout", b"needle\n" * 5000)
-    found = find_in_log(printed.context, printed.site.root, 1, SearchWish("needle"))
-    assert len(found.hits) == MOST_HITS
-    assert not found.is_whole
+    found = search_log(printed.context, printed.site.root, 1, LogSearchRequest("needle"))
+    assert len(found.matches) == MAX_MATCHES
+    assert not found.is_complete
 
 
 def test_of_a_very_long_line_the_part_around_the_word_is_told(printed: Printed) -> None:
     printed.say("stdout", b"x" * 3_000_000 + b"needle" + b"y" * 1000)
-    (hit,) = find_in_log(printed.context, printed.site.root, 1, SearchWish("needle")).hits
+    (hit,) = search_log(printed.context, printed.site.root, 1, LogSearchRequest("needle")).matches
     assert b"needle" in hit.data
     assert len(hit.data) <= 400
 
@@ -177,11 +183,11 @@ def test_of_a_very_long_line_the_part_around_the_word_is_told(printed: Printed) 
 @pytest.mark.parametrize("text", ["", "x" * 201])
 def test_what_cannot_be_looked_for_is_refused(printed: Printed, text: str) -> None:
     with pytest.raises(Invalid):
-        find_in_log(printed.context, printed.site.root, 1, SearchWish(text))
+        search_log(printed.context, printed.site.root, 1, LogSearchRequest(text))
 
 
 def test_an_engine_without_logs_says_so_before_the_job_runs_too(site: Site) -> None:
     site.machines.name = "simulated"  # type: ignore[attr-defined]
     waiting = site.add_job(1)
     with pytest.raises(Conflict, match="only pretend to run"):
-        log_window(site.context, site.root, waiting.id, LogWish())
+        read_log_window(site.context, site.root, waiting.id, LogWindowRequest())

@@ -5,8 +5,8 @@ import pytest
 
 from heliostat.errors import NotFound
 from heliostat.models import JobState
-from heliostat.services.logs.reading import LogRange, read_log
-from support.engines import FilesEngine
+from heliostat.services.logs.reader import LogRange, read_log
+from support.fake_engines import FilesEngine
 from unit.services.site import Site, a_job
 
 

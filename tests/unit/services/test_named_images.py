@@ -4,9 +4,9 @@ import pytest
 
 from heliostat.errors import NotFound
 from heliostat.models import Caller, JobRequest, JobSpec
-from heliostat.models.environments import Environment, Software
-from heliostat.services.environments.image_contents import NAME
-from heliostat.services.environments.images import find_named, name_images
+from heliostat.models.environments import Environment, EnvironmentSpec
+from heliostat.services.environments.image_definitions import NAME_ENTRY
+from heliostat.services.environments.images import find_image_by_name, resolve_image_names
 from heliostat.store import environments, images
 from heliostat.store.database import Transaction
 from unit.services.site import Site
@@ -22,11 +22,11 @@ def ann(site: Site) -> Caller:
 
     def build(tx: Transaction) -> None:
         for name, digest in DIGESTS.items():
-            software = Software("image", ((NAME, name),))
+            software = EnvironmentSpec("image", ((NAME_ENTRY, name),))
             made = Environment(digest, software, "linux", "ann", "ann", site.clock.at, build_job=1)
-            environments.put(tx, made)
-            environments.note_use(tx, digest, "ann", site.clock.at)
-            images.name_image(tx, "ann", name, digest, site.clock.at)
+            environments.put_environment(tx, made)
+            environments.record_environment_use(tx, digest, "ann", site.clock.at)
+            images.set_image_name(tx, "ann", name, digest, site.clock.at)
 
     site.context.store.write(build)
     return caller
@@ -46,26 +46,26 @@ def test_each_request_has_the_image_that_it_names(site: Site, ann: Caller) -> No
         in_image("docker.io/library/torch"),
         in_image(None),
     ]
-    named = name_images(site.context, ann, asked)
+    named = resolve_image_names(site.context, ann, asked)
     latest, second = BUILT["torch:latest"], BUILT["torch:2"]
     assert [one.spec.image for one in named[:4]] == [latest, second, latest, latest]
     assert [one.environment for one in named[:4]] == ["a" * 64, "b" * 64, "a" * 64, "a" * 64]
     assert named[4:] == asked[4:]
-    assert name_images(site.context, ann, named) == named
+    assert resolve_image_names(site.context, ann, named) == named
 
 
 def test_images_of_others_have_no_name_and_no_digest(site: Site, ann: Caller) -> None:
     bob = site.person("bob")
-    assert name_images(site.context, bob, [in_image("torch")]) == [in_image("torch")]
+    assert resolve_image_names(site.context, bob, [in_image("torch")]) == [in_image("torch")]
     with pytest.raises(NotFound, match="You have no environment"):
-        name_images(site.context, bob, [in_image(None, "a" * 64)])
+        resolve_image_names(site.context, bob, [in_image(None, "a" * 64)])
     with pytest.raises(NotFound, match="somebody else's"):
-        name_images(site.context, site.root, [in_image(None, "a" * 64)])
+        resolve_image_names(site.context, site.root, [in_image(None, "a" * 64)])
 
 
 def test_one_image_is_found_by_its_name(site: Site, ann: Caller) -> None:
-    found = find_named(site.context, "ann", "torch:2")
+    found = find_image_by_name(site.context, "ann", "torch:2")
     assert found is not None
     assert found.digest == "b" * 64
-    assert find_named(site.context, "ann", "torch:3") is None
-    assert find_named(site.context, "ann", "not a name") is None
+    assert find_image_by_name(site.context, "ann", "torch:3") is None
+    assert find_image_by_name(site.context, "ann", "not a name") is None

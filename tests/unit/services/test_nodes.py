@@ -14,7 +14,7 @@ def test_a_node_is_set_and_the_rest_stays_as_it_was(site: Site) -> None:
     node, _ = update_node(site.context, site.root, "n1", NodeChange(data_class=2))
     assert node.labels == {"bought": "2024", "disk": "ssd", "fast": ""}
     assert (node.data_class, node.min_data_class, node.splits_devices) == (2, 2, True)
-    assert node in site.context.fleet.nodes()
+    assert node in site.context.node_inventory.nodes()
     assert site.audit()[0].detail == {"data_class": [3, 2]}
 
 

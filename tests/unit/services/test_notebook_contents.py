@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from heliostat.errors import Invalid, TooLarge
-from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES, typed_value
-from heliostat.services.notebooks.verbs import check_parameters, check_size, count_cells
-from support.notebooks import notebook
+from heliostat.models.notebooks import MAX_NOTEBOOK_BYTES, parse_parameter_value
+from heliostat.services.batch_notebooks import check_notebook_parameters, check_notebook_size, count_cells
+from support.notebooks import make_notebook
 
 
 def as_bytes(content: object) -> bytes:
@@ -16,9 +16,9 @@ def as_bytes(content: object) -> bytes:
 
 
 def test_the_cells_of_a_notebook_are_counted() -> None:
-    assert count_cells(as_bytes(notebook(["1", "2", "3"]))) == 3
+    assert count_cells(as_bytes(make_notebook(["1", "2", "3"]))) == 3
     lines = {"cell_type": "markdown", "source": ["# A", "title"]}
-    assert count_cells(as_bytes(notebook([]) | {"cells": [lines]})) == 1
+    assert count_cells(as_bytes(make_notebook([]) | {"cells": [lines]})) == 1
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ def test_the_cells_of_a_notebook_are_counted() -> None:
         (b"[" * 100_000, "not JSON"),
         (b"[]", "no nbformat"),
         (as_bytes({"nbformat": "4"}), "no nbformat"),
-        (as_bytes(notebook([]) | {"nbformat": 3}), "its format is 3"),
-        (as_bytes(notebook([]) | {"cells": {}}), "no cells"),
-        (as_bytes(notebook([]) | {"metadata": []}), "no metadata"),
-        (as_bytes(notebook([]) | {"cells": ["x"]}), "cell 1"),
-        (as_bytes(notebook([]) | {"cells": [{"cell_type": "code", "source": 5}]}), "cell 1"),
-        (as_bytes(notebook([]) | {"cells": [{"cell_type": "sound", "source": ""}]}), "cell 1"),
+        (as_bytes(make_notebook([]) | {"nbformat": 3}), "its format is 3"),
+        (as_bytes(make_notebook([]) | {"cells": {}}), "no cells"),
+        (as_bytes(make_notebook([]) | {"metadata": []}), "no metadata"),
+        (as_bytes(make_notebook([]) | {"cells": ["x"]}), "cell 1"),
+        (as_bytes(make_notebook([]) | {"cells": [{"cell_type": "code", "source": 5}]}), "cell 1"),
+        (as_bytes(make_notebook([]) | {"cells": [{"cell_type": "sound", "source": ""}]}), "cell 1"),
     ],
 )
 def test_what_is_no_notebook_is_refused_with_the_reason(data: bytes, why: str) -> None:
@@ -43,9 +43,9 @@ def test_what_is_no_notebook_is_refused_with_the_reason(data: bytes, why: str) -
 
 
 def test_a_notebook_that_is_too_large_is_refused() -> None:
-    check_size(MOST_NOTEBOOK_BYTES)
+    check_notebook_size(MAX_NOTEBOOK_BYTES)
     with pytest.raises(TooLarge, match="32 MiB"):
-        check_size(MOST_NOTEBOOK_BYTES + 1)
+        check_notebook_size(MAX_NOTEBOOK_BYTES + 1)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,14 @@ def test_a_notebook_that_is_too_large_is_refused() -> None:
 )
 def test_parameters_that_cannot_be_set_are_refused(parameters: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as refused:
-        check_parameters(parameters)
+        check_notebook_parameters(parameters)
     assert "parameters" in refused.value.fields
 
 
 def test_parameters_that_json_can_say_are_taken() -> None:
-    check_parameters({"lr": 0.1, "names": ["a", None], "deep": {"x": {"y": True}}, "r.name": "z", "_": 2**70})
+    check_notebook_parameters(
+        {"lr": 0.1, "names": ["a", None], "deep": {"x": {"y": True}}, "r.name": "z", "_": 2**70}
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,5 +93,5 @@ def test_parameters_that_json_can_say_are_taken() -> None:
     ],
 )
 def test_what_is_typed_becomes_what_it_looks_like(text: str, value: object) -> None:
-    found = typed_value(text)
+    found = parse_parameter_value(text)
     assert (found, type(found)) == (value, type(value))

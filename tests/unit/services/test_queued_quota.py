@@ -3,25 +3,25 @@ from dataclasses import replace
 import pytest
 
 from heliostat.errors import Conflict
-from heliostat.models import Job, JobState, Placement, Resources
-from heliostat.services.accounts import people, projects
-from heliostat.services.accounts.people import UserChange
-from heliostat.services.accounts.projects import GroupChange
-from heliostat.services.accounts.quotas import check_queued
+from heliostat.models import Job, JobState, PlacementRequest, Resources
+from heliostat.services.accounts import projects, users
+from heliostat.services.accounts.projects import ProjectOrDepartmentChange
+from heliostat.services.accounts.quotas import check_queued_gpu_quota
+from heliostat.services.accounts.users import UserChange
 from unit.services.site import Site, a_job
 
 
 def submit(site: Site, *jobs: Job) -> None:
-    site.context.store.write(lambda tx: check_queued(site.context, tx.conn, jobs))
+    site.context.store.write(lambda tx: check_queued_gpu_quota(site.context, tx.conn, jobs))
 
 
 def of(gpus: float, project: str = "default", tasks: int = 1) -> Job:
     job = a_job(0, None)
-    return replace(job, project=project, resources=Resources(gpus=gpus), placement=Placement(tasks=tasks))
+    return replace(job, project=project, resources=Resources(gpus=gpus), placement=PlacementRequest(tasks=tasks))
 
 
 def limit_project(site: Site, most: int | None, name: str = "default") -> None:
-    projects.update_project(site.context, site.root, name, GroupChange(quota={"queued_gpus": most}))
+    projects.update_project(site.context, site.root, name, ProjectOrDepartmentChange(quota={"queued_gpus": most}))
 
 
 def test_without_a_quota_the_queue_is_not_even_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_up_to_the_quota_is_taken_and_one_more_is_refused_with_what_to_do(site: 
 
 def test_all_tasks_and_parts_of_a_gpu_count_and_what_is_over_does_not(site: Site) -> None:
     limit_project(site, 4)
-    site.add_job(1, resources=Resources(gpus=1), placement=Placement(tasks=3), state=JobState.RUNNING)
+    site.add_job(1, resources=Resources(gpus=1), placement=PlacementRequest(tasks=3), state=JobState.RUNNING)
     site.add_job(2, resources=Resources(gpus=4), state=JobState.COMPLETED, ended_at=site.clock.at)
     submit(site, of(0.5), of(0.5))
     with pytest.raises(Conflict):
@@ -56,20 +56,20 @@ def test_all_tasks_and_parts_of_a_gpu_count_and_what_is_over_does_not(site: Site
 
 def test_one_that_is_alone_on_its_node_counts_with_all_gpus_there(site: Site) -> None:
     limit_project(site, 8)
-    alone = Placement(exclusive=True)
+    alone = PlacementRequest(exclusive=True)
     site.add_job(1, resources=Resources(gpus=0), placement=alone, node="n1", state=JobState.RUNNING, attempt=1)
     site.add_job(2, resources=Resources(gpus=0), placement=alone, node="n3", state=JobState.RUNNING, attempt=1)
     submit(site, of(4))
     submit(site, replace(of(0), placement=alone))
     with pytest.raises(Conflict, match="ask for 4, and this for 8 more"):
-        submit(site, replace(of(1), placement=Placement(tasks=2, exclusive=True)))
+        submit(site, replace(of(1), placement=PlacementRequest(tasks=2, exclusive=True)))
     with pytest.raises(Conflict):
         submit(site, of(5))
 
 
 def test_a_person_is_limited_over_all_their_projects(site: Site) -> None:
     site.project("other")
-    people.update_user(site.context, site.root, "root", UserChange(quota={"queued_gpus": 3}))
+    users.update_user(site.context, site.root, "root", UserChange(quota={"queued_gpus": 3}))
     site.add_job(1, resources=Resources(gpus=2), project="other")
     submit(site, of(1))
     with pytest.raises(Conflict, match="user root"):
@@ -80,7 +80,7 @@ def test_a_department_is_limited_over_all_its_projects_and_only_those(site: Site
     projects.create_department(site.context, site.root, "physics")
     site.project("optics", "physics")
     site.project("lasers", "physics")
-    limits = GroupChange(quota={"queued_gpus": 3})
+    limits = ProjectOrDepartmentChange(quota={"queued_gpus": 3})
     projects.update_department(site.context, site.root, "physics", limits)
     site.add_job(1, resources=Resources(gpus=2), project="optics")
     site.add_job(2, resources=Resources(gpus=50))

@@ -6,7 +6,7 @@ import pytest
 
 from heliostat.api.schemas import BulkBody
 from heliostat.errors import Conflict
-from heliostat.services.jobs.submission import Submitted, submit_jobs
+from heliostat.services.jobs.submission import SubmissionResult, submit_jobs
 from unit.services.site import Site
 
 
@@ -15,7 +15,7 @@ def _controller(site: Site) -> None:
     site.context.controller = SimpleNamespace(unfinished_jobs_of=lambda user: 0)  # type: ignore[misc,assignment]
 
 
-def submit(site: Site, *commands: str, says_what: bool = True) -> Submitted:
+def submit(site: Site, *commands: str, says_what: bool = True) -> SubmissionResult:
     body = BulkBody.model_validate({"jobs": [{"command": command} for command in commands]})
     about = body.about() if says_what else None
     return submit_jobs(site.context, site.root, body.to_requests(), "key", about)

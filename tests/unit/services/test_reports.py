@@ -8,26 +8,31 @@ import pytest
 from sqlalchemy import insert
 
 from heliostat.errors import Invalid
-from heliostat.services.cluster.reports import Line, _span, as_csv, report_months
+from heliostat.services.cluster.usage_reports import (
+    UsageReportLine,
+    _month_span,
+    list_report_months,
+    usage_report_csv,
+)
 from heliostat.store import schema
-from heliostat.store.times import to_seconds
+from heliostat.store.timestamps import to_timestamp
 from unit.services.site import Site
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
 
-def a_line(name: str) -> Line:
-    return Line("2026-11", name, 3, 1.5, 2.0, 0.25, 0.5, 0.1, None, 7.0)
+def a_line(name: str) -> UsageReportLine:
+    return UsageReportLine("2026-11", name, 3, 1.5, 2.0, 0.25, 0.5, 0.1, None, 7.0)
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@cmd", "\tx"])
 def test_what_a_spreadsheet_would_run_is_quoted(name: str) -> None:
-    (_, line) = csv.reader(io.StringIO(as_csv([a_line(name)], "user")))
+    (_, line) = csv.reader(io.StringIO(usage_report_csv([a_line(name)], "user")))
     assert line[1] == f"'{name}"
 
 
 def test_commas_and_quotes_come_through_and_what_is_unknown_is_empty() -> None:
-    head, line = csv.reader(io.StringIO(as_csv([a_line('a,"b')], "project")))
+    head, line = csv.reader(io.StringIO(usage_report_csv([a_line('a,"b')], "project")))
     assert dict(zip(head, line, strict=True)) == {
         "month": "2026-11",
         "project": 'a,"b',
@@ -43,8 +48,8 @@ def test_commas_and_quotes_come_through_and_what_is_unknown_is_empty() -> None:
 
 
 def test_december_ends_with_the_year() -> None:
-    assert _span("2025-12", NOW).end == datetime(2026, 1, 1, tzinfo=UTC)
-    assert _span("2026-11", NOW).end == datetime(2026, 12, 1, tzinfo=UTC)
+    assert _month_span("2025-12", NOW).end == datetime(2026, 1, 1, tzinfo=UTC)
+    assert _month_span("2026-11", NOW).end == datetime(2026, 12, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -52,21 +57,21 @@ def test_december_ends_with_the_year() -> None:
 )
 def test_what_is_no_month_is_refused(month: str) -> None:
     with pytest.raises(Invalid):
-        _span(month, NOW)
+        _month_span(month, NOW)
 
 
 def test_a_month_that_has_not_begun_is_refused() -> None:
     with pytest.raises(Invalid, match="2026-12 has not begun") as refused:
-        _span("2026-12", NOW)
+        _month_span("2026-12", NOW)
     assert refused.value.hint == "The present month is 2026-11."
 
 
 def test_months_go_back_to_the_first_job(site: Site) -> None:
     site.clock.at = datetime(2026, 2, 15, tzinfo=UTC)
-    assert report_months(site.context) == ["2026-02"]
-    first = to_seconds(datetime(2025, 11, 30, 23, tzinfo=UTC))
+    assert list_report_months(site.context) == ["2026-02"]
+    first = to_timestamp(datetime(2025, 11, 30, 23, tzinfo=UTC))
     site.add_job(1)
     values = {"job_id": 1, "number": 1, "node": "n1", "devices": "[]", "state": "running", "created_at": first}
     values |= {"started_at": first}
     site.context.store.write(lambda tx: tx.conn.execute(insert(schema.attempts).values(**values)))
-    assert report_months(site.context) == ["2026-02", "2026-01", "2025-12", "2025-11"]
+    assert list_report_months(site.context) == ["2026-02", "2026-01", "2025-12", "2025-11"]

@@ -26,14 +26,14 @@ def names(site: Site, **filters: bool) -> list[str]:
 
 
 def test_a_reservation_is_kept_as_asked_for_and_the_scheduler_sees_it(site: Site) -> None:
-    assert site.context.rules.reservations(site.clock.at) == ()
+    assert site.context.scheduling_rules.reservations(site.clock.at) == ()
     made = create(site, nodes=("n1", "n2"), project="default", gpus_per_node=2, weeks=12, reason="ML")
-    assert site.context.rules.reservations(site.clock.at) == (made,)
+    assert site.context.scheduling_rules.reservations(site.clock.at) == (made,)
     assert list_reservations(site.context, site.root) == [made]
     entry = site.audit()[0]
     assert (entry.action, entry.target) == ("reservation.create", "course")
     delete_reservation(site.context, site.root, "course")
-    assert site.context.rules.reservations(site.clock.at) == ()
+    assert site.context.scheduling_rules.reservations(site.clock.at) == ()
     assert site.audit()[0].action == "reservation.delete"
 
 
@@ -47,7 +47,7 @@ def test_what_is_over_is_listed_only_on_request_and_its_name_is_free_again(site:
     create(site)
     site.clock.turn(days=2)
     assert names(site) == []
-    assert site.context.rules.reservations(site.clock.at) == (), "it costs no plan anything"
+    assert site.context.scheduling_rules.reservations(site.clock.at) == (), "it costs no plan anything"
     assert [one.name for one in list_reservations(site.context, site.root, past=True)] == ["course"]
     again = create(site)
     assert list_reservations(site.context, site.root, past=True) == [again]
@@ -78,7 +78,7 @@ def test_only_admins_create_and_delete(site: Site) -> None:
     create(site)
     with pytest.raises(Forbidden):
         delete_reservation(site.context, ann, "course")
-    assert len(site.context.rules.reservations(site.clock.at)) == 1
+    assert len(site.context.scheduling_rules.reservations(site.clock.at)) == 1
 
 
 def test_deleting_what_is_not_there_is_not_found(site: Site) -> None:
@@ -111,7 +111,7 @@ def test_what_cannot_be_is_refused_with_its_field(site: Site, field: str, fields
     with pytest.raises(Invalid) as caught:
         create_reservation(site.context, site.root, replace(wish(site), **fields))
     assert set(caught.value.fields) == {field}
-    assert site.context.rules.reservations(site.clock.at) == ()
+    assert site.context.scheduling_rules.reservations(site.clock.at) == ()
 
 
 @pytest.mark.parametrize(

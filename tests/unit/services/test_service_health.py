@@ -9,39 +9,52 @@ from typing import Any, cast
 import pytest
 
 from heliostat.models import JobRequest, JobSpec, JobState
-from heliostat.models.services import Health, HealthCheck, Replica, Service, ServiceState, Visibility
+from heliostat.models.services import HealthCheck, Replica, ReplicaHealth, Service, ServiceState, ServiceVisibility
 from heliostat.services.context import Context
-from heliostat.services.web_services.health import Looks, Outcome, judged
+from heliostat.services.web_services.health import HealthProber, HealthProbeResult, evaluate_health
 from unit.services.site import a_job
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SERVICE = Service(
-    *(1, "web", "ann", "p", ServiceState.ACTIVE, JobRequest(JobSpec(("true",))), 1, Visibility.PRIVATE, "s", NOW),
+    *(
+        1,
+        "web",
+        "ann",
+        "p",
+        ServiceState.ACTIVE,
+        JobRequest(JobSpec(("true",))),
+        1,
+        ServiceVisibility.PRIVATE,
+        "s",
+        NOW,
+    ),
     check=HealthCheck("/", interval_seconds=1, threshold=2, grace_seconds=30),
 )
 JOB = replace(a_job(7, NOW), state=JobState.RUNNING, attempt=1, started_at=NOW)
 STARTING = Replica(7, 1, 1, NOW)
-HEALTHY = replace(STARTING, health=Health.HEALTHY, attempt=1, healthy_at=NOW)
+HEALTHY = replace(STARTING, health=ReplicaHealth.HEALTHY, attempt=1, healthy_at=NOW)
 
 
 @pytest.mark.parametrize(
     ("replica", "problem", "failed", "seconds", "expected"),
     [
-        (STARTING, "", 0, 1, Health.HEALTHY),
+        (STARTING, "", 0, 1, ReplicaHealth.HEALTHY),
         (STARTING, "refused", 9, 30, None),
-        (STARTING, "refused", 9, 31, Health.UNHEALTHY),
+        (STARTING, "refused", 9, 31, ReplicaHealth.UNHEALTHY),
         (HEALTHY, "", 0, 1, None),
         (HEALTHY, "500", 1, 1, None),
-        (HEALTHY, "500", 2, 1, Health.UNHEALTHY),
+        (HEALTHY, "500", 2, 1, ReplicaHealth.UNHEALTHY),
         (replace(HEALTHY, attempt=0), "500", 5, 1, None),  # that was an earlier attempt
-        (replace(HEALTHY, health=Health.UNHEALTHY), "", 0, 1, None),
+        (replace(HEALTHY, health=ReplicaHealth.UNHEALTHY), "", 0, 1, None),
         (replace(HEALTHY, draining_at=NOW), "500", 5, 1, None),
     ],
 )
 def test_what_a_look_changes(
-    replica: Replica, problem: str, failed: int, seconds: int, expected: Health | None
+    replica: Replica, problem: str, failed: int, seconds: int, expected: ReplicaHealth | None
 ) -> None:
-    verdict = judged(SERVICE, replica, JOB, Outcome(problem, failed, NOW + timedelta(seconds=seconds)))
+    verdict = evaluate_health(
+        SERVICE, replica, JOB, HealthProbeResult(problem, failed, NOW + timedelta(seconds=seconds))
+    )
     assert (verdict[0] if verdict else None) == expected
     assert verdict is None or problem in verdict[1]
 
@@ -57,10 +70,10 @@ def test_only_news_wake(replica: Replica, problem: str, wakes: int) -> None:
         looked.set()
         return problem
 
-    looks = Looks(look, lambda: woken.append(1))
+    looks = HealthProber(look, lambda: woken.append(1))
     context = cast(Context, SimpleNamespace(now=lambda: NOW))
-    assert looks.look(context, SERVICE, replica, JOB) is None
+    assert looks.poll_replica(context, SERVICE, replica, JOB) is None
     assert looked.wait(120)
     looks.close(wait=True)
     assert len(woken) == wakes
-    assert 0 < looks.seconds_until_due([JOB.attempt_id]) <= 1.5
+    assert 0 < looks.seconds_until_next_probe([JOB.attempt_id]) <= 1.5

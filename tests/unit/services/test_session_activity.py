@@ -14,17 +14,17 @@ import pytest
 
 from heliostat.config import SessionSettings
 from heliostat.models import Attempt, JobState
-from heliostat.models.sessions import Listening, Session, Target
+from heliostat.models.sessions import ListeningSocket, ProxyTarget, Session
 from heliostat.services.context import Context
-from heliostat.services.proxying import Way
-from heliostat.services.sessions import watch as session_activity
-from heliostat.services.sessions import watch as session_watch
-from support.engines import ElsewhereEngine, PortsEngine
+from heliostat.services.proxy_routes import ProxyRoute
+from heliostat.services.sessions import idle_culler as session_activity
+from heliostat.services.sessions import idle_culler as session_watch
+from support.fake_engines import PortsEngine, RemoteEngine
 from unit.services.site import a_job
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 JOB = replace(a_job(7, NOW), state=JobState.RUNNING, attempt=1, started_at=NOW)
-WAY = Way(Target(7), Attempt(JOB.attempt_id, JOB, "here"), frozenset(), 4000, True, "token s3cret")
+WAY = ProxyRoute(ProxyTarget(7), Attempt(JOB.attempt_id, JOB, "here"), frozenset(), 4000, True, "token s3cret")
 
 
 @contextmanager
@@ -62,8 +62,8 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 ports: list[int] = []  # of the session
 
 
-def _listening() -> Listening:
-    return Listening("127.0.0.1", ports[-1], (1,))
+def _listening() -> ListeningSocket:
+    return ListeningSocket("127.0.0.1", ports[-1], (1,))
 
 
 def a_context(**parts: Any) -> Context:
@@ -74,7 +74,7 @@ def test_a_session_says_whether_it_is_used(found: Callable[[int], None]) -> None
     said = [{"execution_state": "busy", "last_activity": "2026-03-01T11:00:00Z"}]
     with answering(json.dumps(said).encode()) as (port, heard):
         found(port)
-        told = session_activity.ask_jupyter(a_context(), JOB)
+        told = session_activity.poll_jupyter_activity(a_context(), JOB)
     assert told == (True, NOW.replace(hour=11))
     assert all(b"token s3cret" in one for one in heard)
 
@@ -83,7 +83,9 @@ def test_a_session_on_another_machine_is_not_asked_here(found: Callable[[int], N
     """What listens on that port of this machine is somebody else's, and must not see its secret."""
     with answering(b"[]") as (port, heard):
         found(port)
-        assert session_activity.ask_jupyter(a_context(engine=ElsewhereEngine(b"HTTP/1.1 200 OK\r\n\r\n[]")), JOB)
+        assert session_activity.poll_jupyter_activity(
+            a_context(engine=RemoteEngine(b"HTTP/1.1 200 OK\r\n\r\n[]")), JOB
+        )
         assert heard == []
 
 
@@ -94,12 +96,12 @@ def test_one_on_another_machine_that_says_nonsense_has_not_said(
     found: Callable[[int], None], answer: bytes
 ) -> None:
     found(1)
-    assert session_activity.ask_jupyter(a_context(engine=ElsewhereEngine(answer)), JOB) is None
+    assert session_activity.poll_jupyter_activity(a_context(engine=RemoteEngine(answer)), JOB) is None
 
 
 def test_one_on_another_machine_is_only_asked_when_it_may_have_been_idle_for_long() -> None:
     settings = SimpleNamespace(sessions=SessionSettings(idle_after="4h"))
-    context = a_context(engine=ElsewhereEngine(), settings=settings)
+    context = a_context(engine=RemoteEngine(), settings=settings)
 
     def is_asked(**known: Any) -> bool:
         return session_watch._is_worth_asking(context, Session(7, "jupyter", "s", **known))
@@ -115,7 +117,7 @@ def test_one_on_another_machine_is_only_asked_when_it_may_have_been_idle_for_lon
 def test_one_that_says_nonsense_has_not_said(found: Callable[[int], None], body: bytes) -> None:
     with answering(body) as (port, _):
         found(port)
-        assert session_activity.ask_jupyter(a_context(), JOB) is None
+        assert session_activity.poll_jupyter_activity(a_context(), JOB) is None
 
 
 def test_one_session_that_cannot_be_watched_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,5 +134,5 @@ def test_one_session_that_cannot_be_watched_keeps_no_other_from_it(monkeypatch: 
     monkeypatch.setattr(session_watch.stored, "get_jobs", lambda *_: jobs)
     store = SimpleNamespace(read=nullcontext)
     with pytest.raises(ExceptionGroup, match="not watched"):
-        session_watch.watch_sessions(a_context(store=store))
+        session_watch.check_running_sessions(a_context(store=store))
     assert asked == [1, 2, 3]

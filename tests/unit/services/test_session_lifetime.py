@@ -7,66 +7,72 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.models.sessions import Session
-from heliostat.services.sessions.lifetime import Act, Look, decide, is_news, warning_for
+from heliostat.services.sessions.idle_policy import (
+    SessionAction,
+    SessionActivity,
+    decide_actions,
+    needs_write,
+    warning_lead_time,
+)
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 NEW = Session(12, "jupyter", "secret", active_at=START)
 
 
-def look(minutes: float, **seen: object) -> Look:
-    return Look(START + timedelta(minutes=minutes), START, None, **seen)  # type: ignore[arg-type]
+def look(minutes: float, **seen: object) -> SessionActivity:
+    return SessionActivity(START + timedelta(minutes=minutes), START, None, **seen)  # type: ignore[arg-type]
 
 
 def test_a_forgotten_session_is_warned_and_then_ended() -> None:
-    session, acts = decide(NEW, look(44), HOUR)
+    session, acts = decide_actions(NEW, look(44), HOUR)
     assert not acts
-    session, acts = decide(session, look(45), HOUR)
-    assert acts == {Act.WARN_IDLE}
-    session, acts = decide(session, look(50), HOUR)
+    session, acts = decide_actions(session, look(45), HOUR)
+    assert acts == {SessionAction.WARN_IDLE}
+    session, acts = decide_actions(session, look(50), HOUR)
     assert not acts
-    session, acts = decide(session, look(60), HOUR)
-    assert acts == {Act.END_IDLE}
+    session, acts = decide_actions(session, look(60), HOUR)
+    assert acts == {SessionAction.END_IDLE}
 
 
 def test_a_running_cell_is_never_ended_and_takes_the_warning_back() -> None:
-    warned, _ = decide(NEW, look(45), HOUR)
-    session, acts = decide(warned, look(600, is_busy=True), HOUR)
+    warned, _ = decide_actions(NEW, look(45), HOUR)
+    session, acts = decide_actions(warned, look(600, is_busy=True), HOUR)
     assert (acts, session.idle_warned_at) == (frozenset(), None)
-    assert decide(session, look(640), HOUR)[1] == frozenset()
+    assert decide_actions(session, look(640), HOUR)[1] == frozenset()
 
 
 def test_use_after_the_warning_counts() -> None:
-    warned, _ = decide(NEW, look(45), HOUR)
-    session, acts = decide(warned, look(60, used_at=START + timedelta(minutes=50)), HOUR)
+    warned, _ = decide_actions(NEW, look(45), HOUR)
+    session, acts = decide_actions(warned, look(60, used_at=START + timedelta(minutes=50)), HOUR)
     assert (acts, session.idle_warned_at) == (frozenset(), None)
 
 
 def test_after_a_long_silence_of_ours_the_warning_comes_first() -> None:
-    session, acts = decide(NEW, look(6000), HOUR)
-    assert acts == {Act.WARN_IDLE}
-    assert decide(session, look(6001), HOUR)[1] == frozenset()
-    assert decide(session, look(6015), HOUR)[1] == {Act.END_IDLE}
+    session, acts = decide_actions(NEW, look(6000), HOUR)
+    assert acts == {SessionAction.WARN_IDLE}
+    assert decide_actions(session, look(6001), HOUR)[1] == frozenset()
+    assert decide_actions(session, look(6015), HOUR)[1] == {SessionAction.END_IDLE}
 
 
 def test_what_cannot_be_asked_or_may_be_idle_is_left_alone() -> None:
-    warned, _ = decide(NEW, look(45), HOUR)
-    assert decide(warned, look(600, is_known=False), HOUR)[1] == frozenset()
-    assert decide(replace(warned, keep_idle=True), look(600), HOUR)[1] == frozenset()
-    assert decide(warned, look(600), None)[1] == frozenset()
+    warned, _ = decide_actions(NEW, look(45), HOUR)
+    assert decide_actions(warned, look(600, is_known=False), HOUR)[1] == frozenset()
+    assert decide_actions(replace(warned, keep_idle=True), look(600), HOUR)[1] == frozenset()
+    assert decide_actions(warned, look(600), None)[1] == frozenset()
 
 
 def test_the_end_of_its_time_is_told_once_and_again_when_it_is_put_off() -> None:
-    def at(minutes: float, end: float) -> Look:
+    def at(minutes: float, end: float) -> SessionActivity:
         return replace(look(minutes, is_known=False), ends_at=START + timedelta(minutes=end))
 
-    session, acts = decide(NEW, at(44, 60), None)
+    session, acts = decide_actions(NEW, at(44, 60), None)
     assert not acts
-    session, acts = decide(session, at(46, 60), None)
-    assert acts == {Act.WARN_END}
-    assert not decide(session, at(50, 60), None)[1]
-    assert not decide(session, at(50, 120), None)[1]
-    assert decide(session, at(106, 120), None)[1] == {Act.WARN_END}
+    session, acts = decide_actions(session, at(46, 60), None)
+    assert acts == {SessionAction.WARN_END}
+    assert not decide_actions(session, at(50, 60), None)[1]
+    assert not decide_actions(session, at(50, 120), None)[1]
+    assert decide_actions(session, at(106, 120), None)[1] == {SessionAction.WARN_END}
 
 
 @dataclass(frozen=True)
@@ -100,18 +106,18 @@ def test_whatever_happens_nobody_is_ended_unwarned_busy_or_in_use(
         now += timedelta(minutes=moment.minutes)
         ago = moment.used_minutes_ago
         used_at = None if ago is None else now - timedelta(minutes=ago)
-        seen = Look(now, START, None, moment.is_known, moment.is_busy, used_at)
-        session, acts = decide(session, seen, whole)
+        seen = SessionActivity(now, START, None, moment.is_known, moment.is_busy, used_at)
+        session, acts = decide_actions(session, seen, whole)
         if moment.is_known:
             last_use = now if moment.is_busy else max(last_use, min(now, used_at or START))
-        if Act.WARN_IDLE in acts:
+        if SessionAction.WARN_IDLE in acts:
             warned_at = now
-        if Act.END_IDLE in acts:
+        if SessionAction.END_IDLE in acts:
             assert moment.is_known
             assert not moment.is_busy
             assert not keep_idle
             assert warned_at is not None
-            assert now - warned_at >= warning_for(whole)
+            assert now - warned_at >= warning_lead_time(whole)
             assert now - last_use >= whole
             assert last_use <= warned_at
             return
@@ -120,24 +126,24 @@ def test_whatever_happens_nobody_is_ended_unwarned_busy_or_in_use(
 @given(st.integers(1, 10_000), st.integers(1, 300))
 def test_a_session_nobody_touches_ends_within_its_time_and_two_looks(minutes: int, pause: int) -> None:
     whole = timedelta(minutes=minutes)
-    session, now, acts = NEW, START, frozenset[Act]()
-    while Act.END_IDLE not in acts:
+    session, now, acts = NEW, START, frozenset[SessionAction]()
+    while SessionAction.END_IDLE not in acts:
         now += timedelta(seconds=pause)
-        session, acts = decide(session, Look(now, START, None), whole)
-        assert now - START <= whole + warning_for(whole) + timedelta(seconds=2 * pause)
-        if now - START < whole - warning_for(whole) - timedelta(seconds=pause):
-            now = START + whole - warning_for(whole) - timedelta(seconds=pause)
+        session, acts = decide_actions(session, SessionActivity(now, START, None), whole)
+        assert now - START <= whole + warning_lead_time(whole) + timedelta(seconds=2 * pause)
+        if now - START < whole - warning_lead_time(whole) - timedelta(seconds=pause):
+            now = START + whole - warning_lead_time(whole) - timedelta(seconds=pause)
 
 
 def test_time_before_its_server_answers_is_not_idle() -> None:
-    session, acts = decide(replace(NEW, active_at=None), look(500), HOUR)
+    session, acts = decide_actions(replace(NEW, active_at=None), look(500), HOUR)
     assert (acts, session.active_at) == (frozenset(), START + timedelta(minutes=500))
 
 
 def test_a_session_in_use_is_not_written_down_at_every_look() -> None:
     new = replace(NEW, active_at=None)
-    session, _ = decide(new, look(1, is_busy=True), HOUR)
-    assert is_news(new, session, HOUR)
-    later, _ = decide(session, look(2, is_busy=True), HOUR)
-    assert not is_news(session, later, HOUR)
-    assert is_news(session, decide(session, look(5, is_busy=True), HOUR)[0], HOUR)
+    session, _ = decide_actions(new, look(1, is_busy=True), HOUR)
+    assert needs_write(new, session, HOUR)
+    later, _ = decide_actions(session, look(2, is_busy=True), HOUR)
+    assert not needs_write(session, later, HOUR)
+    assert needs_write(session, decide_actions(session, look(5, is_busy=True), HOUR)[0], HOUR)

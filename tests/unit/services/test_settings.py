@@ -5,25 +5,25 @@ from typing import cast
 import pytest
 
 from heliostat.config import load_settings
-from heliostat.config.show import EffectiveSetting
+from heliostat.config.effective_settings import EffectiveSetting
 from heliostat.errors import Forbidden
 from heliostat.services.context import Context
-from heliostat.services.settings import effective_settings
+from heliostat.services.settings import list_effective_settings
 from unit.services.site import Site
 
 
 def shown(site: Site) -> dict[str, EffectiveSetting]:
-    return {one.key: one for one in effective_settings(site.context, site.root)}
+    return {one.key: one for one in list_effective_settings(site.context, site.root)}
 
 
 def test_every_setting_says_where_it_comes_from(site: Site) -> None:
     home = site.context.settings.home
-    home.config.write_text(
+    home.config_file.write_text(
         'queue.share_weight = 3.0\nserver.time_zone = "Europe/Berlin"\nqueue.gpu_charges = { a100 = 2.0 }\n'
     )
     settings = load_settings(home, {"server": {"port": 9}})
     context = cast(Context, SimpleNamespace(settings=settings))
-    found = {one.key: one for one in effective_settings(context, site.root)}
+    found = {one.key: one for one in list_effective_settings(context, site.root)}
     weight = EffectiveSetting("queue", "share_weight", 3.0, 2.0, "cluster.toml")
     assert found["queue.share_weight"] == weight
     assert found["queue.gpu_charges"].value_text == "{ a100 = 2.0 }"
@@ -35,11 +35,11 @@ def test_every_setting_says_where_it_comes_from(site: Site) -> None:
 def test_a_value_that_no_file_or_option_gave_is_told_so(site: Site) -> None:
     changed = replace(site.context.settings, auth=replace(site.context.settings.auth, token_days=5))
     context = cast(Context, SimpleNamespace(settings=changed))
-    found = {one.key: one for one in effective_settings(context, site.root)}
+    found = {one.key: one for one in list_effective_settings(context, site.root)}
     assert (found["auth.token_days"].source, found["auth.token_days"].is_set) == ("at the start", True)
     assert not shown(site)["auth.token_days"].is_set
 
 
 def test_only_admins_see_settings(site: Site) -> None:
     with pytest.raises(Forbidden):
-        effective_settings(site.context, site.person("anna"))
+        list_effective_settings(site.context, site.person("anna"))

@@ -5,9 +5,9 @@ import pytest
 
 from heliostat.errors import Forbidden, Invalid, NotFound
 from heliostat.models import Caller, JobState, Quota, Role
-from heliostat.services.accounts import people, projects
-from heliostat.services.accounts.people import UserChange
-from heliostat.services.accounts.projects import GroupChange
+from heliostat.services.accounts import projects, users
+from heliostat.services.accounts.projects import ProjectOrDepartmentChange
+from heliostat.services.accounts.users import UserChange
 from heliostat.services.cluster.nodes import NodeChange, update_node
 from unit.services.site import Site
 
@@ -20,7 +20,7 @@ def test_a_department_and_a_project_start_with_share_1_and_no_quota(site: Site) 
 
 
 def test_an_admin_changes_the_share_and_quota_of_a_department(site: Site) -> None:
-    wish = GroupChange(share=3, quota={"running_gpus": 8})
+    wish = ProjectOrDepartmentChange(share=3, quota={"running_gpus": 8})
     changed = projects.update_department(site.context, site.root, "default", wish)
     assert (changed.share, changed.quota) == (3, Quota(running_gpus=8))
     assert projects.list_departments(site.context, site.root) == [changed]
@@ -31,7 +31,9 @@ def test_an_admin_changes_the_share_and_quota_of_a_department(site: Site) -> Non
 
 def test_only_the_limits_that_are_named_change_and_none_takes_one_away(site: Site) -> None:
     def set_quota(**quota: int | None) -> Quota:
-        return projects.update_project(site.context, site.root, "default", GroupChange(quota=quota))[0].quota
+        return projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(quota=quota))[
+            0
+        ].quota
 
     assert set_quota(running_gpus=8, queued_gpus=0) == Quota(8, 0)
     assert set_quota(gpu_hours_per_month=100) == Quota(8, 0, 100)
@@ -41,21 +43,26 @@ def test_only_the_limits_that_are_named_change_and_none_takes_one_away(site: Sit
 
 def test_the_scheduler_sees_a_change_at_once(site: Site) -> None:
     woken: list[bool] = []
-    site.context.rules.on_change(lambda: woken.append(True))
-    assert site.context.rules.accounts().project("default").share == 1
-    projects.update_project(site.context, site.root, "default", GroupChange(share=5, data_class=2))
-    people.update_user(site.context, site.root, "root", UserChange(quota={"running_gpus": 1}))
-    accounts = site.context.rules.accounts()
-    assert (accounts.project("default").share, accounts.project("default").data_class) == (5, 2)
-    assert accounts.user_quota("root") == Quota(running_gpus=1)
+    site.context.scheduling_rules.on_change(lambda: woken.append(True))
+    assert site.context.scheduling_rules.share_accounts().project_or_default("default").share == 1
+    projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(share=5, data_class=2))
+    users.update_user(site.context, site.root, "root", UserChange(quota={"running_gpus": 1}))
+    accounts = site.context.scheduling_rules.share_accounts()
+    assert (accounts.project_or_default("default").share, accounts.project_or_default("default").data_class) == (
+        5,
+        2,
+    )
+    assert accounts.quota_of_user("root") == Quota(running_gpus=1)
     assert len(woken) == 2
 
 
 def test_a_change_that_changes_nothing_is_not_in_the_audit_log(site: Site) -> None:
     before = site.audit()
-    projects.update_department(site.context, site.root, "default", GroupChange(share=1))
-    projects.update_project(site.context, site.root, "default", GroupChange(1, 0, {"queued_gpus": None}))
-    people.update_user(site.context, site.root, "root", UserChange(quota={"queued_gpus": None}))
+    projects.update_department(site.context, site.root, "default", ProjectOrDepartmentChange(share=1))
+    projects.update_project(
+        site.context, site.root, "default", ProjectOrDepartmentChange(1, 0, {"queued_gpus": None})
+    )
+    users.update_user(site.context, site.root, "root", UserChange(quota={"queued_gpus": None}))
     assert site.audit() == before
 
 
@@ -63,27 +70,33 @@ def test_a_change_that_changes_nothing_is_not_in_the_audit_log(site: Site) -> No
 def test_a_share_out_of_range_is_refused_with_its_field(site: Site, share: int) -> None:
     for update in (projects.update_department, projects.update_project):
         with pytest.raises(Invalid) as caught:
-            update(site.context, site.root, "default", GroupChange(share=share))
+            update(site.context, site.root, "default", ProjectOrDepartmentChange(share=share))
         assert set(caught.value.fields) == {"share"}
 
 
 @pytest.mark.parametrize("data_class", [-1, 4])
 def test_a_data_class_out_of_range_is_refused_with_its_field(site: Site, data_class: int) -> None:
     with pytest.raises(Invalid) as caught:
-        projects.update_project(site.context, site.root, "default", GroupChange(data_class=data_class))
+        projects.update_project(
+            site.context, site.root, "default", ProjectOrDepartmentChange(data_class=data_class)
+        )
     assert set(caught.value.fields) == {"data_class"}
 
 
 def test_what_does_not_exist_is_not_found(site: Site) -> None:
     for update in (projects.update_department, projects.update_project):
         with pytest.raises(NotFound):
-            update(site.context, site.root, "no\nsuch", GroupChange(share=2))
+            update(site.context, site.root, "no\nsuch", ProjectOrDepartmentChange(share=2))
 
 
 UPDATES: list[Callable[[Site, Caller], Any]] = [
-    lambda site, caller: projects.update_department(site.context, caller, "default", GroupChange(share=2)),
-    lambda site, caller: projects.update_project(site.context, caller, "default", GroupChange(share=2)),
-    lambda site, caller: people.update_user(site.context, caller, "ann", UserChange(quota={"queued_gpus": None})),
+    lambda site, caller: projects.update_department(
+        site.context, caller, "default", ProjectOrDepartmentChange(share=2)
+    ),
+    lambda site, caller: projects.update_project(
+        site.context, caller, "default", ProjectOrDepartmentChange(share=2)
+    ),
+    lambda site, caller: users.update_user(site.context, caller, "ann", UserChange(quota={"queued_gpus": None})),
 ]
 
 
@@ -98,8 +111,8 @@ def test_only_admins_change_shares_and_quotas(site: Site, update: Callable[[Site
 
 def test_an_admin_of_a_minute_ago_is_refused_inside_the_transaction(site: Site) -> None:
     boss = site.person("boss")
-    stale = Caller(people.update_user(site.context, site.root, "boss", UserChange(Role.ADMIN)), "token", "")
-    people.update_user(site.context, site.root, "boss", UserChange(boss.user.role))
+    stale = Caller(users.update_user(site.context, site.root, "boss", UserChange(Role.ADMIN)), "token", "")
+    users.update_user(site.context, site.root, "boss", UserChange(boss.user.role))
     assert stale.user.is_admin
     for update in UPDATES[:2]:
         with pytest.raises(Forbidden):
@@ -109,18 +122,18 @@ def test_an_admin_of_a_minute_ago_is_refused_inside_the_transaction(site: Site) 
 
 def test_the_quota_of_a_person_is_for_them_and_admins_to_see(site: Site) -> None:
     ann, bob = site.person("ann"), site.person("bob")
-    people.update_user(site.context, site.root, "ann", UserChange(quota={"running_gpus": 2}))
-    assert people.get_user(site.context, ann, "ann").quota == Quota(running_gpus=2)
-    assert people.get_user(site.context, site.root, "ann").quota == Quota(running_gpus=2)
-    assert people.get_user(site.context, bob, "ann").quota == Quota()
+    users.update_user(site.context, site.root, "ann", UserChange(quota={"running_gpus": 2}))
+    assert users.get_user(site.context, ann, "ann").quota == Quota(running_gpus=2)
+    assert users.get_user(site.context, site.root, "ann").quota == Quota(running_gpus=2)
+    assert users.get_user(site.context, bob, "ann").quota == Quota()
 
 
 def test_a_project_that_no_node_is_cleared_for_is_told(site: Site) -> None:
-    _, note = projects.update_project(site.context, site.root, "default", GroupChange(data_class=2))
+    _, note = projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(data_class=2))
     assert note is not None
     assert "No node takes data of class 2" in note
     update_node(site.context, site.root, "n1", NodeChange(data_class=2))
-    _, note = projects.update_project(site.context, site.root, "default", GroupChange(data_class=2))
+    _, note = projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(data_class=2))
     assert note is None
 
 
@@ -129,10 +142,10 @@ def test_running_jobs_left_out_of_place_by_a_new_data_class_are_named(site: Site
     site.add_job(7, state=JobState.RUNNING, node="n1")
     site.add_job(8, state=JobState.RUNNING, node="n2")
     site.add_job(9)
-    _, note = projects.update_project(site.context, site.root, "default", GroupChange(data_class=2))
+    _, note = projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(data_class=2))
     assert note is not None
     assert note.endswith("helio requeue 8")
-    _, note = projects.update_project(site.context, site.root, "default", GroupChange(share=2))
+    _, note = projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(share=2))
     assert note is None
     _, note = update_node(site.context, site.root, "n1", NodeChange(data_class=0))
     assert note is not None

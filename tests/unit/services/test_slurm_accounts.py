@@ -10,16 +10,12 @@ import pytest
 from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
 from heliostat.engines.slurm.accounts.sync import SlurmAccountSync
 from heliostat.engines.slurm.client import SlurmRefused
-from heliostat.engines.slurm.cluster_state import check_class
+from heliostat.engines.slurm.cluster_state import check_priority_class
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.mapping import NameMapping
 from heliostat.errors import Conflict, EngineUnavailable, Forbidden, Invalid
-from heliostat.services.accounts.slurm import (
-    apply_accounts,
-    examine_accounts,
-    plan_slurm_accounts,
-)
-from heliostat.store.accounts import list_made
+from heliostat.services.accounts.slurm_sync import apply_slurm_accounts, check_slurm_accounts, plan_slurm_accounts
+from heliostat.store.shares_and_quotas import list_slurm_associations
 from unit.services.site import Site, a_job
 
 CONFIG = "ClusterName = lab\nAccountingStorageEnforce = associations,limits,qos\n"
@@ -33,7 +29,7 @@ class EmptySlurm:
         self.refuses_users: Exception | None = None
         self.away = False
 
-    def ask(self, argv: Sequence[str]) -> str:
+    def run_command(self, argv: Sequence[str]) -> str:
         if self.away:
             raise EngineUnavailable("Slurm does not answer.")
         if argv[0] == "scontrol":
@@ -53,13 +49,13 @@ class EmptySlurm:
 
 def refusal(said: str) -> SlurmRefused:
     error = SlurmRefused(said)
-    error.said = said
+    error.output = said
     return error
 
 
 def made(site: Site) -> frozenset[tuple[str, str]]:
     with site.context.store.read() as conn:
-        return list_made(conn)
+        return list_slurm_associations(conn)
 
 
 @pytest.fixture
@@ -74,7 +70,7 @@ def slurm(site: Site) -> EmptySlurm:
 
 def test_only_admins_see_or_apply_the_plan(site: Site, slurm: EmptySlurm) -> None:
     ann = site.person("ann")
-    for verb in (plan_slurm_accounts, apply_accounts):
+    for verb in (plan_slurm_accounts, apply_slurm_accounts):
         with pytest.raises(Forbidden):
             verb(site.context, ann)
     assert slurm.done == []
@@ -84,7 +80,7 @@ def test_another_engine_has_nothing_to_keep_in_step(site: Site) -> None:
     cast(SimpleNamespace, site.machines).name = "local"
     with pytest.raises(Conflict, match="engine local, not on Slurm"):
         plan_slurm_accounts(site.context, site.root)
-    assert examine_accounts(site.context) == []
+    assert check_slurm_accounts(site.context) == []
 
 
 def test_a_plan_changes_nothing_and_apply_does_it_notes_it_and_leaves_a_trace(
@@ -92,8 +88,8 @@ def test_a_plan_changes_nothing_and_apply_does_it_notes_it_and_leaves_a_trace(
 ) -> None:
     plan = plan_slurm_accounts(site.context, site.root)
     assert slurm.done == []
-    applied = apply_accounts(site.context, site.root)
-    assert applied.done == plan.steps
+    applied = apply_slurm_accounts(site.context, site.root)
+    assert applied.applied_steps == plan.steps
     assert slurm.done == [step.argv for step in plan.steps]
     assert made(site) == {("default", "root")}
     entry = site.audit()[0]
@@ -104,7 +100,7 @@ def test_a_plan_changes_nothing_and_apply_does_it_notes_it_and_leaves_a_trace(
 def test_the_first_refusal_ends_it_with_what_was_refused_and_what_is_done(site: Site, slurm: EmptySlurm) -> None:
     slurm.refuses_users = refusal(" Error with request: Access denied\n more")
     with pytest.raises(Conflict) as caught:
-        apply_accounts(site.context, site.root)
+        apply_slurm_accounts(site.context, site.root)
     total = len(slurm.done) + 1
     assert caught.value.message == (
         f"Slurm refuses step {total} of {total} (Add root to the account default): Access denied."
@@ -116,33 +112,33 @@ def test_the_first_refusal_ends_it_with_what_was_refused_and_what_is_done(site: 
 
 def test_whom_somebody_else_added_meanwhile_is_not_ours(site: Site, slurm: EmptySlurm) -> None:
     slurm.refuses_users = refusal(" Nothing new added.")
-    apply_accounts(site.context, site.root)
+    apply_slurm_accounts(site.context, site.root)
     assert made(site) == frozenset()
 
 
 def test_whom_we_may_have_added_before_the_answer_was_lost_is_ours(site: Site, slurm: EmptySlurm) -> None:
     slurm.refuses_users = EngineUnavailable("Slurm does not answer.")
     with pytest.raises(Conflict, match="Slurm does not answer"):
-        apply_accounts(site.context, site.root)
+        apply_slurm_accounts(site.context, site.root)
     assert made(site) == {("default", "root")}
 
 
 def test_the_doctor_counts_who_is_not_in_slurm(site: Site, slurm: EmptySlurm) -> None:
-    (finding,) = examine_accounts(site.context)
+    (finding,) = check_slurm_accounts(site.context)
     assert (finding.level, finding.message) == ("warning", "1 user and 1 project are not in Slurm yet.")
     assert "helio slurm plan" in (finding.hint or "")
 
 
 def test_no_class_is_refused_while_nobody_can_look(slurm: EmptySlurm) -> None:
     slurm.away = True
-    check_class(replace(a_job(1, None), priority_class="urgent"), NameMapping(), SlurmAccounts(slurm))
+    check_priority_class(replace(a_job(1, None), priority_class="urgent"), NameMapping(), SlurmAccounts(slurm))
 
 
 def test_a_class_without_its_qos_is_refused_at_the_first_look(slurm: EmptySlurm) -> None:
     accounts, urgent = SlurmAccounts(slurm), replace(a_job(1, None), priority_class="urgent")
-    check_class(a_job(2, None), NameMapping(), accounts)
-    check_class(urgent, NameMapping(qos={"urgent": "normal"}), accounts)
+    check_priority_class(a_job(2, None), NameMapping(), accounts)
+    check_priority_class(urgent, NameMapping(qos={"urgent": "normal"}), accounts)
     with pytest.raises(Invalid, match="it has no QOS urgent") as caught:
-        check_class(urgent, NameMapping(), accounts)
+        check_priority_class(urgent, NameMapping(), accounts)
     assert "helio slurm apply" in (caught.value.hint or "")
     assert "priority_class" in caught.value.fields

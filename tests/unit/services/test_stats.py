@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from heliostat.errors import Forbidden, NotFound
 from heliostat.models import JobState, Resources
 from heliostat.services.cluster import stats
-from heliostat.services.cluster.stats import MOST_POINTS, Span, cluster_stats, job_stats, node_stats
+from heliostat.services.cluster.stats import MAX_POINTS, StatsPeriod, cluster_stats, job_stats, node_stats
 from heliostat.store import schema
 from heliostat.store.samples import SampleStore
 from unit.services.site import Site, new_site
@@ -59,7 +59,7 @@ def test_a_job_has_its_series_in_short_and_in_words(site: Site) -> None:
     found = job_stats(site.context, site.root, 1)
     names = [one.name for one in found.series]
     assert names == ["cpu", "memory", "gpu0_utilisation", "gpu0_memory", "gpu1_utilisation", "gpu1_memory"]
-    assert found.verdict.text == "used 1 of 2 GPUs; asked for 64 GB of memory, used 3 GB"
+    assert found.efficiency.text == "used 1 of 2 GPUs; asked for 64 GB of memory, used 3 GB"
     assert found.summary.cpus.mean == 2.0
     assert found.series[0].last == 2.0
     assert found.series[0].start_at <= start
@@ -69,7 +69,7 @@ def test_a_job_has_its_series_in_short_and_in_words(site: Site) -> None:
 def test_a_job_that_waits_has_none_and_says_so(site: Site) -> None:
     site.add_job(1)
     found = job_stats(site.context, site.root, 1)
-    assert (found.series, found.verdict.text) == ((), "it has not run yet")
+    assert (found.series, found.efficiency.text) == ((), "it has not run yet")
 
 
 def test_only_what_happened_while_it_ran_is_shown(site: Site) -> None:
@@ -91,14 +91,14 @@ def test_it_is_for_those_who_may_read_its_log(site: Site) -> None:
         node_stats(site.context, site.root, "nowhere")
 
 
-@pytest.mark.parametrize("span", Span)
-def test_there_are_never_more_points_than_a_plot_can_show(site: Site, span: Span) -> None:
+@pytest.mark.parametrize("span", StatsPeriod)
+def test_there_are_never_more_points_than_a_plot_can_show(site: Site, span: StatsPeriod) -> None:
     end = site.clock.at.timestamp()
     for back in range(0, 3600, 10):
         site.context.samples.add(end - 3600 + back, {"cluster": [100.0] * 11, "node/n1": [1.0, 2.0]})
     for found in (cluster_stats(site.context, site.root, span), node_stats(site.context, site.root, "n1", span)):
         assert {len(one.mean) for one in found.series} == {len(found.series[0].max)}
-        assert 100 < len(found.series[0].mean) <= MOST_POINTS
+        assert 100 < len(found.series[0].mean) <= MAX_POINTS
         assert any(value is not None for value in found.series[0].mean[-3:])
 
 
@@ -110,7 +110,7 @@ def test_a_grid_covers_its_time_in_few_round_steps(start: float, seconds: float,
     assert grid.step >= coarsest
     assert grid.step % coarsest == 0
     assert grid.first % grid.step == 0
-    assert grid.count <= MOST_POINTS + 1
+    assert grid.count <= MAX_POINTS + 1
 
 
 def test_what_was_rolled_up_still_gives_the_same_verdict(site: Site) -> None:
@@ -120,8 +120,8 @@ def test_what_was_rolled_up_still_gives_the_same_verdict(site: Site) -> None:
     before = job_stats(site.context, site.root, 1)
     for _ in range(3):
         site.context.samples.flush(site.clock.at.timestamp())
-    site.context.samples.tidy(site.clock.at.timestamp())
+    site.context.samples.compact(site.clock.at.timestamp())
     after = job_stats(site.context, site.root, 1)
     assert after.series[0].step_seconds == 300
-    assert after.verdict == before.verdict
+    assert after.efficiency == before.efficiency
     assert replace(after.summary, sampled_seconds=0) == replace(before.summary, sampled_seconds=0)

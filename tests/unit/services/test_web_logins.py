@@ -8,20 +8,20 @@ from typing import cast
 
 import pytest
 
-from heliostat.auth.identity import Identities
-from heliostat.auth.web import CODE_LASTS, IDLE, LASTS, Browser
+from heliostat.auth.identities import Identities
+from heliostat.auth.web_logins import IDLE_TIMEOUT, LOGIN_CODE_LIFETIME, LOGIN_LIFETIME, LoggedInBrowser
 from heliostat.config import Home, Settings
 from heliostat.errors import Forbidden, NotAuthenticated
 from heliostat.models import Caller
 from heliostat.services.accounts import web_logins
-from heliostat.services.accounts.people import set_password
-from heliostat.services.accounts.web_logins import Origin
+from heliostat.services.accounts.users import set_password
+from heliostat.services.accounts.web_logins import BrowserClient
 from heliostat.services.context import Context
-from heliostat.store import people
+from heliostat.store import accounts
 from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
 
-HERE = Origin("10.0.0.9", "a browser")
-IDLE_HOURS = IDLE.total_seconds() / 3600
+HERE = BrowserClient("10.0.0.9", "a browser")
+IDLE_HOURS = IDLE_TIMEOUT.total_seconds() / 3600
 
 
 @dataclass
@@ -31,11 +31,11 @@ class Door:
     root: Caller
 
     def enter(self) -> str:
-        code, _ = web_logins.make_code(self.context, self.root)
-        return web_logins.log_in_by_code(self.context, code, HERE)
+        code, _ = web_logins.create_login_code(self.context, self.root)
+        return web_logins.log_in_browser_by_code(self.context, code, HERE)
 
-    def holder(self, secret: str, in_use: bool = True) -> Browser:
-        return self.context.identities.web.holder(secret, in_use=in_use)
+    def holder(self, secret: str, in_use: bool = True) -> LoggedInBrowser:
+        return self.context.identities.web_logins.require_browser(secret, in_use=in_use)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
         settings = Settings(Home(tmp_path))
         identities = Identities(store, settings.auth, clock, FakeUnix(), CHEAP_PASSWORDS)
         parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock)
-        yield Door(cast(Context, parts), clock, Caller(identities.by_peer(ROOT), "socket", "local"))
+        yield Door(cast(Context, parts), clock, Caller(identities.authenticate_peer(ROOT), "socket", "local"))
         identities.close()
 
 
@@ -70,44 +70,44 @@ def test_a_page_that_refreshes_by_itself_keeps_no_login_alive(door: Door) -> Non
 
 def test_a_login_in_use_is_over_after_seven_days_all_the_same(door: Door) -> None:
     secret = door.enter()
-    for _ in range(LASTS.days * 4 - 1):
+    for _ in range(LOGIN_LIFETIME.days * 4 - 1):
         door.clock.turn(hours=6)
         door.holder(secret)
         door.context.store.write(lambda tx: None)  # what was only ordered is carried out by now
-        door.context.identities.web.forget()
+        door.context.identities.web_logins.clear_cache()
     door.clock.turn(hours=6)
     with pytest.raises(NotAuthenticated):
         door.holder(secret)
 
 
 def test_a_code_opens_the_web_once(door: Door) -> None:
-    code, lasts = web_logins.make_code(door.context, door.root)
-    assert lasts == CODE_LASTS
-    web_logins.log_in_by_code(door.context, code, HERE)
+    code, lasts = web_logins.create_login_code(door.context, door.root)
+    assert lasts == LOGIN_CODE_LIFETIME
+    web_logins.log_in_browser_by_code(door.context, code, HERE)
     with pytest.raises(NotAuthenticated, match="used already"):
-        web_logins.log_in_by_code(door.context, code, HERE)
+        web_logins.log_in_browser_by_code(door.context, code, HERE)
 
 
 def test_a_code_is_too_old_after_five_minutes(door: Door) -> None:
-    code, _ = web_logins.make_code(door.context, door.root)
-    door.clock.turn(seconds=CODE_LASTS.total_seconds() + 1)
+    code, _ = web_logins.create_login_code(door.context, door.root)
+    door.clock.turn(seconds=LOGIN_CODE_LIFETIME.total_seconds() + 1)
     with pytest.raises(NotAuthenticated, match="too old"):
-        web_logins.log_in_by_code(door.context, code, HERE)
+        web_logins.log_in_browser_by_code(door.context, code, HERE)
 
 
 def test_a_code_of_somebody_deactivated_meanwhile_opens_nothing(door: Door) -> None:
-    code, _ = web_logins.make_code(door.context, door.root)
-    door.context.store.write(lambda tx: people.set_user(tx, "root", active=False))
-    door.context.identities.forget()
+    code, _ = web_logins.create_login_code(door.context, door.root)
+    door.context.store.write(lambda tx: accounts.update_user(tx, "root", active=False))
+    door.context.identities.clear_caches()
     with pytest.raises((Forbidden, NotAuthenticated)):
-        web_logins.log_in_by_code(door.context, code, HERE)
+        web_logins.log_in_browser_by_code(door.context, code, HERE)
 
 
 def test_many_codes_of_one_person_take_nobody_elses_away(door: Door) -> None:
-    code, _ = web_logins.make_code(door.context, door.root)
-    codes = [door.context.identities.web.new_code("mallory") for _ in range(2000)]
-    assert web_logins.log_in_by_code(door.context, code, HERE)
-    redeem = door.context.identities.web.redeem
+    code, _ = web_logins.create_login_code(door.context, door.root)
+    codes = [door.context.identities.web_logins.create_code("mallory") for _ in range(2000)]
+    assert web_logins.log_in_browser_by_code(door.context, code, HERE)
+    redeem = door.context.identities.web_logins.redeem_code
     assert redeem(codes[-1]) == "mallory"
     with pytest.raises(NotAuthenticated):
         redeem(codes[0])
@@ -115,18 +115,18 @@ def test_many_codes_of_one_person_take_nobody_elses_away(door: Door) -> None:
 
 @pytest.mark.parametrize("ends", ["password", "everywhere"])
 def test_what_ends_all_logins_ends_the_codes_that_wait_too(door: Door, ends: str) -> None:
-    code, _ = web_logins.make_code(door.context, door.root)
+    code, _ = web_logins.create_login_code(door.context, door.root)
     if ends == "password":
         set_password(door.context, door.root, door.root.user.name, "a new long password")
     else:
-        web_logins.log_out_everywhere(door.context, door.root)
+        web_logins.log_out_all_browsers(door.context, door.root)
     with pytest.raises(NotAuthenticated):
-        web_logins.log_in_by_code(door.context, code, HERE)
+        web_logins.log_in_browser_by_code(door.context, code, HERE)
 
 
 def test_logging_out_everywhere_ends_every_browser(door: Door) -> None:
     secrets = [door.enter() for _ in range(3)]
-    web_logins.log_out_everywhere(door.context, Caller(door.root.user, "web", "10.0.0.9"))
+    web_logins.log_out_all_browsers(door.context, Caller(door.root.user, "web", "10.0.0.9"))
     for secret in secrets:
         with pytest.raises(NotAuthenticated):
             door.holder(secret)

@@ -10,15 +10,15 @@ import pytest
 from heliostat.api.refusals import read_job
 from heliostat.errors import Conflict, Forbidden, HeliostatError, Invalid, NotFound, TooLarge
 from heliostat.models import Caller, Job, JobState
-from heliostat.models.workflows import Tally, WorkflowState
-from heliostat.services.accounts.people import UserChange, update_user
-from heliostat.services.workflows import verbs as services
+from heliostat.models.workflows import WorkflowJobCounts, WorkflowState
+from heliostat.services.accounts.users import UserChange, update_user
+from heliostat.services.workflows import lifecycle as services
 from heliostat.services.workflows.plans import WorkflowPlan, plan_workflow
 from heliostat.store import jobs as stored_jobs
-from heliostat.store import moves
+from heliostat.store import transitions
 from heliostat.store.database import Transaction
-from heliostat.store.workflows import put_outputs
-from heliostat.workflows import deciding
+from heliostat.store.workflows import set_job_outputs
+from heliostat.workflows import start_decision
 from unit.services.site import Site
 
 
@@ -56,24 +56,26 @@ def submitted(site: Site, caller: Caller, jobs: dict[str, Any], **options: Any) 
 
 
 def jobs_of(site: Site, caller: Caller, number: int) -> dict[str, Job]:
-    return {row.key: job for row, job in services.find_workflow(site.context, caller, number).jobs}
+    return {row.key: job for row, job in services.get_workflow(site.context, caller, number).jobs}
 
 
 def states(site: Site, caller: Caller, number: int) -> dict[str, str]:
-    found = services.find_workflow(site.context, caller, number)
+    found = services.get_workflow(site.context, caller, number)
     return {row.key: row.outcome or job.state.value for row, job in found.jobs}
 
 
 def end(site: Site, one: Job, state: JobState = JobState.COMPLETED, **values: str) -> None:
     """As the controller would, after it has read what the job hands on."""
-    site.context.store.write(lambda tx: put_outputs(tx, one.id, values))
+    site.context.store.write(lambda tx: set_job_outputs(tx, one.id, values))
     steps = [JobState.STARTING, JobState.RUNNING, state]
 
     def change(tx: Transaction) -> None:
         at = site.clock.at
         for step in steps:
             ended = {"ended_at": at} if step is state else {}
-            done = moves.move_jobs(tx, [moves.Move(one.id, step, "ended", at, None, ended)])
+            done = transitions.apply_transitions(
+                tx, [transitions.JobTransition(one.id, step, "ended", at, None, ended)]
+            )
             assert done, f"{one.name} could not become {step}"
 
     site.context.store.write(change)
@@ -108,7 +110,7 @@ def test_what_was_not_handed_on_keeps_the_child_from_starting(site: Site, ann: C
     train = jobs_of(site, ann, number)["train"]
     assert (train.state, states(site, ann, number)["train"]) == (JobState.CANCELLED, "refused")
     assert "prep has handed on no value a" in (train.reason or "")
-    assert services.find_workflow(site.context, ann, number).tally.state is WorkflowState.FAILED
+    assert services.get_workflow(site.context, ann, number).tally.state is WorkflowState.FAILED
 
 
 def test_a_child_over_which_nobody_can_decide_does_not_keep_its_parent_from_ending(
@@ -121,7 +123,7 @@ def test_a_child_over_which_nobody_can_decide_does_not_keep_its_parent_from_endi
     def broken(*_: object) -> None:
         raise OverflowError("cannot convert float infinity to integer")
 
-    monkeypatch.setattr(deciding, "value_of", broken)
+    monkeypatch.setattr(start_decision, "value_of", broken)
     end(site, jobs_of(site, ann, number)["prep"])
     assert states(site, ann, number) == {"prep": "completed", "train": "refused"}
     assert "cannot be worked out" in (jobs_of(site, ann, number)["train"].reason or "")
@@ -186,7 +188,7 @@ def test_a_failure_that_is_forgiven_fails_nobody(site: Site, ann: Caller) -> Non
     number = submitted(site, ann, {"a": job(continue_on_failure=True), "b": job("a")})
     end(site, jobs_of(site, ann, number)["a"], JobState.FAILED)
     end(site, jobs_of(site, ann, number)["b"])
-    tally = services.find_workflow(site.context, ann, number).tally
+    tally = services.get_workflow(site.context, ann, number).tally
     assert (tally.state, tally.forgiven) == (WorkflowState.COMPLETED, 1)
 
 
@@ -262,13 +264,13 @@ def test_strangers_see_and_change_nothing(site: Site, ann: Caller) -> None:
     bob = person(site, "bob")
     assert services.list_workflows(site.context, bob, everybodys=True) == []
     with pytest.raises(NotFound):
-        services.find_workflow(site.context, bob, number)
+        services.get_workflow(site.context, bob, number)
     with pytest.raises(NotFound):
         services.cancel_workflow(site.context, bob, number)
     with pytest.raises(NotFound):
         services.retry_workflow(site.context, bob, number, read_job)
     with pytest.raises(Forbidden):
-        services.document_of(site.context, site.root, number)
+        services.get_workflow_document(site.context, site.root, number)
     with pytest.raises(Forbidden):
         services.retry_workflow(site.context, site.root, number, read_job)
     assert len(services.list_workflows(site.context, site.root, everybodys=True)) == 1
@@ -318,13 +320,13 @@ def _expected(needs: dict[str, list[str]], rules: dict[str, str | None], fails: 
 @pytest.mark.parametrize(
     ("tally", "state"),
     [
-        (Tally(waiting=2), WorkflowState.PENDING),
-        (Tally(waiting=1, completed=1), WorkflowState.RUNNING),
-        (Tally(active=1, failed=1), WorkflowState.RUNNING),
-        (Tally(completed=2, skipped=1, forgiven=1), WorkflowState.COMPLETED),
-        (Tally(completed=2, failed=1, cancelled=1), WorkflowState.FAILED),
-        (Tally(completed=2, cancelled=1), WorkflowState.CANCELLED),
+        (WorkflowJobCounts(waiting=2), WorkflowState.PENDING),
+        (WorkflowJobCounts(waiting=1, completed=1), WorkflowState.RUNNING),
+        (WorkflowJobCounts(active=1, failed=1), WorkflowState.RUNNING),
+        (WorkflowJobCounts(completed=2, skipped=1, forgiven=1), WorkflowState.COMPLETED),
+        (WorkflowJobCounts(completed=2, failed=1, cancelled=1), WorkflowState.FAILED),
+        (WorkflowJobCounts(completed=2, cancelled=1), WorkflowState.CANCELLED),
     ],
 )
-def test_the_state_of_a_workflow_follows_from_its_jobs(tally: Tally, state: WorkflowState) -> None:
+def test_the_state_of_a_workflow_follows_from_its_jobs(tally: WorkflowJobCounts, state: WorkflowState) -> None:
     assert tally.state is state

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from heliostat.models import ACTIVE, Job, JobState, Node, Place
-from heliostat.simulation.cluster import Cluster, parse_cluster
-from heliostat.simulation.fitting import Workload, fit
-from heliostat.simulation.traces.records import TraceJob
+from heliostat.models import ACTIVE_STATES, Job, JobState, Node, TaskPlacement
+from heliostat.simulation.cluster import ReplayCluster, parse_cluster
+from heliostat.simulation.traces.trace import TraceJob
+from heliostat.simulation.workload import Workload, build_workload
 
 
 @dataclass(frozen=True)
 class Starting:
     job: Job
-    places: tuple[Place, ...]
+    places: tuple[TaskPlacement, ...]
 
     @property
     def node(self) -> str:
@@ -52,7 +52,7 @@ class InOrder:
         self.waiting.pop(job.id, None)
         if job.state is JobState.PENDING:
             self.waiting[job.id] = job
-        elif job.state in ACTIVE:
+        elif job.state in ACTIVE_STATES:
             self.running[job.id] = job
             for place in job.places:
                 assert set(place.devices) <= set(self._free[place.node]), "a device was given twice"
@@ -96,19 +96,19 @@ class Impatient(InOrder):
         return Decided(starts, stops, min(new + later, default=None))
 
 
-def workload_of(nodes: str, *jobs: tuple[float, float, float]) -> tuple[Cluster, Workload]:
+def workload_of(nodes: str, *jobs: tuple[float, float, float]) -> tuple[ReplayCluster, Workload]:
     """Jobs as (submitted at, run seconds, GPUs)."""
     cluster = parse_cluster(nodes)
-    return cluster, fit([TraceJob(at, run, gpus=gpus) for at, run, gpus in sorted(jobs)], cluster)
+    return cluster, build_workload([TraceJob(at, run, gpus=gpus) for at, run, gpus in sorted(jobs)], cluster)
 
 
-def _take(job: Job, free: dict[str, list[str]]) -> tuple[Place, ...] | None:
-    places: list[Place] = []
+def _take(job: Job, free: dict[str, list[str]]) -> tuple[TaskPlacement, ...] | None:
+    places: list[TaskPlacement] = []
     for _ in range(job.placement.tasks):
-        fitting = [name for name, uuids in free.items() if len(uuids) >= job.resources.devices]
+        fitting = [name for name, uuids in free.items() if len(uuids) >= job.resources.device_count]
         if not fitting:
             return None
         name = min(fitting, key=lambda name: (len(free[name]), name))
-        places.append(Place(name, tuple(free[name][: job.resources.devices])))
-        del free[name][: job.resources.devices]
+        places.append(TaskPlacement(name, tuple(free[name][: job.resources.device_count])))
+        del free[name][: job.resources.device_count]
     return tuple(places)

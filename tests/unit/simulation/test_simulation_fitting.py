@@ -3,15 +3,15 @@
 import pytest
 
 from heliostat.errors import Invalid
-from heliostat.simulation.cluster import AMPLE_CPUS, parse_cluster
-from heliostat.simulation.fitting import fit
-from heliostat.simulation.traces.records import TraceJob
+from heliostat.simulation.cluster import UNLIMITED_CPUS, parse_cluster
+from heliostat.simulation.traces.trace import TraceJob
+from heliostat.simulation.workload import build_workload
 
 
 def shaped(nodes: str, cpus: int | None = None, any_type: bool = False, **wanted: object) -> object:
     """(tasks, GPUs, cpus) of the job there, or why there is none."""
     job = TraceJob(0, 60, **wanted)  # type: ignore[arg-type]
-    workload = fit([job], parse_cluster(nodes, cpus), any_type=any_type)
+    workload = build_workload([job], parse_cluster(nodes, cpus), any_type=any_type)
     if workload.impossible:
         return next(iter(workload.impossible))
     made = workload.jobs[0]
@@ -47,24 +47,26 @@ def test_types_decide_which_nodes_count() -> None:
 
 def test_cpus_count_only_when_nodes_have_a_number_of_them() -> None:
     assert shaped("2x8", gpus=1, cpus=None) == (1, 1, 1)
-    assert parse_cluster("2x8").nodes[0].cpus == AMPLE_CPUS
+    assert parse_cluster("2x8").nodes[0].cpus == UNLIMITED_CPUS
     assert shaped("2xcpu", 8) == (1, 0, 1)
 
 
 def test_many_processors_become_whole_nodes() -> None:
     job = TraceJob(0, 60, cpus=20)
-    made = fit([job], parse_cluster("4xcpu", 8)).jobs[0]
+    made = build_workload([job], parse_cluster("4xcpu", 8)).jobs[0]
     assert (made.placement.tasks, made.resources.cpus) == (3, 8)
 
 
 def test_a_job_with_gpus_that_wants_more_cpus_than_a_node_has_is_impossible() -> None:
     job = TraceJob(0, 60, gpus=1, cpus=20)
-    assert fit([job], parse_cluster("4x8", 8)).impossible == {"no node has so many cpus or so much memory": 1}
+    assert build_workload([job], parse_cluster("4x8", 8)).impossible == {
+        "no node has so many cpus or so much memory": 1
+    }
 
 
 def test_times_count_from_the_first_job_that_fits() -> None:
     jobs = [TraceJob(50, 1, gpus=99), TraceJob(100, 1, gpus=1), TraceJob(103.5, 1, gpus=1)]
-    workload = fit(jobs, parse_cluster("1x8"))
+    workload = build_workload(jobs, parse_cluster("1x8"))
     assert workload.submitted_seconds == (0.0, 3.5)
     assert workload.impossible == {"larger than the cluster": 1}
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliostat.models import ACTIVE, Job
-from heliostat.simulation.cluster import Cluster, parse_cluster
-from heliostat.simulation.comparison import LivePlanner
-from heliostat.simulation.fitting import Workload, fit
+from heliostat.models import ACTIVE_STATES, Job
+from heliostat.simulation.cluster import ReplayCluster, parse_cluster
+from heliostat.simulation.comparison import QueuePlanner
 from heliostat.simulation.policies import read_policy
-from heliostat.simulation.replay import Span, replay
-from heliostat.simulation.traces.records import TraceJob
-from support.examples import examples
+from heliostat.simulation.replay import AttemptSpan, replay
+from heliostat.simulation.traces.trace import TraceJob
+from heliostat.simulation.workload import Workload, build_workload
+from support.hypothesis_examples import example_count
 from unit.simulation.stand_ins import InOrder, workload_of
 
 PRESETS = ["fifo", "easy", "sjf", "las", "fairshare"]
@@ -30,17 +30,17 @@ MADE = st.builds(
 )
 
 
-class Watched(LivePlanner):
+class Watched(QueuePlanner):
     """Adds up what is held of each device."""
 
-    def __init__(self, cluster: Cluster, preset: str) -> None:
+    def __init__(self, cluster: ReplayCluster, preset: str) -> None:
         super().__init__(read_policy(preset), cluster.nodes, {"vision": "radiology", "speech": "languages"})
         self.running: dict[int, Job] = {}
 
     def put(self, job: Job, now: datetime) -> None:
-        super().put(job, now)
+        super().update_job(job, now)
         self.running.pop(job.id, None)
-        if job.state in ACTIVE:
+        if job.state in ACTIVE_STATES:
             self.running[job.id] = job
         held: defaultdict[str, float] = defaultdict(float)
         for one in self.running.values():
@@ -50,8 +50,8 @@ class Watched(LivePlanner):
         assert all(part <= 1 + 1e-9 for part in held.values()), "a device was given twice"
 
 
-def sorted_workload(jobs: list[TraceJob], cluster: Cluster) -> Workload:
-    return fit(sorted(jobs, key=lambda job: job.submitted_at), cluster)
+def sorted_workload(jobs: list[TraceJob], cluster: ReplayCluster) -> Workload:
+    return build_workload(sorted(jobs, key=lambda job: job.submitted_at), cluster)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -61,13 +61,17 @@ def test_no_device_is_given_twice_and_every_job_runs_to_its_end(preset: str, job
     cluster = parse_cluster("2x4")
     workload = sorted_workload(jobs, cluster)
     spans = replay(workload, Watched(cluster, preset))
-    assert {span.job for span in spans} == set(range(len(jobs)))
+    assert {span.job_index for span in spans} == set(range(len(jobs)))
     for place, run_seconds in enumerate(workload.run_seconds):
-        done = sum(span.ended - span.started - span.lost for span in spans if span.job == place)
+        done = sum(
+            span.ended_seconds - span.started_seconds - span.lost_seconds
+            for span in spans
+            if span.job_index == place
+        )
         assert done == pytest.approx(run_seconds)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=example_count(60), deadline=None)
 @given(
     jobs=st.lists(
         st.tuples(st.integers(0, 50), st.integers(1, 40), st.sampled_from([1, 2, 3, 4, 6, 8])),
@@ -77,7 +81,7 @@ def test_no_device_is_given_twice_and_every_job_runs_to_its_end(preset: str, job
 )
 def test_fifo_starts_jobs_when_a_plain_queue_does(jobs: list[tuple[int, int, int]]) -> None:
     cluster, workload = workload_of("1x8", *jobs)
-    live = replay(workload, LivePlanner(read_policy("fifo"), cluster.nodes, {}))
+    live = replay(workload, QueuePlanner(read_policy("fifo"), cluster.nodes, {}))
     assert sorted(live) == sorted(replay(workload, InOrder(cluster.nodes)))
 
 
@@ -86,13 +90,13 @@ def test_small_jobs_fill_the_hole_before_a_large_one_under_easy_and_not_under_fi
     jobs = [TraceJob(0, 100, 100, gpus=6), TraceJob(1, 10, 10, gpus=8), TraceJob(2, 50, 50, gpus=2)]
     starts = {}
     for preset in ("fifo", "easy"):
-        spans = replay(fit(jobs, cluster), LivePlanner(read_policy(preset), cluster.nodes, {}))
-        starts[preset] = [span.started for span in sorted(spans)]
+        spans = replay(build_workload(jobs, cluster), QueuePlanner(read_policy(preset), cluster.nodes, {}))
+        starts[preset] = [span.started_seconds for span in sorted(spans)]
     assert starts == {"fifo": [0, 100, 110], "easy": [0, 100, 2]}
 
 
 def test_a_scavenger_makes_room_and_begins_again() -> None:
     cluster = parse_cluster("1x8")
     jobs = [TraceJob(0, 100, 100, gpus=8, priority_class="scavenger"), TraceJob(10, 20, 20, gpus=8)]
-    spans = replay(fit(jobs, cluster), LivePlanner(read_policy("fairshare"), cluster.nodes, {}))
-    assert spans == [Span(0, 0, 10, 10), Span(1, 10, 30, 0), Span(0, 30, 130, 0)]
+    spans = replay(build_workload(jobs, cluster), QueuePlanner(read_policy("fairshare"), cluster.nodes, {}))
+    assert spans == [AttemptSpan(0, 0, 10, 10), AttemptSpan(1, 10, 30, 0), AttemptSpan(0, 30, 130, 0)]

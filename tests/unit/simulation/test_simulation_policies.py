@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.errors import Invalid
-from heliostat.scheduling.policy import PRESETS, Order
+from heliostat.scheduling.policy import POLICY_PRESETS, QueueOrdering
 from heliostat.simulation.policies import read_policies, read_policy
 
 
@@ -16,7 +16,7 @@ def written(tmp_path: Path, text: str) -> str:
 
 def test_presets_are_known_by_name_and_once() -> None:
     assert [named.name for named in read_policies(["fifo", " easy", "fifo"])] == ["fifo", "easy"]
-    assert read_policy("fifo").policy == PRESETS["fifo"]
+    assert read_policy("fifo").policy == POLICY_PRESETS["fifo"]
 
 
 def test_a_file_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ radiology = 2
     named = read_policy(written(tmp_path, text))
     policy = named.policy
     assert named.name == "mine"
-    assert (policy.order, policy.half_life_seconds, policy.preempts) == (Order.SHARE, 86400, False)
+    assert (policy.order, policy.half_life_seconds, policy.preempts) == (QueueOrdering.FAIR_SHARE, 86400, False)
     assert (policy.charges.gpu, policy.charges.gpus, policy.charges.cpu) == (2, {"a100": 3.0}, 0.02)
     assert (policy.classes["urgent"].rank, policy.classes["urgent"].gpu_hours_per_month) == (9, 100)
     assert policy.classes["night"].preemptible

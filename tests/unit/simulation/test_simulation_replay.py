@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliostat.simulation.fitting import Workload
-from heliostat.simulation.replay import Span, replay
-from support.examples import examples
+from heliostat.simulation.replay import AttemptSpan, replay
+from heliostat.simulation.workload import Workload
+from support.hypothesis_examples import example_count
 from unit.simulation.stand_ins import Decided, Impatient, InOrder, workload_of
 
 JOBS = st.lists(
@@ -34,25 +34,25 @@ def brute_force(workload: Workload, gpus: int) -> dict[int, float]:
     return starts
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(jobs=JOBS)
 def test_first_come_first_served_is_what_a_second_by_second_reckoning_gives(
     jobs: list[tuple[int, int, int]],
 ) -> None:
     cluster, workload = workload_of("1x8", *jobs)
     spans = replay(workload, InOrder(cluster.nodes))
-    assert {span.job: span.started for span in spans} == brute_force(workload, 8)
+    assert {span.job_index: span.started_seconds for span in spans} == brute_force(workload, 8)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=example_count(100), deadline=None)
 @given(jobs=JOBS)
 def test_no_job_is_lost_and_each_runs_as_long_as_it_did(jobs: list[tuple[int, int, int]]) -> None:
     cluster, workload = workload_of("2x4", *jobs)
     spans = replay(workload, InOrder(cluster.nodes))  # which checks that no device is given twice
-    assert sorted(span.job for span in spans) == list(range(len(jobs)))
+    assert sorted(span.job_index for span in spans) == list(range(len(jobs)))
     for span in spans:
-        assert span.ended - span.started == workload.run_seconds[span.job]
-        assert span.started >= workload.submitted_seconds[span.job]
+        assert span.ended_seconds - span.started_seconds == workload.run_seconds[span.job_index]
+        assert span.started_seconds >= workload.submitted_seconds[span.job_index]
 
 
 @settings(max_examples=50, deadline=None)
@@ -63,25 +63,27 @@ def test_a_preempted_job_works_as_long_as_it_must_whatever_it_loses(
     cluster, workload = workload_of("2x4", *jobs)
     spans = replay(workload, Impatient(cluster.nodes, seconds), checkpoint_seconds=every)
     for place, run_seconds in enumerate(workload.run_seconds):
-        mine = [span for span in spans if span.job == place]
-        assert sum(span.ended - span.started - span.lost for span in mine) == pytest.approx(run_seconds)
+        mine = [span for span in spans if span.job_index == place]
+        assert sum(
+            span.ended_seconds - span.started_seconds - span.lost_seconds for span in mine
+        ) == pytest.approx(run_seconds)
 
 
 def test_a_preempted_job_starts_over_without_checkpoints() -> None:
     cluster, workload = workload_of("1x8", (0, 100, 8))
     spans = replay(workload, Impatient(cluster.nodes, 30))
-    assert spans == [Span(0, 0.0, 30.0, 30.0), Span(0, 30.0, 130.0, 0.0)]
+    assert spans == [AttemptSpan(0, 0.0, 30.0, 30.0), AttemptSpan(0, 30.0, 130.0, 0.0)]
 
 
 def test_a_preempted_job_goes_on_from_its_last_checkpoint() -> None:
     cluster, workload = workload_of("1x8", (0, 100, 8))
     spans = replay(workload, Impatient(cluster.nodes, 35), checkpoint_seconds=10)
-    assert spans == [Span(0, 0.0, 35.0, 5.0), Span(0, 35.0, 105.0, 0.0)]
+    assert spans == [AttemptSpan(0, 0.0, 35.0, 5.0), AttemptSpan(0, 35.0, 105.0, 0.0)]
 
 
 def test_a_gang_waits_for_whole_nodes() -> None:
     cluster, workload = workload_of("2x8", (0, 10, 1), (1, 5, 16))
-    assert [span.started for span in replay(workload, InOrder(cluster.nodes))] == [0.0, 10.0]
+    assert [span.started_seconds for span in replay(workload, InOrder(cluster.nodes))] == [0.0, 10.0]
 
 
 def test_what_happens_at_one_instant_is_decided_at_once() -> None:

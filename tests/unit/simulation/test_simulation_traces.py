@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from heliostat.errors import Invalid, NotFound
-from heliostat.simulation.traces.made_up import Recipe, make_up
-from heliostat.simulation.traces.reading import Reading, read_trace
-from heliostat.simulation.traces.records import TraceJob, with_limit
-from heliostat.simulation.traces.table import Source, parse_map, parse_where
+from heliostat.simulation.traces.csv_format import ColumnSource, parse_column_map, parse_row_filter
+from heliostat.simulation.traces.reader import TraceReadOptions, read_trace
+from heliostat.simulation.traces.synthetic import SyntheticTraceSpec, generate_trace
+from heliostat.simulation.traces.trace import TraceJob, with_time_limit
 
 CASES = Path(__file__).parents[2] / "cases" / "traces"
 MAP = "submitted_at=stamp,run_seconds=seconds,gpus=num_gpus,project=cluster,user=who,memory_mib=mem_bytes/1048576"
@@ -17,7 +17,7 @@ STAMP = 1507011851.0  # 2017-10-03 06:24:11 UTC
 
 
 def test_a_table_is_read_through_its_mapping_in_the_order_of_submission() -> None:
-    trace = read_trace(CASES / "table.csv", Reading(columns=parse_map([MAP])))
+    trace = read_trace(CASES / "table.csv", TraceReadOptions(columns=parse_column_map([MAP])))
     assert trace.jobs[:2] == (
         TraceJob(STAMP - 251, 2951.5, gpus=8, user="bob", project="blue"),
         TraceJob(STAMP, 66.0, gpus=1, memory_mib=1024, user="ann", project="blue"),
@@ -26,14 +26,15 @@ def test_a_table_is_read_through_its_mapping_in_the_order_of_submission() -> Non
 
 def test_a_timestamp_may_name_its_zone_and_a_gpu_may_be_a_part() -> None:
     trace = read_trace(
-        CASES / "table.csv", Reading(columns=parse_map([MAP]), where={"cluster": frozenset({"red"})})
+        CASES / "table.csv",
+        TraceReadOptions(columns=parse_column_map([MAP]), row_filter={"cluster": frozenset({"red"})}),
     )
     assert [(job.submitted_at, job.gpus) for job in trace.jobs] == [(STAMP, 0.5)]
 
 
 def test_conditions_on_one_column_widen_and_on_several_narrow() -> None:
-    both = parse_where(["cluster=blue", "cluster=red", "who=ann"])
-    trace = read_trace(CASES / "table.csv", Reading(columns=parse_map([MAP]), where=both))
+    both = parse_row_filter(["cluster=blue", "cluster=red", "who=ann"])
+    trace = read_trace(CASES / "table.csv", TraceReadOptions(columns=parse_column_map([MAP]), row_filter=both))
     assert [job.project for job in trace.jobs] == ["blue", "red"]
     assert trace.left_out == {"not selected": 2}
 
@@ -41,12 +42,12 @@ def test_conditions_on_one_column_widen_and_on_several_narrow() -> None:
 def test_a_packed_file_reads_the_same(tmp_path: Path) -> None:
     packed = tmp_path / "table.csv.gz"
     packed.write_bytes(gzip.compress((CASES / "table.csv").read_bytes()))
-    how = Reading(columns=parse_map([MAP]))
+    how = TraceReadOptions(columns=parse_column_map([MAP]))
     assert read_trace(packed, how).jobs == read_trace(CASES / "table.csv", how).jobs
 
 
 def test_without_users_a_job_counts_as_its_projects() -> None:
-    how = Reading(columns=parse_map(["submitted_at=stamp,run_seconds=seconds,project=cluster"]))
+    how = TraceReadOptions(columns=parse_column_map(["submitted_at=stamp,run_seconds=seconds,project=cluster"]))
     assert {job.user for job in read_trace(CASES / "table.csv", how).jobs} == {"blue", "red", "green"}
 
 
@@ -95,11 +96,11 @@ def test_our_own_history_is_read_whole() -> None:
 def test_declared_limits_are_a_multiple_of_the_run_time_in_quarters_of_an_hour(
     run_seconds: float, factor: float | None, limit: float | None
 ) -> None:
-    assert with_limit(TraceJob(0, run_seconds), factor).limit_seconds == limit
+    assert with_time_limit(TraceJob(0, run_seconds), factor).limit_seconds == limit
 
 
 def test_a_limit_the_trace_has_is_kept() -> None:
-    assert with_limit(TraceJob(0, 100, 500), 2).limit_seconds == 500
+    assert with_time_limit(TraceJob(0, 100, 500), 2).limit_seconds == 500
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_what_cannot_be_read_says_where_and_what_to_do(tmp_path: Path, name: str
 
 def test_a_column_that_does_not_exist_is_named_with_those_that_do() -> None:
     with pytest.raises(Invalid) as caught:
-        read_trace(CASES / "table.csv", Reading(columns={"gpus": Source("gpu")}))
+        read_trace(CASES / "table.csv", TraceReadOptions(columns={"gpus": ColumnSource("gpu")}))
     assert "'gpu'" in caught.value.message
     assert "num_gpus" in (caught.value.hint or "")
 
@@ -140,12 +141,14 @@ def test_a_column_that_does_not_exist_is_named_with_those_that_do() -> None:
 def test_a_mapped_column_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n0,x\n")
     with pytest.raises(Invalid, match="line 2, column b: 'x'"):
-        read_trace(tmp_path / "t.csv", Reading(columns=parse_map(["submitted_at=a,run_seconds=b"])))
+        read_trace(
+            tmp_path / "t.csv", TraceReadOptions(columns=parse_column_map(["submitted_at=a,run_seconds=b"]))
+        )
 
 
 def test_bad_lines_are_counted_when_they_may_be_skipped(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("submitted_at,run_seconds\n0,1\n5,soon\n6,\ufffd\n7,1\n")
-    trace = read_trace(tmp_path / "t.csv", Reading(skip_bad=True))
+    trace = read_trace(tmp_path / "t.csv", TraceReadOptions(skip_bad_lines=True))
     assert len(trace.jobs) == 2
     assert trace.left_out == {"bad lines": 2}
 
@@ -161,16 +164,16 @@ def test_a_missing_or_broken_file_is_told_kindly(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["gpus", "gpus=", "colour=red", "=x"])
 def test_a_mapping_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
-        parse_map([text])
+        parse_column_map([text])
 
 
 def test_made_up_jobs_are_the_same_for_the_same_seed_and_differ_for_another() -> None:
-    assert make_up(Recipe(200, 7)) == make_up(Recipe(200, 7))
-    assert make_up(Recipe(200, 7)) != make_up(Recipe(200, 8))
+    assert generate_trace(SyntheticTraceSpec(200, 7)) == generate_trace(SyntheticTraceSpec(200, 7))
+    assert generate_trace(SyntheticTraceSpec(200, 7)) != generate_trace(SyntheticTraceSpec(200, 8))
 
 
 def test_made_up_jobs_ask_for_the_load_that_was_asked_for() -> None:
-    jobs = make_up(Recipe(2000, 1, gpus=64, load=0.9)).jobs
+    jobs = generate_trace(SyntheticTraceSpec(2000, 1, gpus=64, load=0.9)).jobs
     asked = sum(job.gpus * job.run_seconds for job in jobs)
     assert asked / (64 * jobs[-1].submitted_at) == pytest.approx(0.9, rel=1e-4)
     assert len(jobs) == 2000

@@ -9,32 +9,32 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.models import TERMINAL, Job, JobSpec, JobState, Resources, Role, User
-from heliostat.store import people
+from heliostat.models import TERMINAL_STATES, Job, JobSpec, JobState, Resources, Role, User
+from heliostat.store import accounts
 from heliostat.store.database import Store, Transaction
 from heliostat.store.history import add_finished_jobs
-from heliostat.store.jobs import SORTS, JobFilter, Search, Slice, count_by_state, list_slice
+from heliostat.store.jobs import SORT_COLUMNS, JobFilter, JobListPage, JobSearch, count_by_state, list_jobs_page
 from unit.auth.stand_ins import new_store
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FILTERS = [
     JobFilter(),
-    JobFilter(states=TERMINAL),
-    JobFilter(states=frozenset(JobState) - TERMINAL),
+    JobFilter(states=TERMINAL_STATES),
+    JobFilter(states=frozenset(JobState) - TERMINAL_STATES),
     JobFilter(states={JobState.FAILED, JobState.PENDING}),
     JobFilter(user="ann"),
     JobFilter(project="vision"),
     JobFilter(project="vision", user="bob", states={JobState.COMPLETED}),
-    JobFilter(search=Search("train")),
-    JobFilter(search=Search("7")),
-    JobFilter(search=Search("train", "ann", ("speech",))),
-    JobFilter(search=Search("%_")),
+    JobFilter(search=JobSearch("train")),
+    JobFilter(search=JobSearch("7")),
+    JobFilter(search=JobSearch("train", "ann", ("speech",))),
+    JobFilter(search=JobSearch("%_")),
     JobFilter(node="n1", project="vision"),
 ]
 
 
 def _job(number: int, rng: random.Random) -> Job:
-    state = rng.choice([*sorted(TERMINAL), JobState.PENDING, JobState.RUNNING])
+    state = rng.choice([*sorted(TERMINAL_STATES), JobState.PENDING, JobState.RUNNING])
     at = START + timedelta(hours=number)
     return Job(
         id=number,
@@ -50,7 +50,7 @@ def _job(number: int, rng: random.Random) -> Job:
         attempt=1,
         node=rng.choice(["n1", "n2"]),
         started_at=at,
-        ended_at=at + timedelta(hours=rng.randrange(50)) if state in TERMINAL else None,
+        ended_at=at + timedelta(hours=rng.randrange(50)) if state in TERMINAL_STATES else None,
     )
 
 
@@ -64,9 +64,9 @@ def jobs() -> list[Job]:
 def store(tmp_path_factory: pytest.TempPathFactory, jobs: list[Job]) -> Iterator[Store]:
     def fill(tx: Transaction) -> None:
         for project in ("vision", "speech"):
-            people.ensure_project(tx, project, "research")
+            accounts.ensure_project(tx, project, "research")
         for name in ("ann", "bob"):
-            people.add_user(tx, User(name, Role.USER, name, True, START))
+            accounts.add_user(tx, User(name, Role.USER, name, True, START))
         add_finished_jobs(tx, jobs)
 
     folder: Path = tmp_path_factory.mktemp("lists")
@@ -86,7 +86,7 @@ def _fits(job: Job, wanted: JobFilter) -> bool:
     )
 
 
-def _is_found(job: Job, search: Search) -> bool:
+def _is_found(job: Job, search: JobSearch) -> bool:
     may_know = search.user is None or job.user == search.user or job.project in search.projects
     is_named = search.text.lower() in job.name.lower() and may_know
     return is_named or (search.text.isdecimal() and job.id == int(search.text))
@@ -99,10 +99,10 @@ def _key(job: Job, sort: str) -> tuple[object, ...]:
 @pytest.mark.parametrize("wanted", FILTERS, ids=range(len(FILTERS)))
 def test_every_order_and_page_is_as_sorted_by_hand(store: Store, jobs: list[Job], wanted: JobFilter) -> None:
     with store.read() as conn:
-        for sort, descending, offset in product(SORTS, (False, True), (0, 7)):
+        for sort, descending, offset in product(SORT_COLUMNS, (False, True), (0, 7)):
             fitting = [job for job in jobs if _fits(job, wanted) and (sort != "ended_at" or job.ended_at)]
             fitting.sort(key=lambda job: _key(job, sort), reverse=descending)  # type: ignore[arg-type, return-value]
-            found = list_slice(conn, wanted, Slice(sort, descending, offset, 10))
+            found = list_jobs_page(conn, wanted, JobListPage(sort, descending, offset, 10))
             assert [job.id for job in found] == [job.id for job in fitting[offset : offset + 10]], (
                 sort,
                 descending,

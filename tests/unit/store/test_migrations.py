@@ -11,10 +11,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
-import heliostat.store.migrate as module
+import heliostat.store.schema_upgrade as module
 from heliostat.store import schema
 from heliostat.store.database import Store
-from heliostat.store.migrate import HEAD, migrate, revision_of, upgrade
+from heliostat.store.schema_upgrade import LATEST_REVISION, database_revision, migrate, upgrade
 
 
 def test_the_migrations_make_exactly_the_schema(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_the_migrations_make_exactly_the_schema(tmp_path: Path) -> None:
 def test_a_new_database_is_what_the_migrations_make(tmp_path: Path) -> None:
     upgrade(tmp_path / "stepwise.db")
     migrate(tmp_path / "new.db")
-    assert revision_of(tmp_path / "new.db") == revision_of(tmp_path / "stepwise.db") == HEAD
+    assert database_revision(tmp_path / "new.db") == database_revision(tmp_path / "stepwise.db") == LATEST_REVISION
     new, stepwise = (_parts(tmp_path / name) for name in ("new.db", "stepwise.db"))
     assert new == stepwise
 
@@ -52,7 +52,7 @@ def test_head_is_the_newest_migration_and_there_is_only_one_line_of_them() -> No
     config = Config()
     config.set_main_option("script_location", str(Path(module.__file__).with_name("migrations")))
     scripts = ScriptDirectory.from_config(config)
-    assert scripts.get_heads() == [HEAD]
+    assert scripts.get_heads() == [LATEST_REVISION]
     assert [script.revision for script in scripts.walk_revisions()][-1] == "0001"
 
 
@@ -79,4 +79,4 @@ def test_tables_of_which_nobody_knows_the_version_are_not_taken_for_new_ones(tmp
         conn.execute("CREATE TABLE jobs (id INTEGER)")
     with pytest.raises(OperationalError, match="already exists"):
         migrate(path)
-    assert revision_of(path) is None
+    assert database_revision(path) is None

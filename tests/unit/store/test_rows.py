@@ -7,20 +7,26 @@ from sqlalchemy import ColumnElement, RowMapping, create_engine, insert, select
 
 from heliostat.models import (
     Dependency,
+    DependencyCondition,
     Job,
     JobSpec,
     JobState,
-    Layout,
     Mount,
-    Place,
-    Placement,
+    PlacementRequest,
     Resources,
-    Rule,
+    TaskLayout,
+    TaskPlacement,
 )
-from heliostat.models.retries import Retry
-from heliostat.models.workflows import Part
+from heliostat.models.retries import RetryPolicy
+from heliostat.models.workflows import WorkflowMembership
 from heliostat.store import schema
-from heliostat.store.rows import ALL_COLUMNS, LISTED_COLUMNS, job_to_row, row_to_job, row_to_listed_job
+from heliostat.store.rows import (
+    JOB_COLUMNS,
+    JOB_COLUMNS_WITHOUT_SPEC,
+    job_to_row,
+    row_to_job,
+    row_to_job_without_spec,
+)
 
 AT = datetime(2026, 11, 17, 12, tzinfo=UTC)
 SPEC = JobSpec(
@@ -63,8 +69,8 @@ JOB = Job(
     exit_code=13,
     reason="reason",
     stop_requested="cancel",
-    placement=Placement(2, Layout.SPREAD, True, ("label",), "reservation"),
-    places=(Place("node", ("d",)), Place("other", ("e",))),
+    placement=PlacementRequest(2, TaskLayout.SPREAD, True, ("label",), "reservation"),
+    places=(TaskPlacement("node", ("d",)), TaskPlacement("other", ("e",))),
     priority_class="urgent",
     preemptible=True,
     preemptions=14,
@@ -75,13 +81,13 @@ JOB = Job(
     waits_since=AT + timedelta(seconds=4),
     handed_over=True,
     origin="slurm:c:1",
-    after=(Dependency(3, Rule.ANY),),
+    after=(Dependency(3, DependencyCondition.ANY),),
     parents_left=16,
     begin_at=AT + timedelta(seconds=5),
     environment="digest",
-    retry=Retry(("lost",), 17),
+    retry=RetryPolicy(("lost",), 17),
     notify=("end",),
-    part=Part(1, 2, "key"),
+    part=WorkflowMembership(1, 2, "key"),
 )
 
 
@@ -98,15 +104,15 @@ def stored(job: Job, columns: Sequence[ColumnElement[Any]]) -> RowMapping:
 
 def test_what_is_stored_of_a_job_comes_back() -> None:
     assert all(getattr(JOB, one.name) != one.default for one in fields(Job)), "each must show where it goes"
-    assert row_to_job(stored(JOB, ALL_COLUMNS)) == JOB
-    assert row_to_listed_job(stored(JOB, LISTED_COLUMNS)) == replace(JOB, spec=JobSpec())
+    assert row_to_job(stored(JOB, JOB_COLUMNS)) == JOB
+    assert row_to_job_without_spec(stored(JOB, JOB_COLUMNS_WITHOUT_SPEC)) == replace(JOB, spec=JobSpec())
 
 
 def test_every_column_is_read_and_written() -> None:
-    assert {column.name for column in ALL_COLUMNS} == set(schema.jobs.c.keys()) == set(job_to_row(JOB))
+    assert {column.name for column in JOB_COLUMNS} == set(schema.jobs.c.keys()) == set(job_to_row(JOB))
 
 
 def test_a_job_with_nothing_but_a_command_is_small() -> None:
-    row = stored(replace(JOB, spec=JobSpec(("true",))), ALL_COLUMNS)
+    row = stored(replace(JOB, spec=JobSpec(("true",))), JOB_COLUMNS)
     assert "image" not in row["spec"]
     assert row_to_job(row).spec == JobSpec(("true",))

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.store.sample_chunks import Chunk, Grid, onto_grid, pack, pack_row, rolled_up, unpack, widened
+from heliostat.store.sample_chunks import (
+    SampleChunk,
+    TimeGrid,
+    add_unknown_columns,
+    pack,
+    pack_row,
+    resample_chunks,
+    roll_up_chunks,
+    unpack,
+)
 
 VALUE = st.one_of(st.none(), st.floats(0, 1e9))
 ROWS = st.integers(1, 5).flatmap(
@@ -15,9 +24,9 @@ ROWS = st.integers(1, 5).flatmap(
 )
 
 
-def chunk(rows: list[list[float | None]], first: int = 0, step: int = 10) -> Chunk:
+def chunk(rows: list[list[float | None]], first: int = 0, step: int = 10) -> SampleChunk:
     values = np.array([[math.nan if value is None else value for value in row] for row in rows], dtype=float)
-    return Chunk(first, step, values, values)
+    return SampleChunk(first, step, values, values)
 
 
 @given(ROWS)
@@ -49,7 +58,7 @@ def test_a_roll_up_keeps_the_largest_and_stays_between_the_ends(
     rows: list[list[float | None]], slot: int, step: int
 ) -> None:
     fine = chunk(rows, slot * 10)
-    coarse = rolled_up([fine], step)
+    coarse = roll_up_chunks([fine], step)
     assert coarse.first % step == 0
     assert coarse.first <= fine.first
     assert coarse.end >= fine.end
@@ -67,7 +76,7 @@ def test_a_roll_up_keeps_the_largest_and_stays_between_the_ends(
 @given(st.lists(st.floats(0, 1e6), min_size=360, max_size=360), st.sampled_from([60, 300, 600]))
 def test_where_nothing_is_missing_the_mean_stays_the_mean(values: list[float], step: int) -> None:
     fine = chunk([[value] for value in values])
-    by_way = rolled_up([rolled_up([fine], step)], 3600)
+    by_way = roll_up_chunks([roll_up_chunks([fine], step)], 3600)
     assert by_way.mean[0, 0] == pytest.approx(np.mean(values), rel=1e-6, abs=1e-6)
     assert by_way.max[0, 0] == max(values)
 
@@ -76,26 +85,26 @@ def test_where_nothing_is_missing_the_mean_stays_the_mean(values: list[float], s
 def test_it_does_not_matter_how_values_were_cut_into_chunks(rows: list[list[float | None]], at: int) -> None:
     whole = chunk(rows)
     parts = [chunk(rows[:at]), chunk(rows[at:], at * 10)] if at < len(rows) else [whole]
-    one, other = rolled_up([whole], 60), rolled_up(parts, 60)
+    one, other = roll_up_chunks([whole], 60), roll_up_chunks(parts, 60)
     np.testing.assert_allclose(one.mean, other.mean)
     np.testing.assert_array_equal(one.max, other.max)
 
 
 def test_a_long_step_counts_for_as_long_as_it_is() -> None:
-    mixed = onto_grid([chunk([[10.0]], 0, 300), chunk([[40.0]], 300, 10)], Grid(0, 600, 1))
+    mixed = resample_chunks([chunk([[10.0]], 0, 300), chunk([[40.0]], 300, 10)], TimeGrid(0, 600, 1))
     assert mixed.mean[0, 0] == pytest.approx((10 * 300 + 40 * 10) / 310)
 
 
 def test_what_lies_outside_the_grid_is_left_out_and_what_is_not_known_stays_so() -> None:
-    laid = onto_grid([chunk([[1.0], [2.0], [3.0]], 90)], Grid(100, 10, 4))
+    laid = resample_chunks([chunk([[1.0], [2.0], [3.0]], 90)], TimeGrid(100, 10, 4))
     np.testing.assert_array_equal(laid.mean[:, 0], [2.0, 3.0, math.nan, math.nan])
 
 
 def test_chunks_of_different_width_become_one() -> None:
-    laid = onto_grid([chunk([[1.0]]), chunk([[2.0, 50.0]], 10)], Grid(0, 10, 2))
+    laid = resample_chunks([chunk([[1.0]]), chunk([[2.0, 50.0]], 10)], TimeGrid(0, 10, 2))
     np.testing.assert_array_equal(laid.mean, [[1.0, math.nan], [2.0, 50.0]])
-    assert widened(laid.mean, 1) is laid.mean
+    assert add_unknown_columns(laid.mean, 1) is laid.mean
 
 
 def test_nothing_laid_onto_a_grid_is_nothing() -> None:
-    assert onto_grid([], Grid(0, 10, 5)).mean.shape == (5, 0)
+    assert resample_chunks([], TimeGrid(0, 10, 5)).mean.shape == (5, 0)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from heliostat.store.sample_chunks import Chunk
-from heliostat.store.samples import DAY, HOUR, Retention, SampleStore
+from heliostat.store.sample_chunks import SampleChunk
+from heliostat.store.samples import DAY, HOUR, SampleRetention, SampleStore
 
 START = 1_790_000_000 // (30 * DAY) * 30 * DAY
 Make = Callable[..., SampleStore]
@@ -20,7 +20,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     made: list[SampleStore] = []
 
     def new(step: int = 10, most_rolled: int = 500, **kept: float) -> SampleStore:
-        made.append(SampleStore(tmp_path / "samples.db", step, Retention(**kept), most_rolled=most_rolled))
+        made.append(SampleStore(tmp_path / "samples.db", step, SampleRetention(**kept), most_rolled=most_rolled))
         return made[-1]
 
     yield new
@@ -38,7 +38,7 @@ def steps(store: SampleStore, subject: str = "job/1") -> set[int]:
 
 
 def fill(store: SampleStore, hours: int, start: int = START, value: float = 2.0) -> None:
-    for at in range(start, start + hours * HOUR, store.step):
+    for at in range(start, start + hours * HOUR, store.step_seconds):
         store.add(at, {"job/1": [value, 100.0]})
         if at % HOUR == 0:
             store.flush(at)
@@ -107,14 +107,14 @@ def test_what_is_old_is_rolled_up_once_and_keeps_mean_and_largest(make: Make) ->
     store.add(START + 2 * HOUR, {"job/1": [80.0, 100.0]})
     store.flush(START + 2 * HOUR)
     store.flush(START + 3 * HOUR)
-    assert not store.tidy(START + DAY)
+    assert not store.compact(START + DAY)
     assert steps(store) == {10}
-    store.tidy(START + DAY + 3 * HOUR)
+    store.compact(START + DAY + 3 * HOUR)
     assert steps(store) == {300}
     [day] = store.read("job/1", 0, 1e12)
     assert day.mean[:24, 0].tolist() == [2.0] * 24
     assert (day.mean[24, 0], day.max[24, 0], len(day.mean)) == (80.0, 80.0, 25)
-    store.tidy(START + 33 * DAY)
+    store.compact(START + 33 * DAY)
     [hours] = store.read("job/1", 0, 1e12)
     assert (hours.step, hours.mean[:, 0].tolist()) == (HOUR, [2.0, 2.0, 80.0])
 
@@ -122,10 +122,10 @@ def test_what_is_old_is_rolled_up_once_and_keeps_mean_and_largest(make: Make) ->
 def test_what_is_very_old_is_dropped(make: Make) -> None:
     store = make(hourly_days=90)
     fill(store, 1)
-    store.tidy(START + 2 * DAY)
-    store.tidy(START + 40 * DAY)
+    store.compact(START + 2 * DAY)
+    store.compact(START + 40 * DAY)
     assert steps(store) == {HOUR}
-    store.tidy(START + 200 * DAY)
+    store.compact(START + 200 * DAY)
     assert store.read("job/1", 0, 1e12) == []
 
 
@@ -133,7 +133,7 @@ def test_rolling_up_in_parts_gives_the_same(make: Make) -> None:
     store = make(most_rolled=2)
     fill(store, 5)
     rounds = 1
-    while store.tidy(START + 3 * DAY):
+    while store.compact(START + 3 * DAY):
         rounds += 1
     assert rounds == 3
     assert values_of(store) == [2.0] * 60
@@ -142,7 +142,7 @@ def test_rolling_up_in_parts_gives_the_same(make: Make) -> None:
 def test_a_past_over_several_rows_can_be_put_in(make: Make) -> None:
     store = make()
     past = np.arange(3 * 288, dtype=float).reshape(-1, 1)
-    store.put({"cluster": Chunk(START, 300, past, past + 1)})
+    store.add_history({"cluster": SampleChunk(START, 300, past, past + 1)})
     chunks = store.read("cluster", 0, 1e12)
     assert len(chunks) == 3
     assert sum(len(chunk.mean) for chunk in chunks) == 3 * 288
@@ -190,7 +190,7 @@ def test_a_disk_without_room_loses_samples_says_so_once_and_goes_on_later(make: 
             for second in range(0, 60, 10):
                 blocked.add(START + hour * HOUR + second, {"job/1": [1.0]})
             blocked.flush(START + hour * HOUR)
-            blocked.tidy(START)
+            blocked.compact(START)
     assert [entry["event"] for entry in logs] == ["samples_not_kept"]
     assert 0 < len(values_of(blocked)) <= 3 * 6
     (tmp_path / "missing").mkdir()

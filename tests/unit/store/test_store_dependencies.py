@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
-from heliostat.models import TERMINAL, Dependency, Job, JobState, Rule
-from heliostat.store import dependencies, moves, schema
+from heliostat.models import TERMINAL_STATES, Dependency, DependencyCondition, Job, JobState
+from heliostat.store import dependencies, schema, transitions
 from heliostat.store import jobs as stored
 from heliostat.store.database import Store, Transaction
-from heliostat.store.moves import Move
-from support.examples import examples
+from heliostat.store.transitions import JobTransition
+from support.hypothesis_examples import example_count
 from unit.store.made_up import NOW, a_job
 
 LATER = NOW + timedelta(hours=1)
@@ -30,14 +30,16 @@ def _clear(tx: Transaction) -> None:
         tx.conn.execute(delete(table))
 
 
-def a_child(number: int, *parents: int, rule: Rule = Rule.OK, **fields: object) -> Job:
+def a_child(
+    number: int, *parents: int, rule: DependencyCondition = DependencyCondition.OK, **fields: object
+) -> Job:
     after = tuple(Dependency(parent, rule) for parent in parents)
     return a_job(number, after=after, parents_left=len(after), **fields)
 
 
 def add(store: Store, *jobs: Job) -> None:
     def change(tx: Transaction) -> None:
-        moves.add_jobs(tx, jobs)
+        transitions.add_jobs(tx, jobs)
         dependencies.add_dependencies(tx, jobs, set())
 
     store.write(change)
@@ -49,8 +51,10 @@ def end(store: Store, number: int, state: JobState) -> None:
     def change(tx: Transaction) -> None:
         steps = [] if state is JobState.CANCELLED else [JobState.STARTING, JobState.RUNNING]
         for step in steps:
-            moves.move_jobs(tx, [Move(number, step, step.value, LATER)])
-        moves.move_jobs(tx, [Move(number, state, "ended", LATER, None, {"ended_at": LATER})])
+            transitions.apply_transitions(tx, [JobTransition(number, step, step.value, LATER)])
+        transitions.apply_transitions(
+            tx, [JobTransition(number, state, "ended", LATER, None, {"ended_at": LATER})]
+        )
 
     store.write(change)
 
@@ -84,11 +88,11 @@ def kinds(store: Store, number: int) -> list[str]:
 
 
 def test_what_a_job_waits_for_is_kept_as_it_was_asked_for(store: Store) -> None:
-    child = a_child(2, 1, rule=Rule.ANY, begin_at=LATER)
+    child = a_child(2, 1, rule=DependencyCondition.ANY, begin_at=LATER)
     add(store, a_job(1), child)
     assert job(store, 2) == child
     with store.read() as conn:
-        assert dependencies.children_of(conn, 1, 10) == [(2, Rule.ANY)]
+        assert dependencies.list_children(conn, 1, 10) == [(2, DependencyCondition.ANY)]
         assert dependencies.count_children(conn, 1) == 1
 
 
@@ -103,7 +107,7 @@ def test_a_child_takes_its_place_in_line_when_its_last_parent_is_over(store: Sto
 
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT, JobState.LOST])
 def test_a_child_whose_parent_does_not_complete_is_cancelled_and_says_why(store: Store, state: JobState) -> None:
-    add(store, a_job(1), a_child(2, 1), a_child(3, 2), a_child(4, 2, rule=Rule.ANY))
+    add(store, a_job(1), a_child(2, 1), a_child(3, 2), a_child(4, 2, rule=DependencyCondition.ANY))
     end(store, 1, state)
     assert job(store, 2).state is JobState.CANCELLED
     assert (job(store, 2).reason or "").startswith("job 1, which it waited for, ")
@@ -112,7 +116,13 @@ def test_a_child_whose_parent_does_not_complete_is_cancelled_and_says_why(store:
 
 
 def test_a_job_that_waits_for_a_failure_is_cancelled_when_all_went_well(store: Store) -> None:
-    add(store, a_job(1), a_job(2), a_child(3, 1, rule=Rule.FAILED), a_child(4, 2, rule=Rule.FAILED))
+    add(
+        store,
+        a_job(1),
+        a_job(2),
+        a_child(3, 1, rule=DependencyCondition.FAILED),
+        a_child(4, 2, rule=DependencyCondition.FAILED),
+    )
     end(store, 1, JobState.COMPLETED)
     end(store, 2, JobState.FAILED)
     assert job(store, 3).reason == "job 1, which it waited for, completed"
@@ -122,7 +132,7 @@ def test_a_job_that_waits_for_a_failure_is_cancelled_when_all_went_well(store: S
 def test_a_parent_that_goes_back_to_the_queue_is_not_over(store: Store) -> None:
     add(store, a_job(1), a_child(2, 1))
     for step in (JobState.STARTING, JobState.RUNNING, JobState.PENDING):
-        store.write(lambda tx, step=step: moves.move_jobs(tx, [Move(1, step, "x", LATER)]))  # type: ignore[misc]
+        store.write(lambda tx, step=step: transitions.apply_transitions(tx, [JobTransition(1, step, "x", LATER)]))  # type: ignore[misc]
     assert (job(store, 2).state, job(store, 2).parents_left) == (JobState.PENDING, 1)
 
 
@@ -140,8 +150,8 @@ def test_a_chain_of_ten_thousand_falls_in_one_go(store: Store) -> None:
     assert steps < 20_000_000, "the work grows with the length, not with its square"
 
 
-rules = st.sampled_from(Rule)
-ends = st.sampled_from(sorted(TERMINAL))
+rules = st.sampled_from(DependencyCondition)
+ends = st.sampled_from(sorted(TERMINAL_STATES))
 
 
 @st.composite
@@ -155,7 +165,9 @@ def families(draw: st.DrawFn) -> list[Job]:
     return found
 
 
-@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=example_count(60), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(families(), st.data())
 def test_however_jobs_end_every_child_does_what_its_rules_say_and_is_told_once(
     store: Store, family: list[Job], data: st.DataObject
@@ -175,21 +187,24 @@ def test_however_jobs_end_every_child_does_what_its_rules_say_and_is_told_once(
         found = job(store, one.id)
         assert found.state is believed[one.id]
         if found.state is JobState.PENDING:
-            assert found.parents_left == sum(believed[edge.parent] not in TERMINAL for edge in one.after)
+            assert found.parents_left == sum(believed[edge.parent_id] not in TERMINAL_STATES for edge in one.after)
         assert kinds(store, one.id).count("parents_over") <= 1
-        assert kinds(store, one.id).count("ended") == (found.state in TERMINAL)
+        assert kinds(store, one.id).count("ended") == (found.state in TERMINAL_STATES)
 
 
 def _may_run(one: Job, states: dict[int, JobState]) -> bool:
-    return states[one.id] not in TERMINAL and all(edge.rule.is_met_by(states[edge.parent]) for edge in one.after)
+    return states[one.id] not in TERMINAL_STATES and all(
+        edge.condition.is_met_by(states[edge.parent_id]) for edge in one.after
+    )
 
 
 def _let_fall(family: Sequence[Job], states: dict[int, JobState]) -> None:
     for one in family:  # parents come first
         broken = any(
-            states[edge.parent] in TERMINAL and not edge.rule.is_met_by(states[edge.parent]) for edge in one.after
+            states[edge.parent_id] in TERMINAL_STATES and not edge.condition.is_met_by(states[edge.parent_id])
+            for edge in one.after
         )
-        if broken and states[one.id] not in TERMINAL:
+        if broken and states[one.id] not in TERMINAL_STATES:
             states[one.id] = JobState.CANCELLED
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from heliostat.models import JobId, JobState
-from heliostat.store import forecasts, moves
+from heliostat.store import forecasts, transitions
 from heliostat.store.database import Store
 from heliostat.store.forecasts import FinishedRun, FirstForecast
 from heliostat.store.history import add_finished_jobs
-from support.new_database import new_database
+from support.new_database import create_database
 from unit.store.made_up import NOW, a_job, add_people
 
 HOUR = timedelta(hours=1)
@@ -19,10 +19,10 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    new_database(tmp_path / "db")
+    create_database(tmp_path / "db")
     store = Store(tmp_path / "db")
     store.write(add_people)
-    store.write(lambda tx: moves.add_jobs(tx, [a_job(number) for number in (1, 2, 3)]))
+    store.write(lambda tx: transitions.add_jobs(tx, [a_job(number) for number in (1, 2, 3)]))
     yield store
     store.close()
 
@@ -33,15 +33,15 @@ def tell(store: Store, job_id: JobId, earliest: float = 1, latest: float = 2) ->
 
 
 def start(store: Store, job_id: JobId, hours: float) -> None:
-    store.write(lambda tx: moves.set_job(tx, job_id, {"started_at": NOW + hours * HOUR}))
+    store.write(lambda tx: transitions.update_job(tx, job_id, {"started_at": NOW + hours * HOUR}))
 
 
 def settle(store: Store) -> tuple[int, int]:
     with store.read() as conn:
-        outcome = forecasts.untold_outcomes(conn)
-    store.write(lambda tx: forecasts.record_outcome(tx, outcome))
+        outcome = forecasts.find_unrecorded_outcomes(conn)
+    store.write(lambda tx: forecasts.record_forecast_outcomes(tx, outcome))
     with store.read() as conn:
-        return forecasts.count_within(conn, 100)
+        return forecasts.count_accurate_forecasts(conn, 100)
 
 
 def test_a_start_within_the_range_is_a_hit_and_others_are_not(store: Store) -> None:
@@ -62,10 +62,10 @@ def test_the_first_forecast_and_the_first_start_stay(store: Store) -> None:
 
 def test_one_that_ends_without_starting_is_forgotten(store: Store) -> None:
     tell(store, 1)
-    store.write(lambda tx: moves.set_job(tx, 1, {"ended_at": NOW, "state": JobState.CANCELLED}))
+    store.write(lambda tx: transitions.update_job(tx, 1, {"ended_at": NOW, "state": JobState.CANCELLED}))
     assert settle(store) == (0, 0)
     with store.read() as conn:
-        assert forecasts.untold_outcomes(conn) == forecasts.Outcome({}, [], 0)
+        assert forecasts.find_unrecorded_outcomes(conn) == forecasts.ForecastOutcomes({}, [], 0)
 
 
 def test_only_the_last_starts_are_judged(store: Store) -> None:
@@ -74,14 +74,14 @@ def test_only_the_last_starts_are_judged(store: Store) -> None:
         start(store, job_id, hours)
     settle(store)
     with store.read() as conn:
-        assert forecasts.count_within(conn, 1) == (0, 1)
+        assert forecasts.count_accurate_forecasts(conn, 1) == (0, 1)
 
 
 def test_old_ones_are_dropped(store: Store) -> None:
     tell(store, 1)
     start(store, 1, 1.5)
     settle(store)
-    store.write(lambda tx: forecasts.drop_old_forecasts(tx, NOW + HOUR))
+    store.write(lambda tx: forecasts.remove_old_forecasts(tx, NOW + HOUR))
     assert settle(store) == (0, 0)
 
 
@@ -91,8 +91,8 @@ def test_finished_jobs_tell_how_long_they_ran_and_lost_ones_do_not(store: Store)
     jobs = [a_job(number, state=state, name=f"n{number}", **times) for number, state in ends.items()]
     store.write(lambda tx: add_finished_jobs(tx, jobs))
     with store.read() as conn:
-        found = forecasts.finished_runs(conn, NOW - HOUR, 10)
+        found = forecasts.list_finished_runs(conn, NOW - HOUR, 10)
         assert found == [FinishedRun("ann", "default", name, 3600.0, 7200) for name in ("n4", "n6")]
-        assert forecasts.finished_runs(conn, NOW - HOUR, 1) == found[1:]
-        assert forecasts.finished_runs(conn, NOW + 2 * HOUR, 10) == []
-        assert forecasts.runs_of(conn, [1, 4, 5, 99]) == found[:1]
+        assert forecasts.list_finished_runs(conn, NOW - HOUR, 1) == found[1:]
+        assert forecasts.list_finished_runs(conn, NOW + 2 * HOUR, 10) == []
+        assert forecasts.list_finished_runs_of_jobs(conn, [1, 4, 5, 99]) == found[:1]

@@ -7,21 +7,28 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, update
 
-from heliostat.models import JobState, Placement, Resources
+from heliostat.models import JobState, PlacementRequest, Resources
 from heliostat.store import schema
 from heliostat.store.database import Store, Transaction
 from heliostat.store.history import add_finished_jobs
-from heliostat.store.report import Scope, Span, Waited, total_gpu_hours, usage_in, waits_in
-from support.new_database import new_database
+from heliostat.store.usage_report import (
+    ReportPeriod,
+    ReportScope,
+    WaitTimes,
+    compute_wait_times,
+    sum_usage,
+    total_gpu_hours,
+)
+from support.new_database import create_database
 from unit.store.made_up import a_job, add_people
 
 MARCH = datetime(2026, 3, 1, tzinfo=UTC)
-SPAN = Span(MARCH, datetime(2026, 4, 1, tzinfo=UTC), datetime(2026, 3, 20, tzinfo=UTC))
+SPAN = ReportPeriod(MARCH, datetime(2026, 4, 1, tzinfo=UTC), datetime(2026, 3, 20, tzinfo=UTC))
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    new_database(tmp_path / "db")
+    create_database(tmp_path / "db")
     store = Store(tmp_path / "db")
     store.write(_more_people)
     yield store
@@ -56,12 +63,17 @@ def test_hours_are_summed_up_by_project_user_and_department(store: Store) -> Non
         over(3, MARCH, 1, project="vision", user="bob"),
     )
     with store.read() as conn:
-        assert [(one.name, one.jobs, one.gpu_hours, one.cpu_hours) for one in usage_in(conn, SPAN, "project")] == [
+        assert [
+            (one.name, one.jobs, one.gpu_hours, one.cpu_hours) for one in sum_usage(conn, SPAN, "project")
+        ] == [
             ("default", 1, 6.0, 12.0),
             ("vision", 2, 4.0, 8.0),
         ]
-        assert [(one.name, one.gpu_hours) for one in usage_in(conn, SPAN, "user")] == [("ann", 8.0), ("bob", 2.0)]
-        assert [(one.name, one.jobs) for one in usage_in(conn, SPAN, "department")] == [("default", 1), ("lab", 2)]
+        assert [(one.name, one.gpu_hours) for one in sum_usage(conn, SPAN, "user")] == [("ann", 8.0), ("bob", 2.0)]
+        assert [(one.name, one.jobs) for one in sum_usage(conn, SPAN, "department")] == [
+            ("default", 1),
+            ("lab", 2),
+        ]
         assert total_gpu_hours(conn, SPAN) == 10.0
 
 
@@ -69,7 +81,7 @@ def test_only_the_part_within_the_month_counts(store: Store) -> None:
     keep(store, over(1, MARCH - timedelta(hours=5), 6), over(2, MARCH - timedelta(days=9), 1))
     keep(store, over(3, SPAN.end - timedelta(hours=1), 8), over(4, SPAN.end + timedelta(hours=1), 8))
     with store.read() as conn:
-        (used,) = usage_in(conn, SPAN, "project")
+        (used,) = sum_usage(conn, SPAN, "project")
     assert (used.jobs, used.gpu_hours) == (2, 4.0)
 
 
@@ -79,13 +91,13 @@ def test_what_still_runs_counts_until_now(store: Store) -> None:
         lambda tx: tx.conn.execute(update(schema.attempts).values(ended_at=None, state="running")) and None
     )
     with store.read() as conn:
-        assert usage_in(conn, SPAN, "user")[0].gpu_hours == 4.0
+        assert sum_usage(conn, SPAN, "user")[0].gpu_hours == 4.0
 
 
 def test_all_tasks_of_a_job_count(store: Store) -> None:
-    keep(store, over(1, MARCH, 1, placement=Placement(tasks=3)))
+    keep(store, over(1, MARCH, 1, placement=PlacementRequest(tasks=3)))
     with store.read() as conn:
-        assert usage_in(conn, SPAN, "user")[0].gpu_hours == 6.0
+        assert sum_usage(conn, SPAN, "user")[0].gpu_hours == 6.0
 
 
 def test_wasted_is_what_failed_since_its_last_checkpoint(store: Store) -> None:
@@ -103,7 +115,7 @@ def test_wasted_is_what_failed_since_its_last_checkpoint(store: Store) -> None:
     )
     keep(store, over(6, MARCH, 1, state=JobState.FAILED, checkpointed_at=MARCH - timedelta(hours=1)))
     with store.read() as conn:
-        (used,) = usage_in(conn, SPAN, "user")
+        (used,) = sum_usage(conn, SPAN, "user")
     assert used.wasted_gpu_hours == 2 * (1 + 1 + 1 + 1)
     assert used.wasted_cpu_hours == 4 * (1 + 1 + 1 + 1)
 
@@ -112,14 +124,17 @@ def test_wasted_is_what_failed_since_its_last_checkpoint(store: Store) -> None:
 def test_waits_have_a_mean_and_a_median(store: Store, waits: tuple[int, ...], median: float) -> None:
     keep(store, *(over(number, MARCH, 1, wait=wait) for number, wait in enumerate(waits, 1)))
     with store.read() as conn:
-        assert waits_in(conn, SPAN, "user") == {
-            "ann": Waited(pytest.approx(sum(waits) / len(waits)), pytest.approx(median))
+        assert compute_wait_times(conn, SPAN, "user") == {
+            "ann": WaitTimes(pytest.approx(sum(waits) / len(waits)), pytest.approx(median))
         }
 
 
 def test_a_scope_hides_everybody_else(store: Store) -> None:
     keep(store, over(1, MARCH, 1), over(2, MARCH, 1, project="vision", user="bob"))
     with store.read() as conn:
-        assert [one.name for one in usage_in(conn, SPAN, "user", Scope("ann", ()))] == ["ann"]
-        assert [one.name for one in usage_in(conn, SPAN, "user", Scope("ann", ["vision"]))] == ["ann", "bob"]
-        assert waits_in(conn, SPAN, "user", Scope("ann", ())).keys() == {"ann"}
+        assert [one.name for one in sum_usage(conn, SPAN, "user", ReportScope("ann", ()))] == ["ann"]
+        assert [one.name for one in sum_usage(conn, SPAN, "user", ReportScope("ann", ["vision"]))] == [
+            "ann",
+            "bob",
+        ]
+        assert compute_wait_times(conn, SPAN, "user", ReportScope("ann", ())).keys() == {"ann"}

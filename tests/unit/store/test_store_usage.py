@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from heliostat.models import Attempt, Job, JobState, Placement, Resources
-from heliostat.store import moves, schema
+from heliostat.models import Attempt, Job, JobState, PlacementRequest, Resources
+from heliostat.store import schema, transitions
 from heliostat.store.database import Store
-from heliostat.store.usage import UsageRow, gpus_asked_for, usage_since
+from heliostat.store.usage import DailyUsage, list_daily_usage, sum_requested_gpus
 from unit.auth.stand_ins import new_store
 from unit.store.made_up import NOW, a_job, add_people
 
@@ -31,17 +31,17 @@ def ran(store: Store, job: Job, begun: Any, ended: Any, gpu_type: str | None = "
 
     def change(tx: Any) -> None:
         if number == 1:
-            moves.add_jobs(tx, [job])
-        moves.add_attempts(tx, [attempt], begun or ended)
+            transitions.add_jobs(tx, [job])
+        transitions.add_attempts(tx, [attempt], begun or ended)
         values = {"started_at": begun, "ended_at": ended, "state": JobState.COMPLETED}
-        moves.set_attempt(tx, job.id, number, values)
+        transitions.update_attempt(tx, job.id, number, values)
 
     store.write(change)
 
 
-def used(store: Store) -> list[UsageRow]:
+def used(store: Store) -> list[DailyUsage]:
     with store.read() as conn:
-        return usage_since(conn, SINCE, NOW)
+        return list_daily_usage(conn, SINCE, NOW)
 
 
 def test_sums_are_per_day_of_the_end_user_project_class_and_gpu_type(store: Store) -> None:
@@ -54,10 +54,10 @@ def test_sums_are_per_day_of_the_end_user_project_class_and_gpu_type(store: Stor
     hour = (2 * 3600.0, 3 * 3600.0, 100 * 3600.0)
     today, yesterday = date(2026, 3, 1), date(2026, 2, 28)
     assert used(store) == [
-        UsageRow(yesterday, "ann", "default", "normal", "A100", *hour, 1),
-        UsageRow(today, "ann", "default", "normal", "A100", *(3 * part for part in hour), 2),
-        UsageRow(today, "ann", "default", "normal", "T4", *hour, 1),
-        UsageRow(today, "ann", "default", "urgent", "A100", *hour, 1),
+        DailyUsage(yesterday, "ann", "default", "normal", "A100", *hour, 1),
+        DailyUsage(today, "ann", "default", "normal", "A100", *(3 * part for part in hour), 2),
+        DailyUsage(today, "ann", "default", "normal", "T4", *hour, 1),
+        DailyUsage(today, "ann", "default", "urgent", "A100", *hour, 1),
     ]
 
 
@@ -69,7 +69,12 @@ def test_an_attempt_that_began_before_counts_from_then_on_only(store: Store) -> 
 
 
 def test_every_task_and_part_of_a_gpu_counts(store: Store) -> None:
-    ran(store, a_job(1, resources=Resources(gpus=0.5), placement=Placement(tasks=4)), NOW - 2 * HOUR, NOW - HOUR)
+    ran(
+        store,
+        a_job(1, resources=Resources(gpus=0.5), placement=PlacementRequest(tasks=4)),
+        NOW - 2 * HOUR,
+        NOW - HOUR,
+    )
     (row,) = used(store)
     assert (row.gpu_seconds, row.cpu_seconds) == (2 * 3600.0, 4 * 3600.0)
 
@@ -104,13 +109,13 @@ def test_gpus_asked_for_are_those_of_unfinished_jobs_by_user_and_project(store: 
         tx.conn.execute(insert(schema.projects).values(name="other", department="default"))
         jobs = [
             a_job(1, resources=Resources(gpus=2)),
-            a_job(2, resources=Resources(gpus=1), placement=Placement(tasks=3), state=JobState.RUNNING),
+            a_job(2, resources=Resources(gpus=1), placement=PlacementRequest(tasks=3), state=JobState.RUNNING),
             a_job(3, resources=Resources(gpus=0.5), project="other", state=JobState.HELD),
             a_job(4, resources=Resources(gpus=8), state=JobState.FAILED, ended_at=NOW),
             a_job(5),
         ]
-        moves.add_jobs(tx, jobs)
+        transitions.add_jobs(tx, jobs)
 
     store.write(change)
     with store.read() as conn:
-        assert gpus_asked_for(conn) == {("ann", "default"): 5.0, ("ann", "other"): 0.5}
+        assert sum_requested_gpus(conn) == {("ann", "default"): 5.0, ("ann", "other"): 0.5}

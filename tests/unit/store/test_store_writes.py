@@ -12,15 +12,15 @@ from sqlalchemy import select, text
 from heliostat.errors import Conflict, StoreUnavailable
 from heliostat.models import JobSpec
 from heliostat.store import jobs as stored
-from heliostat.store import moves, schema
-from heliostat.store.database import Changes, Store, Transaction
-from support.new_database import new_database
+from heliostat.store import schema, transitions
+from heliostat.store.database import Store, StoreChanges, Transaction
+from support.new_database import create_database
 from unit.store.made_up import a_job, add_people
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    new_database(tmp_path / "heliostat.db")
+    create_database(tmp_path / "heliostat.db")
     return tmp_path / "heliostat.db"
 
 
@@ -33,8 +33,8 @@ def store(path: Path) -> Iterator[Store]:
 
 
 def submit(tx: Transaction) -> int:
-    number = tx.ids.draw("jobs")[0]
-    moves.add_jobs(tx, [a_job(number)])
+    number = tx.ids.allocate("jobs")[0]
+    transitions.add_jobs(tx, [a_job(number)])
     return number
 
 
@@ -56,7 +56,7 @@ class HeldUp:
         self._reached, self._go_on = threading.Event(), threading.Event()
 
     def __enter__(self) -> None:
-        self._order = self._store.order(lambda tx: (self._reached.set(), self._go_on.wait(120)))
+        self._order = self._store.submit_write(lambda tx: (self._reached.set(), self._go_on.wait(120)))
         assert self._reached.wait(120)
 
     def __exit__(self, *error: object) -> None:
@@ -72,38 +72,38 @@ def outcome(future: "Future[int]") -> int | str:
 
 
 def test_a_change_that_fails_keeps_nothing_and_is_told_to_nobody(store: Store) -> None:
-    told: list[Changes] = []
+    told: list[StoreChanges] = []
     store.on_commit(told.append)
     with pytest.raises(Conflict):
         store.write(submit_and_fail)
     assert numbers(store) == []
-    assert all(not (changes.added or changes.moved or changes.events) for changes in told)
+    assert all(not (changes.added_jobs or changes.changed_jobs or changes.events) for changes in told)
     with store.read() as conn:
         assert stored.last_event_id(conn) == 0
     assert store.write(submit) == 1, "what is refused uses up no number"
 
 
 def test_among_many_in_one_commit_a_failing_change_leaves_the_others_alone(store: Store) -> None:
-    told: list[Changes] = []
+    told: list[StoreChanges] = []
     store.on_commit(told.append)
     with HeldUp(store):
-        futures = [store.order(submit_and_fail if number % 3 == 1 else submit) for number in range(9)]
+        futures = [store.submit_write(submit_and_fail if number % 3 == 1 else submit) for number in range(9)]
     outcomes = [outcome(future) for future in futures]
     kept = [number for number in outcomes if isinstance(number, int)]
     assert [isinstance(found, str) for found in outcomes] == [number % 3 == 1 for number in range(9)]
     assert numbers(store) == sorted(kept)
     assert kept == [1, 2, 3, 4, 5, 6], "what is refused uses up no number"
-    assert [job.id for changes in told for job in changes.added] == kept
+    assert [job.id for changes in told for job in changes.added_jobs] == kept
 
 
 def test_a_broken_rule_of_the_database_is_the_fault_of_that_change_only(store: Store) -> None:
     def stranger(tx: Transaction) -> int:
-        number = tx.ids.draw("jobs")[0]
-        moves.add_jobs(tx, [a_job(number, user="nobody")])
+        number = tx.ids.allocate("jobs")[0]
+        transitions.add_jobs(tx, [a_job(number, user="nobody")])
         return number
 
     with HeldUp(store):
-        futures = [store.order(change) for change in (submit, stranger, submit)]
+        futures = [store.submit_write(change) for change in (submit, stranger, submit)]
     kept = [futures[0].result(120), futures[2].result(120)]
     assert isinstance(futures[1].exception(10), Exception)
     assert numbers(store) == sorted(kept)
@@ -149,20 +149,20 @@ def test_what_was_answered_is_in_the_file_and_numbers_go_on_after_a_restart(stor
 
 
 def test_a_listener_that_fails_stops_neither_the_others_nor_the_answer(store: Store) -> None:
-    told: list[Changes] = []
+    told: list[StoreChanges] = []
 
-    def broken(changes: Changes) -> None:
+    def broken(changes: StoreChanges) -> None:
         raise RuntimeError("no")
 
     store.on_commit(broken)
     store.on_commit(told.append)
     assert store.write(submit) == 1
-    assert [job.id for job in told[0].added] == [1]
+    assert [job.id for job in told[0].added_jobs] == [1]
 
 
 def test_listeners_hear_of_a_change_before_its_caller_is_answered(store: Store) -> None:
     told: list[int] = []
-    store.on_commit(lambda changes: told.extend(job.id for job in changes.added))
+    store.on_commit(lambda changes: told.extend(job.id for job in changes.added_jobs))
     for _ in range(50):
         assert store.write(submit) in told
 
@@ -171,7 +171,7 @@ def test_closing_answers_what_was_ordered_before(path: Path) -> None:
     store = Store(path)
     store.write(add_people)
     with HeldUp(store):
-        futures = [store.order(submit) for _ in range(600)]
+        futures = [store.submit_write(submit) for _ in range(600)]
         closing = threading.Thread(target=store.close)
         closing.start()
     closing.join(120)
@@ -194,8 +194,8 @@ def _fill_the_disk(tx: Transaction) -> None:
 
 
 def _much(tx: Transaction) -> int:
-    number = tx.ids.draw("jobs")[0]
-    moves.add_jobs(tx, [a_job(number, spec=JobSpec(script="x" * 200_000))])
+    number = tx.ids.allocate("jobs")[0]
+    transitions.add_jobs(tx, [a_job(number, spec=JobSpec(script="x" * 200_000))])
     return number
 
 
@@ -211,7 +211,7 @@ def test_a_full_disk_is_said_as_such_and_works_again_when_there_is_room(store: S
 def test_a_full_disk_refuses_all_of_a_commit_in_the_same_words(store: Store) -> None:
     store.write(_fill_the_disk)
     with HeldUp(store):
-        futures = [store.order(_much) for _ in range(3)]
+        futures = [store.submit_write(_much) for _ in range(3)]
     assert all(isinstance(future.exception(120), StoreUnavailable) for future in futures)
     assert numbers(store) == []
 
@@ -219,7 +219,7 @@ def test_a_full_disk_refuses_all_of_a_commit_in_the_same_words(store: Store) -> 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_caller_who_no_longer_waits_does_not_stop_the_writer(store: Store) -> None:
     with HeldUp(store):
-        given_up = store.order(submit)
+        given_up = store.submit_write(submit)
         assert given_up.cancel()
-        waited_for = store.order(submit)
+        waited_for = store.submit_write(submit)
     assert waited_for.result(120) > 0, "the writer has died of an answer nobody waited for"

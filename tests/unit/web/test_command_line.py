@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from heliostat.api.refusals import read_job
-from heliostat.cli.app import build
+from heliostat.cli.app import build_root_command
 from heliostat.client import Client
 from heliostat.models import JobRequest
 from heliostat.web.job_form.bodies import body_of
 from heliostat.web.job_form.command_line import command_line
-from support.examples import examples
+from support.hypothesis_examples import example_count
 from unit.web.job_requests import requests
 
 # Stands in for helio in the shell: what it was given, word by word, and what came in.
@@ -36,7 +36,7 @@ def shell(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=example_count(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(requests)
 def test_the_shown_line_asks_for_the_same_job(shell: str, request: JobRequest) -> None:
     words, given = _read_by(shell, command_line(body_of(request)))
@@ -65,7 +65,7 @@ def _asked_for(words: list[str], given: str) -> list[dict[str, Any]]:
         patch.setattr("heliostat.cli.run.connect", lambda: client)
         patch.setattr("heliostat.cli.submit.connect", lambda: client)
         patch.setattr(sys, "stdin", io.StringIO(given))
-        build().main(words, standalone_mode=False)
+        build_root_command().main(words, standalone_mode=False)
     return sent
 
 

@@ -11,18 +11,20 @@ from hypothesis import strategies as st
 from heliostat.api.refusals import read_job
 from heliostat.api.schemas import JobBody
 from heliostat.errors import Invalid
-from heliostat.models import ArrayRange, Job, JobRequest, JobSpec, JobState, Placement, Resources
+from heliostat.models import ArrayRange, Job, JobRequest, JobSpec, JobState, PlacementRequest, Resources
 from heliostat.services.context import utc_now
 from heliostat.web.job_form.bodies import array_text, body_of, duration_text, memory_text, request_of
 from heliostat.web.job_form.command_line import command_line
 from heliostat.web.job_form.fields import FIELDS, GROUPS, NOT_OF_THE_API
 from heliostat.web.job_form.files import read_job_file, to_json, to_yaml
 from heliostat.web.job_form.texts import body_from, texts_from
-from support.examples import examples
+from support.hypothesis_examples import example_count
 from unit.web.job_requests import bodies, requests
 
 CASES = Path(__file__).parents[2] / "cases" / "command_line"
-often = settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+often = settings(
+    max_examples=example_count(200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
+)
 
 
 def test_the_form_has_every_field_of_the_api_and_no_other() -> None:
@@ -149,7 +151,7 @@ def test_a_job_is_asked_for_again_with_all_it_had() -> None:
         id=12, kind="batch", name="x", state=JobState.FAILED, user="anna", unix_user="anna", project="vision",
         resources=Resources(8, 2048, 2, "A100", 40960), spec=JobSpec(("python", "t.py"), env={"A": "1"}),
         submitted_at=utc_now(), time_limit_seconds=5400, array_id=1, array_index=7, array_limit=2,
-        placement=Placement(2, labels=("fast",)), preemptible=True,
+        placement=PlacementRequest(2, labels=("fast",)), preemptible=True,
     )  # fmt: skip
     assert body_of(request_of(job)) == {
         "command": ["python", "t.py"], "gpus": 2, "gpu_type": "A100", "time_limit": "1h30m", "name": "x",

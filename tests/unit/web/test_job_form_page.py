@@ -4,15 +4,15 @@ from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
 from heliostat.api.refusals import read_job
-from heliostat.services.cluster.offers import GpuType, Offer
-from heliostat.services.jobs.why import Answer, Forecast, Option
+from heliostat.services.cluster.choices import GpuType, JobChoices
+from heliostat.services.jobs.explanation import EarlierStartOption, Forecast, StartEstimate
 from heliostat.web.job_form.fields import FIELDS
 from heliostat.web.job_form.page import Draft, Shown, Trouble, add_view, exports_of, preview_of
 from heliostat.web.job_form.texts import texts_from
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = Forecast(AT, AT, AT, 0.8)
-OFFER = Offer((GpuType("A100", 8, 81920),), ("default", "vision"), "default", 3600, 86400)
+OFFER = JobChoices((GpuType("A100", 8, 81920),), ("default", "vision"), "default", 3600, 86400)
 
 
 def shown(draft: Draft) -> dict[str, Shown]:
@@ -42,32 +42,33 @@ def test_the_rest_is_open_only_when_there_is_something_to_see() -> None:
 def test_a_suggestion_says_what_it_changes_in_the_texts_of_the_form() -> None:
     change: dict[str, object] = {"gpus": 2, "cpus": 16, "memory": 262144}
     options = (
-        Option("2 GPUs", change, LATER, now=False),
-        Option("at most 4h", {"time_limit": 14400}, LATER, now=True),
-        Option("any GPU type", {"gpu_type": None}, LATER, now=False),
-        Option("not exclusive", {"exclusive": False}, LATER, now=False),
+        EarlierStartOption("2 GPUs", change, LATER, starts_now=False),
+        EarlierStartOption("at most 4h", {"time_limit": 14400}, LATER, starts_now=True),
+        EarlierStartOption("any GPU type", {"gpu_type": None}, LATER, starts_now=False),
+        EarlierStartOption("not exclusive", {"exclusive": False}, LATER, starts_now=False),
     )
-    explicit = preview_of(Answer(LATER, options), read_job({"command": "x", "cpus": 32, "memory": "512G"}))
+    explicit = preview_of(StartEstimate(LATER, options), read_job({"command": "x", "cpus": 32, "memory": "512G"}))
     assert parse_qs(explicit.suggestions[0].change) == {"gpus": ["2"], "cpus": ["16"], "memory": ["256G"]}
     assert [one.change for one in explicit.suggestions[1:]] == ["time_limit=4h", "gpu_type=", "exclusive="]
     assert [one.by_backfill for one in explicit.suggestions] == [False, True, False, False]
 
 
 def test_who_left_cpus_and_memory_open_keeps_them_open() -> None:
-    options = (Option("1 GPU", {"gpus": 1, "cpus": 8, "memory": 1024}, LATER, now=False),)
-    assert preview_of(Answer(LATER, options), read_job({"command": "x"})).suggestions[0].change == "gpus=1"
-    options = (Option("half", {"cpus": 8, "memory": 1024}, LATER, now=False),)
+    options = (EarlierStartOption("1 GPU", {"gpus": 1, "cpus": 8, "memory": 1024}, LATER, starts_now=False),)
+    assert preview_of(StartEstimate(LATER, options), read_job({"command": "x"})).suggestions[0].change == "gpus=1"
+    options = (EarlierStartOption("half", {"cpus": 8, "memory": 1024}, LATER, starts_now=False),)
     assert (
-        preview_of(Answer(LATER, options), read_job({"command": "x"})).suggestions[0].change == "cpus=8&memory=1G"
+        preview_of(StartEstimate(LATER, options), read_job({"command": "x"})).suggestions[0].change
+        == "cpus=8&memory=1G"
     )
 
 
 def test_a_preview_says_now_later_or_that_nobody_knows() -> None:
     request = read_job({"command": "x", "held": True, "array": "0-3"})
-    assert preview_of(Answer(LATER, (), now=True), request).state == "now"
-    assert preview_of(Answer(LATER, ()), request).state == "later"
-    assert preview_of(Answer(None, ()), request).state == "unknown"
-    assert len(preview_of(Answer(None, ()), request).notes) == 2
+    assert preview_of(StartEstimate(LATER, (), starts_now=True), request).state == "now"
+    assert preview_of(StartEstimate(LATER, ()), request).state == "later"
+    assert preview_of(StartEstimate(None, ()), request).state == "unknown"
+    assert len(preview_of(StartEstimate(None, ()), request).notes) == 2
 
 
 def test_what_is_no_job_yet_is_not_shown_elsewhere() -> None:

@@ -2,16 +2,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from heliostat.models import Device, DeviceFigures, Figure, UsageSummary
-from heliostat.services.cluster.stats import Asked, JobStats, Series, Verdict
+from heliostat.models import Device, DeviceStatistics, SeriesStatistics, UsageSummary
+from heliostat.services.cluster.stats import EfficiencyReport, JobStats, RequestedResources, TimeSeries
 from heliostat.web.job.plots import usage
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 A100 = Device("u0", 0, "A100", "NVIDIA A100", 40960)
 
 
-def _series(name: str, unit: str, *values: float | None) -> Series:
-    return Series(name, unit, START, 10, values, values)
+def _series(name: str, unit: str, *values: float | None) -> TimeSeries:
+    return TimeSeries(name, unit, START, 10, values, values)
 
 
 def _stats(gpus: int) -> JobStats:
@@ -19,9 +19,18 @@ def _stats(gpus: int) -> JobStats:
     for place in range(gpus):
         series.append(_series(f"gpu{place}_utilisation", "%", 50.0, 90.0, None))
         series.append(_series(f"gpu{place}_memory", "MiB", 20480.0, 20480.0, 20480.0))
-    figures = UsageSummary(30.0, Figure(2.0, 3.0, 3.0), Figure(853.0, 1024.0, 1024.0), (DeviceFigures(),) * gpus)
+    figures = UsageSummary(
+        30.0,
+        SeriesStatistics(2.0, 3.0, 3.0),
+        SeriesStatistics(853.0, 1024.0, 1024.0),
+        (DeviceStatistics(),) * gpus,
+    )
     return JobStats(
-        1, Asked(8, 16384, float(gpus)), tuple(series), figures, Verdict(("used 1 of 4 GPUs",), True, 1)
+        1,
+        RequestedResources(8, 16384, float(gpus)),
+        tuple(series),
+        figures,
+        EfficiencyReport(("used 1 of 4 GPUs",), True, 1),
     )
 
 
@@ -50,5 +59,7 @@ def test_many_gpus_are_drawn_as_few_curves(gpus: int, names: list[str]) -> None:
 
 
 def test_nothing_known_is_no_plot() -> None:
-    nothing = JobStats(1, Asked(1, 1024, 0), (), UsageSummary(), Verdict(("it has not run yet",)))
+    nothing = JobStats(
+        1, RequestedResources(1, 1024, 0), (), UsageSummary(), EfficiencyReport(("it has not run yet",))
+    )
     assert usage(nothing, []).plots == ()

@@ -2,7 +2,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from heliostat.models import AttemptRecord, Job, JobEvent, JobSpec, JobState, Resources
-from heliostat.services.jobs.story import Story
+from heliostat.services.jobs.job_history import JobHistory
 from heliostat.web.job.timeline import timeline
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -24,7 +24,7 @@ def _events(*told: tuple[float, str, JobState]) -> tuple[JobEvent, ...]:
     return tuple(JobEvent(n, 7, 1, _at(at), kind, state, HOSTILE) for n, (at, kind, state) in enumerate(told, 1))
 
 
-def _story() -> Story:
+def _story() -> JobHistory:
     events = _events(
         (0, "submitted", JobState.PENDING),
         (10, "starting", JobState.STARTING),
@@ -35,7 +35,7 @@ def _story() -> Story:
     )
     first = AttemptRecord(7, 1, "n1", (), JobState.PREEMPTED, _at(10), _at(11), _at(41), 143, "made room for 9")
     second = AttemptRecord(7, 2, "n2", (), JobState.RUNNING, _at(61), _at(62))
-    return Story(_job(), (first, second), events)
+    return JobHistory(_job(), (first, second), events)
 
 
 def test_the_life_of_a_job_is_told_by_state_and_attempt() -> None:
@@ -60,7 +60,7 @@ def test_the_bar_says_the_same_in_words_and_trusts_no_text() -> None:
 
 def test_a_job_that_was_just_submitted_has_a_bar_too() -> None:
     events = _events((0, "submitted", JobState.PENDING))
-    told = timeline(Story(_job(state=JobState.PENDING), (), events), BEGIN, 0)
+    told = timeline(JobHistory(_job(state=JobState.PENDING), (), events), BEGIN, 0)
     assert "just submitted" in told.bar
     assert told.attempts == ()
 
@@ -68,6 +68,6 @@ def test_a_job_that_was_just_submitted_has_a_bar_too() -> None:
 def test_the_end_of_a_job_is_named_by_its_state() -> None:
     events = _events((0, "submitted", JobState.PENDING), (5, "ended", JobState.TIMED_OUT))
     job = _job(state=JobState.TIMED_OUT, ended_at=_at(5))
-    told = timeline(Story(job, (), events), _at(500), 0)
+    told = timeline(JobHistory(job, (), events), _at(500), 0)
     assert told.happenings[-1].words == "timed out"
     assert told.end_at == _at(5)

@@ -7,33 +7,37 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from heliostat.workflows.expressions import (
-    LONGEST,
-    Path,
-    Scope,
+    MAX_EXPRESSION_LENGTH,
+    EvaluationScope,
+    ExpressionError,
+    NamePath,
     Value,
-    Wrong,
     as_text,
-    is_true,
-    names_in,
-    parse,
-    value_of,
+    evaluate,
+    find_references,
+    is_truthy,
+    parse_expression,
 )
 from heliostat.workflows.templates import parse_template
 
-_KNOWN: dict[Path, Value] = {("params", "lr"): 0.1, ("params", "mode"): "full", ("jobs", "a", "outputs", "x"): "7"}
+_KNOWN: dict[NamePath, Value] = {
+    ("params", "lr"): 0.1,
+    ("params", "mode"): "full",
+    ("jobs", "a", "outputs", "x"): "7",
+}
 
 
-def look_up(path: Path) -> Value:
+def look_up(path: NamePath) -> Value:
     if path not in _KNOWN:
-        raise Wrong(f"there is no {'.'.join(path)}")
+        raise ExpressionError(f"there is no {'.'.join(path)}")
     return _KNOWN[path]
 
 
-SCOPE = Scope(look_up, {"success": lambda: True, "failure": lambda: False})
+SCOPE = EvaluationScope(look_up, {"success": lambda: True, "failure": lambda: False})
 
 
 def told(text: str) -> Value:
-    return value_of(parse(text), SCOPE)
+    return evaluate(parse_expression(text), SCOPE)
 
 
 @pytest.mark.parametrize(
@@ -77,15 +81,15 @@ def test_what_is_decided_already_is_not_looked_at() -> None:
         ("and", "did not expect 'and'"),
         ("__import__('os').system('id')", "did not expect '.'"),
         ("[x for x in y]", "cannot read"),
-        ("a" * (LONGEST + 1), "may have 1000 characters"),
+        ("a" * (MAX_EXPRESSION_LENGTH + 1), "may have 1000 characters"),
         ("(" * 100 + "1" + ")" * 100, "nested too deeply"),
         ("join(1e999) == 'x'", "'1e999' is too large a number"),
         ("-9e400 < 1", "'-9e400' is too large a number"),
     ],
 )
 def test_what_cannot_be_read_says_why(text: str, why: str) -> None:
-    with pytest.raises(Wrong, match=why.replace("(", r"\(").replace(")", r"\)")):
-        parse(text)
+    with pytest.raises(ExpressionError, match=why.replace("(", r"\(").replace(")", r"\)")):
+        parse_expression(text)
 
 
 @pytest.mark.parametrize(
@@ -98,38 +102,38 @@ def test_what_cannot_be_read_says_why(text: str, why: str) -> None:
     ],
 )
 def test_what_has_no_value_says_why(text: str, why: str) -> None:
-    with pytest.raises(Wrong, match=why):
+    with pytest.raises(ExpressionError, match=why):
         told(text)
 
 
 def test_all_names_of_an_expression_are_found() -> None:
-    found = names_in(parse("not (params.lr < 1) and success(jobs.a.state)"))
+    found = find_references(parse_expression("not (params.lr < 1) and success(jobs.a.state)"))
     assert list(found) == [("params", "lr"), ("jobs", "a", "state")]
 
 
 @given(some.text(alphabet="params.lr()<>=!&|'\" 0123456789andornotuccessfailure,-", max_size=120))
 def test_whatever_is_written_is_read_or_refused_in_words(text: str) -> None:
-    with contextlib.suppress(Wrong):
+    with contextlib.suppress(ExpressionError):
         told(text)
 
 
 @given(some.text(max_size=300))
 def test_no_text_does_anything_but_be_read_or_refused(text: str) -> None:
-    with contextlib.suppress(Wrong):
-        value_of(parse(text), SCOPE)
-    with contextlib.suppress(Wrong):
-        parse_template(text).filled(SCOPE)
+    with contextlib.suppress(ExpressionError):
+        evaluate(parse_expression(text), SCOPE)
+    with contextlib.suppress(ExpressionError):
+        parse_template(text).fill(SCOPE)
 
 
 def test_an_expression_alone_keeps_its_kind_and_within_text_becomes_text() -> None:
-    assert parse_template("${{ params.lr }}").filled(SCOPE) == 0.1
-    assert parse_template("--lr=${{ params.lr }},${{ 2.0 }}").filled(SCOPE) == "--lr=0.1,2"
-    with pytest.raises(Wrong, match="not closed"):
+    assert parse_template("${{ params.lr }}").fill(SCOPE) == 0.1
+    assert parse_template("--lr=${{ params.lr }},${{ 2.0 }}").fill(SCOPE) == "--lr=0.1,2"
+    with pytest.raises(ExpressionError, match="not closed"):
         parse_template("${{ params.lr")
 
 
 def test_what_counts_as_true_in_text() -> None:
-    assert [is_true(one) for one in ("false", "0", "", " no ", "x", "1")] == [
+    assert [is_truthy(one) for one in ("false", "0", "", " no ", "x", "1")] == [
         False,
         False,
         False,

@@ -7,23 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from heliostat.errors import HeliostatError, Invalid, TooLarge
-from heliostat.workflows.sweeps import SweepDocument, check_size, filled, read_sweep, variables
+from heliostat.workflows.sweep_file import (
+    SweepDocument,
+    check_expanded_size,
+    fill_words,
+    parameter_environment,
+    parse_sweep,
+)
 
 
 def sweep(**fields: Any) -> SweepDocument:
-    return read_sweep({"name": "lr", "job": {"command": ["run", "{lr}"]}, **fields})
+    return parse_sweep({"name": "lr", "job": {"command": ["run", "{lr}"]}, **fields})
 
 
 def test_a_grid_is_every_combination_and_a_list_is_itself() -> None:
     made = sweep(grid={"lr": [0.1, 0.01], "seed": [1, 2]}, at_once=3)
-    assert [dict(row) for row in made.table][:2] == [{"lr": 0.1, "seed": 1}, {"lr": 0.1, "seed": 2}]
-    assert made.body["array"] == "0-3%3"
-    assert [dict(row) for row in sweep(list=[{"lr": 1}, {"lr": 7}]).table] == [{"lr": 1}, {"lr": 7}]
+    assert [dict(row) for row in made.variants][:2] == [{"lr": 0.1, "seed": 1}, {"lr": 0.1, "seed": 2}]
+    assert made.job_fields["array"] == "0-3%3"
+    assert [dict(row) for row in sweep(list=[{"lr": 1}, {"lr": 7}]).variants] == [{"lr": 1}, {"lr": 7}]
 
 
 def test_the_same_seed_draws_the_same_and_another_draws_otherwise() -> None:
     values = {"lr": {"from": 1e-4, "to": 0.1, "log": True}, "n": {"from": 1, "to": 9}, "kind": ["a", "b"]}
-    one, same, other = (sweep(random={"count": 50, "seed": seed, "values": values}).table for seed in (7, 7, 8))
+    one, same, other = (sweep(random={"count": 50, "seed": seed, "values": values}).variants for seed in (7, 7, 8))
     assert one == same != other
     assert all(1e-4 <= row["lr"] <= 0.1 for row in one)  # type: ignore[operator]
     assert {row["kind"] for row in one} == {"a", "b"}
@@ -34,12 +40,12 @@ def test_the_same_seed_draws_the_same_and_another_draws_otherwise() -> None:
 def test_values_become_words_and_variables() -> None:
     values = {"lr": 0.1, "name": "a b; $(id)", "on": True, "n": 3.0}
     words = ("--lr={lr}", "{name}", "{on}{n}", "{other} {} {{lr}}", "{lr}{lr}")
-    assert filled(words, values) == ("--lr=0.1", "a b; $(id)", "true3", "{other} {} {0.1}", "0.10.1")
-    assert variables(values)["HELIOSTAT_PARAM_NAME"] == "a b; $(id)"
+    assert fill_words(words, values) == ("--lr=0.1", "a b; $(id)", "true3", "{other} {} {0.1}", "0.10.1")
+    assert parameter_environment(values)["HELIOSTAT_PARAM_NAME"] == "a b; $(id)"
 
 
 def test_what_is_filled_in_is_not_looked_at_again() -> None:
-    assert filled(("{a}",), {"a": "{b}", "b": "x"}) == ("{b}",)
+    assert fill_words(("{a}",), {"a": "{b}", "b": "x"}) == ("{b}",)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +81,10 @@ def test_what_is_wrong_is_said_with_its_field(fields: dict[str, Any], words: str
 
 
 def test_a_sweep_that_would_become_gigabytes_is_refused() -> None:
-    table = sweep(list=[{"lr": "x" * 10_000}] * 1000).table
+    table = sweep(list=[{"lr": "x" * 10_000}] * 1000).variants
     with pytest.raises(TooLarge):
-        check_size(["{lr}{lr}"] * 10, table)
-    check_size(["{lr}"], table[:10])
+        check_expanded_size(["{lr}{lr}"] * 10, table)
+    check_expanded_size(["{lr}"], table[:10])
 
 
 @given(some.recursive(some.none() | some.booleans() | some.floats() | some.text(max_size=8), some.lists))

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from heliostat.errors import HeliostatError, Invalid, TooLarge
-from heliostat.workflows.deciding import Gate, Over, decide
-from heliostat.workflows.documents import read_document
-from heliostat.workflows.expansion import Expanded, expand
+from heliostat.workflows.expansion import ExpandedWorkflow, expand_workflow
+from heliostat.workflows.start_decision import FinishedParent, StartCondition, decide_start
+from heliostat.workflows.workflow_file import parse_workflow
 
 
-def expanded(jobs: dict[str, Any], params: dict[str, Any] | None = None, **given: Any) -> Expanded:
+def expanded(jobs: dict[str, Any], params: dict[str, Any] | None = None, **given: Any) -> ExpandedWorkflow:
     document = {"name": "train", "jobs": jobs, **({"params": params} if params else {})}
-    return expand(read_document(document), given)
+    return expand_workflow(parse_workflow(document), given)
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -35,15 +35,15 @@ def test_a_matrix_fans_out_and_who_comes_after_it_fans_in() -> None:
             "join": job(needs=["train"]),
         }
     )
-    assert [node.key for node in made.nodes] == ["prep", "train.1", "train.2", "train.3", "train.4", "join"]
-    assert dict(made.nodes[3].values) == {"lr": 0.01, "seed": 1}
-    assert made.nodes[3].needs == ("prep",)
-    assert made.nodes[5].needs == ("train.1", "train.2", "train.3", "train.4")
+    assert [node.key for node in made.jobs] == ["prep", "train.1", "train.2", "train.3", "train.4", "join"]
+    assert dict(made.jobs[3].values) == {"lr": 0.01, "seed": 1}
+    assert made.jobs[3].needs == ("prep",)
+    assert made.jobs[5].needs == ("train.1", "train.2", "train.3", "train.4")
 
 
 def test_a_list_of_rows_makes_one_variant_of_each() -> None:
     made = expanded({"train": job(matrix=[{"lr": 0.1, "n": 1}, {"lr": 0.2, "n": 7}])})
-    assert [dict(node.values) for node in made.nodes] == [{"lr": 0.1, "n": 1}, {"lr": 0.2, "n": 7}]
+    assert [dict(node.values) for node in made.jobs] == [{"lr": 0.1, "n": 1}, {"lr": 0.2, "n": 7}]
 
 
 def test_variants_can_follow_those_with_the_same_values() -> None:
@@ -53,7 +53,7 @@ def test_variants_can_follow_those_with_the_same_values() -> None:
             "test": job(needs_each="train", matrix={"lr": [0.1, 0.01]}),
         }
     )
-    assert [node.needs for node in made.nodes[4:]] == [("train.1", "train.2"), ("train.3", "train.4")]
+    assert [node.needs for node in made.jobs[4:]] == [("train.1", "train.2"), ("train.3", "train.4")]
 
 
 def test_parameters_are_filled_in_and_are_variables_too() -> None:
@@ -62,16 +62,16 @@ def test_parameters_are_filled_in_and_are_variables_too() -> None:
         {"lr": 0.1, "gpus": {"type": "int", "default": 1}},
         lr="0.5",
     )
-    body = made.nodes[0].body
+    body = made.jobs[0].job_fields
     assert (body["command"], body["gpus"]) == (["a", "--lr=0.5"], 1)
     assert body["env"] == {"HELIOSTAT_PARAM_LR": "0.5", "HELIOSTAT_PARAM_GPUS": "1", "N": "3"}
-    assert not made.nodes[0].is_late
+    assert not made.jobs[0].is_late
 
 
 def test_what_others_hand_on_stays_to_be_filled_in_later() -> None:
     made = expanded({"a": job(), "b": job(needs="a", env={"X": "${{ jobs.a.outputs.x }}"})})
-    assert made.nodes[1].is_late
-    assert made.nodes[1].body["env"] == {"X": "${{ jobs.a.outputs.x }}"}
+    assert made.jobs[1].is_late
+    assert made.jobs[1].job_fields["env"] == {"X": "${{ jobs.a.outputs.x }}"}
 
 
 @pytest.mark.parametrize(
@@ -95,15 +95,15 @@ def test_a_value_stays_a_value_whatever_is_in_it_also_in_jobs_that_are_filled_in
         {"p": "none"},
         p=value,
     )
-    node = made.nodes[1]
-    assert node.body["comment"] == value
-    env = node.body["env"]
+    node = made.jobs[1]
+    assert node.job_fields["comment"] == value
+    env = node.job_fields["env"]
     assert isinstance(env, dict)
-    words = [*node.body["command"], *env.values()]  # type: ignore[misc]
-    gate = Gate(node.key, None, made.params, node.values, words)
-    verdict = decide(gate, [Over("a", "a", "completed", {"x": value})])
-    filled = dict(zip(env, verdict.words[4:], strict=True))
-    assert verdict.words[:4] == ("run", value, f"<{value}>", value)
+    words = [*node.job_fields["command"], *env.values()]  # type: ignore[misc]
+    gate = StartCondition(node.key, None, made.params, node.values, words)
+    verdict = decide_start(gate, [FinishedParent("a", "a", "completed", {"x": value})])
+    filled = dict(zip(env, verdict.filled_words[4:], strict=True))
+    assert verdict.filled_words[:4] == ("run", value, f"<{value}>", value)
     assert filled == {"HELIOSTAT_PARAM_P": value, "HELIOSTAT_PARAM_M": value, "P": f"-{value}"}
 
 
@@ -116,7 +116,7 @@ def test_two_values_of_a_matrix_are_not_the_same_variable(matrix: Any) -> None:
 def test_whole_numbers_keep_all_their_digits(given: object) -> None:
     jobs = {"a": job(command=["${{ params.n }}", "${{ params.n == params.m }}"])}
     made = expanded(jobs, {"n": {"type": "int"}, "m": {"type": "int"}}, n=given, m=int(str(given)) - 1)
-    assert made.nodes[0].body["command"] == [str(given).strip(), "false"]
+    assert made.jobs[0].job_fields["command"] == [str(given).strip(), "false"]
 
 
 @pytest.mark.parametrize("given", ["9007199254740993.0", 1e17, "1e300"])
@@ -197,11 +197,11 @@ def test_parameters_are_checked(params: Any, given: Any, words: str) -> None:
 
 def test_unknown_fields_of_the_file_are_refused_with_the_nearest() -> None:
     with pytest.raises(Invalid, match="there is no such field, perhaps params"):
-        read_document({"name": "x", "jobs": {"a": job()}, "parms": {}})
+        parse_workflow({"name": "x", "jobs": {"a": job()}, "parms": {}})
     with pytest.raises(Invalid, match="name: must be"):
-        read_document({"jobs": {"a": job()}})
+        parse_workflow({"jobs": {"a": job()}})
     with pytest.raises(Invalid, match="must be a set of fields"):
-        read_document([])
+        parse_workflow([])
 
 
 def test_huge_matrices_are_refused_before_anything_is_made_of_them() -> None:
@@ -226,4 +226,4 @@ def test_jobs_nested_without_end_are_refused() -> None:
 def test_five_thousand_jobs_are_laid_out() -> None:
     jobs = {"prep": job(), **{f"n{i}": job(needs=f"n{i - 1}" if i else "prep") for i in range(4999)}}
     made = expanded(json.loads(json.dumps(jobs)))
-    assert len(made.nodes) == 5000
+    assert len(made.jobs) == 5000

@@ -5,19 +5,27 @@ from typing import Any
 import pytest
 
 from heliostat.errors import Invalid, TooLarge
-from heliostat.workflows import documents, templates
-from heliostat.workflows.deciding import Gate, Over, Verdict, decide, outputs_named
-from heliostat.workflows.documents import read_document
-from heliostat.workflows.expansion import Expanded, Room, expand
-from heliostat.workflows.expressions import LONGEST_WORD, Wrong, as_text
-from heliostat.workflows.sweeps import read_sweep
+from heliostat.workflows import templates, workflow_file
+from heliostat.workflows.expansion import ExpandedWorkflow, ExpansionBudget, expand_workflow
+from heliostat.workflows.expressions import MAX_WORD_BYTES, ExpressionError, as_text
+from heliostat.workflows.start_decision import (
+    FinishedParent,
+    StartCondition,
+    StartDecision,
+    decide_start,
+    find_referenced_outputs,
+)
+from heliostat.workflows.sweep_file import parse_sweep
 from heliostat.workflows.templates import parse_template
+from heliostat.workflows.workflow_file import parse_workflow
 
 HUGE = 10**400
 
 
-def expanded(jobs: dict[str, Any], params: dict[str, Any] | None = None, room: Room | None = None) -> Expanded:
-    return expand(read_document({"name": "train", "jobs": jobs, "params": params or {}}), {}, room)
+def expanded(
+    jobs: dict[str, Any], params: dict[str, Any] | None = None, room: ExpansionBudget | None = None
+) -> ExpandedWorkflow:
+    return expand_workflow(parse_workflow({"name": "train", "jobs": jobs, "params": params or {}}), {}, room)
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -28,8 +36,8 @@ def variants(count: int) -> dict[str, list[int]]:
     return {"x": list(range(count))}
 
 
-def little_room() -> Room:
-    return Room(most_bytes=50_000)
+def little_room() -> ExpansionBudget:
+    return ExpansionBudget(most_bytes=50_000)
 
 
 @pytest.mark.parametrize(
@@ -45,18 +53,18 @@ def test_what_grows_beyond_the_room_while_it_is_filled_in_is_too_large(fields: d
     with pytest.raises(TooLarge, match="Written out, these jobs take more than") as caught:
         expanded({"a": job(matrix=variants(60), **fields)}, params, little_room())
     assert caught.value.hint
-    assert len(expanded({"a": job(matrix=variants(3), **fields)}, params, little_room()).nodes) == 3
+    assert len(expanded({"a": job(matrix=variants(3), **fields)}, params, little_room()).jobs) == 3
 
 
 def test_one_job_is_stopped_before_all_of_it_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    plain = Room.take_bytes
+    plain = ExpansionBudget.take_bytes
 
-    def noted(room: Room, count: int) -> None:
+    def noted(room: ExpansionBudget, count: int) -> None:
         taken.append(count)
         plain(room, count)
 
-    monkeypatch.setattr(Room, "take_bytes", noted)
+    monkeypatch.setattr(ExpansionBudget, "take_bytes", noted)
     with pytest.raises(TooLarge):
         expanded({"a": job(command=["<${{ params.p }}>"] * 1000)}, {"p": "y" * 5000}, little_room())
     assert 1 < len(taken) < 20
@@ -66,19 +74,19 @@ def test_a_word_is_not_joined_beyond_what_a_word_can_be() -> None:
     with pytest.raises(Invalid, match="longer than a word can be"):
         expanded({"a": job(command=["${{ params.p }}" * 14])}, {"p": "y" * 10_000})
     assert as_text(["y" * 1000] * 100).count("y") == 100_000
-    with pytest.raises(Wrong, match="longer than a word can be"):
+    with pytest.raises(ExpressionError, match="longer than a word can be"):
         as_text(["y" * 1000] * 132)
 
 
 def test_matrices_are_counted_while_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
-    plain = documents.read_matrix
+    plain = workflow_file.parse_matrix
 
     def counted(field: str, given: object) -> Any:
         read.append(given)
         return plain(field, given)
 
-    monkeypatch.setattr(documents, "read_matrix", counted)
+    monkeypatch.setattr(workflow_file, "read_matrix", counted)
     with pytest.raises(Invalid, match="makes more than 10,000 jobs"):
         expanded({f"a{number}": job(matrix=variants(5000)) for number in range(6)})
     assert len(read) == 3
@@ -96,9 +104,9 @@ def test_many_expressions_over_many_jobs_are_refused() -> None:
     parents = job(matrix=variants(20))
     few = job(needs="a", command=["run", *["${{ count(jobs.a.outputs.n) }}"] * 5])
     many = job(needs="a", command=["run", *["${{ count(jobs.a.outputs.n) }}"] * 6])
-    assert len(expanded({"a": parents, "b": few}, room=Room(most_lookups=100)).nodes) == 21
+    assert len(expanded({"a": parents, "b": few}, room=ExpansionBudget(most_lookups=100)).jobs) == 21
     with pytest.raises(Invalid, match="looks more than 100 times") as caught:
-        expanded({"a": parents, "b": many}, room=Room(most_lookups=100))
+        expanded({"a": parents, "b": many}, room=ExpansionBudget(most_lookups=100))
     assert caught.value.fields
 
 
@@ -110,19 +118,19 @@ def test_jobs_nested_deeper_than_can_be_filled_in_are_refused() -> None:
         expanded({"a": job(env=deep)})
 
 
-def decided(those: list[Over], *words: str) -> Verdict:
-    return decide(Gate("me", None, {}, {}, words), those)
+def decided(those: list[FinishedParent], *words: str) -> StartDecision:
+    return decide_start(StartCondition("me", None, {}, {}, words), those)
 
 
 def test_values_that_others_hand_on_are_not_joined_beyond_what_a_word_can_be() -> None:
-    those = [Over(f"a.{number}", "a", "completed", {"x": "y" * 4096}, True) for number in range(40)]
+    those = [FinishedParent(f"a.{number}", "a", "completed", {"x": "y" * 4096}, True) for number in range(40)]
     verdict = decided(those, "${{ join(jobs.a.outputs.x) }}" * 100)
     assert verdict.outcome == "refused"
     assert "longer than a word can be" in (verdict.reason or "")
 
 
 def test_all_words_of_a_job_together_may_not_grow_much() -> None:
-    those = [Over(f"a.{number}", "a", "completed", {"x": "y" * 4096}, True) for number in range(20)]
+    those = [FinishedParent(f"a.{number}", "a", "completed", {"x": "y" * 4096}, True) for number in range(20)]
     word = "${{ join(jobs.a.outputs.x) }}"
     assert decided(those, "run", word).outcome is None
     verdict = decided(those, "run", word, word)
@@ -131,22 +139,22 @@ def test_all_words_of_a_job_together_may_not_grow_much() -> None:
 
 
 def test_a_long_word_that_hardly_grows_is_no_matter() -> None:
-    long = f"{'z' * (LONGEST_WORD - 100)}${{{{ jobs.a.outputs.x }}}}"
-    assert decided([Over("a", "a", "completed", {"x": "1"})], long, long).outcome is None
+    long = f"{'z' * (MAX_WORD_BYTES - 100)}${{{{ jobs.a.outputs.x }}}}"
+    assert decided([FinishedParent("a", "a", "completed", {"x": "1"})], long, long).outcome is None
 
 
 def test_a_gate_says_which_values_it_looks_at() -> None:
     words = ("run", "${{ max(jobs.a.outputs.acc) }}", "${{ params.lr }}")
-    assert outputs_named(Gate("me", "jobs.b.outputs.n > 1", {}, {}, words)) == {"acc", "n"}
-    assert outputs_named(Gate("me", None, {}, {})) == frozenset()
-    assert outputs_named(Gate("me", "1 <", {}, {})) == frozenset()
+    assert find_referenced_outputs(StartCondition("me", "jobs.b.outputs.n > 1", {}, {}, words)) == {"acc", "n"}
+    assert find_referenced_outputs(StartCondition("me", None, {}, {})) == frozenset()
+    assert find_referenced_outputs(StartCondition("me", "1 <", {}, {})) == frozenset()
 
 
 def test_long_texts_are_not_kept_in_memory() -> None:
-    before = templates.parse_short.cache_info().currsize
+    before = templates.parse_cached.cache_info().currsize
     for number in range(5):
         parse_template(f"{number}{'z' * 5000} ${{{{ 1 }}}}")
-    assert templates.parse_short.cache_info().currsize == before
+    assert templates.parse_cached.cache_info().currsize == before
 
 
 def test_numbers_larger_than_any_are_refused_with_their_place() -> None:
@@ -158,7 +166,7 @@ def test_numbers_larger_than_any_are_refused_with_their_place() -> None:
         {"jobs": {"a": job()}, "params": {"x": {"type": "text", "choices": [HUGE]}}},
     ):
         with pytest.raises(Invalid, match="finite") as caught:
-            read_document({"name": "a", **wrong})
+            parse_workflow({"name": "a", **wrong})
         assert caught.value.fields
 
 
@@ -172,18 +180,18 @@ def test_numbers_larger_than_any_are_refused_with_their_place() -> None:
 )
 def test_sweeps_over_numbers_larger_than_any_are_refused(swept: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as caught:
-        read_sweep({"name": "lr", "job": {"command": ["run", "{lr}"]}, **swept})
+        parse_sweep({"name": "lr", "job": {"command": ["run", "{lr}"]}, **swept})
     assert caught.value.fields
 
 
 def test_a_sweep_up_to_the_largest_number_is_drawn() -> None:
     values = {"lr": {"from": 1.7976931348623157e308, "to": 1.7976931348623157e308, "log": True}}
-    made = read_sweep({"name": "lr", "job": {"command": ["run"]}, "random": {"count": 1, "values": values}})
-    assert len(made.table) == 1
+    made = parse_sweep({"name": "lr", "job": {"command": ["run"]}, "random": {"count": 1, "values": values}})
+    assert len(made.variants) == 1
 
 
 def test_needs_named_twice_among_thousands_are_refused() -> None:
     names = [f"j{number}" for number in range(1500)]
     jobs = {name: job() for name in names}
     with pytest.raises(Invalid, match="names 'j7' twice"):
-        read_document({"name": "a", "jobs": {**jobs, "last": job(needs=[*names, "j7"])}})
+        parse_workflow({"name": "a", "jobs": {**jobs, "last": job(needs=[*names, "j7"])}})

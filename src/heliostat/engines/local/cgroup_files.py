@@ -12,22 +12,22 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 MIB = 1 << 20
-BATCH = 256  # processes held open at once: far below the usual limit of 1024 open files
+MAX_OPEN_PROCESSES = 256  # processes held open at once: far below the usual limit of 1024 open files
 _NAME = re.compile(r"[0-9]+(\.[0-9]+)*")  # neither "." nor ".." passes
 _GONE = frozenset({errno.ENOENT, errno.ENODEV})  # ENODEV: removed while we held the file open
 _NOTHING_TO_READ = _GONE | {errno.EOPNOTSUPP}  # a threaded group refuses to list processes
 
-PidList = Callable[[], list[int]]
+ListPids = Callable[[], list[int]]
 
 
-def checked_name(name: str) -> str:
+def require_group_name(name: str) -> str:
     """The name, when it cannot lead out of its folder; ValueError otherwise."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"a group is named by numbers and dots, not {name!r}")
     return name
 
 
-def group_names(folder: str) -> list[str]:
+def list_group_names(folder: str) -> list[str]:
     """The groups of attempts directly inside this folder; none when the folder is gone."""
     return [name for name in _child_names(folder) if _NAME.fullmatch(name)]
 
@@ -43,7 +43,7 @@ def write_file(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def write_if_there(path: str, text: str) -> None:
+def write_if_exists(path: str, text: str) -> None:
     """As `write_file`, but a group that is gone is left at that."""
     try:
         write_file(path, text)
@@ -67,7 +67,7 @@ def read_file(path: str) -> str:
         raise
 
 
-def counter(text: str, key: str) -> int:
+def parse_counter(text: str, key: str) -> int:
     """The number after the key in lines of `key number`; 0 when there is none."""
     for line in text.splitlines():
         name, _, number = line.partition(" ")
@@ -76,7 +76,7 @@ def counter(text: str, key: str) -> int:
     return 0
 
 
-def sum_of(text: str, keys: Collection[str]) -> int:
+def sum_counters(text: str, keys: Collection[str]) -> int:
     """The numbers after these keys in lines of `key number`, together. Quicker than `counter` in long texts."""
     lines = f"\n{text}\n"
     total = 0
@@ -106,11 +106,11 @@ def remove_folder(path: str) -> bool:
     if _remove_one(path):
         return True
     # Almost no job makes groups of its own, so we look for them only when the plain way fails.
-    removed = [_remove_one(folder) for folder in reversed(with_nested(path))]
+    removed = [_remove_one(folder) for folder in reversed(folder_and_descendants(path))]
     return all(removed)
 
 
-def with_nested(folder: str) -> list[str]:
+def folder_and_descendants(folder: str) -> list[str]:
     """The folder and every folder below it, parents before children."""
     found = [folder]
     for parent in found:  # grows while we go
@@ -120,23 +120,23 @@ def with_nested(folder: str) -> list[str]:
 
 def read_pids(folder: str) -> list[int]:
     """The processes of this group and of those inside it."""
-    texts = [read_file(f"{group}/cgroup.procs") for group in with_nested(folder)]
+    texts = [read_file(f"{group}/cgroup.procs") for group in folder_and_descendants(folder)]
     # A process of another pid namespace is listed as 0.
     return [pid for text in texts for pid in map(int, text.split()) if pid > 0]
 
 
-def signal_all(list_pids: PidList, signal_number: int) -> None:
+def signal_all(list_pids: ListPids, signal_number: int) -> None:
     """Signal every process that is listed, never init, ourselves, or a stranger who got a listed number.
 
     We open the process first, then ask whether the number is still listed: if so, what we opened is a member.
     """
     listed = sorted(set(list_pids()) - {1, os.getpid()})
-    for start in range(0, len(listed), BATCH):
-        _signal_batch(listed[start : start + BATCH], list_pids, signal_number)
+    for start in range(0, len(listed), MAX_OPEN_PROCESSES):
+        _signal_batch(listed[start : start + MAX_OPEN_PROCESSES], list_pids, signal_number)
 
 
 def kill_until_empty(
-    list_pids: PidList, freeze: Callable[[], None], thaw: Callable[[], None], patience_seconds: float
+    list_pids: ListPids, freeze: Callable[[], None], thaw: Callable[[], None], patience_seconds: float
 ) -> bool:
     """KILL all while frozen, so that nobody forks away between the listing and the signal. True when empty.
 
@@ -169,7 +169,7 @@ def wait_until(condition: Callable[[], bool], patience_seconds: float) -> bool:
     return True
 
 
-def _signal_batch(pids: list[int], list_pids: PidList, signal_number: int) -> None:
+def _signal_batch(pids: list[int], list_pids: ListPids, signal_number: int) -> None:
     opened: dict[int, int] = {}
     try:
         for pid in pids:

@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from heliostat.engines.local import cgroup_files as files
-from heliostat.engines.local.usage import Usage, usage_of
+from heliostat.engines.local.process_usage import ProcessUsage, read_process_usage
 
 if TYPE_CHECKING:
-    from heliostat.engines.local.cgroups import Limits
+    from heliostat.engines.local.cgroups import CgroupLimits
 
 # In the order a payload enters them: who can be kept from forking can be killed, so that comes first. The freezer
 # is for machines without the pids controller; each hierarchy costs every job about a tenth of a millisecond.
@@ -23,7 +23,7 @@ _PERIOD_MICROSECONDS = 100_000  # the kernel's default, so we need not write it
 _UNLIMITED = frozenset({"-1", "max"})  # what a new group has
 
 
-class V1Group:
+class CgroupV1:
     def __init__(self, folders: dict[str, str], counts_cpu: bool = False) -> None:
         """`folders` gives the group's folder for each hierarchy; that of cpu may come with cpuacct."""
         self._by_controller = folders
@@ -47,7 +47,7 @@ class V1Group:
     def oom_kills(self) -> int:
         # Unlike v2, a v1 group does not count what happened in the groups inside it.
         return sum(
-            files.counter(files.read_file(f"{folder}/memory.oom_control"), "oom_kill")
+            files.parse_counter(files.read_file(f"{folder}/memory.oom_control"), "oom_kill")
             for folder in self._nested_memory_folders()
         )
 
@@ -56,15 +56,15 @@ class V1Group:
             return None
         return files.mib_rounded_up(files.read_file(f"{self._by_controller['memory']}/memory.max_usage_in_bytes"))
 
-    def usage(self) -> Usage:
+    def usage(self) -> ProcessUsage:
         spent = files.read_file(f"{self._by_controller['cpu']}/cpuacct.usage") if self._counts_cpu else ""
         folder = self._by_controller.get("memory")
         held = "" if folder is None else files.read_file(f"{folder}/memory.stat")
         if not spent or not held:
-            counted = usage_of(files.read_pids(self._folders[0]), with_memory=not held)
-        return Usage(
+            counted = read_process_usage(files.read_pids(self._folders[0]), with_memory=not held)
+        return ProcessUsage(
             int(spent) / 1e9 if spent else counted.cpu_seconds,
-            files.sum_of(held, ("total_rss", "total_shmem")) / files.MIB if held else counted.memory_mib,
+            files.sum_counters(held, ("total_rss", "total_shmem")) / files.MIB if held else counted.memory_mib,
         )
 
     def remove(self) -> bool:
@@ -72,27 +72,29 @@ class V1Group:
         return all(removed)
 
     def _nested_memory_folders(self) -> list[str]:
-        return files.with_nested(self._by_controller["memory"]) if "memory" in self._by_controller else []
+        return (
+            files.folder_and_descendants(self._by_controller["memory"]) if "memory" in self._by_controller else []
+        )
 
     def _freeze(self) -> None:
         """Keep its processes from forking; without the pids controller, from doing anything."""
         if "pids" in self._by_controller:
-            for folder in files.with_nested(self._by_controller["pids"]):
-                files.write_if_there(f"{folder}/pids.max", "0")
+            for folder in files.folder_and_descendants(self._by_controller["pids"]):
+                files.write_if_exists(f"{folder}/pids.max", "0")
         if "freezer" not in self._by_controller:
             return
         state = f"{self._by_controller['freezer']}/freezer.state"
-        files.write_if_there(state, "FROZEN")
+        files.write_if_exists(state, "FROZEN")
         # A process that hangs in the kernel never freezes. It does not fork either, so we go on.
         files.wait_until(lambda: files.read_file(state) != "FREEZING\n", 0.2)
 
     def _thaw(self) -> None:
         # A frozen v1 process does not even die, so this must follow the signal.
         if "freezer" in self._by_controller:
-            files.write_if_there(f"{self._by_controller['freezer']}/freezer.state", "THAWED")
+            files.write_if_exists(f"{self._by_controller['freezer']}/freezer.state", "THAWED")
 
 
-class V1Tree:
+class CgroupV1Tree:
     def __init__(self, bases: dict[str, str]) -> None:
         """`bases` gives the installation's folder for each hierarchy."""
         self._bases = bases
@@ -104,8 +106,8 @@ class V1Tree:
         first = self._folders[0]
         self.description = f"cgroup v1 at {first} and alike" + (f", without {missing}" if missing else "")
 
-    def create(self, name: str, limits: Limits) -> V1Group:
-        group = self._group(files.checked_name(name))
+    def create(self, name: str, limits: CgroupLimits) -> CgroupV1:
+        group = self._group(files.require_group_name(name))
         try:
             made = [files.make_folder(f"{folder}/{name}") for folder in self._folders]
             for file, text in self._settings(limits, all(made)):
@@ -115,22 +117,22 @@ class V1Tree:
             raise
         return group
 
-    def find(self, name: str) -> V1Group | None:
-        files.checked_name(name)
+    def find(self, name: str) -> CgroupV1 | None:
+        files.require_group_name(name)
         found = any(os.path.isdir(f"{folder}/{name}") for folder in self._folders)
         return self._group(name) if found else None
 
     def names(self) -> list[str]:
-        return list({name for folder in self._folders for name in files.group_names(folder)})
+        return list({name for folder in self._folders for name in files.list_group_names(folder)})
 
     def remove(self) -> bool:
         return not self.names() and all(files.remove_folder(folder) for folder in self._folders)
 
-    def _group(self, name: str) -> V1Group:
+    def _group(self, name: str) -> CgroupV1:
         folders = {controller: f"{base}/{name}" for controller, base in self._bases.items()}
-        return V1Group(folders, "cpu" in folders and "cpuacct.usage" in self._files)
+        return CgroupV1(folders, "cpu" in folders and "cpuacct.usage" in self._files)
 
-    def _settings(self, limits: Limits, is_new: bool) -> Iterator[tuple[str, str]]:
+    def _settings(self, limits: CgroupLimits, is_new: bool) -> Iterator[tuple[str, str]]:
         memory = "-1" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)
         quota = "-1" if limits.cpus is None else str(limits.cpus * _PERIOD_MICROSECONDS)
         pids = "max" if limits.pids is None else str(limits.pids)
@@ -149,7 +151,7 @@ class V1Tree:
                 yield file, text
 
 
-def open_tree(instance: str, root: str) -> V1Tree:
+def open_tree(instance: str, root: str) -> CgroupV1Tree:
     """Make or find our folder in every hierarchy that lets us. OSError, naming a file, when none does."""
     mounts = _mounts(root)
     refusal = OSError(errno.ENOENT, "no cgroup hierarchy is mounted there", root)
@@ -163,7 +165,7 @@ def open_tree(instance: str, root: str) -> V1Tree:
             refusal = error
     if not bases:
         raise refusal
-    return V1Tree(bases)
+    return CgroupV1Tree(bases)
 
 
 def _mounts(root: str) -> dict[str, str]:

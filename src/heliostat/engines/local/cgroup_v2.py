@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from heliostat.engines.local import cgroup_files as files
-from heliostat.engines.local.usage import Usage, usage_of
+from heliostat.engines.local.process_usage import ProcessUsage, read_process_usage
 
 if TYPE_CHECKING:
-    from heliostat.engines.local.cgroups import Limits
+    from heliostat.engines.local.cgroups import CgroupLimits
 
 _CONTROLLERS = ("cpu", "memory", "pids")
 _PERIOD_MICROSECONDS = 100_000
 
 
-class V2Group:
+class CgroupV2:
     def __init__(self, folder: str, available_files: frozenset[str]) -> None:
         self._folder = folder
         self._files = available_files
@@ -32,7 +32,7 @@ class V2Group:
         # cgroup.kill (Linux 5.14) spares nobody, so it is not for a group that we are in ourselves.
         if "cgroup.kill" not in self._files or os.getpid() in self.pids():
             return files.kill_until_empty(self.pids, self._freeze, self._thaw, patience_seconds)
-        files.write_if_there(f"{self._folder}/cgroup.kill", "1")
+        files.write_if_exists(f"{self._folder}/cgroup.kill", "1")
         return files.wait_until(self._is_empty, patience_seconds)
 
     def signal(self, signal_number: int) -> None:
@@ -40,20 +40,20 @@ class V2Group:
 
     def oom_kills(self) -> int:
         # Counts the groups inside as well, also those that are gone.
-        return files.counter(files.read_file(f"{self._folder}/memory.events"), "oom_kill")
+        return files.parse_counter(files.read_file(f"{self._folder}/memory.events"), "oom_kill")
 
     def memory_peak_mib(self) -> int | None:
         # Linux 5.19
         return files.mib_rounded_up(files.read_file(f"{self._folder}/memory.peak"))
 
-    def usage(self) -> Usage:
+    def usage(self) -> ProcessUsage:
         spent = files.read_file(f"{self._folder}/cpu.stat")
         held = files.read_file(f"{self._folder}/memory.stat") if "memory.stat" in self._files else ""
         if not spent or not held:
-            counted = usage_of(self.pids(), with_memory=not held)
-        return Usage(
-            files.counter(spent, "usage_usec") / 1e6 if spent else counted.cpu_seconds,
-            files.sum_of(held, ("anon", "shmem")) / files.MIB if held else counted.memory_mib,
+            counted = read_process_usage(self.pids(), with_memory=not held)
+        return ProcessUsage(
+            files.parse_counter(spent, "usage_usec") / 1e6 if spent else counted.cpu_seconds,
+            files.sum_counters(held, ("anon", "shmem")) / files.MIB if held else counted.memory_mib,
         )
 
     def remove(self) -> bool:
@@ -61,23 +61,23 @@ class V2Group:
 
     def _is_empty(self) -> bool:
         # Covers the groups inside in one look, so that nobody slips from one to another while we read.
-        return files.counter(files.read_file(f"{self._folder}/cgroup.events"), "populated") == 0
+        return files.parse_counter(files.read_file(f"{self._folder}/cgroup.events"), "populated") == 0
 
     def _freeze(self) -> None:
         if "cgroup.freeze" not in self._files:
             return
-        files.write_if_there(f"{self._folder}/cgroup.freeze", "1")
+        files.write_if_exists(f"{self._folder}/cgroup.freeze", "1")
         files.wait_until(self._is_frozen, 0.2)
 
     def _thaw(self) -> None:
         if "cgroup.freeze" in self._files:
-            files.write_if_there(f"{self._folder}/cgroup.freeze", "0")
+            files.write_if_exists(f"{self._folder}/cgroup.freeze", "0")
 
     def _is_frozen(self) -> bool:
-        return files.counter(files.read_file(f"{self._folder}/cgroup.events"), "frozen") == 1
+        return files.parse_counter(files.read_file(f"{self._folder}/cgroup.events"), "frozen") == 1
 
 
-class V2Tree:
+class CgroupV2Tree:
     def __init__(self, folder: str, enabled: frozenset[str]) -> None:
         """`enabled` are the controllers that the groups inside the folder will have."""
         self._folder = folder
@@ -89,9 +89,9 @@ class V2Tree:
         missing = ", ".join(name for name in _CONTROLLERS if name not in self.controllers)
         self.description = f"cgroup v2 at {folder}" + (f", without {missing}" if missing else "")
 
-    def create(self, name: str, limits: Limits) -> V2Group:
-        folder = f"{self._folder}/{files.checked_name(name)}"
-        group = V2Group(folder, self._files)
+    def create(self, name: str, limits: CgroupLimits) -> CgroupV2:
+        folder = f"{self._folder}/{files.require_group_name(name)}"
+        group = CgroupV2(folder, self._files)
         is_new = files.make_folder(folder)
         try:
             for file, text in self._settings(limits, is_new):
@@ -101,17 +101,17 @@ class V2Tree:
             raise
         return group
 
-    def find(self, name: str) -> V2Group | None:
-        folder = f"{self._folder}/{files.checked_name(name)}"
-        return V2Group(folder, self._files) if os.path.isdir(folder) else None
+    def find(self, name: str) -> CgroupV2 | None:
+        folder = f"{self._folder}/{files.require_group_name(name)}"
+        return CgroupV2(folder, self._files) if os.path.isdir(folder) else None
 
     def names(self) -> list[str]:
-        return files.group_names(self._folder)
+        return files.list_group_names(self._folder)
 
     def remove(self) -> bool:
         return not self.names() and files.remove_folder(self._folder)
 
-    def _settings(self, limits: Limits, is_new: bool) -> Iterator[tuple[str, str]]:
+    def _settings(self, limits: CgroupLimits, is_new: bool) -> Iterator[tuple[str, str]]:
         memory = "max" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)
         wanted = (
             ("memory.max", memory),
@@ -130,7 +130,7 @@ class V2Tree:
                 yield file, text
 
 
-def open_tree(instance: str, root: str) -> V2Tree:
+def open_tree(instance: str, root: str) -> CgroupV2Tree:
     """Make or find our folder in the highest place that lets us. OSError, naming a file, when none does.
 
     Root gets the top. Others get what systemd has delegated to them (user@UID.service), provided that we run
@@ -148,7 +148,7 @@ def open_tree(instance: str, root: str) -> V2Tree:
             continue
         _enable(base)
         # Enabled here, systemd cannot take a controller away above us: the kernel says EBUSY.
-        return V2Tree(folder, _enable(folder))
+        return CgroupV2Tree(folder, _enable(folder))
     raise refusal
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Protocol
 
 from heliostat.engines.local import cgroup_v1, cgroup_v2
-from heliostat.engines.local.usage import Usage
+from heliostat.engines.local.process_usage import ProcessUsage
 
 _INSTANCE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CgroupLimits:
     """What an attempt may take; None is as much as there is."""
 
     memory_mib: int | None = None  # no swap on top of it
@@ -29,7 +29,7 @@ class Limits:
     pids: int | None = None  # processes and threads
 
 
-class Group(Protocol):
+class Cgroup(Protocol):
     """The processes of one attempt. A group that is gone is empty: nothing here fails because of that."""
 
     enter_files: tuple[str, ...]  # a process with one thread that writes "0" into each, in this order, is inside
@@ -53,7 +53,7 @@ class Group(Protocol):
     def memory_peak_mib(self) -> int | None:
         """The most memory that was in use, files in the page cache included; None where nobody counts it."""
 
-    def usage(self) -> Usage:
+    def usage(self) -> ProcessUsage:
         """What it has used so far. OSError when that cannot be read."""
 
     def remove(self) -> bool:
@@ -66,13 +66,13 @@ class CgroupTree(Protocol):
     description: str
     controllers: frozenset[str]  # those of memory, cpu and pids whose limits the kernel will enforce
 
-    def create(self, name: str, limits: Limits) -> Group:
+    def create(self, name: str, limits: CgroupLimits) -> Cgroup:
         """Make the group, or set the limits of the one that is there. OSError when the kernel refuses.
 
         Limits without their controller are left out. The name is numbers with dots, like "12.1".
         """
 
-    def find(self, name: str) -> Group | None:
+    def find(self, name: str) -> Cgroup | None:
         """The group that an earlier run of Heliostat has made."""
 
     def names(self) -> Sequence[str]:
@@ -83,13 +83,13 @@ class CgroupTree(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NoCgroups:
+class CgroupsUnavailable:
     """This machine gives us no control groups."""
 
     reason: str  # what is wrong, and what to do
 
 
-def find_cgroups(instance: str, root: Path = Path("/sys/fs/cgroup")) -> CgroupTree | NoCgroups:
+def find_cgroups(instance: str, root: Path = Path("/sys/fs/cgroup")) -> CgroupTree | CgroupsUnavailable:
     """The tree of this installation, made when it is not there yet."""
     if not _INSTANCE.fullmatch(instance):
         raise ValueError(f"an instance is named by letters, digits, - and _, not {instance!r}")
@@ -98,7 +98,7 @@ def find_cgroups(instance: str, root: Path = Path("/sys/fs/cgroup")) -> CgroupTr
             return cgroup_v2.open_tree(instance, str(root))
         return cgroup_v1.open_tree(instance, str(root))
     except OSError as error:
-        return NoCgroups(_reason(error))
+        return CgroupsUnavailable(_reason(error))
 
 
 def _reason(error: OSError) -> str:

@@ -12,78 +12,88 @@ from pathlib import Path
 from resource import RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
 
 from heliostat.config import Home, Settings
-from heliostat.engines.containers import CONFIGURATION, Belongings, Door, Ground, container_of
-from heliostat.engines.environment import Person
-from heliostat.engines.folders import JobFolder, Refused, make_private, person_of
+from heliostat.engines.containers import (
+    CONTAINER_CONFIG_FILES,
+    ContainerContext,
+    ContainerInputs,
+    ExecTarget,
+    make_container_spec,
+)
+from heliostat.engines.job_folders import AttemptRefused, JobFolder, make_private_folder, require_run_as_user
+from heliostat.engines.job_variables import RunAsUser
+from heliostat.engines.local.cgroup_fallback import container_runtime_folder
 from heliostat.engines.local.cgroup_files import signal_all
-from heliostat.engines.local.cgroups import Group
-from heliostat.engines.local.script import Places, base_environment, runs_side_by_side, task_environment
-from heliostat.engines.local.ungrouped import tools_folder
+from heliostat.engines.local.cgroups import Cgroup
+from heliostat.engines.local.payload_script import PayloadContext, base_variables, starts_each_task, task_variables
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, AttemptId
-from heliostat.models.environments import IMAGE_BUILD, PUSH
-from heliostat.runtimes.catalogue import RUNTIMES
+from heliostat.models.environments import IMAGE_BUILD_JOB, IMAGE_PUSH_JOB
+from heliostat.runtimes.all_runtimes import RUNTIMES
 from heliostat.runtimes.contract import (
     TOOL_PATH,
-    CannotContain,
-    Command,
-    Confinement,
-    Container,
-    Limits,
+    ContainerIsolation,
+    ContainerLimits,
+    ContainerSpec,
+    RuntimeCommand,
+    UnsupportedByRuntime,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ContainerPaths:
     """Where the containers of this installation keep their things."""
 
     settings: Settings
     instance: str
     device_files: tuple[str, ...] | None = None  # of its GPUs; None: they are made up
 
-    def scratch(self, attempt_id: AttemptId) -> str:
+    def scratch_folder(self, attempt_id: AttemptId) -> str:
         job, _, number = attempt_id.partition(".")
-        return f"{JobFolder.of(self.settings.home.jobs, int(job)).path}/{number}.container"
+        return f"{JobFolder.for_job(self.settings.home.jobs, int(job)).path}/{number}.container"
 
     @property
-    def runs(self) -> str:
-        return tools_folder(self.instance)
+    def runtime_folder(self) -> str:
+        return container_runtime_folder(self.instance)
 
 
-def instance_of(home: Home) -> str:
+def installation_id(home: Home) -> str:
     """Tells this installation from others on the machine."""
     return hashlib.sha256(str(home.path).encode()).hexdigest()[:8]
 
 
-def tool_room(home: Home, person: Person) -> str:
+def make_tool_folder(home: Home, person: RunAsUser) -> str:
     """Where a tool of ours keeps its notes that runs for this person beside all attempts. Named like an attempt
     that never is: what is left of it goes like what is left of those."""
-    runs = tools_folder(instance_of(home))
+    runs = container_runtime_folder(installation_id(home))
     _make_shared(runs)
-    make_private(room := f"{runs}/0.{person.uid}", person)
+    make_private_folder(room := f"{runs}/0.{person.uid}", person)
     return room
 
 
-def commands_of(attempt: Attempt, person: Person, places: Places, place: Place) -> tuple[Command, ...]:
+def make_container_commands(
+    attempt: Attempt, person: RunAsUser, places: PayloadContext, place: ContainerPaths
+) -> tuple[RuntimeCommand, ...]:
     """One for each of its tasks. Raises Refused."""
     runtime = RUNTIMES[attempt.job.spec.runtime or place.settings.containers.default_runtime]
     if runtime.program and shutil.which(runtime.program, path=TOOL_PATH) is None:
-        raise Refused(f"{runtime.program} is not installed on this machine, so nothing can run by {runtime.name}")
+        raise AttemptRefused(
+            f"{runtime.program} is not installed on this machine, so nothing can run by {runtime.name}"
+        )
     if runtime.name == "podman":
         _check_sub_ids(person)
     try:
         whole = _container(attempt, person, places, place)
-        if runtime.takes_images:  # others keep nothing on the disk
+        if runtime.needs_image:  # others keep nothing on the disk
             _make_rooms(attempt, person, place)
-        return tuple(map(runtime.command, _tasks(whole, attempt)))
-    except (CannotContain, Invalid) as error:
-        raise Refused(str(error)) from None
+        return tuple(map(runtime.make_command, _tasks(whole, attempt)))
+    except (UnsupportedByRuntime, Invalid) as error:
+        raise AttemptRefused(str(error)) from None
 
 
-def tool_rooms(attempt: Attempt, person: Person, place: Place) -> dict[str, str]:
+def make_tool_variables(attempt: Attempt, person: RunAsUser, place: ContainerPaths) -> dict[str, str]:
     """Where podman keeps its things for a script of ours that builds or pushes an image; for others nothing.
     They go with the attempt, as those of containers do. Raises Refused."""
-    if attempt.job.kind not in (IMAGE_BUILD, PUSH):
+    if attempt.job.kind not in (IMAGE_BUILD_JOB, IMAGE_PUSH_JOB):
         return {}
     if shutil.which("podman", path=TOOL_PATH) is not None:
         _check_sub_ids(person)
@@ -92,23 +102,23 @@ def tool_rooms(attempt: Attempt, person: Person, place: Place) -> dict[str, str]
     return {"HELIOSTAT_TOOL_STORE": store, "HELIOSTAT_TOOL_SCRATCH": scratch, "HELIOSTAT_TOOL_RUN": run}
 
 
-def clean(place: Place, attempt_ids: Collection[AttemptId]) -> None:
+def remove_container_files(place: ContainerPaths, attempt_ids: Collection[AttemptId]) -> None:
     """Of attempts that are over: what their containers wrote outside their mounts, and the tools' own notes."""
     for attempt_id in attempt_ids:
-        for folder in (place.scratch(attempt_id), f"{place.runs}/{attempt_id}"):
+        for folder in (place.scratch_folder(attempt_id), f"{place.runtime_folder}/{attempt_id}"):
             if os.path.lexists(folder):
                 _remove(folder)
         _remove_groups(f"heliostat-{place.instance}/{attempt_id}")
 
 
-def leftovers(place: Place, kept: Collection[AttemptId]) -> list[AttemptId]:
+def find_orphaned_containers(place: ContainerPaths, kept: Collection[AttemptId]) -> list[AttemptId]:
     """Attempts of an earlier run of Heliostat that were not cleaned up."""
     with contextlib.suppress(OSError):
-        return [name for name in os.listdir(place.runs) if name not in kept]
+        return [name for name in os.listdir(place.runtime_folder) if name not in kept]
     return []
 
 
-def open_groups(enter_files: Collection[str]) -> None:
+def make_cgroups_readable(enter_files: Collection[str]) -> None:
     """A container shows its cgroups to those inside, so its user must be able to look at them."""
     for file in enter_files:
         group = os.path.dirname(file)
@@ -116,85 +126,93 @@ def open_groups(enter_files: Collection[str]) -> None:
         os.chmod(os.path.dirname(group), 0o711)
 
 
-def leave(place: Place) -> None:
+def remove_empty_folders(place: ContainerPaths) -> None:
     """Remove the folders of the installation that are empty."""
-    for folder in (place.runs, *map(str, Path("/sys/fs/cgroup").glob(f"*/heliostat-{place.instance}"))):
+    for folder in (place.runtime_folder, *map(str, Path("/sys/fs/cgroup").glob(f"*/heliostat-{place.instance}"))):
         with contextlib.suppress(OSError):
             os.rmdir(folder)
 
 
-def door(place: Place, attempt: Attempt, pids: Iterable[int], terminal: str) -> Door:
+def find_exec_target(place: ContainerPaths, attempt: Attempt, pids: Iterable[int], terminal: str) -> ExecTarget:
     """Where to enter its container; of several, the first. Raises Refused."""
-    first = next(first_inside(pids), None)
+    first = next(container_init_pids(pids), None)
     if first is None:
-        raise Refused("nothing runs in its container yet, or any more")
-    workdir = attempt.job.spec.workdir or f"{JobFolder.of(place.settings.home.jobs, attempt.job.id).path}/work"
-    _make_shared(place.runs)
-    make_private(f"{place.runs}/{attempt.id}", person_of(attempt.job.unix_user))
-    return Door(f"{place.runs}/{attempt.id}", place.scratch(attempt.id), str(first), workdir, terminal)
+        raise AttemptRefused("nothing runs in its container yet, or any more")
+    workdir = (
+        attempt.job.spec.workdir or f"{JobFolder.for_job(place.settings.home.jobs, attempt.job.id).path}/work"
+    )
+    _make_shared(place.runtime_folder)
+    make_private_folder(f"{place.runtime_folder}/{attempt.id}", require_run_as_user(attempt.job.unix_user))
+    return ExecTarget(
+        f"{place.runtime_folder}/{attempt.id}", place.scratch_folder(attempt.id), str(first), workdir, terminal
+    )
 
 
-def has_container(place: Place, attempt_id: AttemptId) -> bool:
+def has_container_files(place: ContainerPaths, attempt_id: AttemptId) -> bool:
     """Or something of one that is over."""
-    return os.path.lexists(place.scratch(attempt_id)) or os.path.lexists(f"{place.runs}/{attempt_id}")
+    return os.path.lexists(place.scratch_folder(attempt_id)) or os.path.lexists(
+        f"{place.runtime_folder}/{attempt_id}"
+    )
 
 
-def _confinement(attempt: Attempt, person: Person, place: Place) -> Confinement:
+def _confinement(attempt: Attempt, person: RunAsUser, place: ContainerPaths) -> ContainerIsolation:
     settings = place.settings
     store, scratch, run = _rooms(attempt, person, place)
     named = settings.containers.oci_runtimes.get(attempt.job.project) or settings.containers.oci_runtime
-    return Confinement(
-        store=store,
-        scratch=scratch,
-        run=run,
+    return ContainerIsolation(
+        image_store=store,
+        scratch_folder=scratch,
+        runtime_folder=run,
         read_only_root=settings.containers.read_only_root,
         oci_runtime=named or _usual_oci_runtime(),
         cgroup_parent=f"/heliostat-{place.instance}/{attempt.id}" if os.geteuid() == 0 else None,
         device_files=place.device_files or (),
-        tool_environment={
-            name: file if os.path.exists(file) else os.devnull for name, file in CONFIGURATION.items()
+        tool_variables={
+            name: file if os.path.exists(file) else os.devnull for name, file in CONTAINER_CONFIG_FILES.items()
         },
     )
 
 
-def _rooms(attempt: Attempt, person: Person, place: Place) -> tuple[str, str, str]:
+def _rooms(attempt: Attempt, person: RunAsUser, place: ContainerPaths) -> tuple[str, str, str]:
     """For the person's images, for what is written on top of them, and for the notes of the tool."""
     images = place.settings.home.images
-    return f"{images}/{person.name}", place.scratch(attempt.id), f"{place.runs}/{attempt.id}"
+    return f"{images}/{person.name}", place.scratch_folder(attempt.id), f"{place.runtime_folder}/{attempt.id}"
 
 
-def _make_rooms(attempt: Attempt, person: Person, place: Place) -> None:
+def _make_rooms(attempt: Attempt, person: RunAsUser, place: ContainerPaths) -> None:
     _make_shared(str(place.settings.home.images))
-    _make_shared(place.runs)
+    _make_shared(place.runtime_folder)
     for folder in _rooms(attempt, person, place):
-        make_private(folder, person)
+        make_private_folder(folder, person)
 
 
-def _container(attempt: Attempt, person: Person, places: Places, place: Place) -> Container:
+def _container(
+    attempt: Attempt, person: RunAsUser, places: PayloadContext, place: ContainerPaths
+) -> ContainerSpec:
     """As if it had one task, with all its devices."""
     wanted, settings = attempt.job.resources, place.settings
-    brought = Belongings(
-        places.workdir, places.checkpoints, places.script, base_environment(attempt, person, places)
+    brought = ContainerInputs(
+        places.workdir, places.checkpoint_folder, places.script_path, base_variables(attempt, person, places)
     )
-    limits = Limits(
+    limits = ContainerLimits(
         wanted.memory_mib,
         wanted.cpus,
         settings.queue.pids_limit,
         open_files=getrlimit(RLIMIT_NOFILE)[1],
         processes=_most_processes(),
     )
-    ground = Ground(settings, limits, _confinement(attempt, person, place))
-    made = container_of(attempt, person, brought, ground)
+    ground = ContainerContext(settings, limits, _confinement(attempt, person, place))
+    made = make_container_spec(attempt, person, brought, ground)
     return replace(made, devices=() if place.device_files is None else attempt.devices)
 
 
-def _tasks(whole: Container, attempt: Attempt) -> list[Container]:
-    if not runs_side_by_side(attempt):
+def _tasks(whole: ContainerSpec, attempt: Attempt) -> list[ContainerSpec]:
+    if not starts_each_task(attempt):
         return [whole]
     return [
         replace(
             whole,
-            environment=replace(whole.environment, of_task=task_environment(one, rank)),
+            variables=replace(whole.variables, per_task=task_variables(one, rank)),
             devices=one.devices if whole.devices else (),
         )
         for rank, one in enumerate(attempt.places)
@@ -219,7 +237,7 @@ def _usual_oci_runtime() -> str:
     return "crun" if is_v2 and shutil.which("crun", path=TOOL_PATH) else "runc"
 
 
-def _check_sub_ids(person: Person) -> None:
+def _check_sub_ids(person: RunAsUser) -> None:
     if person.uid == 0:
         return
     with contextlib.suppress(OSError):
@@ -227,7 +245,7 @@ def _check_sub_ids(person: Person) -> None:
             return
         owners = {line.split(":")[0] for line in Path("/etc/subuid").read_text().splitlines()}
         if not owners & {person.name, str(person.uid)}:
-            raise Refused(
+            raise AttemptRefused(
                 f"podman needs a range of user numbers for {person.name}, and /etc/subuid has none; an admin "
                 "can add one: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 "
                 f"{person.name} (numbers nobody else has)"
@@ -240,7 +258,7 @@ def _make_shared(folder: str) -> None:
         os.mkdir(folder)
     found = os.lstat(folder)
     if found.st_uid != os.geteuid() or not os.path.isdir(folder) or os.path.islink(folder):
-        raise Refused(f"{folder} belongs to somebody else")
+        raise AttemptRefused(f"{folder} belongs to somebody else")
     os.chmod(folder, 0o711)
 
 
@@ -270,7 +288,7 @@ def _remove_groups(name: str) -> None:
                 os.rmdir(folder)
 
 
-def signal_container(group: Group, signal_number: int) -> None:
+def signal_container(group: Cgroup, signal_number: int) -> None:
     """To what runs in it, not to the tools that hold it; to everything, as long as nothing runs inside yet.
 
     A tool that dies of a signal takes the container along, or loses its exit code. Who is inside has a process
@@ -282,7 +300,7 @@ def signal_container(group: Group, signal_number: int) -> None:
         group.signal(signal_number)
 
 
-def first_inside(pids: Iterable[int]) -> Iterator[int]:
+def container_init_pids(pids: Iterable[int]) -> Iterator[int]:
     """Of each container, its first process."""
     return (pid for pid in sorted(pids) if len(numbers := _numbers(pid)) > 1 and numbers[-1] == "1")
 

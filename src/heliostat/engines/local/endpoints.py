@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from heliostat.engines.local.port_ownership import OwnershipChecks
+from heliostat.engines.local.port_ownership import PortOwnershipChecks
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import Attempt
-from heliostat.models.sessions import Listening
+from heliostat.models.sessions import ListeningSocket
 
 P = TypeVar("P", bound=asyncio.Protocol)
 _CONNECT_SECONDS = 10.0
@@ -21,16 +21,16 @@ _PIECE_BYTES = 2**16
 class LocalEndpoint:
     """A port of an attempt on this machine. The server there is its user's own, and may be anything."""
 
-    checks: OwnershipChecks
+    ownership_checks: PortOwnershipChecks
     attempt: Attempt
     port: int
 
-    def check(self, *, again: bool = True) -> Listening:
+    def check(self, *, again: bool = True) -> ListeningSocket:
         del again  # to look costs little here
-        return self.checks.find(self.attempt, self.port)
+        return self.ownership_checks.find(self.attempt, self.port)
 
     async def open(self, protocol: Callable[[], P]) -> P:
-        before = await self.checks.listening(self.attempt, self.port)
+        before = await self.ownership_checks.find_async(self.attempt, self.port)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -39,7 +39,7 @@ class LocalEndpoint:
             said = f"Port {self.port} of job {self.attempt.job.id} does not answer: {error}."
             raise EngineUnavailable(said, "Look at the job's log.") from error
         try:
-            if await self.checks.listening(self.attempt, self.port) != before:
+            if await self.ownership_checks.find_async(self.attempt, self.port) != before:
                 raise _changed()
         except BaseException:
             transport.abort()

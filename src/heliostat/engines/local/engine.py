@@ -11,30 +11,40 @@ from pathlib import Path
 from signal import Signals
 
 from heliostat.config import Settings
-from heliostat.engines.containers import enter_script
-from heliostat.engines.contract import Capabilities, Report
-from heliostat.engines.environment import CHECKPOINT_FILE, DEFAULT_PATH, Person
-from heliostat.engines.folders import JobFolder, Refused, person_of
-from heliostat.engines.inside import Inside, as_user, inside_script, on_terminal
+from heliostat.engines.containers import container_enter_script
+from heliostat.engines.contract import Capabilities, ObservationCallback
+from heliostat.engines.exec import ExecCommand, render_exec_script, setpriv_argv, terminal_variables
 from heliostat.engines.job_files import JobFiles
+from heliostat.engines.job_folders import AttemptRefused, JobFolder, require_run_as_user
+from heliostat.engines.job_variables import CHECKPOINT_FILE, DEFAULT_PATH, RunAsUser
 from heliostat.engines.local import containers, launch
-from heliostat.engines.local.cgroups import CgroupTree, Group, NoCgroups, find_cgroups
-from heliostat.engines.local.containers import Place
-from heliostat.engines.local.endings import Running, in_words, utc_now
+from heliostat.engines.local.cgroup_fallback import MARK_VARIABLE, FallbackCgroupTree, with_wrapper_session
+from heliostat.engines.local.cgroups import Cgroup, CgroupsUnavailable, CgroupTree, find_cgroups
+from heliostat.engines.local.claim_files import ClaimFiles
+from heliostat.engines.local.containers import ContainerPaths
 from heliostat.engines.local.endpoints import LocalEndpoint
-from heliostat.engines.local.image_stores import RunningSweep, sweep_stores
-from heliostat.engines.local.log_order import read_order
-from heliostat.engines.local.machine import node_name, this_node
-from heliostat.engines.local.port_ownership import NotListening, OwnershipChecks, find_listening
-from heliostat.engines.local.processes import is_of
-from heliostat.engines.local.sampling import UsageReader
-from heliostat.engines.local.script import Places, base_environment
-from heliostat.engines.local.supervision import Supervision
-from heliostat.engines.local.trace import Traces
-from heliostat.engines.local.ungrouped import MARK, UngroupedTree, led
+from heliostat.engines.local.exit_status import RunningAttempt, describe_os_error, utc_now
+from heliostat.engines.local.image_stores import RunningImageCleanup, start_store_cleanups
+from heliostat.engines.local.local_node import make_local_node, resolve_node_name
+from heliostat.engines.local.log_order import read_log_order
+from heliostat.engines.local.payload_script import PayloadContext, base_variables
+from heliostat.engines.local.port_ownership import NotListening, PortOwnershipChecks, find_listening
+from heliostat.engines.local.processes import belongs_to_user
+from heliostat.engines.local.supervisor import AttemptSupervisor
+from heliostat.engines.local.usage_sampler import UsageSampler
 from heliostat.errors import Conflict
-from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings, Started
-from heliostat.models.sessions import Listening
+from heliostat.models import (
+    Attempt,
+    AttemptEnded,
+    AttemptId,
+    AttemptStarted,
+    EndCause,
+    JobId,
+    Node,
+    Observation,
+    SampleBatch,
+)
+from heliostat.models.sessions import ListeningSocket
 from heliostat.server_log import get_logger
 
 log = get_logger()
@@ -48,45 +58,47 @@ class LocalEngine:
     """The engine of one machine."""
 
     name = "local"
-    capabilities = Capabilities(contains=True, equips=True, runs_here=True)
+    capabilities = Capabilities(runs_containers=True, provides_environments=True, runs_on_server_host=True)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._node = node_name(settings.server.node_name)
-        self._instance = containers.instance_of(settings.home)
-        self._traces = Traces(settings.home.attempts)
+        self._node = resolve_node_name(settings.server.node_name)
+        self._instance = containers.installation_id(settings.home)
+        self._traces = ClaimFiles(settings.home.attempts)
         found = find_cgroups(self._instance)
-        self._no_cgroups = found.reason if isinstance(found, NoCgroups) else None
-        self._groups: CgroupTree = UngroupedTree(self._instance) if isinstance(found, NoCgroups) else found
-        self._supervision = Supervision(settings, self._instance, self._traces, self._groups)
+        self._no_cgroups = found.reason if isinstance(found, CgroupsUnavailable) else None
+        self._groups: CgroupTree = (
+            FallbackCgroupTree(self._instance) if isinstance(found, CgroupsUnavailable) else found
+        )
+        self._supervision = AttemptSupervisor(settings, self._instance, self._traces, self._groups)
         self._running, self._lock = self._supervision.running, self._supervision.lock
-        self._watch, self._reapers = self._supervision.watch, self._supervision.reapers
+        self._watch, self._reapers = self._supervision.process_watch, self._supervision.reapers
         self._devices = self._supervision.devices
         self._queued: set[AttemptId] = set()
         self._forgotten: list[AttemptId] = []
         self._uncontained: set[AttemptId] = set()  # those started here that are in no container
-        self._usage = UsageReader(self._devices)
-        self._report: Report = lambda observations: None
+        self._usage = UsageSampler(self._devices)
+        self._report: ObservationCallback = lambda observations: None
         self._starters = ThreadPoolExecutor(4, "starter")
-        self._port_checks = OwnershipChecks(self._listening)
+        self._port_checks = PortOwnershipChecks(self._listening)
         files = JobFiles(settings.home.jobs)
-        self.read_log, self.log_folder, self.has_files = files.read_log, files.log_folder, files.has_files
+        self.read_log, self.log_folder, self.has_job_files = files.read_log, files.log_folder, files.has_job_files
         self.list_job_files, self.open_job_file = files.list_job_files, files.open_job_file
         self.read_job_file, self.work_folder = files.read_job_file, files.work_folder
-        self._files, self._folder = files, files.folder
+        self._files, self._folder = files, files.job_folder
 
-    def on_observation(self, report: Report) -> None:
+    def set_observation_callback(self, report: ObservationCallback) -> None:
         self._report = self._supervision.report = report
 
-    def on_nodes_changed(self, changed: Callable[[], None]) -> None:
+    def set_nodes_changed_callback(self, changed: Callable[[], None]) -> None:
         self._devices.on_change(changed)
 
     def nodes(self) -> list[Node]:
         notes = tuple(note for note in (self._devices.note, self._no_cgroups) if note)
-        return [this_node(self._settings.server.node_name, self._devices.now(), notes)]
+        return [make_local_node(self._settings.server.node_name, self._devices.current_devices(), notes)]
 
-    def image_sweeps(self) -> Iterator[RunningSweep]:
-        return sweep_stores(self._settings.home, self._settings.containers)
+    def start_image_cleanups(self) -> Iterator[RunningImageCleanup]:
+        return start_store_cleanups(self._settings.home, self._settings.containers)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         """In other threads: to start an attempt may mean to ask a driver that hangs, or to copy many files."""
@@ -99,20 +111,20 @@ class LocalEngine:
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         waiting = set(self._queued)  # they are not started yet, and will be
-        return [self._supervision.take_up(attempt) for attempt in attempts if attempt.id not in waiting]
+        return [self._supervision.adopt(attempt) for attempt in attempts if attempt.id not in waiting]
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
         with self._lock:
             running, was_queued = self._running.get(attempt.id), attempt.id in self._queued
             self._queued.discard(attempt.id)
         if was_queued:
-            self._report([Ended(attempt.id, utc_now(), Cause.STOPPED)])
+            self._report([AttemptEnded(attempt.id, utc_now(), EndCause.STOPPED)])
         if running is None:
             return
-        if signal not in running.signals:
-            running.signals += (signal,)
-            self._supervision.terminate(running, Signals[f"SIG{signal}"])
-        self._watch.call_after(grace_seconds, lambda: self._supervision.kill(attempt.id))
+        if signal not in running.stop_signals:
+            running.stop_signals += (signal,)
+            self._supervision.signal_attempt(running, Signals[f"SIG{signal}"])
+        self._watch.call_after(grace_seconds, lambda: self._supervision.kill_attempt(attempt.id))
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
         """Swept a while later, many at once: file systems are slow where files come and go all the time."""
@@ -123,42 +135,44 @@ class LocalEngine:
             self._forgotten += forgotten
             doubtful = [attempt_id for attempt_id in forgotten if attempt_id not in self._uncontained]
             self._uncontained.difference_update(forgotten)
-        place = Place(self._settings, self._instance)
-        if over := [attempt_id for attempt_id in doubtful if containers.has_container(place, attempt_id)]:
-            self._reapers.submit(containers.clean, place, over)
+        place = ContainerPaths(self._settings, self._instance)
+        if over := [attempt_id for attempt_id in doubtful if containers.has_container_files(place, attempt_id)]:
+            self._reapers.submit(containers.remove_container_files, place, over)
 
-    def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
-        self._traces.remove_all_but(attempt_ids)
-        claims = [self._traces.claim(attempt_id) for attempt_id in attempt_ids]
-        for name in set(self._groups.names()) - {claim.group for claim in claims if claim}:
+    def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
+        self._traces.remove_all_except(attempt_ids)
+        claims = [self._traces.read_claim(attempt_id) for attempt_id in attempt_ids]
+        for name in set(self._groups.names()) - {claim.cgroup_name for claim in claims if claim}:
             if (group := self._groups.find(name)) and group.kill():
                 group.remove()
-        place = Place(self._settings, self._instance)
-        containers.clean(place, containers.leftovers(place, attempt_ids))
+        place = ContainerPaths(self._settings, self._instance)
+        containers.remove_container_files(place, containers.find_orphaned_containers(place, attempt_ids))
 
-    def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
+    def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> ExecCommand:
         with self._lock:
             running = self._running.get(attempt.id)
-        if running is None or running.is_over:
+        if running is None or running.has_exited:
             raise Conflict(f"Job {attempt.job.id} is not running any more.", f"helio show {attempt.job.id}")
-        person, folder = person_of(attempt.job.unix_user), self._folder(attempt.job.id)
+        person, folder = require_run_as_user(attempt.job.unix_user), self._folder(attempt.job.id)
         mark = f"{self._instance}-{attempt.id}"
-        if running.is_contained:
-            place = Place(self._settings, self._instance)
-            door = containers.door(place, attempt, running.group.pids(), terminal)
-            return inside_group(enter_script(attempt, door, command), person, running.group, mark)
-        places = Places(
+        if running.is_in_container:
+            place = ContainerPaths(self._settings, self._instance)
+            door = containers.find_exec_target(place, attempt, running.group.pids(), terminal)
+            return exec_in_cgroup(container_enter_script(attempt, door, command), person, running.group, mark)
+        places = PayloadContext(
             workdir=attempt.job.spec.workdir or f"{folder.path}/work",
-            script=None,
-            installation=str(self._settings.home.path),
-            mark=mark,
-            checkpoints=folder.checkpoints,
+            script_path=None,
+            installation_folder=str(self._settings.home.path),
+            process_mark=mark,
+            checkpoint_folder=folder.checkpoint_folder,
             device_memory_mib=self._devices.memory_mib(attempt.devices),
         )
         environment = (
-            base_environment(attempt, person, places) | dict(attempt.job.spec.env) | on_terminal(terminal)
+            base_variables(attempt, person, places) | dict(attempt.job.spec.env) | terminal_variables(terminal)
         )
-        return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
+        return exec_in_cgroup(
+            render_exec_script(environment, places.workdir, command), person, running.group, mark
+        )
 
     def endpoint(self, attempt: Attempt, port: int) -> LocalEndpoint:
         return LocalEndpoint(self._port_checks, attempt, port)
@@ -172,10 +186,10 @@ class LocalEngine:
     async def detach_endpoints(self) -> None:
         self._port_checks.close()
 
-    def _listening(self, attempt: Attempt, port: int) -> Listening:
+    def _listening(self, attempt: Attempt, port: int) -> ListeningSocket:
         with self._lock:
             running = self._running.get(attempt.id)
-        if running is None or running.is_over:
+        if running is None or running.has_exited:
             raise Conflict(f"Job {attempt.job.id} is not running any more.", f"helio show {attempt.job.id}")
         try:
             return find_listening(port, self._pids(running))
@@ -183,27 +197,27 @@ class LocalEngine:
             hint = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
             raise Conflict(f"Job {attempt.job.id}: {error}.", hint, code="not_listening") from error
 
-    def _pids(self, running: Running) -> list[int]:
+    def _pids(self, running: RunningAttempt) -> list[int]:
         """Without cgroups a mark tells whose a process is, which anybody can set: then only those of its user."""
         pids = running.group.pids()
         if self._no_cgroups is None:
             return pids
-        person = person_of(running.attempt.job.unix_user)
-        return [pid for pid in pids if is_of(pid, person.name, person.uid)]
+        person = require_run_as_user(running.attempt.job.unix_user)
+        return [pid for pid in pids if belongs_to_user(pid, person.name, person.uid)]
 
-    def extend(self, attempt: Attempt, limit_seconds: int) -> None:
+    def extend_time_limit(self, attempt: Attempt, limit_seconds: int) -> None:
         if limit_seconds > (attempt.job.time_limit_seconds or 0):
-            self._traces.extend(attempt.id, limit_seconds)
+            self._traces.extend_time_limit(attempt.id, limit_seconds)
 
-    def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
-        return read_order(Path(self._folder(job_id).log(attempt, "order")))
+    def read_log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
+        return read_log_order(Path(self._folder(job_id).log_path(attempt, "order")))
 
     def checkpoint_times(self, attempts: Sequence[Attempt]) -> dict[AttemptId, datetime]:
-        return checkpoint_times(self._settings.home.jobs, attempts, utc_now())
+        return read_checkpoint_times(self._settings.home.jobs, attempts, utc_now())
 
-    def sample(self) -> Readings:
+    def sample(self) -> SampleBatch:
         with self._lock:
-            running = [one for one in self._running.values() if not one.is_over]
+            running = [one for one in self._running.values() if not one.has_exited]
         return self._usage.read(self._node, running)
 
     def close(self) -> None:
@@ -212,16 +226,16 @@ class LocalEngine:
         self._devices.close()
         self._reapers.shutdown(wait=False, cancel_futures=True)
         self._groups.remove()  # unless there are jobs inside
-        containers.leave(Place(self._settings, self._instance))
+        containers.remove_empty_folders(ContainerPaths(self._settings, self._instance))
 
     def _start_queued(self, attempt: Attempt) -> None:
         try:
-            if not self._traces.exists(attempt.id):
+            if not self._traces.is_claimed(attempt.id):
                 self._start(attempt)
-        except Refused as error:
-            self._report([Ended(attempt.id, utc_now(), Cause.REFUSED, detail=str(error))])
+        except AttemptRefused as error:
+            self._report([AttemptEnded(attempt.id, utc_now(), EndCause.REFUSED, detail=str(error))])
         except OSError as error:
-            self._not_started(attempt, f"it could not be started: {in_words(error)}")
+            self._not_started(attempt, f"it could not be started: {describe_os_error(error)}")
         except Exception as error:
             log.exception("start_failed", attempt=attempt.id)
             self._not_started(attempt, f"it could not be started: {error}")
@@ -230,35 +244,42 @@ class LocalEngine:
                 self._queued.discard(attempt.id)
 
     def _start(self, attempt: Attempt) -> None:
-        person = person_of(attempt.job.unix_user)
-        if busy := self._devices.why_not(attempt.devices):
+        person = require_run_as_user(attempt.job.unix_user)
+        if busy := self._devices.unavailable_reason(attempt.devices):
             self._not_started(attempt, busy)
             return
         folder = self._folder(attempt.job.id)
         mark = f"{self._instance}-{attempt.id}"
         memory_mib = self._devices.memory_mib(attempt.devices)
-        place = Place(self._settings, self._instance, self._devices.files(attempt.devices))
-        payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib, place))
+        place = ContainerPaths(self._settings, self._instance, self._devices.device_files(attempt.devices))
+        payload = launch.prepare_attempt(
+            attempt, person, folder, launch.LaunchContext(self._settings, mark, memory_mib, place)
+        )
         with contextlib.ExitStack() as unless_started:
-            group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings.queue))
+            group = self._groups.create(attempt.id, launch.make_cgroup_limits(attempt, self._settings.queue))
             unless_started.callback(group.remove)
-            if payload.commands:
-                containers.open_groups(group.enter_files)
-            self._supervision.begin(attempt)
-            unless_started.callback(self._supervision.never_began, attempt.id)
+            if payload.container_commands:
+                containers.make_cgroups_readable(group.enter_files)
+            self._supervision.start_log_recording(attempt)
+            unless_started.callback(self._supervision.cancel_log_recording, attempt.id)
             with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
                 if attempt.id not in self._queued:
                     return
-                claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
+                claim = launch.start_wrapper(payload, folder, self._traces.path(attempt.id), group)
                 unless_started.pop_all()
-                running = Running(attempt, claim, led(group, claim), is_contained=bool(payload.commands))
-                running.began_at = time.monotonic()
+                running = RunningAttempt(
+                    attempt,
+                    claim,
+                    with_wrapper_session(group, claim),
+                    is_in_container=bool(payload.container_commands),
+                )
+                running.started_monotonic = time.monotonic()
                 self._running[attempt.id] = running
                 self._queued.discard(attempt.id)
-                if not payload.commands and not payload.places.tool:
+                if not payload.container_commands and not payload.context.tool_variables:
                     self._uncontained.add(attempt.id)
-        self._report([Started(attempt.id, utc_now())])
-        self._supervision.keep_watching(running)
+        self._report([AttemptStarted(attempt.id, utc_now())])
+        self._supervision.watch_wrapper(running)
 
     def _sweep(self) -> None:
         with self._lock:
@@ -266,16 +287,16 @@ class LocalEngine:
         self._traces.remove(forgotten)
 
     def _not_started(self, attempt: Attempt, detail: str) -> None:
-        self._report([Ended(attempt.id, utc_now(), Cause.NOT_STARTED, detail=detail)])
+        self._report([AttemptEnded(attempt.id, utc_now(), EndCause.NOT_STARTED, detail=detail)])
 
 
-def checkpoint_times(jobs: Path, attempts: Iterable[Attempt], now: datetime) -> dict[AttemptId, datetime]:
+def read_checkpoint_times(jobs: Path, attempts: Iterable[Attempt], now: datetime) -> dict[AttemptId, datetime]:
     """When jobs have said, by touching a file, that their work is saved: those that have since they started.
     The files are theirs, and not trusted; a time to come counts as now."""
     found: dict[AttemptId, datetime] = {}
     for attempt in attempts:
-        folder = JobFolder.of(jobs, attempt.job.id)
-        saved_at = _modified_at(f"{folder.checkpoints}/{CHECKPOINT_FILE}")
+        folder = JobFolder.for_job(jobs, attempt.job.id)
+        saved_at = _modified_at(f"{folder.checkpoint_folder}/{CHECKPOINT_FILE}")
         started_at = attempt.job.started_at
         if saved_at is not None and started_at is not None and saved_at >= started_at:
             found[attempt.id] = min(saved_at, now)
@@ -291,15 +312,15 @@ def _modified_at(path: str) -> datetime | None:
         return None
 
 
-def inside_group(script: str, person: Person, group: Group, mark: str) -> Inside:
+def exec_in_cgroup(script: str, person: RunAsUser, group: Cgroup, mark: str) -> ExecCommand:
     """The script on a descriptor: neither on the disk nor on a command line. OSError when there is none left."""
     descriptor = os.memfd_create("inside")
     os.write(descriptor, script.encode("utf-8", "surrogateescape"))
-    program = (*as_user(person), "/bin/sh", f"/proc/self/fd/{descriptor}")
-    return Inside(
+    program = (*setpriv_argv(person), "/bin/sh", f"/proc/self/fd/{descriptor}")
+    return ExecCommand(
         argv=("/bin/sh", "-c", _ENTER, "inside", " ".join(group.enter_files), *program),
-        environment={"PATH": DEFAULT_PATH, MARK: mark},
-        descriptors=(descriptor,),
+        environment={"PATH": DEFAULT_PATH, MARK_VARIABLE: mark},
+        inherited_descriptors=(descriptor,),
         close=lambda: os.close(descriptor),
-        owner=person.uid,
+        terminal_owner_uid=person.uid,
     )

@@ -18,8 +18,8 @@ from heliostat.errors import Invalid
 from heliostat.models.nodes import Device, DeviceProcess
 
 LIBRARY = "libnvidia-ml.so.1"
-MOST_SIMULATED = 256
-SIMULATED_MIB = {
+MAX_SIMULATED_GPUS = 256
+SIMULATED_MEMORY_MIB = {
     "T4": 16 * 1024,
     "L4": 24 * 1024,
     "V100": 32 * 1024,
@@ -30,10 +30,10 @@ SIMULATED_MIB = {
     "H200": 141 * 1024,
     "B200": 180 * 1024,
 }
-OTHER_SIMULATED_MIB = 24 * 1024
+DEFAULT_SIMULATED_MEMORY_MIB = 24 * 1024
 
 
-class Gpus(Protocol):
+class GpuSource(Protocol):
     @property
     def note(self) -> str | None:
         """A sentence for people about the last reading; None when there is nothing to say."""
@@ -42,14 +42,14 @@ class Gpus(Protocol):
         """The devices now, by index. Never raises, and waits for a silent driver once, not every time."""
 
 
-class Driver(Protocol):
+class GpuDriver(Protocol):
     """Whatever talks to the cards. It may raise, and it may hang."""
 
     def read(self) -> list[Device]:
         """The devices now, those that cannot be read as `unreadable`."""
 
 
-def find_gpus(simulate: str | None = None) -> Gpus:
+def find_gpus(simulate: str | None = None) -> GpuSource:
     """The simulated GPUs if asked for, else those of the NVIDIA driver, else none, with a note why.
 
     `simulate` is like "4xA100" or "2xA100,2xT4"; other text raises `Invalid`.
@@ -61,15 +61,15 @@ def find_gpus(simulate: str | None = None) -> Gpus:
     except OSError:
         return NoGpus(_why_no_library(Path("/sys/bus/pci/devices")))
     # Only here, as it imports pynvml and us.
-    from heliostat.engines.local.nvml import Nvml
+    from heliostat.engines.local.nvml import NvmlDriver
 
-    gpus = DriverGpus(Nvml())
+    gpus = DriverGpus(NvmlDriver())
     # Without persistence mode the driver wakes every card at first contact, which takes seconds for each.
     gpus.read(patience_seconds=30.0)
     return gpus
 
 
-def unreadable(index: int) -> Device:
+def unreadable_device(index: int) -> Device:
     """A GPU of which nothing is known but its place; not to be used until more is."""
     problem = "the GPU cannot be read"
     return Device(f"unreadable-{index}", index, "unknown", "unknown GPU", memory_mib=0, problem=problem)
@@ -94,7 +94,7 @@ class SimulatedGpus:
     """Devices that exist on paper only, for trying things out and for tests."""
 
     def __init__(self, text: str) -> None:
-        groups = parse_simulated(text)
+        groups = parse_simulated_gpus(text)
         types = [type_ for count, type_ in groups for _ in range(count)]
         self.note: str | None = " and ".join(f"{count} simulated {type_}" for count, type_ in groups)
         self._devices = [_simulated(index, type_) for index, type_ in enumerate(types)]
@@ -109,7 +109,7 @@ class DriverGpus:
     The driver is asked in a thread of its own, because a call into a sick driver may never come back.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: GpuDriver) -> None:
         self.note: str | None = None
         self._driver = driver
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ class DriverGpus:
 
     def _learn(self, now: Sequence[Device]) -> list[Device]:
         with self._lock:
-            devices = with_the_missing(now, self._known.values())
+            devices = add_missing_devices(now, self._known.values())
             self._known = {device.uuid: device for device in devices if device.type != "unknown"}
             self.note = None if devices else _NONE_LISTED
             return devices
@@ -162,7 +162,7 @@ _NONE_LISTED = (
 )
 
 
-def with_the_missing(now: Sequence[Device], known: Collection[Device]) -> list[Device]:
+def add_missing_devices(now: Sequence[Device], known: Collection[Device]) -> list[Device]:
     """What the driver says now, completed by what was known of cards it cannot read or no longer lists."""
     uuids = {device.uuid for device in now}
     missing = {device.index: device for device in known if device.uuid not in uuids}
@@ -173,29 +173,29 @@ def with_the_missing(now: Sequence[Device], known: Collection[Device]) -> list[D
     return sorted(devices, key=lambda device: device.index)
 
 
-def parse_simulated(text: str) -> list[tuple[int, str]]:
+def parse_simulated_gpus(text: str) -> list[tuple[int, str]]:
     """How many of which type: [(2, "A100"), (2, "T4")] for "2xA100,2xT4". Raises `Invalid`."""
     matches = [re.fullmatch(r"\s*(\d{1,4})x([A-Za-z][A-Za-z0-9.-]*)\s*", part, re.I) for part in text.split(",")]
     groups = [(int(match[1]), _usual_spelling(match[2])) for match in matches if match]
     total = sum(count for count, _ in groups)
-    if len(groups) == len(matches) and all(count for count, _ in groups) and total <= MOST_SIMULATED:
+    if len(groups) == len(matches) and all(count for count, _ in groups) and total <= MAX_SIMULATED_GPUS:
         return groups
     raise Invalid(
         f'Cannot simulate the GPUs "{text}".',
-        f'Write how many and which, like "4xA100" or "2xA100,2xT4"; {MOST_SIMULATED} at most.',
+        f'Write how many and which, like "4xA100" or "2xA100,2xT4"; {MAX_SIMULATED_GPUS} at most.',
     )
 
 
 def _simulated(index: int, type_: str) -> Device:
-    memory_mib = SIMULATED_MIB.get(type_, OTHER_SIMULATED_MIB)
+    memory_mib = SIMULATED_MEMORY_MIB.get(type_, DEFAULT_SIMULATED_MEMORY_MIB)
     return Device(f"SIM-{type_}-{index}", index, type_, f"Simulated {type_}", memory_mib, utilisation=0)
 
 
 def _usual_spelling(type_: str) -> str:
-    return next((usual for usual in SIMULATED_MIB if usual.casefold() == type_.casefold()), type_)
+    return next((usual for usual in SIMULATED_MEMORY_MIB if usual.casefold() == type_.casefold()), type_)
 
 
-def _answer(driver: Driver, answer: Future[list[Device]]) -> None:
+def _answer(driver: GpuDriver, answer: Future[list[Device]]) -> None:
     try:
         answer.set_result(driver.read())
     except BaseException as error:  # noqa: BLE001 - handed to the one who asks
@@ -207,7 +207,7 @@ def _completed(device: Device, known: Collection[Device], missing: Mapping[int, 
     if device.type != "unknown":
         return device
     same = {old.uuid: old for old in known}.get(device.uuid)
-    if device.uuid == unreadable(device.index).uuid:
+    if device.uuid == unreadable_device(device.index).uuid:
         same = missing.get(device.index)
     return _silent(same, device.problem) if same else device
 

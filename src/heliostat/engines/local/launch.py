@@ -10,20 +10,25 @@ from pathlib import Path
 from signal import SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ
 
 from heliostat.config import QueueSettings, Settings
-from heliostat.engines.containers import check_rules
-from heliostat.engines.environment import Person
-from heliostat.engines.folders import JobFolder, check_software, lay_out, new_log
-from heliostat.engines.local.cgroups import Group, Limits
-from heliostat.engines.local.containers import Place as ContainerPlace
-from heliostat.engines.local.containers import commands_of, tool_rooms
+from heliostat.engines.containers import check_container_policy
+from heliostat.engines.job_folders import JobFolder, check_environment_exists, create_log, prepare_job_folder
+from heliostat.engines.job_variables import RunAsUser
+from heliostat.engines.local.cgroup_fallback import MARK_VARIABLE
+from heliostat.engines.local.cgroups import Cgroup, CgroupLimits
+from heliostat.engines.local.claim_files import WrapperClaim
+from heliostat.engines.local.containers import ContainerPaths as ContainerPlace
+from heliostat.engines.local.containers import make_container_commands, make_tool_variables
+from heliostat.engines.local.payload_script import (
+    SCRIPT_DESCRIPTOR,
+    PayloadContext,
+    payload_argv,
+    render_payload_script,
+)
+from heliostat.engines.local.posix_spawn import Program
+from heliostat.engines.local.posix_spawn import spawn_program as start_program
 from heliostat.engines.local.processes import boot_id
-from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Places, payload_argv, payload_script
-from heliostat.engines.local.spawn import Program
-from heliostat.engines.local.spawn import spawn as start_program
-from heliostat.engines.local.trace import Claim
-from heliostat.engines.local.ungrouped import MARK
 from heliostat.models import Attempt, JobId
-from heliostat.runtimes.contract import SEALED_DESCRIPTOR, Command
+from heliostat.runtimes.contract import SEALED_DESCRIPTOR, RuntimeCommand
 
 _WRAPPER = str(Path(__file__).with_name("attempt.sh"))
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
@@ -33,30 +38,30 @@ _FIRST_PORT, _PORTS = 20_000, 10_000  # below those the kernel gives to outgoing
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
+class PreparedAttempt:
     """What is to run, as whom, with what at hand."""
 
     attempt: Attempt
-    person: Person
-    places: Places
+    run_as_user: RunAsUser
+    context: PayloadContext
     limit_seconds: int  # 0: none
-    commands: tuple[Command, ...] = ()  # for each task, of a job in a container
+    container_commands: tuple[RuntimeCommand, ...] = ()  # for each task, of a job in a container
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class LaunchContext:
     """What is not the attempt's own."""
 
     settings: Settings
-    mark: str
+    process_mark: str
     device_memory_mib: int | None  # of its first device
-    container: ContainerPlace
+    container_paths: ContainerPlace
 
 
-def limits_of(attempt: Attempt, queue: QueueSettings) -> Limits:
+def make_cgroup_limits(attempt: Attempt, queue: QueueSettings) -> CgroupLimits:
     """Those of all its tasks together."""
-    wanted, tasks = attempt.job.resources, len(attempt.task_places)
-    return Limits(wanted.memory_mib * tasks, wanted.cpus * tasks, queue.pids_limit)
+    wanted, tasks = attempt.job.resources, len(attempt.task_placements)
+    return CgroupLimits(wanted.memory_mib * tasks, wanted.cpus * tasks, queue.pids_limit)
 
 
 def hard_limit_seconds(attempt: Attempt, queue: QueueSettings) -> int:
@@ -65,49 +70,56 @@ def hard_limit_seconds(attempt: Attempt, queue: QueueSettings) -> int:
     return max(limit, queue.max_time_limit_seconds) if limit and attempt.job.overtime else limit
 
 
-def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> Payload:
+def prepare_attempt(
+    attempt: Attempt, person: RunAsUser, folder: JobFolder, site: LaunchContext
+) -> PreparedAttempt:
     """Lay out its files and say what it finds where. Raises Refused."""
-    check_rules(attempt, person, site.settings)
-    check_software(attempt.job, str(site.settings.home.path))
-    workdir, script = lay_out(attempt, person, folder, site.settings.home)
-    places = Places(
+    check_container_policy(attempt, person, site.settings)
+    check_environment_exists(attempt.job, str(site.settings.home.path))
+    workdir, script = prepare_job_folder(attempt, person, folder, site.settings.home)
+    places = PayloadContext(
         workdir=workdir,
-        script=script,
-        installation=str(site.settings.home.path),
-        mark=site.mark,
-        checkpoints=folder.checkpoints,
+        script_path=script,
+        installation_folder=str(site.settings.home.path),
+        process_mark=site.process_mark,
+        checkpoint_folder=folder.checkpoint_folder,
         device_memory_mib=site.device_memory_mib,
-        port=free_port(attempt.job.id) if attempt.places else None,
-        tool=tool_rooms(attempt, person, site.container),
+        rendezvous_port=find_rendezvous_port(attempt.job.id) if attempt.places else None,
+        tool_variables=make_tool_variables(attempt, person, site.container_paths),
     )
     limit = hard_limit_seconds(attempt, site.settings.queue)
-    if not attempt.job.spec.wants_container:
-        return Payload(attempt, person, places, limit)
-    return Payload(attempt, person, places, limit, commands_of(attempt, person, places, site.container))
+    if not attempt.job.spec.uses_container:
+        return PreparedAttempt(attempt, person, places, limit)
+    return PreparedAttempt(
+        attempt, person, places, limit, make_container_commands(attempt, person, places, site.container_paths)
+    )
 
 
-def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Claim:
+def start_wrapper(payload: PreparedAttempt, folder: JobFolder, trace: str, group: Cgroup) -> WrapperClaim:
     """Start the wrapper in a session of its own, its output going to the job's log files."""
-    job, person = payload.attempt.job, payload.person
+    job, person = payload.attempt.job, payload.run_as_user
     argv = [
         *("/bin/sh", _WRAPPER, trace, boot_id(), str(payload.limit_seconds), str(job.spec.grace_seconds)),
-        "yes" if payload.commands else "",
+        "yes" if payload.container_commands else "",
         " ".join(group.enter_files),
         *payload_argv(person),
     ]
     with contextlib.ExitStack() as stack:
-        out = stack.enter_context(new_log(folder.log(job.attempt, "stdout"), person))
-        err = stack.enter_context(new_log(folder.log(job.attempt, "stderr"), person))
-        text = payload_script(payload.attempt, person, payload.places, payload.commands)
+        out = stack.enter_context(create_log(folder.log_path(job.attempt, "stdout"), person))
+        err = stack.enter_context(create_log(folder.log_path(job.attempt, "stderr"), person))
+        text = render_payload_script(payload.attempt, person, payload.context, payload.container_commands)
         script = _in_memory(text.encode("utf-8", "surrogateescape"), stack)
         descriptors = {1: out, 2: err, SCRIPT_DESCRIPTOR: script}
-        if payload.commands:
-            descriptors[SEALED_DESCRIPTOR] = _in_memory(payload.commands[0].sealed, stack)
-        environment = {**_ENVIRONMENT, MARK: payload.places.mark}  # so that what it leaves can be found
-        return Claim(start_program(Program(argv, environment, descriptors, _DEFAULT_SIGNALS)))
+        if payload.container_commands:
+            descriptors[SEALED_DESCRIPTOR] = _in_memory(payload.container_commands[0].sealed_content, stack)
+        environment = {
+            **_ENVIRONMENT,
+            MARK_VARIABLE: payload.context.process_mark,
+        }  # so that what it leaves can be found
+        return WrapperClaim(start_program(Program(argv, environment, descriptors, _DEFAULT_SIGNALS)))
 
 
-def free_port(job_id: JobId) -> int:
+def find_rendezvous_port(job_id: JobId) -> int:
     """Where the tasks of this job can meet. Those of two jobs differ as long as fewer than ten thousand run."""
     for offset in range(_PORTS):
         port = _FIRST_PORT + (job_id + offset) % _PORTS

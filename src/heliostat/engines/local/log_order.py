@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from heliostat.engines.folders import JobFolder
+from heliostat.engines.job_folders import JobFolder
 from heliostat.inotify import Inotify
 from heliostat.models import AttemptId
 
@@ -29,7 +29,7 @@ class _Watched:
     marks: int = 0
 
 
-class LogOrder:
+class LogOrderRecorder:
     """One thread for all attempts that run."""
 
     def __init__(self) -> None:
@@ -41,15 +41,15 @@ class LogOrder:
         if self._inotify.descriptor >= 0:
             threading.Thread(target=self._run, name="log-order", daemon=True).start()
 
-    def begin(self, attempt_id: AttemptId, folder: JobFolder, attempt: int) -> None:
+    def start_recording(self, attempt_id: AttemptId, folder: JobFolder, attempt: int) -> None:
         with self._lock:
-            number = self._inotify.add(folder.path)
+            number = self._inotify.add_watch(folder.path)
             if number is not None:
                 self._watched[number] = _Watched(attempt, folder)
                 self._numbers[attempt_id] = number
                 self._over.discard(number)  # the kernel gives one number to one folder
 
-    def end(self, attempt_id: AttemptId) -> None:
+    def stop_recording(self, attempt_id: AttemptId) -> None:
         with self._lock:
             number = self._numbers.pop(attempt_id, None)
             if number is None:
@@ -58,12 +58,12 @@ class LogOrder:
             self._over.add(number)
             if len(self._over) >= _MANY_OVER:
                 for over in self._over:
-                    self._inotify.remove(over)
+                    self._inotify.remove_watch(over)
                 self._over.clear()
 
     def _run(self) -> None:
         while True:
-            changes = self._inotify.read()
+            changes = self._inotify.read_changes()
             with self._lock:
                 for number, name in changes:
                     if watched := self._watched.get(number):
@@ -79,14 +79,14 @@ class LogOrder:
             return
         watched.marks += 1
         try:
-            size = os.stat(watched.folder.log(watched.number, before)).st_size
-            with open(watched.folder.log(watched.number, "order"), "a", encoding="ascii") as file:
+            size = os.stat(watched.folder.log_path(watched.number, before)).st_size
+            with open(watched.folder.log_path(watched.number, "order"), "a", encoding="ascii") as file:
                 file.write(f"{before} {size}\n")
         except OSError:
             watched.marks = _MOST_MARKS  # a full disk: the order is a comfort, not worth a word
 
 
-def read_order(path: Path) -> list[tuple[str, int]]:
+def read_log_order(path: Path) -> list[tuple[str, int]]:
     """The marks in order: (stream, up to this byte). None where none were made."""
     try:
         lines = path.read_text(encoding="ascii").split("\n")[:-1]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pynvml
 
-from heliostat.engines.local.gpus import unreadable
+from heliostat.engines.local.gpus import unreadable_device
 from heliostat.models.nodes import Device, DeviceProcess
 
 MIB = 1024 * 1024
@@ -59,11 +59,11 @@ _NOISE = re.compile(
 )
 
 
-class NotTalking(Exception):
+class DriverUnavailable(Exception):
     """The driver as a whole does not answer. The message says why, in words."""
 
 
-class Nvml:
+class NvmlDriver:
     """Reads all GPUs; stays connected between readings, as connecting may wake every card."""
 
     def __init__(self) -> None:
@@ -74,15 +74,15 @@ class Nvml:
     def read(self) -> list[Device]:
         """The devices now. A GPU that fails alone is listed with its problem. Raises `NotTalking`."""
         if not self._connected and time.monotonic() < self._retry_at:
-            raise NotTalking(self._why)
+            raise DriverUnavailable(self._why)
         try:
             if not self._connected:
                 _call(pynvml.nvmlInit)
             self._connected = True
             count: int = _call(pynvml.nvmlDeviceGetCount)
         except pynvml.NVMLError as error:
-            self._disconnect(driver_error(error))
-            raise NotTalking(self._why) from error
+            self._disconnect(describe_driver_error(error))
+            raise DriverUnavailable(self._why) from error
         return [read_device(index) for index in range(count)]
 
     def _disconnect(self, why: str) -> None:
@@ -97,17 +97,17 @@ class Nvml:
 
 def read_device(index: int) -> Device:
     """One GPU; if a call fails, what was learned until then, and the problem."""
-    device = unreadable(index)
+    device = unreadable_device(index)
     try:
         handle = _call(pynvml.nvmlDeviceGetHandleByIndex, index)
         device = replace(device, uuid=_call(pynvml.nvmlDeviceGetUUID, handle))
         device = _with_lasting_facts(device, handle)
         return _with_present_facts(device, handle)
     except pynvml.NVMLError as error:
-        return replace(device, problem=gpu_error(error))
+        return replace(device, problem=describe_gpu_error(error))
 
 
-def short_type(name: str) -> str:
+def short_gpu_type(name: str) -> str:
     """A name people can type: "A100" for "NVIDIA A100-SXM4-80GB"."""
     words = [word for word in re.findall(r"[A-Za-z0-9.]+", name) if not _NOISE.fullmatch(word)]
     if len(words) > 1 and words[0] == "RTX" and re.fullmatch(r"A\d{3,4}", words[1]):
@@ -115,11 +115,11 @@ def short_type(name: str) -> str:
     return "-".join(words) or "GPU"
 
 
-def driver_error(error: pynvml.NVMLError) -> str:
+def describe_driver_error(error: pynvml.NVMLError) -> str:
     return _DRIVER_ERRORS.get(_code(error)) or f"the NVIDIA driver fails ({error}); see what `nvidia-smi` says"
 
 
-def gpu_error(error: pynvml.NVMLError) -> str:
+def describe_gpu_error(error: pynvml.NVMLError) -> str:
     return _GPU_ERRORS.get(_code(error)) or f"the GPU cannot be read ({error}); see what `nvidia-smi` says"
 
 
@@ -128,7 +128,7 @@ def _with_lasting_facts(device: Device, handle: Any) -> Device:
     memory = _memory(handle)
     return replace(
         device,
-        type=short_type(name),
+        type=short_gpu_type(name),
         name=name,
         memory_mib=memory.total // MIB if memory else 0,
         memory_used_mib=memory.used // MIB if memory else 0,
@@ -186,10 +186,10 @@ def _processes(handle: Any) -> list[DeviceProcess]:
     if found is None:
         found = _or_none(pynvml.nvmlDeviceGetComputeRunningProcesses_v2, handle) or []
     used = {process.pid: (process.usedGpuMemory or 0) // MIB for process in found}
-    return [DeviceProcess(pid, mib, owner_of(pid), command_of(pid)) for pid, mib in used.items()]
+    return [DeviceProcess(pid, mib, process_user(pid), process_program_name(pid)) for pid, mib in used.items()]
 
 
-def owner_of(pid: int) -> str | None:
+def process_user(pid: int) -> str | None:
     """Who runs the process; None if it is gone or hidden."""
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
@@ -201,7 +201,7 @@ def owner_of(pid: int) -> str | None:
         return f"user {uid}"
 
 
-def command_of(pid: int) -> str | None:
+def process_program_name(pid: int) -> str | None:
     """The program's name without its arguments, which may hold secrets; None if it is gone or hidden.
 
     Not `comm` first: PyTorch renames its main thread to "pt_main_thread".

@@ -11,14 +11,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt
-from heliostat.models.sessions import Listening
-from heliostat.payloads.port_owners import NotListening, find_held, read_listeners
+from heliostat.models.sessions import ListeningSocket
+from heliostat.payloads.port_sockets import NotListening, find_port_sockets, read_proc_listeners
 
-MOST_OF_ONE = 2  # at once, of the jobs of one user
+MAX_CHECKS_PER_USER = 2  # at once, of the jobs of one user
 _AT_ONCE = 16
 _TURN_SECONDS = 30.0
 
-__all__ = ["CannotAsk", "NotListening", "OwnershipChecks", "find_listening", "listeners"]
+__all__ = ["NetlinkUnavailable", "NotListening", "PortOwnershipChecks", "find_listening", "query_listeners"]
 
 _SOCK_DIAG, _BY_FAMILY = 4, 20  # linux/netlink.h, linux/sock_diag.h
 _REQUEST_DUMP = 0x1 | 0x300
@@ -31,17 +31,21 @@ _TIMEOUT_SECONDS = 2.0
 _BUFFER_BYTES = 1 << 16
 
 
-class OwnershipChecks:
+class PortOwnershipChecks:
     """Whether a process of an attempt listens on a port, and nobody else does. In threads of its own: a job with
     very many open files makes that slow, for its user only."""
 
-    def __init__(self, find: Callable[[Attempt, int], Listening], turn_seconds: float = _TURN_SECONDS) -> None:
+    def __init__(
+        self, find: Callable[[Attempt, int], ListeningSocket], turn_seconds: float = _TURN_SECONDS
+    ) -> None:
         """`find` raises Conflict."""
         self.find, self._turn_seconds = find, turn_seconds
         self._threads = ThreadPoolExecutor(_AT_ONCE, "port-check")
-        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MOST_OF_ONE))
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(MAX_CHECKS_PER_USER)
+        )
 
-    async def listening(self, attempt: Attempt, port: int) -> Listening:
+    async def find_async(self, attempt: Attempt, port: int) -> ListeningSocket:
         """Where it listens now, on the one event loop that asks. Raises Conflict or EngineUnavailable."""
         turn = self._turns[attempt.job.user]
         try:
@@ -52,7 +56,7 @@ class OwnershipChecks:
             raise EngineUnavailable(said, "Its processes may have very many files open: close some.") from None
         loop = asyncio.get_running_loop()
 
-        def give_back(_: Future[Listening]) -> None:
+        def give_back(_: Future[ListeningSocket]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is over
                 loop.call_soon_threadsafe(turn.release)
 
@@ -68,24 +72,24 @@ class OwnershipChecks:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def find_listening(port: int, pids: Iterable[int]) -> Listening:
+def find_listening(port: int, pids: Iterable[int]) -> ListeningSocket:
     """On the loopback, held by one of these processes. Raises NotListening."""
-    held = find_held(port, pids, look=_listeners)
-    return Listening(held.host, port, held.sockets)
+    held = find_port_sockets(port, pids, look=_listeners)
+    return ListeningSocket(held.host, port, held.sockets)
 
 
 def _listeners(port: int) -> list[tuple[str, int]]:
     try:
-        return listeners(port)
-    except CannotAsk:
-        return read_listeners(port)
+        return query_listeners(port)
+    except NetlinkUnavailable:
+        return read_proc_listeners(port)
 
 
-class CannotAsk(Exception):
+class NetlinkUnavailable(Exception):
     """This kernel does not answer such questions."""
 
 
-def listeners(port: int) -> list[tuple[str, int]]:
+def query_listeners(port: int) -> list[tuple[str, int]]:
     """(address, inode) of every socket that listens on this port; the address as /proc writes it.
 
     Asked of the kernel directly: it tells of listening sockets only, however many others there are, where
@@ -96,7 +100,7 @@ def listeners(port: int) -> list[tuple[str, int]]:
             kernel.settimeout(_TIMEOUT_SECONDS)
             found = [*_asked(kernel, socket.AF_INET), *_asked(kernel, socket.AF_INET6)]
     except (OSError, struct.error) as error:
-        raise CannotAsk(str(error)) from error
+        raise NetlinkUnavailable(str(error)) from error
     wanted = port.to_bytes(2, "big")
     return [(address, inode) for source, address, inode in found if source == wanted]
 

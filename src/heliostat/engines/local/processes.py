@@ -30,7 +30,7 @@ def boot_time() -> datetime:
     return datetime.now(UTC) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME) + 1)
 
 
-def start_time(pid: int) -> int | None:
+def process_start_time(pid: int) -> int | None:
     """When it started, in clock ticks since boot; None when the number is free. A zombie has one too."""
     found = _read_stat(pid)
     return found.start_time if found else None
@@ -71,7 +71,7 @@ def send_signal(pid: int, start_time: int, signal_number: int) -> bool:
     return True
 
 
-def members(
+def find_attempt_pids(
     session_id: int, markers: Collection[str], *, leader_start_time: int | None = None, spare: Collection[int] = ()
 ) -> list[int]:
     """The living processes of an attempt, on a machine without cgroups.
@@ -84,7 +84,7 @@ def members(
     return [found.pid for found in _find_members(session_id, markers, leader_start_time, spare)]
 
 
-def kill_members(
+def kill_attempt_processes(
     session_id: int,
     markers: Collection[str],
     *,
@@ -102,7 +102,7 @@ def kill_members(
     return [process.pid for process in found]
 
 
-def is_of(pid: int, user: str, uid: int) -> bool:
+def belongs_to_user(pid: int, user: str, uid: int) -> bool:
     """Whether it runs as this user, or as one of the user numbers that they have for their containers."""
     try:
         owner = os.stat(f"/proc/{pid}").st_uid
@@ -156,7 +156,7 @@ def _find_members(
         if session_id > 1 and process.session_id == session_id and process not in marked
     ]  # kernel threads are in session 0
     is_our_session = any(process.session_id == session_id for process in marked) or (
-        leader_start_time is not None and start_time(session_id) == leader_start_time
+        leader_start_time is not None and process_start_time(session_id) == leader_start_time
     )
     found = marked + in_session if is_our_session else marked
     return [process for process in found if process.is_alive and process.pid not in spared]

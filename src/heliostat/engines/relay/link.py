@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from heliostat.engines.inside import Inside
-from heliostat.engines.relay.channel import Channel
+from heliostat.engines.exec import ExecCommand
+from heliostat.engines.relay.channel import RelayChannel
 from heliostat.payloads import relay_frames as frames
-from heliostat.payloads.relay_frames import MOST_CONNECTIONS, WINDOW, BadFrame, Frame
+from heliostat.payloads.relay_frames import MAX_CONNECTIONS, WINDOW_BYTES, BadFrame, Frame
 from heliostat.server_log import get_logger
 
 log = get_logger()
@@ -27,17 +27,17 @@ P = TypeVar("P", bound=asyncio.Protocol)
 _MOST_NOISE = 64 * 1024  # before its first word
 _TAIL_BYTES = 2000
 _FULL_BYTES = 2**20  # that it has not read: then its connections wait
-_STRAY_BYTES = 2 * WINDOW  # of a closed connection: all there was room for, and some frames without any
-_STRAY_FRAME_BYTES = WINDOW // 16
+_STRAY_BYTES = 2 * WINDOW_BYTES  # of a closed connection: all there was room for, and some frames without any
+_STRAY_FRAME_BYTES = WINDOW_BYTES // 16
 
 
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
     start_seconds: float = 30.0
-    answer_seconds: float = 20.0
-    leave_seconds: float = 5.0  # before a program that should leave is told to, and again before it is killed
-    most_unsent_bytes: int = 4 * 2**20  # with what cannot wait
-    most_connections: int = frames.MOST_CONNECTIONS
+    response_seconds: float = 20.0
+    exit_seconds: float = 5.0  # before a program that should leave is told to, and again before it is killed
+    max_unsent_bytes: int = 4 * 2**20  # with what cannot wait
+    max_connections: int = frames.MAX_CONNECTIONS
 
 
 _LIMITS = LinkLimits()
@@ -47,15 +47,15 @@ class RelayLost(Exception):
     """It ended, or never began; says why."""
 
 
-class PortRefused(Exception):
+class PortNotListening(Exception):
     """The job does not listen there; says what was found."""
 
 
-class PortFailed(Exception):
+class PortUnreachable(Exception):
     """It does not answer; says why."""
 
 
-class Link(asyncio.Protocol):
+class RelayLink(asyncio.Protocol):
     """Lives on one event loop. Made by `start`."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", limits: LinkLimits) -> None:
@@ -64,21 +64,21 @@ class Link(asyncio.Protocol):
         self._reader = frames.FrameReader()
         self._noise = b""
         self._numbers = itertools.count(1)
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, RelayChannel] = {}
         self._asked: dict[int, asyncio.Future[str]] = {}
         self._protocols: dict[int, asyncio.Protocol] = {}
-        self._strays = Strays()
+        self._strays = StrayFrameBudget()
         self._is_full = False
         self._said = _Tail()
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._why = ""
         self.is_lost = False
-        self.used_at = time.monotonic()  # when its last connection ended, or somebody asked
+        self.last_used_at = time.monotonic()  # when its last connection ended, or somebody asked
         self._transport: asyncio.Transport
 
     @classmethod
-    async def start(cls, inside: Inside, limits: LinkLimits = _LIMITS) -> "Link":
+    async def start(cls, inside: ExecCommand, limits: LinkLimits = _LIMITS) -> "RelayLink":
         """Raises RelayLost."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
@@ -97,10 +97,10 @@ class Link(asyncio.Protocol):
             async with asyncio.timeout(limits.start_seconds):
                 await asyncio.shield(link._hello)
         except TimeoutError:
-            link.end("it did not begin in time")
+            link.stop("it did not begin in time")
             await link._hello
         except asyncio.CancelledError:
-            link.end("nobody waits for it")
+            link.stop("nobody waits for it")
             raise
         return link
 
@@ -109,22 +109,22 @@ class Link(asyncio.Protocol):
         return not self._channels and not self._asked
 
     @property
-    def why(self) -> str:
+    def lost_reason(self) -> str:
         """It was lost."""
         return self._said.last_line or self._why
 
     async def open(self, port: int, protocol: Callable[[], P]) -> P:
         """A connection to this port of the job. Raises PortRefused, PortFailed or RelayLost."""
-        if len(self._channels) + len(self._asked) >= self._limits.most_connections:
-            raise PortFailed("there are too many connections to this job")
+        if len(self._channels) + len(self._asked) >= self._limits.max_connections:
+            raise PortUnreachable("there are too many connections to this job")
         number, made = next(self._numbers), protocol()
         self._protocols[number] = made
         try:
             await self._answer(frames.OPEN, number, port)
-        except (PortFailed, asyncio.CancelledError):
-            self.send(frames.written(frames.CLOSE, number))
+        except (PortUnreachable, asyncio.CancelledError):
+            self.send(frames.encode_frame(frames.CLOSE, number))
             if (late := self._channels.pop(number, None)) is not None:
-                late.lose(None)
+                late.mark_lost(None)
             raise
         finally:
             self._protocols.pop(number, None)
@@ -134,13 +134,13 @@ class Link(asyncio.Protocol):
         """A proof of who of the job listens there. Raises PortRefused or RelayLost."""
         return await self._answer(frames.CHECK, next(self._numbers), port)
 
-    def end(self, why: str) -> None:
+    def stop(self, why: str) -> None:
         """All its connections are lost, and the program leaves."""
         self._why = self._why or why
         if not self._transport.is_closing():
             self._transport.abort()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Once it was ended: the program has left."""
         await asyncio.shield(self._gone)
 
@@ -148,13 +148,13 @@ class Link(asyncio.Protocol):
         if self.is_lost or self._transport.is_closing():
             return
         self._transport.write(data)
-        if self._transport.get_write_buffer_size() > self._limits.most_unsent_bytes:
-            self.end("it does not read")
+        if self._transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
+            self.stop("it does not read")
 
     def pause_writing(self) -> None:
         self._is_full = True
         for channel in self._channels.values():
-            channel.hold()
+            channel.pause_sending()
 
     def resume_writing(self) -> None:
         """Each in its turn, until it is full again."""
@@ -164,31 +164,31 @@ class Link(asyncio.Protocol):
                 return
             if self._channels.pop(number, None) is not None:
                 self._channels[number] = channel
-                channel.go_on()
+                channel.resume_sending()
 
-    def forget(self, number: int) -> None:
+    def remove_channel(self, number: int) -> None:
         self._channels.pop(number, None)
-        self._strays.expect()
-        self.used_at = time.monotonic()
+        self._strays.add_closed_connection()
+        self.last_used_at = time.monotonic()
 
     async def _answer(self, kind: int, number: int, port: int) -> str:
         if self.is_lost:
-            raise RelayLost(self.why)
+            raise RelayLost(self.lost_reason)
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
-        self.send(frames.with_port(kind, number, port))
+        self.send(frames.encode_port_frame(kind, number, port))
         try:
-            async with asyncio.timeout(self._limits.answer_seconds):
+            async with asyncio.timeout(self._limits.response_seconds):
                 return await answer
         except TimeoutError:
-            self._strays.expect()
-            raise PortFailed("it took too long") from None
+            self._strays.add_closed_connection()
+            raise PortUnreachable("it took too long") from None
         except asyncio.CancelledError:
-            self._strays.expect()
+            self._strays.add_closed_connection()
             raise
         finally:
             self._asked.pop(number, None)
-            self.used_at = time.monotonic()
+            self.last_used_at = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -200,25 +200,25 @@ class Link(asyncio.Protocol):
                 self._hear(frame)
         except BadFrame as error:
             log.warning("relay_broken", error=str(error))
-            self.end(f"it does not keep to the rules: {error}")
+            self.stop(f"it does not keep to the rules: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
         self._why = self._why or "it has ended"
         lost = ConnectionResetError(self._why)
         for channel in list(self._channels.values()):
-            channel.lose(lost)
+            channel.mark_lost(lost)
         self._farewell = asyncio.get_running_loop().create_task(self._see_off())
 
     async def _see_off(self) -> None:
         """Once the program is gone it has said why."""
-        await _gone(self._process, self._descriptor, self._limits.leave_seconds)
+        await _gone(self._process, self._descriptor, self._limits.exit_seconds)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._said.over.wait(), 1.0)
         waiting: list[asyncio.Future[Any]] = [self._hello, *self._asked.values()]
         for answer in waiting:
             if not answer.done():
-                answer.set_exception(RelayLost(self.why))
+                answer.set_exception(RelayLost(self.lost_reason))
                 answer.exception()  # nobody may be left to hear it
         self._gone.set_result(None)
 
@@ -236,26 +236,26 @@ class Link(asyncio.Protocol):
 
     def _hear(self, frame: Frame) -> None:
         if frame.connection in self._channels:
-            self._channels[frame.connection].hear(frame)
+            self._channels[frame.connection].receive_frame(frame)
             return
         answer = self._asked.get(frame.connection)
         if answer is None or answer.done():
-            self._strays.came(frame)  # about one that we have closed
+            self._strays.receive(frame)  # about one that we have closed
             return
         text = frame.payload.decode("utf-8", "replace")
         if frame.kind == frames.OPENED:
             if (protocol := self._protocols.get(frame.connection)) is not None:
-                self._add(Channel(frame.connection, self, protocol), frame.connection)
+                self._add(RelayChannel(frame.connection, self, protocol), frame.connection)
             answer.set_result(text)
         elif frame.kind in (frames.REFUSED, frames.FAILED):
-            answer.set_exception(PortRefused(text) if frame.kind == frames.REFUSED else PortFailed(text))
+            answer.set_exception(PortNotListening(text) if frame.kind == frames.REFUSED else PortUnreachable(text))
         else:
             raise BadFrame(f"a frame of kind {frame.kind} before its first word")
 
-    def _add(self, channel: Channel, number: int) -> None:
+    def _add(self, channel: RelayChannel, number: int) -> None:
         self._channels[number] = channel
         if self._is_full:
-            channel.hold()
+            channel.pause_sending()
 
 
 class _Tail(asyncio.Protocol):
@@ -277,12 +277,12 @@ class _Tail(asyncio.Protocol):
         return "".join(char for char in lines[-1] if char.isprintable())[:200] if lines else ""
 
 
-def _spawn(inside: Inside, stream: socket.socket) -> "subprocess.Popen[bytes]":
+def _spawn(inside: ExecCommand, stream: socket.socket) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         inside.argv,
         env=dict(inside.environment),
         cwd="/",
-        pass_fds=inside.descriptors,
+        pass_fds=inside.inherited_descriptors,
         stdin=stream.fileno(),
         stdout=stream.fileno(),
         stderr=subprocess.PIPE,
@@ -308,17 +308,17 @@ async def _gone(process: "subprocess.Popen[bytes]", descriptor: int, leave_secon
         os.close(descriptor)
 
 
-class Strays:
+class StrayFrameBudget:
     """Frames about connections that we have closed: some were on their way by then, but not without end."""
 
     def __init__(self) -> None:
         self._left = 0
 
-    def expect(self) -> None:
+    def add_closed_connection(self) -> None:
         """One more was closed."""
-        self._left = min(self._left + _STRAY_BYTES, MOST_CONNECTIONS * _STRAY_BYTES)
+        self._left = min(self._left + _STRAY_BYTES, MAX_CONNECTIONS * _STRAY_BYTES)
 
-    def came(self, frame: Frame) -> None:
+    def receive(self, frame: Frame) -> None:
         """Raises BadFrame."""
         size = len(frame.payload)
         self._left -= size if size and frame.kind == frames.DATA else max(size, _STRAY_FRAME_BYTES)

@@ -11,91 +11,91 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from heliostat.models import Cause, JobId
+from heliostat.models import EndCause, JobId
 
-SECONDS = "HELIOSTAT_SIMULATED_SECONDS"
-EXIT = "HELIOSTAT_SIMULATED_EXIT"
-OOM = "HELIOSTAT_SIMULATED_OOM"
-IGNORE_TERM = "HELIOSTAT_SIMULATED_IGNORE_TERM"
+SECONDS_VARIABLE = "HELIOSTAT_SIMULATED_SECONDS"
+EXIT_CODE_VARIABLE = "HELIOSTAT_SIMULATED_EXIT"
+OOM_VARIABLE = "HELIOSTAT_SIMULATED_OOM"
+IGNORE_TERM_VARIABLE = "HELIOSTAT_SIMULATED_IGNORE_TERM"
 
-TERMINATED = 128 + 15
-KILLED = 128 + 9
+EXIT_TERMINATED = 128 + 15
+EXIT_KILLED = 128 + 9
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class SimulatedExit:
     """How a run ends, and how long after its start."""
 
-    seconds: float
-    cause: Cause
+    after_seconds: float
+    cause: EndCause
     exit_code: int | None = None
     detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
+class JobBehaviour:
     """What a simulated job does, as its environment says."""
 
-    seconds: float = 60.0
+    run_seconds: float = 60.0
     exit_code: int = 0
     runs_out_of_memory: bool = False
     ignores_term: bool = False
 
     @classmethod
-    def of(cls, env: Mapping[str, str]) -> "Behaviour":
+    def from_environment(cls, env: Mapping[str, str]) -> "JobBehaviour":
         """Raises ValueError for what cannot be read."""
-        seconds = float(env.get(SECONDS, "60"))
-        exit_code = int(env.get(EXIT, "0"))
+        seconds = float(env.get(SECONDS_VARIABLE, "60"))
+        exit_code = int(env.get(EXIT_CODE_VARIABLE, "0"))
         if math.isnan(seconds) or seconds < 0:
-            raise ValueError(f"{SECONDS} is not a duration: {env[SECONDS]}")
+            raise ValueError(f"{SECONDS_VARIABLE} is not a duration: {env[SECONDS_VARIABLE]}")
         if not 0 <= exit_code <= 255:
-            raise ValueError(f"{EXIT} is not an exit code: {env[EXIT]}")
-        return cls(seconds, exit_code, env.get(OOM) == "1", env.get(IGNORE_TERM) == "1")
+            raise ValueError(f"{EXIT_CODE_VARIABLE} is not an exit code: {env[EXIT_CODE_VARIABLE]}")
+        return cls(seconds, exit_code, env.get(OOM_VARIABLE) == "1", env.get(IGNORE_TERM_VARIABLE) == "1")
 
     @classmethod
-    def problem(cls, env: Mapping[str, str]) -> str | None:
+    def find_problem(cls, env: Mapping[str, str]) -> str | None:
         try:
-            cls.of(env)
+            cls.from_environment(env)
         except ValueError as error:
             return str(error)
         return None
 
-    def ending(self, time_limit_seconds: float | None, grace_seconds: float) -> Ending:
-        if time_limit_seconds is not None and self.seconds > time_limit_seconds:
-            return self.stopped(time_limit_seconds, grace_seconds, Cause.TIMED_OUT)
+    def expected_exit(self, time_limit_seconds: float | None, grace_seconds: float) -> SimulatedExit:
+        if time_limit_seconds is not None and self.run_seconds > time_limit_seconds:
+            return self.exit_when_stopped(time_limit_seconds, grace_seconds, EndCause.TIMED_OUT)
         if self.runs_out_of_memory:
-            return Ending(self.seconds, Cause.OUT_OF_MEMORY, KILLED)
-        return Ending(self.seconds, Cause.EXITED, self.exit_code)
+            return SimulatedExit(self.run_seconds, EndCause.OUT_OF_MEMORY, EXIT_KILLED)
+        return SimulatedExit(self.run_seconds, EndCause.EXITED, self.exit_code)
 
-    def stopped(self, after_seconds: float, grace_seconds: float, cause: Cause) -> Ending:
+    def exit_when_stopped(self, after_seconds: float, grace_seconds: float, cause: EndCause) -> SimulatedExit:
         """What TERM after so long, and KILL after the grace, make of it."""
         if not self.ignores_term:
-            return Ending(after_seconds, cause, TERMINATED)
-        if self.seconds <= after_seconds + grace_seconds:
-            return Ending(self.seconds, cause, self.exit_code)
-        return Ending(after_seconds + grace_seconds, cause, KILLED)
+            return SimulatedExit(after_seconds, cause, EXIT_TERMINATED)
+        if self.run_seconds <= after_seconds + grace_seconds:
+            return SimulatedExit(self.run_seconds, cause, self.exit_code)
+        return SimulatedExit(after_seconds + grace_seconds, cause, EXIT_KILLED)
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class UsageProfile:
     """How a made-up job treats what it was given: the same for the same job, whichever attempt it is."""
 
-    cpus: float  # part of its cpus that it keeps busy on its plateau
-    memory: float  # part of its memory that it needs
-    load: float  # percent, of the GPUs it uses
+    cpu_utilisation: float  # part of its cpus that it keeps busy on its plateau
+    memory_utilisation: float  # part of its memory that it needs
+    gpu_percent: float  # percent, of the GPUs it uses
     uses_one_gpu: bool  # of several: somebody who has not heard of data parallelism yet
     period_seconds: float  # of its waves
 
 
-def habits_of(job_id: JobId) -> Habits:
+def usage_profile_of(job_id: JobId) -> UsageProfile:
     """One job in ten holds what it has and hardly uses it, two wait for their data, the rest are busy."""
     character = zlib.crc32(f"job {job_id}".encode())
     kind = character % 10
     busy = 0.55 + 0.35 * ((character >> 4) % 100) / 100
-    return Habits(
-        cpus=0.02 if kind == 0 else 0.25 if kind <= 2 else busy,
-        memory=0.06 + 0.85 * ((character >> 12) % 100 / 100) ** 1.5,
-        load=3.0 if kind == 0 else 38.0 if kind <= 2 else 84.0,
+    return UsageProfile(
+        cpu_utilisation=0.02 if kind == 0 else 0.25 if kind <= 2 else busy,
+        memory_utilisation=0.06 + 0.85 * ((character >> 12) % 100 / 100) ** 1.5,
+        gpu_percent=3.0 if kind == 0 else 38.0 if kind <= 2 else 84.0,
         uses_one_gpu=(character >> 16) % 8 == 0,
         period_seconds=90 + (character >> 6) % 300,
     )

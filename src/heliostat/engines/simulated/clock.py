@@ -16,11 +16,11 @@ from heliostat.server_log import get_logger
 
 log = get_logger(__name__)
 
-LONGEST_WAIT_SECONDS = 3600.0
+MAX_WAIT_SECONDS = 3600.0
 
 
 @dataclass(order=True, slots=True)
-class Alarm:
+class ScheduledCall:
     """A call to be made at a time. Cancelling it after the call does nothing."""
 
     at: datetime
@@ -36,7 +36,7 @@ class Clock(Protocol):
     def now(self) -> datetime:
         """Aware UTC."""
 
-    def call_at(self, at: datetime, call: Callable[[], None]) -> Alarm:
+    def call_at(self, at: datetime, call: Callable[[], None]) -> ScheduledCall:
         """Call once, at that time or as soon after it as possible; never from within this method."""
 
 
@@ -51,7 +51,7 @@ class ManualClock:
     def now(self) -> datetime:
         return self._now
 
-    def call_at(self, at: datetime, call: Callable[[], None]) -> Alarm:
+    def call_at(self, at: datetime, call: Callable[[], None]) -> ScheduledCall:
         return self._alarms.add(at, call)
 
     def advance(self, seconds: float = 0.0) -> None:
@@ -69,7 +69,7 @@ class ManualClock:
             self._advancing = False
 
 
-class RealClock:
+class ScaledClock:
     """Runs by itself, `speed` times as fast as ours. Calls are made by one thread of its own."""
 
     def __init__(self, speed: float = 1.0, start: datetime | None = None) -> None:
@@ -86,7 +86,7 @@ class RealClock:
     def now(self) -> datetime:
         return self._start + timedelta(seconds=(time.monotonic() - self._origin) * self.speed)
 
-    def call_at(self, at: datetime, call: Callable[[], None]) -> Alarm:
+    def call_at(self, at: datetime, call: Callable[[], None]) -> ScheduledCall:
         alarm = self._alarms.add(at, call)
         with self._changed:
             if self._thread is None and not self._closed:
@@ -111,7 +111,7 @@ class RealClock:
             except Exception:
                 log.exception("simulated_clock_call_failed")
 
-    def _wait_for_due(self) -> Alarm | None:
+    def _wait_for_due(self) -> ScheduledCall | None:
         with self._changed:
             while not self._closed:
                 alarm = self._alarms.pop_due(self.now())
@@ -123,9 +123,9 @@ class RealClock:
     def _seconds_to_next(self) -> float:
         next_at = self._alarms.next_at()
         if next_at is None:
-            return LONGEST_WAIT_SECONDS
+            return MAX_WAIT_SECONDS
         real_seconds = (next_at - self.now()).total_seconds() / self.speed
-        return min(max(real_seconds, 0.0), LONGEST_WAIT_SECONDS)
+        return min(max(real_seconds, 0.0), MAX_WAIT_SECONDS)
 
 
 class _Alarms:
@@ -133,16 +133,16 @@ class _Alarms:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._heap: list[Alarm] = []
+        self._heap: list[ScheduledCall] = []
         self._numbers = itertools.count()
 
-    def add(self, at: datetime, call: Callable[[], None]) -> Alarm:
+    def add(self, at: datetime, call: Callable[[], None]) -> ScheduledCall:
         with self._lock:
-            alarm = Alarm(at, next(self._numbers), call)
+            alarm = ScheduledCall(at, next(self._numbers), call)
             heapq.heappush(self._heap, alarm)
             return alarm
 
-    def pop_due(self, now: datetime) -> Alarm | None:
+    def pop_due(self, now: datetime) -> ScheduledCall | None:
         with self._lock:
             while self._heap and self._heap[0].at <= now:
                 alarm = heapq.heappop(self._heap)

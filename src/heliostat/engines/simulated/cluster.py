@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from heliostat.engines.simulated.behaviour import habits_of
+from heliostat.engines.simulated.behaviour import usage_profile_of
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Device, DeviceProcess, Node
 
-MOST_NODES = 10_000
+MAX_NODES = 10_000
 WARM_UP_SECONDS = 90.0
 IDLE_MEMORY_MIB = 4
 
@@ -50,8 +50,8 @@ def parse_nodes(text: str) -> list[Node]:
     nodes: list[Node] = []
     for part in (part.strip() for part in text.split(",")):
         group = _read_group(part)
-        if len(nodes) + group.count > MOST_NODES:
-            raise Invalid(f"More than {MOST_NODES} nodes.", "Ask for fewer nodes.")
+        if len(nodes) + group.count > MAX_NODES:
+            raise Invalid(f"More than {MAX_NODES} nodes.", "Ask for fewer nodes.")
         nodes += group.nodes(numbers)
     return nodes
 
@@ -62,13 +62,13 @@ def demo_nodes() -> list[Node]:
     return [node for group in _DEMO_GROUPS for node in group.nodes(numbers)]
 
 
-def at_work(device: Device, attempt: Attempt, seconds: float) -> Device:
+def device_under_load(device: Device, attempt: Attempt, seconds: float) -> Device:
     """How this device looks when the attempt has been running for so long; the same each time it is asked."""
     character = zlib.crc32(f"{attempt.id}/{device.uuid}".encode())
     warmth = min(1.0, max(0.0, seconds) / WARM_UP_SECONDS)
-    habits = habits_of(attempt.job.id)
+    habits = usage_profile_of(attempt.job.id)
     is_used = not (habits.uses_one_gpu and device.uuid in attempt.devices[1:])
-    utilisation = _utilisation(habits.load if is_used else 0, character, seconds, warmth)
+    utilisation = _utilisation(habits.gpu_percent if is_used else 0, character, seconds, warmth)
     fill = 0.25 + 0.7 * ((character >> 8) % 100) / 100 if is_used else 0.01
     memory_mib = IDLE_MEMORY_MIB + int(device.memory_mib * fill * (0.3 + 0.7 * warmth))
     return Device(

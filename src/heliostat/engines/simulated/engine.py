@@ -9,36 +9,44 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from heliostat.engines.contract import Capabilities, Report
+from heliostat.engines.contract import Capabilities, ObservationCallback
 from heliostat.engines.simulated.behaviour import (
-    EXIT,
-    IGNORE_TERM,
-    KILLED,
-    OOM,
-    SECONDS,
-    TERMINATED,
-    Behaviour,
-    Ending,
+    EXIT_CODE_VARIABLE,
+    EXIT_KILLED,
+    EXIT_TERMINATED,
+    IGNORE_TERM_VARIABLE,
+    OOM_VARIABLE,
+    SECONDS_VARIABLE,
+    JobBehaviour,
+    SimulatedExit,
 )
-from heliostat.engines.simulated.clock import Alarm, Clock
-from heliostat.engines.simulated.machine import Machine
-from heliostat.engines.simulated.sampling import attempt_reading, node_reading
+from heliostat.engines.simulated.clock import Clock, ScheduledCall
+from heliostat.engines.simulated.simulated_node import SimulatedNode
+from heliostat.engines.simulated.usage_samples import sample_attempt, sample_node
 from heliostat.errors import NotFound
 from heliostat.models import (
     Attempt,
+    AttemptEnded,
     AttemptId,
-    Cause,
-    Ended,
+    AttemptStarted,
+    EndCause,
     JobState,
     Node,
     NodeState,
     Observation,
-    Reading,
-    Readings,
-    Started,
+    SampleBatch,
+    UsageSample,
 )
 
-__all__ = ["EXIT", "IGNORE_TERM", "KILLED", "OOM", "SECONDS", "TERMINATED", "SimulatedEngine"]
+__all__ = [
+    "EXIT_CODE_VARIABLE",
+    "EXIT_KILLED",
+    "EXIT_TERMINATED",
+    "IGNORE_TERM_VARIABLE",
+    "OOM_VARIABLE",
+    "SECONDS_VARIABLE",
+    "SimulatedEngine",
+]
 
 ENDLESS_SECONDS = 1e9  # what runs longer is not waited for
 
@@ -55,21 +63,21 @@ class SimulatedEngine:
     name: str = "simulated"
 
     def __init__(self, nodes: Sequence[Node], clock: Clock, *, survives_restart: bool = False) -> None:
-        self.capabilities = Capabilities(survives_restart=survives_restart, contains=True)
+        self.capabilities = Capabilities(survives_restart=survives_restart, runs_containers=True)
         self._clock = clock
         self._lock = threading.Lock()
-        self._machines = {node.name: Machine(node) for node in nodes}
+        self._machines = {node.name: SimulatedNode(node) for node in nodes}
         self._running: dict[AttemptId, _Run] = {}
-        self._over: dict[AttemptId, Ended] = {}  # also the disowned
+        self._over: dict[AttemptId, AttemptEnded] = {}  # also the disowned
         self._outbox = _Outbox()
-        self._reports: list[Report] = []
+        self._reports: list[ObservationCallback] = []
         self._on_nodes_changed: list[Callable[[], None]] = []
         self._closed = False
 
     def nodes(self) -> list[Node]:
         now = self._clock.now()
         with self._lock:
-            return [machine.look(now) for machine in self._machines.values()]
+            return [machine.current_node(now) for machine in self._machines.values()]
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         now = self._clock.now()
@@ -90,14 +98,14 @@ class SimulatedEngine:
             run = self._running.get(attempt.id)
             if run is None:
                 return
-            ending = run.behaviour.stopped(run.seconds_until(now), grace_seconds, Cause.STOPPED)
-            if ending.seconds <= run.ending.seconds:
+            ending = run.behaviour.exit_when_stopped(run.seconds_until(now), grace_seconds, EndCause.STOPPED)
+            if ending.after_seconds <= run.ending.after_seconds:
                 self._await_end(run, ending)
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
         """Nothing is kept on disk; what ended stays known, so that it never starts again."""
 
-    def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
+    def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
         """Nothing outlives the process."""
 
     def close(self) -> None:
@@ -109,27 +117,27 @@ class SimulatedEngine:
             self._reports.clear()
             self._on_nodes_changed.clear()
 
-    def on_observation(self, report: Report) -> None:
+    def set_observation_callback(self, report: ObservationCallback) -> None:
         with self._lock:
             self._reports.append(report)
 
-    def on_nodes_changed(self, changed: Callable[[], None]) -> None:
+    def set_nodes_changed_callback(self, changed: Callable[[], None]) -> None:
         with self._lock:
             self._on_nodes_changed.append(changed)
 
-    def sample(self) -> Readings:
+    def sample(self) -> SampleBatch:
         now = self._clock.now()
         with self._lock:
-            nodes = [machine.look(now) for machine in self._machines.values()]
+            nodes = [machine.current_node(now) for machine in self._machines.values()]
             running = list(self._running.values())
         attempts = {run.attempt.id: self._read(run, now) for run in running}
-        there: dict[str, list[tuple[Reading, float]]] = {node.name: [] for node in nodes}
+        there: dict[str, list[tuple[UsageSample, float]]] = {node.name: [] for node in nodes}
         for run in running:
-            places = run.attempt.task_places
+            places = run.attempt.task_placements
             for place in places:
                 there[place.node].append((attempts[run.attempt.id], 1 / len(places)))
         up = [node for node in nodes if node.state is not NodeState.DOWN]
-        return Readings(attempts, {node.name: node_reading(node, there[node.name]) for node in up})
+        return SampleBatch(attempts, {node.name: sample_node(node, there[node.name]) for node in up})
 
     def fail_node(self, name: str, reason: str = "The node does not answer.") -> None:
         """The node goes down and takes with it what runs there, also in part."""
@@ -139,7 +147,7 @@ class SimulatedEngine:
             machine.set_state(NodeState.DOWN, reason)
             for run in [run for run in self._running.values() if run.touches(name)]:
                 self._forget(run)
-                self._tell(self._conclude(run.attempt, now, Ending(0, Cause.LOST, None, reason)))
+                self._tell(self._conclude(run.attempt, now, SimulatedExit(0, EndCause.LOST, None, reason)))
             self._tell_nodes_changed()
 
     def restore_node(self, name: str) -> None:
@@ -147,12 +155,12 @@ class SimulatedEngine:
             self._machine(name).set_state(NodeState.UP, None)
             self._tell_nodes_changed()
 
-    def _read(self, run: "_Run", now: datetime) -> Reading:
+    def _read(self, run: "_Run", now: datetime) -> UsageSample:
         devices = {uuid: device for machine in self._machines_of(run) for uuid, device in machine.devices.items()}
         seconds = run.seconds_until(now)
-        return attempt_reading(run.attempt, devices, seconds, run.behaviour.runs_out_of_memory)
+        return sample_attempt(run.attempt, devices, seconds, run.behaviour.runs_out_of_memory)
 
-    def _machine(self, name: str) -> Machine:
+    def _machine(self, name: str) -> SimulatedNode:
         try:
             return self._machines[name]
         except KeyError:
@@ -165,41 +173,41 @@ class SimulatedEngine:
         refusal = self._why_not(attempt)
         if refusal is not None:
             return self._conclude(attempt, at, refusal)
-        behaviour = Behaviour.of(attempt.job.spec.env)
+        behaviour = JobBehaviour.from_environment(attempt.job.spec.env)
         limit = None if attempt.job.overtime else attempt.job.time_limit_seconds
-        ending = behaviour.ending(limit, attempt.job.spec.grace_seconds)
+        ending = behaviour.expected_exit(limit, attempt.job.spec.grace_seconds)
         run = _Run(attempt, behaviour, at, ending)
         self._running[attempt.id] = run
         for machine in self._machines_of(run):
-            machine.take(attempt, at)
+            machine.allocate(attempt, at)
         self._await_end(run, ending)
-        return Started(attempt.id, at)
+        return AttemptStarted(attempt.id, at)
 
-    def _why_not(self, attempt: Attempt) -> Ending | None:
+    def _why_not(self, attempt: Attempt) -> SimulatedExit | None:
         for name in _nodes_of(attempt):
             machine = self._machines.get(name)
             if machine is None:
-                return Ending(0, Cause.REFUSED, None, f"There is no node {name}.")
+                return SimulatedExit(0, EndCause.REFUSED, None, f"There is no node {name}.")
             if machine.node.state is NodeState.DOWN:
-                return Ending(0, Cause.NOT_STARTED, None, f"Node {name} is down.")
-            if problem := machine.why_not(attempt):
-                return Ending(0, Cause.REFUSED, None, problem)
-        problem = Behaviour.problem(attempt.job.spec.env)
-        return None if problem is None else Ending(0, Cause.REFUSED, None, problem)
+                return SimulatedExit(0, EndCause.NOT_STARTED, None, f"Node {name} is down.")
+            if problem := machine.find_allocation_problem(attempt):
+                return SimulatedExit(0, EndCause.REFUSED, None, problem)
+        problem = JobBehaviour.find_problem(attempt.job.spec.env)
+        return None if problem is None else SimulatedExit(0, EndCause.REFUSED, None, problem)
 
-    def _machines_of(self, run: "_Run") -> list[Machine]:
+    def _machines_of(self, run: "_Run") -> list[SimulatedNode]:
         return [self._machines[name] for name in _nodes_of(run.attempt)]
 
-    def _await_end(self, run: "_Run", ending: Ending) -> None:
+    def _await_end(self, run: "_Run", ending: SimulatedExit) -> None:
         if run.alarm is not None:
             run.alarm.cancel()
         run.ending = ending
-        if ending.seconds >= ENDLESS_SECONDS:
+        if ending.after_seconds >= ENDLESS_SECONDS:
             run.alarm = None
             return
         run.alarm = self._clock.call_at(run.ends_at, partial(self._end, run, ending))
 
-    def _end(self, run: "_Run", ending: Ending) -> None:
+    def _end(self, run: "_Run", ending: SimulatedExit) -> None:
         with self._lock:
             # While this call was on its way, a stop may have changed the ending or a node failure made it.
             if self._running.get(run.attempt.id) is not run or run.ending is not ending:
@@ -214,28 +222,30 @@ class SimulatedEngine:
         for machine in self._machines_of(run):
             machine.release(run.attempt)
 
-    def _conclude(self, attempt: Attempt, at: datetime, ending: Ending) -> Ended:
-        ended = Ended(attempt.id, at, ending.cause, ending.exit_code, ending.detail)
+    def _conclude(self, attempt: Attempt, at: datetime, ending: SimulatedExit) -> AttemptEnded:
+        ended = AttemptEnded(attempt.id, at, ending.cause, ending.exit_code, ending.detail)
         self._over[attempt.id] = ended
         return ended
 
     def _observe(self, attempt: Attempt, now: datetime) -> Observation:
         run = self._running.get(attempt.id)
         if run is not None:
-            return Started(attempt.id, run.started_at)
+            return AttemptStarted(attempt.id, run.started_at)
         if attempt.id in self._over:
             return self._over[attempt.id]
         if attempt.job.state is not JobState.RUNNING:
-            return self._conclude(attempt, now, Ending(0, Cause.NOT_STARTED))
+            return self._conclude(attempt, now, SimulatedExit(0, EndCause.NOT_STARTED))
         if self.capabilities.survives_restart and self._why_not(attempt) is None:
             return self._take_up(attempt, now)
-        lost = Ending(0, Cause.LOST, None, "Heliostat was restarted; simulated jobs do not go on without it.")
+        lost = SimulatedExit(
+            0, EndCause.LOST, None, "Heliostat was restarted; simulated jobs do not go on without it."
+        )
         return self._conclude(attempt, now, lost)
 
     def _take_up(self, attempt: Attempt, now: datetime) -> Observation:
         started = self._begin(attempt, attempt.job.started_at or now)
         run = self._running[attempt.id]
-        if run.ending.seconds >= ENDLESS_SECONDS or run.ends_at > now:
+        if run.ending.after_seconds >= ENDLESS_SECONDS or run.ends_at > now:
             return started
         self._forget(run)
         return self._conclude(attempt, run.ends_at, run.ending)
@@ -269,14 +279,14 @@ class SimulatedEngine:
 @dataclass(slots=True)
 class _Run:
     attempt: Attempt
-    behaviour: Behaviour
+    behaviour: JobBehaviour
     started_at: datetime
-    ending: Ending
-    alarm: Alarm | None = None
+    ending: SimulatedExit
+    alarm: ScheduledCall | None = None
 
     @property
     def ends_at(self) -> datetime:
-        return self.started_at + timedelta(seconds=self.ending.seconds)
+        return self.started_at + timedelta(seconds=self.ending.after_seconds)
 
     def touches(self, node: str) -> bool:
         return node in _nodes_of(self.attempt)
@@ -294,4 +304,4 @@ class _Outbox:
 
 def _nodes_of(attempt: Attempt) -> tuple[str, ...]:
     """Each once, in the order of its tasks."""
-    return tuple(dict.fromkeys(place.node for place in attempt.task_places))
+    return tuple(dict.fromkeys(place.node for place in attempt.task_placements))

@@ -9,15 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
-from heliostat.engines.containers import Belongings
-from heliostat.engines.environment import CHECKPOINT_FILE, Person, Surroundings, job_environment
-from heliostat.engines.slurm.containers import Contained
-from heliostat.engines.slurm.journal import Element
-from heliostat.engines.slurm.parse import ElementNumber, SlurmJob
-from heliostat.engines.slurm.script import Payload, Site, array_comment_of, common_options, script_of
+from heliostat.engines.containers import ContainerInputs
+from heliostat.engines.job_variables import CHECKPOINT_FILE, AttemptContext, RunAsUser, job_variables
+from heliostat.engines.slurm.command_output import ArrayElementId, SlurmJob
+from heliostat.engines.slurm.containers import ContainerScript
+from heliostat.engines.slurm.journal import ArrayElement
+from heliostat.engines.slurm.script import (
+    ScriptParts,
+    SubmissionContext,
+    array_comment,
+    common_sbatch_options,
+    render_script,
+)
 from heliostat.engines.slurm.tracked_job import TrackedJob
 from heliostat.models import Attempt, AttemptId
-from heliostat.runtimes.shell import blank
+from heliostat.runtimes.shell_lines import placeholder
 
 _ARRAY_NAMES = ("JOB_ID", "TASK_ID", "TASK_COUNT", "TASK_MAX", "TASK_MIN", "TASK_STEP")
 _INDEX = 'export HELIOSTAT_ARRAY_INDEX="$3"'
@@ -30,11 +36,11 @@ _MOST_CHARACTERS = 200_000  # of these lines
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class SubmissionChunk:
     """Attempts that are submitted together; one alone is submitted as it is."""
 
     elements: Mapping[int, Attempt]  # by the index Slurm has for each
-    more: bool = False  # another chunk of the same array follows
+    has_more: bool = False  # another chunk of the same array follows
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -50,27 +56,31 @@ class Chunk:
         return self.first.job.array_id is not None
 
     @property
-    def limit(self) -> int | None:
+    def max_running(self) -> int | None:
         """How many may run at once."""
         return self.first.job.array_limit
 
-    def element(self, index: int) -> Element:
-        return Element(self.first.id, index)
+    def element_at(self, index: int) -> ArrayElement:
+        return ArrayElement(self.first.id, index)
 
-    def without(self, attempt_ids: Iterable[AttemptId]) -> "Chunk | None":
+    def without_attempts(self, attempt_ids: Iterable[AttemptId]) -> "SubmissionChunk | None":
         gone = set(attempt_ids)
         left = {index: attempt for index, attempt in self.elements.items() if attempt.id not in gone}
-        return Chunk(left, self.more) if left else None
+        return SubmissionChunk(left, self.has_more) if left else None
 
-    def halves(self) -> "tuple[Chunk, Chunk]":
+    def split_in_half(self) -> "tuple[SubmissionChunk, SubmissionChunk]":
         known, middle = list(self.elements.items()), len(self.elements) // 2
-        return Chunk(dict(known[:middle]), self.is_array), Chunk(dict(known[middle:]), self.more)
+        return SubmissionChunk(dict(known[:middle]), self.is_array), SubmissionChunk(
+            dict(known[middle:]), self.has_more
+        )
 
-    def singles(self) -> "list[Chunk]":
-        return [Chunk({index: attempt}) for index, attempt in self.elements.items()]
+    def split_into_singles(self) -> "list[SubmissionChunk]":
+        return [SubmissionChunk({index: attempt}) for index, attempt in self.elements.items()]
 
 
-def chunks_of(attempts: Iterable[Attempt], max_array_size: int = MAX_ARRAY_SIZE) -> Iterator[Chunk]:
+def group_into_chunks(
+    attempts: Iterable[Attempt], max_array_size: int = MAX_ARRAY_SIZE
+) -> Iterator[SubmissionChunk]:
     """What can be submitted together, in the order of submission. All elements of a chunk ask for the same; of
     more than Slurm takes at once, the first chunk."""
     groups: dict[object, list[Attempt]] = defaultdict(list)
@@ -86,49 +96,55 @@ def chunks_of(attempts: Iterable[Attempt], max_array_size: int = MAX_ARRAY_SIZE)
     )
 
 
-def array_argv(chunk: Chunk, person: Person, site: Site) -> list[str]:
-    limit = "" if chunk.limit is None else f"%{chunk.limit}"
+def array_sbatch_argv(chunk: SubmissionChunk, person: RunAsUser, site: SubmissionContext) -> list[str]:
+    limit = "" if chunk.max_running is None else f"%{chunk.max_running}"
     own = [
-        f"--comment={array_comment_of(site.instance, chunk.first.id)}",
+        f"--comment={array_comment(site.instance, chunk.first.id)}",
         "--output=/dev/null",
         "--error=/dev/null",
-        f"--array={ranges(list(chunk.elements))}{limit}",
+        f"--array={format_index_ranges(list(chunk.elements))}{limit}",
     ]
-    return ["sbatch", "--parsable", *own, *common_options(chunk.first, person, site)]
+    return ["sbatch", "--parsable", *own, *common_sbatch_options(chunk.first, person, site)]
 
 
 @dataclass(frozen=True, slots=True)
-class ArraySite:
-    jobs: str  # the folder with a folder for each job
+class ArrayScriptContext:
+    jobs_folder: str  # the folder with a folder for each job
     instance: str
-    contained: Contained | None = None  # how each runs in a container
+    container_script: ContainerScript | None = None  # how each runs in a container
 
 
-def array_script(chunk: Chunk, person: Person, around: Surroundings, site: ArraySite) -> str:
+def render_array_script(
+    chunk: SubmissionChunk, person: RunAsUser, around: AttemptContext, site: ArrayScriptContext
+) -> str:
     """Of `around`, what is an element's own does not count.
 
     All that differs is in positional parameters, which no variable of the user's can change: number of the job,
     attempt, index, folder.
     """
     spec = chunk.first.job.spec
-    payload = Payload(
-        begin=tuple(_which(chunk, site.jobs) if chunk.is_array else _which_and_what(chunk, site.jobs)),
-        number="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID",
+    payload = ScriptParts(
+        setup_lines=tuple(
+            _which(chunk, site.jobs_folder) if chunk.is_array else _which_and_what(chunk, site.jobs_folder)
+        ),
+        slurm_job_id="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID",
         receipt='"$4/$2.receipt"',
-        open_logs=('exec >>"$4/$2.stdout" 2>>"$4/$2.stderr"',),
-        exports=(*_own_variables(site.instance), _INDEX if chunk.is_array else _NO_ARRAY),
+        open_log_lines=('exec >>"$4/$2.stdout" 2>>"$4/$2.stderr"',),
+        export_lines=(*_own_variables(site.instance), _INDEX if chunk.is_array else _NO_ARRAY),
         workdir='"$4/work"' if spec.workdir is None else quote(spec.workdir),
         script=None if spec.script is None else '"$4/$2.script"',
-        tasks='"$4/$2.tasks"',
-        contained=site.contained,
-        own_words=None if chunk.is_array else 4,
+        tasks_folder='"$4/$2.tasks"',
+        container_script=site.container_script,
+        command_offset=None if chunk.is_array else 4,
     )
-    return script_of(chunk.first, person, around, payload)
+    return render_script(chunk.first, person, around, payload)
 
 
-def array_belongings(chunk: Chunk, person: Person, around: Surroundings, instance: str) -> Belongings:
+def array_container_inputs(
+    chunk: SubmissionChunk, person: RunAsUser, around: AttemptContext, instance: str
+) -> ContainerInputs:
     """The same in a container: what is in the positional parameters is left blank."""
-    number, attempt, index, folder = map(blank, "1234")
+    number, attempt, index, folder = map(placeholder, "1234")
     spec, checkpoints = chunk.first.job.spec, f"{folder}/checkpoints"
     own = {
         "HELIOSTAT_JOB_ID": number,
@@ -139,15 +155,15 @@ def array_belongings(chunk: Chunk, person: Person, around: Surroundings, instanc
         "HELIOSTAT_CHECKPOINT_DIR": checkpoints,
         "HELIOSTAT_CHECKPOINT_FILE": f"{checkpoints}/{CHECKPOINT_FILE}",
     }
-    return Belongings(
+    return ContainerInputs(
         spec.workdir or f"{folder}/work",
         checkpoints,
         None if spec.script is None else f"{folder}/{attempt}.script",
-        job_environment(chunk.first, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) | own,
+        job_variables(chunk.first, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) | own,
     )
 
 
-def ranges(indexes: Sequence[int]) -> str:
+def format_index_ranges(indexes: Sequence[int]) -> str:
     """`0-3,7`."""
     parts: list[list[int]] = []
     for index in sorted(indexes):
@@ -158,37 +174,37 @@ def ranges(indexes: Sequence[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-def cancelled_element(
+def infer_cancelled_element(
     tracked: TrackedJob, jobs: Mapping[int, SlurmJob], arrays: Mapping[int, SlurmJob]
 ) -> SlurmJob | None:
     """An element that is cancelled while it waits leaves nothing in Slurm but its array: a record for it, if that
     is what has become of this one. `arrays` is one job of each array Slurm has in mind.
 
     Twice looked for in vain: the accounting may be a moment behind with one that ran."""
-    number = tracked.number
-    if not isinstance(number, ElementNumber) or not tracked.waits or number in jobs:
+    number = tracked.slurm_job_id
+    if not isinstance(number, ArrayElementId) or not tracked.is_waiting or number in jobs:
         return None
-    if tracked.stopped_as is None and tracked.missed_looks < _MOST_MISSED_LOOKS:
+    if tracked.stop_cause is None and tracked.missed_polls < _MOST_MISSED_LOOKS:
         return None
-    left = jobs.get(number.array) or arrays.get(number.array)
+    left = jobs.get(number.array_job_id) or arrays.get(number.array_job_id)
     if left is None or left.uid != tracked.uid:
         return None
     return SlurmJob(number, "CANCELLED", left.uid, 0, 0, None, None, (), "None")
 
 
-def arrays_among(jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
-    return {number.array: job for number, job in jobs.items() if isinstance(number, ElementNumber)}
+def one_job_per_array(jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
+    return {number.array_job_id: job for number, job in jobs.items() if isinstance(number, ArrayElementId)}
 
 
-def _chunk(attempts: Sequence[Attempt], max_array_size: int, more: bool) -> Chunk:
+def _chunk(attempts: Sequence[Attempt], max_array_size: int, more: bool) -> SubmissionChunk:
     """With the indexes people know them by, where Slurm takes these."""
     own = [attempt.job.array_index or 0 for attempt in attempts]
     fits = len(set(own)) == len(own) and min(own) >= 0 and max(own) < max_array_size
     elements = dict(zip(own if fits else range(len(attempts)), attempts, strict=True))
-    return Chunk(elements, more)
+    return SubmissionChunk(elements, more)
 
 
-def _like(attempts: Sequence[Attempt]) -> Chunk:
+def _like(attempts: Sequence[Attempt]) -> SubmissionChunk:
     """As many of them as their lines may take, but at least one."""
     elements: dict[int, Attempt] = {}
     left = _MOST_CHARACTERS
@@ -197,13 +213,13 @@ def _like(attempts: Sequence[Attempt]) -> Chunk:
         if elements and left < 0:
             break
         elements[index] = attempt
-    return Chunk(elements)
+    return SubmissionChunk(elements)
 
 
 def _asked_alone(attempt: Attempt) -> object:
     """The same for jobs that are no array: what they run may differ."""
     job, spec = attempt.job, attempt.job.spec
-    if spec.wants_container or spec.template or job.placement.tasks > 1 or job.part is not None:
+    if spec.uses_container or spec.template or job.placement.tasks > 1 or job.part is not None:
         return attempt.id
     has_script, own = spec.script is not None, (spec.workdir, spec.grace_seconds, *spec.env.items())
     return (_asked(attempt), job.kind, job.environment, has_script, own)
@@ -216,7 +232,7 @@ def _asked(attempt: Attempt) -> tuple[object, ...]:
     return (job.array_id, job.array_limit, job.unix_user, job.project, job.name, asked, attempt.data_class)
 
 
-def _which(chunk: Chunk, jobs: str) -> Iterator[str]:
+def _which(chunk: SubmissionChunk, jobs: str) -> Iterator[str]:
     yield 'case "$SLURM_ARRAY_TASK_ID" in'
     for index, attempt in chunk.elements.items():
         yield f"{index}) set -- {attempt.job.id} {attempt.job.attempt} {attempt.job.array_index} ;;"
@@ -225,7 +241,7 @@ def _which(chunk: Chunk, jobs: str) -> Iterator[str]:
     yield f'set -- "$@" {quote(jobs)}/"$1"'
 
 
-def _which_and_what(chunk: Chunk, jobs: str) -> Iterator[str]:
+def _which_and_what(chunk: SubmissionChunk, jobs: str) -> Iterator[str]:
     """With the words each runs after what is its own."""
     yield 'case "$SLURM_ARRAY_TASK_ID" in'
     for index, attempt in chunk.elements.items():

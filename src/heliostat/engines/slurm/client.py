@@ -13,34 +13,34 @@ from pathlib import Path
 from typing import NoReturn
 
 from heliostat.config import Home
-from heliostat.engines.slurm.parse import (
+from heliostat.engines.slurm.command_output import (
     SACCT_FIELDS,
     SINFO_FIELDS,
     SQUEUE_FIELDS,
-    ElementNumber,
-    Partition,
+    ArrayElementId,
     SlurmJob,
     SlurmNode,
+    SlurmPartition,
     SlurmReservation,
-    comments_of,
-    config_of,
-    devices_of,
-    inner_numbers,
-    jobs_of_sacct,
-    jobs_of_squeue,
-    names_of,
-    new_mark,
-    nodes_of_sinfo,
-    partitions_of,
-    reservations_of,
-    submitted_number,
-    time_of,
-    whole_number,
+    parse_job_comments,
+    parse_job_devices,
+    parse_job_names,
+    parse_partitions,
+    parse_raw_job_ids,
+    parse_reservations,
+    parse_sacct_jobs,
+    parse_sinfo_nodes,
+    parse_slurm_config,
+    parse_squeue_jobs,
+    parse_submitted_job_id,
+    parse_timestamp,
+    parse_whole_number,
+    random_delimiter,
 )
 from heliostat.errors import EngineUnavailable
 
-SECONDS = 30.0
-SUBMISSION_SECONDS = 25  # kept by a program of its own, also when the server is killed meanwhile
+COMMAND_TIMEOUT_SECONDS = 30.0
+SUBMISSION_TIMEOUT_SECONDS = 25  # kept by a program of its own, also when the server is killed meanwhile
 _AWAY_HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."
 # What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
 _AWAY = (
@@ -76,10 +76,10 @@ _OPTIONS = ("SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_", "
 class SlurmRefused(Exception):
     """Slurm answered, and said no; says why in its own words."""
 
-    said = ""  # all of it
+    output = ""  # all of it
 
 
-def clean(environment: Mapping[str, str]) -> dict[str, str]:
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Slurm's tools take options from the environment too: those of whoever started the server are not ours."""
     kept = {name: value for name, value in environment.items() if not name.startswith(_OPTIONS)}
     return kept | {name: environment[name] for name in ("SLURM_CONF",) if name in environment}
@@ -89,32 +89,32 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
 class SlurmClient:
     """One method for each thing we ask of Slurm."""
 
-    lock: Path  # held while a submission is on its way, also by one that outlives its server
-    environment: Mapping[str, str] = field(default_factory=lambda: clean(os.environ))
+    submission_lock: Path  # held while a submission is on its way, also by one that outlives its server
+    environment: Mapping[str, str] = field(default_factory=lambda: clean_environment(os.environ))
 
     @classmethod
-    def of(cls, home: Home) -> "SlurmClient":
+    def for_home(cls, home: Home) -> "SlurmClient":
         """With the one lock of this installation."""
         return cls(home.attempts / "submitting.lock")
 
-    def ask(self, argv: Sequence[str]) -> str:
+    def run_command(self, argv: Sequence[str]) -> str:
         """What one of Slurm's tools prints. Raises SlurmRefused, EngineUnavailable."""
         return _run_tool(argv, self._environment_of(argv[0]))
 
     def submit(self, argv: Sequence[str], script: str) -> int:
         """The number Slurm gives it. After EngineUnavailable it may have been taken all the same."""
-        with open(self.lock, "a", encoding="utf-8") as held:
+        with open(self.submission_lock, "a", encoding="utf-8") as held:
             fcntl.flock(held, fcntl.LOCK_SH)
             said = _run_submission(argv, script, self._environment_of(argv[0]), held.fileno())
-        number = submitted_number(said)
+        number = parse_submitted_job_id(said)
         if number is None:
             raise EngineUnavailable(f"sbatch gave no number but {said[:80]!r}.")
         return number
 
-    def has_earlier_submissions(self) -> bool:
+    def has_unfinished_submissions(self) -> bool:
         """A server that was killed may have left an `sbatch` that goes on: until it has ended, nobody knows what
         Slurm will have. Not to be asked while a submission of our own is on its way."""
-        with open(self.lock, "a", encoding="utf-8") as held:
+        with open(self.submission_lock, "a", encoding="utf-8") as held:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -128,95 +128,97 @@ class SlurmClient:
             return self._listed("--states=all")
         found = self._listed()
         gone = (number for number in ours if number not in found)
-        arrays = dict.fromkeys(one.array if isinstance(one, ElementNumber) else one for one in gone)
-        for numbers in number_lists(arrays):
+        arrays = dict.fromkeys(one.array_job_id if isinstance(one, ArrayElementId) else one for one in gone)
+        for numbers in format_job_id_lists(arrays):
             with contextlib.suppress(SlurmRefused):  # it knows none of them
                 found |= self._listed("--states=all", f"--jobs={numbers}")
         return found
 
     def _listed(self, *options: str) -> dict[int, SlurmJob]:
-        said = self.ask([*_SQUEUE, *options, f"--Format={columns(SQUEUE_FIELDS)}"])
-        return {job.number: job for job in jobs_of_squeue(said)}
+        said = self.run_command([*_SQUEUE, *options, f"--Format={format_columns(SQUEUE_FIELDS)}"])
+        return {job.job_id: job for job in parse_squeue_jobs(said)}
 
     def past_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
         """What the accounting knows of these; nothing where there is none."""
         try:
-            return self.accounted_jobs(numbers)
+            return self.require_past_jobs(numbers)
         except SlurmRefused:
             return {}
 
-    def accounted_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
+    def require_past_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
         """Raises SlurmRefused where Slurm keeps no accounting."""
         argv = ["sacct", "-X", "--parsable2", "--noheader", f"--format={','.join(SACCT_FIELDS)}"]
-        said = [self.ask([*argv, f"--jobs={wanted}"]) for wanted in number_lists(numbers)]
-        return {job.number: job for part in said for job in jobs_of_sacct(part)}
+        said = [self.run_command([*argv, f"--jobs={wanted}"]) for wanted in format_job_id_lists(numbers)]
+        return {job.job_id: job for part in said for job in parse_sacct_jobs(part)}
 
-    def comments_of(self, uid: int) -> list[tuple[int, str]]:
+    def job_comments(self, uid: int) -> list[tuple[int, str]]:
         """Of every job of that user: a hint, see `parse.comments_of`."""
         argv = [*_SQUEUE, "--states=all", f"--user={uid}", "--Format=JobArrayID:|,Comment:|"]
-        return list(comments_of(self.ask(argv)))
+        return list(parse_job_comments(self.run_command(argv)))
 
-    def names(self) -> dict[int, str]:
+    def job_names(self) -> dict[int, str]:
         """What people call their jobs: any text. A mark that nobody knows beforehand keeps one from speaking for
         another."""
-        mark = new_mark()
-        return dict(names_of(self.ask([*_SQUEUE, f"--Format=JobArrayID:{mark},Name:{mark}"]), mark))
+        mark = random_delimiter()
+        return dict(parse_job_names(self.run_command([*_SQUEUE, f"--Format=JobArrayID:{mark},Name:{mark}"]), mark))
 
-    def step_number(self, number: int) -> int | None:
+    def srun_job_id(self, number: int) -> int | None:
         """By which `srun` knows a running job: it takes none of an array's. None: it does not run any more."""
-        if not isinstance(number, ElementNumber):
+        if not isinstance(number, ArrayElementId):
             return number
         with contextlib.suppress(SlurmRefused):
-            return self.inner_numbers([number]).get(number)
+            return self.raw_job_ids([number]).get(number)
         return None
 
-    def inner_numbers(self, numbers: Iterable[int]) -> dict[int, int]:
+    def raw_job_ids(self, numbers: Iterable[int]) -> dict[int, int]:
         """The number Slurm has inside for each element of an array: of these elements, or of these arrays."""
         found: dict[int, int] = {}
-        for wanted in number_lists(numbers):
-            found |= inner_numbers(self.ask([*_SQUEUE, f"--jobs={wanted}", "--Format=JobArrayID:|,JobID:|"]))
+        for wanted in format_job_id_lists(numbers):
+            found |= parse_raw_job_ids(
+                self.run_command([*_SQUEUE, f"--jobs={wanted}", "--Format=JobArrayID:|,JobID:|"])
+            )
         return found
 
-    def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
+    def job_devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
         """Which GPUs of each of its nodes a running job has; nothing, if Slurm does not say."""
         try:
-            said = self.ask(["scontrol", "--details", "--oneliner", "show", "job", str(job.number)])
+            said = self.run_command(["scontrol", "--details", "--oneliner", "show", "job", str(job.job_id)])
         except SlurmRefused:
             return {}
-        return devices_of(said, job.nodes)
+        return parse_job_devices(said, job.nodes)
 
     def nodes(self) -> list[SlurmNode]:
-        argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={columns(SINFO_FIELDS)}"]
-        return list(nodes_of_sinfo(self.ask(argv)))
+        argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={format_columns(SINFO_FIELDS)}"]
+        return list(parse_sinfo_nodes(self.run_command(argv)))
 
-    def partitions(self) -> dict[str, Partition]:
-        return partitions_of(self.ask(["scontrol", "--oneliner", "--all", "show", "partition"]))
+    def partitions(self) -> dict[str, SlurmPartition]:
+        return parse_partitions(self.run_command(["scontrol", "--oneliner", "--all", "show", "partition"]))
 
     def config(self) -> dict[str, str]:
         """Slurm's own settings."""
-        return config_of(self.ask(["scontrol", "show", "config"]))
+        return parse_slurm_config(self.run_command(["scontrol", "show", "config"]))
 
-    def booted_at(self) -> datetime | None:
+    def controller_started_at(self) -> datetime | None:
         """When the controller was started; None: Slurm does not say."""
-        return time_of(self.config().get("BOOT_TIME", ""))
+        return parse_timestamp(self.config().get("BOOT_TIME", ""))
 
     def max_array_size(self) -> int | None:
         """Indexes of arrays are below it; None: Slurm does not say."""
-        return whole_number(self.config().get("MaxArraySize", ""))
+        return parse_whole_number(self.config().get("MaxArraySize", ""))
 
     def reservations(self) -> list[SlurmReservation]:
-        return list(reservations_of(self.ask(["scontrol", "--oneliner", "show", "reservation"])))
+        return list(parse_reservations(self.run_command(["scontrol", "--oneliner", "show", "reservation"])))
 
     def create_reservation(self, words: Sequence[str]) -> None:
         """Words as `Nodes=n1,n2`."""
-        self.ask(["scontrol", "create", "reservation", *words])
+        self.run_command(["scontrol", "create", "reservation", *words])
 
     def delete_reservation(self, name: str) -> None:
-        self.ask(["scontrol", "delete", f"ReservationName={name}"])
+        self.run_command(["scontrol", "delete", f"ReservationName={name}"])
 
     def update_node(self, node: str, *values: str) -> None:
         """`State=DRAIN`, `Reason=…`: each is one word."""
-        self.ask(["scontrol", "update", f"NodeName={node}", *values])
+        self.run_command(["scontrol", "update", f"NodeName={node}", *values])
 
     def cancel(self, *numbers: int) -> None:
         """At once those that wait; TERM and, some time later, KILL for those that run. Already gone is success."""
@@ -225,29 +227,29 @@ class SlurmClient:
 
     def set_time_limit(self, number: int, minutes: int) -> None:
         """Of one that waits or runs."""
-        self.ask(["scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}"])
+        self.run_command(["scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}"])
 
-    def signal(self, number: int, name: str) -> None:
+    def send_signal(self, number: int, name: str) -> None:
         """To every process of a running job. Already gone is success."""
         self._scancel("--full", f"--signal={name}", str(number))
 
     def version(self) -> str:
-        return self.ask(["sinfo", "--version"]).strip()
+        return self.run_command(["sinfo", "--version"]).strip()
 
     def ping(self) -> None:
         """Raises EngineUnavailable unless a controller answers."""
-        said = self.ask(["scontrol", "ping"])
+        said = self.run_command(["scontrol", "ping"])
         if "UP" not in said.replace("/", " ").split():
             raise EngineUnavailable("slurmctld does not answer.", "See `scontrol ping` and slurmctld's log.")
 
-    def missing(self) -> list[str]:
+    def missing_programs(self) -> list[str]:
         """The programs that are not installed."""
         path = self.environment.get("PATH")
         return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
 
     def _scancel(self, *words: str) -> None:
         with contextlib.suppress(SlurmRefused):  # it is gone, or going: the next look says
-            self.ask(["scancel", "--quiet", *words])
+            self.run_command(["scancel", "--quiet", *words])
 
     def _environment_of(self, program: str) -> dict[str, str]:
         """That of `sbatch` is what a job finds before its script sets its own: nothing of the server's."""
@@ -256,14 +258,14 @@ class SlurmClient:
         return {**self.environment, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
 
 
-def number_lists(numbers: Iterable[int]) -> Iterator[str]:
+def format_job_id_lists(numbers: Iterable[int]) -> Iterator[str]:
     """`12,13_4`: no more at once than one word of a command may hold."""
     wanted = list(numbers)
     for first in range(0, len(wanted), _AT_ONCE):
         yield ",".join(map(str, wanted[first : first + _AT_ONCE]))
 
 
-def columns(names: Iterable[str]) -> str:
+def format_columns(names: Iterable[str]) -> str:
     return ",".join(f"{name}:|" for name in names)
 
 
@@ -284,7 +286,7 @@ class _Said:
         if any(words in last.lower() for words in _AWAY):
             raise EngineUnavailable(f"Slurm does not answer: {last}", _AWAY_HINT)
         refused = SlurmRefused(last or f"{self.program} ended with {self.code}")
-        refused.said = said or self.out.decode("utf-8", "replace").strip()
+        refused.output = said or self.out.decode("utf-8", "replace").strip()
         raise refused
 
 
@@ -296,12 +298,12 @@ def _run_tool(argv: Sequence[str], environment: Mapping[str, str]) -> str:
             stdin=subprocess.DEVNULL,
             env=dict(environment),
             capture_output=True,
-            timeout=SECONDS,
+            timeout=COMMAND_TIMEOUT_SECONDS,
             check=False,
             cwd="/",
         )
     except subprocess.TimeoutExpired:
-        _gave_no_answer(argv[0], SECONDS)
+        _gave_no_answer(argv[0], COMMAND_TIMEOUT_SECONDS)
     except OSError as error:
         raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", _AWAY_HINT) from error
     return _Said(argv[0], done.returncode, done.stdout, done.stderr).answer()
@@ -310,7 +312,7 @@ def _run_tool(argv: Sequence[str], environment: Mapping[str, str]) -> str:
 def _run_submission(argv: Sequence[str], script: str, environment: Mapping[str, str], keep: int) -> str:
     """The same of `sbatch`, which ends after its time even if nobody is left to end it, and is not waited for once
     it says that Slurm's queue is full. `keep`: a file that stays open until it has ended."""
-    guard = [shutil.which("timeout") or "timeout", "--kill-after=2", str(SUBMISSION_SECONDS)]
+    guard = [shutil.which("timeout") or "timeout", "--kill-after=2", str(SUBMISSION_TIMEOUT_SECONDS)]
     try:
         process = subprocess.Popen(
             [*guard, *argv],
@@ -326,14 +328,14 @@ def _run_submission(argv: Sequence[str], script: str, environment: Mapping[str, 
     with process:
         said = _heard(process, argv[0], script.encode("utf-8", "surrogateescape"))
     if said.code in _TIMED_OUT:
-        _gave_no_answer(argv[0], SUBMISSION_SECONDS)
+        _gave_no_answer(argv[0], SUBMISSION_TIMEOUT_SECONDS)
     if said.code in _NOT_FOUND:
         raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: No such file or directory.", _AWAY_HINT)
     return said.answer()
 
 
 def _heard(process: "subprocess.Popen[bytes]", program: str, script: bytes) -> _Said:
-    deadline, text = time.monotonic() + SECONDS, script or None
+    deadline, text = time.monotonic() + COMMAND_TIMEOUT_SECONDS, script or None
     while True:
         try:
             out, err = process.communicate(text, timeout=_GLANCE_SECONDS)

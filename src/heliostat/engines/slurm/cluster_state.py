@@ -9,11 +9,18 @@ from functools import cached_property
 from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE
 from heliostat.engines.slurm.client import SlurmClient
-from heliostat.engines.slurm.mapping import NameMapping, Place, Unfit, node_of, place_of, word
-from heliostat.engines.slurm.parse import Partition, SlurmNode, SlurmReservation
-from heliostat.engines.slurm.script import Site
+from heliostat.engines.slurm.command_output import SlurmNode, SlurmPartition, SlurmReservation
+from heliostat.engines.slurm.mapping import (
+    NameMapping,
+    PartitionChoice,
+    UnsupportedRequest,
+    choose_partition,
+    make_node,
+    require_safe_word,
+)
+from heliostat.engines.slurm.script import SubmissionContext
 from heliostat.errors import Invalid
-from heliostat.models import Job, Layout, Node, Resources
+from heliostat.models import Job, Node, Resources, TaskLayout
 
 _OLD_SECONDS = 5.0
 
@@ -22,12 +29,12 @@ _OLD_SECONDS = 5.0
 class ClusterSnapshot:
     """What is known of Slurm's side, as of a few seconds ago."""
 
-    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    partitions: Mapping[str, SlurmPartition] = field(default_factory=dict)
     nodes: tuple[SlurmNode, ...] = ()
     reservations: tuple[SlurmReservation, ...] | None = None  # None: not known
 
     @property
-    def default(self) -> str | None:
+    def default_partition(self) -> str | None:
         """The partition of jobs that name none."""
         return next((name for name, one in self.partitions.items() if one.is_default), None)
 
@@ -36,23 +43,25 @@ class ClusterSnapshot:
         return {kind for node in self.nodes for kind, _ in node.gpus}
 
     @cached_property
-    def features(self) -> dict[str, frozenset[str]]:
+    def features_by_node(self) -> dict[str, frozenset[str]]:
         """By node."""
         return {node.name: frozenset(node.features) for node in self.nodes}
 
     @property
-    def longest_seconds(self) -> dict[str, int]:
+    def max_run_seconds(self) -> dict[str, int]:
         """By partition, where there is a limit; by "" that of the default one."""
-        limits = {name: one.max_seconds for name, one in self.partitions.items() if one.max_seconds is not None}
-        return limits | ({"": limits[self.default]} if self.default in limits else {})
+        limits = {
+            name: one.max_run_seconds for name, one in self.partitions.items() if one.max_run_seconds is not None
+        }
+        return limits | ({"": limits[self.default_partition]} if self.default_partition in limits else {})
 
 
 class ClusterState:
     """Read by the thread that talks to Slurm; all others see the newest snapshot."""
 
-    def __init__(self, client: SlurmClient, site: Site) -> None:
+    def __init__(self, client: SlurmClient, site: SubmissionContext) -> None:
         self._client = client
-        self.site = site  # with the names and limits that Slurm has
+        self.submission_context = site  # with the names and limits that Slurm has
         self.nodes: list[Node] = []
         self.snapshot = ClusterSnapshot()
         self.max_array_size = MAX_ARRAY_SIZE
@@ -68,29 +77,31 @@ class ClusterState:
     def reservation_names(self) -> list[str]:
         return [one.name for one in self.snapshot.reservations or ()]
 
-    def look_if_old(self) -> None:
+    def refresh_if_stale(self) -> None:
         if time.monotonic() >= self._old_at:
-            self.look()
+            self.refresh()
 
-    def look(self) -> None:
-        snapshot = self.snapshot = read_cluster(self._client)
+    def refresh(self) -> None:
+        snapshot = self.snapshot = read_cluster_snapshot(self._client)
         self.max_array_size = self._client.max_array_size() or MAX_ARRAY_SIZE
-        names = self.site.names.seeing(snapshot.gpu_types)
-        self.site = replace(self.site, names=names, longest_seconds=snapshot.longest_seconds)
-        nodes = in_our_words([node_of(node) for node in snapshot.nodes], snapshot, names)
+        names = self.submission_context.name_mapping.with_observed_gpu_types(snapshot.gpu_types)
+        self.submission_context = replace(
+            self.submission_context, name_mapping=names, max_run_seconds=snapshot.max_run_seconds
+        )
+        nodes = apply_name_mapping([make_node(node) for node in snapshot.nodes], snapshot, names)
         self._old_at = time.monotonic() + _OLD_SECONDS
         if nodes != self.nodes:
             self.nodes = nodes
             self.on_change()
 
 
-def read_cluster(client: SlurmClient) -> ClusterSnapshot:
+def read_cluster_snapshot(client: SlurmClient) -> ClusterSnapshot:
     return ClusterSnapshot(client.partitions(), tuple(client.nodes()), tuple(client.reservations()))
 
 
-def in_our_words(nodes: Sequence[Node], snapshot: ClusterSnapshot, names: NameMapping) -> list[Node]:
+def apply_name_mapping(nodes: Sequence[Node], snapshot: ClusterSnapshot, names: NameMapping) -> list[Node]:
     """With the labels, data classes and types of GPUs that stand for what Slurm has there."""
-    types = {theirs: ours for ours, theirs in names.our_gpu_types.items()}
+    types = {theirs: ours for ours, theirs in names.configured_gpu_types.items()}
     return [
         replace(
             node,
@@ -104,9 +115,9 @@ def in_our_words(nodes: Sequence[Node], snapshot: ClusterSnapshot, names: NameMa
     ]
 
 
-def is_at(node: str, place: Place, snapshot: ClusterSnapshot) -> bool:
+def is_node_eligible(node: str, place: PartitionChoice, snapshot: ClusterSnapshot) -> bool:
     """Whether a node is in one of its partitions and has its features."""
-    if not snapshot.features.get(node, frozenset()) >= set(place.features):
+    if not snapshot.features_by_node.get(node, frozenset()) >= set(place.features):
         return False
     if place.partition is None:
         return True
@@ -115,14 +126,14 @@ def is_at(node: str, place: Place, snapshot: ClusterSnapshot) -> bool:
 
 
 def _labels(node: str, snapshot: ClusterSnapshot, names: NameMapping) -> dict[str, str]:
-    there = (label for label, place in names.labels.items() if is_at(node, place, snapshot))
+    there = (label for label, place in names.labels.items() if is_node_eligible(node, place, snapshot))
     return {name: value for name, _, value in (label.partition("=") for label in there)}
 
 
 def _classes(node: str, snapshot: ClusterSnapshot, names: NameMapping) -> list[int]:
     """Which classes of data are sent there: class 0 too, where jobs go that nothing sends elsewhere."""
-    places = {0: Place(names.partition or snapshot.default), **names.data_classes}
-    return [number for number, place in places.items() if is_at(node, place, snapshot)]
+    places = {0: PartitionChoice(names.partition or snapshot.default_partition), **names.data_classes}
+    return [number for number, place in places.items() if is_node_eligible(node, place, snapshot)]
 
 
 def check_request(job: Job, data_class: int, snapshot: ClusterSnapshot, names: NameMapping) -> None:
@@ -133,9 +144,13 @@ def check_request(job: Job, data_class: int, snapshot: ClusterSnapshot, names: N
         hint = "Ask for a type instead: --gpu-type."
         raise _invalid("gpu_memory", "Slurm does not know how much memory a GPU has.", hint)
     try:
-        place = place_of(job, data_class, names)
-        kind = word(names.gpu_type(job.resources.gpu_type), "GPU type") if job.resources.gpu_type else None
-    except Unfit as error:
+        place = choose_partition(job, data_class, names)
+        kind = (
+            require_safe_word(names.slurm_gpu_type(job.resources.gpu_type), "GPU type")
+            if job.resources.gpu_type
+            else None
+        )
+    except UnsupportedRequest as error:
         hint = "Ask for other labels or another GPU type, or ask an admin: see cluster.toml."
         raise _invalid("labels", f"Slurm cannot run this: {error}.", hint) from error
     if not snapshot.partitions:
@@ -149,38 +164,42 @@ def check_request(job: Job, data_class: int, snapshot: ClusterSnapshot, names: N
     raise refusals[0]
 
 
-def check_class(job: Job, names: NameMapping, accounts: SlurmAccounts) -> None:
+def check_priority_class(job: Job, names: NameMapping, accounts: SlurmAccounts) -> None:
     """Raises Invalid for a priority class whose QOS Slurm would refuse. What is not known is left to Slurm."""
-    qos = names.qos_of(job.priority_class)
-    if qos is None or (said := accounts.refused_qos(job.unix_user, job.project, qos)) is None:
+    qos = names.slurm_qos(job.priority_class)
+    if qos is None or (said := accounts.qos_refusal_reason(job.unix_user, job.project, qos)) is None:
         return
     hint = "Ask for the class normal; or an admin tells Slurm the classes: helio slurm apply, or qos in [slurm]."
     message = f"Slurm would refuse the class {job.priority_class}: {said}."
     raise _invalid("priority_class", message, hint, "not known to Slurm for this project")
 
 
-def _names(place: Place, snapshot: ClusterSnapshot) -> list[str]:
-    chosen = place.partition or snapshot.default
+def _names(place: PartitionChoice, snapshot: ClusterSnapshot) -> list[str]:
+    chosen = place.partition or snapshot.default_partition
     if chosen is None:
         hint = "An admin can set partition in [slurm] of cluster.toml."
         raise _invalid("labels", "Slurm has no default partition, and none is set here.", hint)
     return chosen.split(",")
 
 
-def _refusals(job: Job, place: Place, kind: str | None, name: str, snapshot: ClusterSnapshot) -> Iterator[Invalid]:
+def _refusals(
+    job: Job, place: PartitionChoice, kind: str | None, name: str, snapshot: ClusterSnapshot
+) -> Iterator[Invalid]:
     partition = snapshot.partitions.get(name)
     if partition is None:
         known = ", ".join(sorted(snapshot.partitions))
         hint = f"Partitions are: {known}. An admin can correct [slurm] in cluster.toml."
         yield _invalid("labels", f"Slurm has no partition {name}, where this job would go.", hint)
         return
-    if not partition.is_open:
+    if not partition.accepts_jobs:
         yield _invalid(
             "labels", f"Slurm's partition {name} takes no new jobs.", "Try again later, or ask an admin."
         )
     yield from _too_long(job, partition)
     nodes = [node for node in snapshot.nodes if node.name in partition.nodes]
-    suitable = [node for node in nodes if is_at(node.name, Place(None, place.features), snapshot)]
+    suitable = [
+        node for node in nodes if is_node_eligible(node.name, PartitionChoice(None, place.features), snapshot)
+    ]
     if not suitable:
         known = ", ".join(sorted({feature for node in nodes for feature in node.features})) or "none"
         message = f"No node in Slurm's partition {name} has the features {' and '.join(place.features)}."
@@ -188,16 +207,16 @@ def _refusals(job: Job, place: Place, kind: str | None, name: str, snapshot: Clu
     yield from _too_large(job, kind, suitable, partition)
 
 
-def _too_long(job: Job, partition: Partition) -> Iterator[Invalid]:
-    limit, most = job.time_limit_seconds, partition.max_seconds
+def _too_long(job: Job, partition: SlurmPartition) -> Iterator[Invalid]:
+    limit, most = job.time_limit_seconds, partition.max_run_seconds
     if limit is not None and most is not None and limit > most and not job.overtime:
         message = f"Slurm's partition {partition.name} lets jobs run for at most {_in_words(most)}."
         hint = "Ask for less, and let the job save its work so that it can go on from there."
         yield _invalid("time_limit", message, hint, f"must be at most {most} seconds")
 
 
-def _too_large(job: Job, kind: str | None, nodes: list[SlurmNode], partition: Partition) -> Iterator[Invalid]:
-    tasks, spread = job.placement.tasks, job.placement.layout is Layout.SPREAD
+def _too_large(job: Job, kind: str | None, nodes: list[SlurmNode], partition: SlurmPartition) -> Iterator[Invalid]:
+    tasks, spread = job.placement.tasks, job.placement.layout is TaskLayout.SPREAD
     counts = sorted((_tasks_on(node, job.resources, kind) for node in nodes), reverse=True)
     counts = [min(count, 1) if spread else count for count in counts][: partition.max_nodes]
     if sum(counts) >= tasks:

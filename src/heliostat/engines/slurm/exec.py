@@ -11,19 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliostat.config import Settings
-from heliostat.engines.containers import Door, enter_script
-from heliostat.engines.environment import DEFAULT_PATH, Person, Surroundings, job_environment
-from heliostat.engines.folders import JobFolder, person_of
-from heliostat.engines.inside import Inside, as_user, inside_script, on_terminal
+from heliostat.engines.containers import ExecTarget, container_enter_script
+from heliostat.engines.exec import ExecCommand, render_exec_script, setpriv_argv, terminal_variables
+from heliostat.engines.job_folders import JobFolder, require_run_as_user
+from heliostat.engines.job_variables import DEFAULT_PATH, AttemptContext, RunAsUser, job_variables
 from heliostat.engines.slurm.client import SlurmClient
-from heliostat.engines.slurm.containers import container_base
+from heliostat.engines.slurm.containers import container_base_folder
 from heliostat.engines.slurm.tracked_job import TrackedJob, TrackedJobs
 from heliostat.errors import Conflict
-from heliostat.models import Attempt, attempt_id
-from heliostat.payloads.archive import RELAY, packed
-from heliostat.runtimes.shell import blank, quoted
+from heliostat.models import Attempt, format_attempt_id
+from heliostat.payloads.archive import RELAY, pack_program
+from heliostat.runtimes.shell_lines import placeholder, quote_word
 
-NODE_LINE = 'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"'
+NODE_EXPORT_LINE = (
+    'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"'
+)
 # The first task of this job on this node that is in its container.
 _FIND = """\
 for heliostat_file in "$heliostat_base/$SLURM_JOB_ID."*/shell; do
@@ -39,67 +41,69 @@ heliostat_folder=${heliostat_file%/shell}"""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    number: int  # of its job in Slurm
-    on_terminal: bool = False
+class SrunStep:
+    slurm_job_id: int  # of its job in Slurm
+    has_terminal: bool = False
     node: str = ""  # none: the first
 
 
-class Exec:
+class ExecBuilder:
     """Builds what to start; raises Conflict for a job that does not run now."""
 
     def __init__(self, settings: Settings, client: SlurmClient, tracked: TrackedJobs, instance: str) -> None:
         self._settings, self._client = settings, client
         self._tracked, self._instance = tracked, instance
 
-    def inside(self, attempt: Attempt, command: Sequence[str], terminal: str) -> Inside:
+    def build_exec(self, attempt: Attempt, command: Sequence[str], terminal: str) -> ExecCommand:
         number, _ = self._running(attempt)
-        person, folder = person_of(attempt.job.unix_user), self._folder(attempt)
+        person, folder = require_run_as_user(attempt.job.unix_user), self._folder(attempt)
         script = self._script(attempt, person, command, terminal)
-        step = Step(number, on_terminal=bool(terminal))
+        step = SrunStep(number, has_terminal=bool(terminal))
         return self._step(script.encode("utf-8", "surrogateescape"), person, folder, step)
 
-    def relay(self, attempt: Attempt) -> Inside:
+    def build_relay(self, attempt: Attempt) -> ExecCommand:
         """On its first node, where a session runs."""
         number, tracked = self._running(attempt)
         job = attempt.job
-        if job.spec.wants_container and (job.spec.network or "host") != "host":
+        if job.spec.uses_container and (job.spec.network or "host") != "host":
             raise Conflict(
                 f"The container of job {job.id} has a network of its own, which cannot be reached from outside.",
                 "Submit it with --network host.",
             )
         node = tracked.started.places[0].node if tracked.started else ""
-        mark = f"{self._instance}-{attempt_id(job.id, tracked.first or job.attempt)}"  # as it was submitted
-        step, program = Step(number, node=node), packed(RELAY, mark, path=DEFAULT_PATH)
-        return self._step(program, person_of(job.unix_user), self._folder(attempt), step)
+        mark = f"{self._instance}-{format_attempt_id(job.id, tracked.submitted_as_attempt or job.attempt)}"  # as it was submitted
+        step, program = SrunStep(number, node=node), pack_program(RELAY, mark, path=DEFAULT_PATH)
+        return self._step(program, require_run_as_user(job.unix_user), self._folder(attempt), step)
 
     def _running(self, attempt: Attempt) -> tuple[int, TrackedJob]:
         """And the number by which `srun` knows it."""
         tracked = self._tracked.jobs.get(attempt.id)
-        known = tracked.number if tracked is not None and tracked.runs else None
-        number = None if known is None else self._client.step_number(known)
+        known = tracked.slurm_job_id if tracked is not None and tracked.is_running else None
+        number = None if known is None else self._client.srun_job_id(known)
         if tracked is None or number is None:
             raise Conflict(f"Job {attempt.job.id} does not run in Slurm now.", "Try again in a moment.")
         return number, tracked
 
-    def _script(self, attempt: Attempt, person: Person, command: Sequence[str], terminal: str) -> str:
+    def _script(self, attempt: Attempt, person: RunAsUser, command: Sequence[str], terminal: str) -> str:
         folder = self._folder(attempt)
         workdir = attempt.job.spec.workdir or f"{folder.path}/work"
-        if attempt.job.spec.wants_container:
-            return script_into_container(
-                attempt, command, terminal, container_base(self._settings, person), workdir
+        if attempt.job.spec.uses_container:
+            return container_exec_script(
+                attempt, command, terminal, container_base_folder(self._settings, person), workdir
             )
-        around = Surroundings(str(self._settings.home.path), f"{self._instance}-{attempt.id}", folder.checkpoints)
-        known = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-        environment = {**known, **attempt.job.spec.env, **on_terminal(terminal)}
-        return inside_script(environment, workdir, command, NODE_LINE)
+        around = AttemptContext(
+            str(self._settings.home.path), f"{self._instance}-{attempt.id}", folder.checkpoint_folder
+        )
+        known = job_variables(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+        environment = {**known, **attempt.job.spec.env, **terminal_variables(terminal)}
+        return render_exec_script(environment, workdir, command, NODE_EXPORT_LINE)
 
     def _folder(self, attempt: Attempt) -> JobFolder:
-        return JobFolder.of(self._settings.home.jobs, attempt.job.id)
+        return JobFolder.for_job(self._settings.home.jobs, attempt.job.id)
 
-    def _step(self, script: bytes, person: Person, folder: JobFolder, step: Step) -> Inside:
+    def _step(self, script: bytes, person: RunAsUser, folder: JobFolder, step: SrunStep) -> ExecCommand:
         try:
-            return srun_inside(script, person, folder, step, self._client.environment)
+            return build_srun_exec(script, person, folder, step, self._client.environment)
         except OSError as error:
             raise Conflict(
                 f"A file in the job's folder cannot be made: {error.strerror}.",
@@ -107,16 +111,16 @@ class Exec:
             ) from error
 
 
-def script_into_container(attempt: Attempt, command: Sequence[str], terminal: str, base: str, workdir: str) -> str:
+def container_exec_script(attempt: Attempt, command: Sequence[str], terminal: str, base: str, workdir: str) -> str:
     """`base` is the folder in which containers of its user keep their things. Raises Refused."""
-    folder = blank("heliostat_folder")
-    door = Door(folder, f"{folder}/s", blank("heliostat_shell"), workdir, terminal)
-    return enter_script(attempt, door, command, f"heliostat_base={quoted(base)}", _FIND)
+    folder = placeholder("heliostat_folder")
+    door = ExecTarget(folder, f"{folder}/s", placeholder("heliostat_shell"), workdir, terminal)
+    return container_enter_script(attempt, door, command, f"heliostat_base={quote_word(base)}", _FIND)
 
 
-def srun_inside(
-    script: bytes, person: Person, folder: JobFolder, step: Step, environment: Mapping[str, str]
-) -> Inside:
+def build_srun_exec(
+    script: bytes, person: RunAsUser, folder: JobFolder, step: SrunStep, environment: Mapping[str, str]
+) -> ExecCommand:
     """`environment` is that of Slurm's commands. OSError when the file cannot be made."""
     path = f"{folder.path}/inside-{secrets.token_hex(8)}"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
@@ -124,7 +128,7 @@ def srun_inside(
         file.write(script)
         os.fchown(descriptor, person.uid, person.gid)
     words = (
-        f"--jobid={step.number}",
+        f"--jobid={step.slurm_job_id}",
         "--overlap",
         "--nodes=1",
         "--ntasks=1",
@@ -134,15 +138,15 @@ def srun_inside(
         "--unbuffered",
         "--mpi=none",
         *([f"--nodelist={step.node}"] if step.node else []),
-        *(["--pty"] if step.on_terminal else []),
+        *(["--pty"] if step.has_terminal else []),
     )
     kept = {name: environment[name] for name in ("SLURM_CONF",) if name in environment}
     path_of_tools = environment.get("PATH", DEFAULT_PATH)
-    return Inside(
-        argv=(*as_user(person), "srun", *words, "/bin/sh", path),
+    return ExecCommand(
+        argv=(*setpriv_argv(person), "srun", *words, "/bin/sh", path),
         environment={"PATH": path_of_tools, "HOME": person.home, "LANG": "C.UTF-8", **kept},
         close=lambda: _remove(path),
-        owner=person.uid,
+        terminal_owner_uid=person.uid,
     )
 
 

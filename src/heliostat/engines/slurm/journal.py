@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from heliostat.engines.slurm.parse import read_number
+from heliostat.engines.slurm.command_output import parse_job_id
 from heliostat.models import AttemptId
 
 _SUFFIX = ".slurm"
@@ -30,41 +30,41 @@ _ENTRY = re.compile(
     r"(?: job ([\d_]{1,30})(?: restarts (\d{1,10}) first (\d{1,10}))?)?",
     re.ASCII,
 )
-BEGUN_BEFORE = 125  # with which a script ends that finds its own receipt
+ALREADY_STARTED_EXIT_CODE = 125  # with which a script ends that finds its own receipt
 _MOST_BYTES = 64 * 1024
 _BEGUN = re.compile(r"begun (\d[\d_]{0,29}) (\d{1,9}) ([\w.-]{0,255})", re.ASCII)
 _ENDED = re.compile(r"ended (\d[\d_]{0,29}) (\d{1,9}) (\d{1,3})( memory)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class ArrayElement:
     """What an attempt is among those that are submitted with it, as one array of Slurm."""
 
-    leader: AttemptId  # the first of them: its id marks them all
+    first_attempt_id: AttemptId  # the first of them: its id marks them all
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
     uid: int | None  # None: disowned
-    number: int | None = None  # None: it is not known whether Slurm has it
-    element: Element | None = None
-    restarts: int = 0  # how often Slurm had requeued it when this attempt began to wait
-    first: int | None = None  # the attempt it was submitted as, if that is another
+    slurm_job_id: int | None = None  # None: it is not known whether Slurm has it
+    element: ArrayElement | None = None
+    restart_count: int = 0  # how often Slurm had requeued it when this attempt began to wait
+    submitted_as_attempt: int | None = None  # the attempt it was submitted as, if that is another
     is_unreadable: bool = False  # then nothing is known: Slurm may have it
 
 
-def entry_in(text: str) -> JournalEntry:
+def parse_journal_entry(text: str) -> JournalEntry:
     found = _ENTRY.fullmatch(text.strip())
     if found is None:
         return JournalEntry(None, is_unreadable=text.strip() != _DISOWNED)
     uid, leader, index, number, restarts, first = found.groups()
-    element = Element(leader, int(index)) if leader else None
+    element = ArrayElement(leader, int(index)) if leader else None
     restarted, since = (int(restarts), int(first)) if first else (0, None)
-    return JournalEntry(int(uid), read_number(number or ""), element, restarted, since)
+    return JournalEntry(int(uid), parse_job_id(number or ""), element, restarted, since)
 
 
-class Journal:
+class SubmissionJournal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -73,9 +73,9 @@ class Journal:
             text = self._path(attempt_id).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        return entry_in(text)
+        return parse_journal_entry(text)
 
-    def noted_at(self, attempt_id: AttemptId) -> float:
+    def written_at(self, attempt_id: AttemptId) -> float:
         """In seconds since 1970."""
         try:
             return self._path(attempt_id).stat().st_mtime
@@ -92,7 +92,7 @@ class Journal:
         for attempt_id in attempt_ids:
             self._path(attempt_id).unlink(missing_ok=True)
 
-    def ids(self) -> Iterator[AttemptId]:
+    def attempt_ids(self) -> Iterator[AttemptId]:
         return (path.name.removesuffix(_SUFFIX) for path in self._folder.glob(f"*{_SUFFIX}"))
 
     def _path(self, attempt_id: AttemptId) -> Path:
@@ -103,9 +103,13 @@ def _text(entry: JournalEntry) -> str:
     if entry.uid is None:
         return _DISOWNED
     element = entry.element
-    place = "" if element is None else f" with {element.leader} as {element.index}"
-    job = "" if entry.number is None else f" job {entry.number}"
-    again = f" restarts {entry.restarts} first {entry.first}" if job and entry.first is not None else ""
+    place = "" if element is None else f" with {element.first_attempt_id} as {element.index}"
+    job = "" if entry.slurm_job_id is None else f" job {entry.slurm_job_id}"
+    again = (
+        f" restarts {entry.restart_count} first {entry.submitted_as_attempt}"
+        if job and entry.submitted_as_attempt is not None
+        else ""
+    )
     return f"uid {entry.uid}{place}{job}{again}"
 
 
@@ -113,49 +117,51 @@ def _text(entry: JournalEntry) -> str:
 class Receipt:
     """Of the newest run; nothing, if it never began."""
 
-    number: int | None = None  # in Slurm
+    slurm_job_id: int | None = None  # in Slurm
     node: str = ""
     exit_code: int | None = None
-    noted_at: datetime | None = None  # when the newest of it was written
+    written_at: datetime | None = None  # when the newest of it was written
     out_of_memory: bool = False  # as far as its container could tell
 
     @property
-    def has_begun(self) -> bool:
-        return self.number is not None
+    def has_started(self) -> bool:
+        return self.slurm_job_id is not None
 
     @property
     def has_ended(self) -> bool:
         return self.exit_code is not None
 
     @property
-    def ended_by_itself(self) -> bool:
+    def exited_without_signal(self) -> bool:
         """Not by a signal."""
         return self.exit_code is not None and self.exit_code < 128
 
 
-NO_RECEIPT = Receipt()
+EMPTY_RECEIPT = Receipt()
 
 
 def read_receipt(path: str) -> Receipt:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return NO_RECEIPT
+        return EMPTY_RECEIPT
     try:
         noted_at = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
-        return replace(receipt_in(os.read(descriptor, _MOST_BYTES).decode("ascii", "replace")), noted_at=noted_at)
+        return replace(
+            parse_receipt(os.read(descriptor, _MOST_BYTES).decode("ascii", "replace")), written_at=noted_at
+        )
     except (OSError, ValueError, OverflowError):  # of a time that is none, too: it is the user's own file
-        return NO_RECEIPT
+        return EMPTY_RECEIPT
     finally:
         os.close(descriptor)
 
 
-def receipt_in(text: str) -> Receipt:
-    receipt, run = NO_RECEIPT, ("", "")
+def parse_receipt(text: str) -> Receipt:
+    receipt, run = EMPTY_RECEIPT, ("", "")
     for line in text.splitlines():
         if begun := _BEGUN.fullmatch(line):
             run = (begun[1], begun[2])
-            receipt = Receipt(read_number(begun[1]), begun[3])
+            receipt = Receipt(parse_job_id(begun[1]), begun[3])
         elif (ended := _ENDED.fullmatch(line)) and (ended[1], ended[2]) == run:
             receipt = replace(receipt, exit_code=int(ended[3]) & 0xFF, out_of_memory=ended[4] is not None)
     return receipt

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
-from heliostat.engines.slurm.mapping import Unfit, word
-from heliostat.engines.slurm.parse import SlurmReservation
+from heliostat.engines.slurm.command_output import SlurmReservation
+from heliostat.engines.slurm.mapping import UnsupportedRequest, require_safe_word
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import Reservation
 
 _PERSON = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@$-]{0,63}")
 
 
-def names_of(reservation: Reservation) -> tuple[str, ...]:
+def slurm_reservation_names(reservation: Reservation) -> tuple[str, ...]:
     """In Slurm: one for each week. No reservation of ours can have the name of another's week."""
     if reservation.weeks <= 1:
         return (reservation.name,)
@@ -27,21 +27,21 @@ def names_of(reservation: Reservation) -> tuple[str, ...]:
 
 def reservation_option(name: str, known: Collection[str]) -> str:
     """For `sbatch`: any of its weeks that Slurm still has. Raises Unfit."""
-    weeks = re.compile(rf"{re.escape(word(name, 'reservation'))}(?:-W\d{{1,2}})?", re.ASCII)
+    weeks = re.compile(rf"{re.escape(require_safe_word(name, 'reservation'))}(?:-W\d{{1,2}})?", re.ASCII)
     names = [one for one in known if weeks.fullmatch(one)]
     if not names:
-        raise Unfit(f"Slurm has no reservation {name} now")
+        raise UnsupportedRequest(f"Slurm has no reservation {name} now")
     return f"--reservation={','.join(names)}"
 
 
-def words_to_create(
+def reservation_arguments(
     wish: Reservation, unix_users: Collection[str], now: datetime
 ) -> Iterator[tuple[str, list[str]]]:
     """Name and words of `scontrol create reservation`, for each time that is not over."""
     people = sorted(name for name in unix_users if _PERSON.fullmatch(name))
     flags = "MAINT,IGNORE_JOBS" if wish.project is None else "MAGNETIC,IGNORE_JOBS"
     times = list(wish.occurrences(datetime.min.replace(tzinfo=UTC)))
-    for name, (starts_at, ends_at) in zip(names_of(wish), times, strict=True):
+    for name, (starts_at, ends_at) in zip(slurm_reservation_names(wish), times, strict=True):
         if ends_at <= now:
             continue
         yield (
@@ -57,7 +57,7 @@ def words_to_create(
         )
 
 
-def as_ours(reservation: SlurmReservation) -> Reservation:
+def from_slurm_reservation(reservation: SlurmReservation) -> Reservation:
     """One that was made with Slurm's own tools: for whom it is, Slurm says."""
     whose = [f"{what} {', '.join(names)}" for what, names in _whose(reservation) if any(names)]
     reason = f"in Slurm, for {' and '.join(whose)}" if whose else "in Slurm"
@@ -71,11 +71,11 @@ def _whose(reservation: SlurmReservation) -> Iterator[tuple[str, tuple[str, ...]
     yield "accounts", reservation.accounts
 
 
-def create(client: SlurmClient, wish: Reservation, unix_users: Collection[str]) -> None:
+def create_reservations(client: SlurmClient, wish: Reservation, unix_users: Collection[str]) -> None:
     """Raises Conflict or EngineUnavailable; what was made until then is taken back."""
     made: list[str] = []
     try:
-        for name, words in words_to_create(wish, unix_users, datetime.now(UTC)):
+        for name, words in reservation_arguments(wish, unix_users, datetime.now(UTC)):
             client.create_reservation(words)
             made.append(name)
     except SlurmRefused as error:
@@ -86,10 +86,10 @@ def create(client: SlurmClient, wish: Reservation, unix_users: Collection[str]) 
         raise
 
 
-def delete(client: SlurmClient, reservation: Reservation) -> None:
+def delete_reservations(client: SlurmClient, reservation: Reservation) -> None:
     """Already gone is success. Raises Conflict or EngineUnavailable."""
     known = {one.name for one in client.reservations()}
-    for name in names_of(reservation):
+    for name in slurm_reservation_names(reservation):
         try:
             if name in known:
                 client.delete_reservation(name)

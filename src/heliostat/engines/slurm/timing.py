@@ -15,8 +15,8 @@ from heliostat.errors import HeliostatError
 from heliostat.models import AttemptId
 from heliostat.server_log import get_logger
 
-LONGEST_SECONDS = 60.0
-GLANCE_SECONDS = 0.1  # between two glances at the receipts
+MAX_BACKOFF_SECONDS = 60.0
+RECEIPT_CHECK_SECONDS = 0.1  # between two glances at the receipts
 _MOST_RUNNING = 256  # are watched
 _MOST_WAITING = 32
 _SHARE = 1 / 20  # of the time, at most, is spent on asking because of receipts
@@ -27,19 +27,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SlurmTiming:
-    look_seconds: float = 1.0  # between two looks at our jobs
-    others_seconds: float = 5.0  # between two looks at the jobs of others
-    longest_backoff_seconds: float = LONGEST_SECONDS  # until a submission that did not go through is tried again
+    poll_seconds: float = 1.0  # between two looks at our jobs
+    foreign_poll_seconds: float = 5.0  # between two looks at the jobs of others
+    max_backoff_seconds: float = MAX_BACKOFF_SECONDS  # until a submission that did not go through is tried again
 
 
-class NotNow(Exception):
+class SubmissionDelayed(Exception):
     """It cannot be submitted for the time being; says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
+class BackoffDelay:
     reason: str
-    tries: int
+    failure_count: int
     until: float
 
 
@@ -52,18 +52,18 @@ class Backoff:
     def __init__(
         self,
         first_seconds: float,
-        longest_seconds: float = LONGEST_SECONDS,
+        longest_seconds: float = MAX_BACKOFF_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._first_seconds, self._longest_seconds, self._clock = first_seconds, longest_seconds, clock
-        self._delays: dict[AttemptId, Delay] = {}
+        self._delays: dict[AttemptId, BackoffDelay] = {}
 
-    def put_off(self, attempt_ids: Iterable[AttemptId], reason: str) -> None:
+    def delay(self, attempt_ids: Iterable[AttemptId], reason: str) -> None:
         for attempt_id in attempt_ids:
             before = self._delays.get(attempt_id)
-            tries = 1 if before is None else before.tries + 1
+            tries = 1 if before is None else before.failure_count + 1
             seconds = min(self._longest_seconds, self._first_seconds * 2.0 ** min(tries - 1, 30))
-            self._delays[attempt_id] = Delay(reason, tries, self._clock() + seconds)
+            self._delays[attempt_id] = BackoffDelay(reason, tries, self._clock() + seconds)
 
     def is_due(self, attempt_id: AttemptId) -> bool:
         delay = self._delays.get(attempt_id)
@@ -78,7 +78,7 @@ class Backoff:
         for attempt_id in attempt_ids:
             self._delays.pop(attempt_id, None)
 
-    def hurry(self) -> None:
+    def clear(self) -> None:
         """What kept them is over: all are due."""
         self._delays.clear()
 
@@ -99,30 +99,30 @@ class PollTimer:
         self._open: set[str] = set()  # of these, those that have not noted their end
 
     @property
-    def left(self) -> float:
+    def seconds_until_poll(self) -> float:
         """Seconds until it is time to ask."""
         return max(0.0, self._next - self._clock())
 
     @property
-    def glance_left(self) -> float:
+    def seconds_until_check(self) -> float:
         """The same until it is time to glance at the receipts, or to ask."""
-        return min(self.left, GLANCE_SECONDS) if self._sizes else self.left
+        return min(self.seconds_until_poll, RECEIPT_CHECK_SECONDS) if self._sizes else self.seconds_until_poll
 
-    def glance(self) -> None:
+    def check_receipts(self) -> None:
         """At the receipts: with news in them it is time, or will be soon."""
         self._read_news()
         if self._has_news and self._clock() >= self._earliest:
             self._next, self._is_early = self._clock(), True
 
-    def begin(self, tracked: Collection[TrackedJob]) -> None:
+    def begin_poll(self, tracked: Collection[TrackedJob]) -> None:
         """To ask. From here on, what they note is news."""
         self._began, before = self._clock(), self._sizes
-        self._sizes = {one.receipt: before.get(one.receipt, 0) for one in _watched(tracked)}
+        self._sizes = {one.receipt_path: before.get(one.receipt_path, 0) for one in _watched(tracked)}
         self._open = {path for path in self._sizes if path in self._open or path not in before}
         self._read_news()
         self._has_news = False
 
-    def end(self) -> None:
+    def end_poll(self) -> None:
         """Slurm has answered. A script notes its end a moment before Slurm knows of it: so soon once more."""
         self._ended_at = self._clock()
         usual, all_ended = self._ended_at + self._seconds, self._sizes and not self._open
@@ -148,9 +148,9 @@ class PollTimer:
 
 def _watched(tracked: Collection[TrackedJob]) -> Iterator[TrackedJob]:
     """Those that may note something next."""
-    known = [one for one in tracked if one.number is not None]
-    yield from islice((one for one in known if not one.waits), _MOST_RUNNING)
-    yield from islice((one for one in known if one.waits), _MOST_WAITING)
+    known = [one for one in tracked if one.slurm_job_id is not None]
+    yield from islice((one for one in known if not one.is_waiting), _MOST_RUNNING)
+    yield from islice((one for one in known if one.is_waiting), _MOST_WAITING)
 
 
 def _size(path: str) -> int:
@@ -160,33 +160,33 @@ def _size(path: str) -> int:
         return -1
 
 
-class Refreshed(Generic[T]):
+class RefreshedValue(Generic[T]):
     """Something of Slurm that is looked at now and then, in a thread of its own, so that nobody waits long for it:
     the last look that came to something. Threads may share it."""
 
     def __init__(self, name: str, look: Callable[[], T], seconds: float) -> None:
-        self.last: T | None = None
+        self.value: T | None = None
         self._name, self._look, self._seconds = name, look, seconds
         self._lock = threading.Lock()
         self._next = 0.0
         self._looked = threading.Event()  # no look is under way
         self._looked.set()
 
-    def now(self) -> T:
+    def refresh(self) -> T:
         """Raises what the look raises; then the last one stays."""
-        self.last = self._look()
-        return self.last
+        self.value = self._look()
+        return self.value
 
-    def again(self) -> None:
+    def try_refresh(self) -> None:
         """Now, without raising."""
         try:
-            self.now()
+            self.refresh()
         except (HeliostatError, SlurmRefused) as error:
             log.info(f"{self._name}_unknown", error=str(error))
         except Exception:
             log.exception(f"{self._name}_unknown")
 
-    def if_old(self) -> None:
+    def refresh_if_stale(self) -> None:
         """Begin a look unless there was one a while ago or one is under way. Returns at once."""
         with self._lock:
             if time.monotonic() < self._next or not self._looked.is_set():
@@ -195,12 +195,12 @@ class Refreshed(Generic[T]):
             self._looked.clear()
         threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
-    def wait(self, seconds: float) -> None:
+    def wait_for_refresh(self, seconds: float) -> None:
         """Until no look is under way, but no longer than this."""
         self._looked.wait(seconds)
 
     def _run(self) -> None:
         try:
-            self.again()
+            self.try_refresh()
         finally:
             self._looked.set()

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from importlib.resources import files
 
-from heliostat.provision.slurm.description import Description, Machine, Partition
-from heliostat.provision.slurm.layout import Layout
+from heliostat.provision.slurm.cluster_spec import ClusterSpec, NodeSpec, PartitionSpec
+from heliostat.provision.slurm.paths import SlurmPaths
 
-MARK = "# Made by Heliostat (helio slurm setup). Change nodes.toml and apply it, not this file."
+FILE_HEADER = "# Made by Heliostat (helio slurm setup). Change nodes.toml and apply it, not this file."
 _DIGEST = "# sha256 of the rest: "
-DATABASE, DATABASE_USER = "slurm_acct_db", "slurm"
+DATABASE_NAME, DATABASE_USER = "slurm_acct_db", "slurm"
 # As Heliostat charges by default: an hour of a GPU 1, of a cpu 0.02, of a GiB of memory 0.002; Slurm rounds down.
 _BILLING = "CPU=2,Mem=0.2G,GRES/gpu=100"
 # At boot the files of GPUs may come later than slurmd waits for them; asked for, NVIDIA's tool makes them.
@@ -30,29 +30,29 @@ ExecStartPre=-/usr/bin/nvidia-smi -L
 Restart=on-failure
 RestartSec=10
 """
-SLURMD_UNIT = "heliostat-slurmd.conf"
+SLURMD_UNIT_FILE = "heliostat-slurmd.conf"
 _CGROUP = {"ConstrainCores": "yes", "ConstrainRAMSpace": "yes", "ConstrainDevices": "yes"}
 # Never a line of the files: all of theirs hold "=", begin with "#" or "[", or are empty.
 _END = "END_OF_FILE_OF_HELIOSTAT"
 
 
-def shared_files(described: Description, layout: Layout) -> dict[str, str]:
+def render_shared_files(described: ClusterSpec, layout: SlurmPaths) -> dict[str, str]:
     """By name: those that are the same on all machines."""
     return {
-        "slurm.conf": signed(_slurm_conf(described, layout)),
-        "gres.conf": signed(_gres_conf(described)),
-        "cgroup.conf": signed(_lines(_CGROUP)),
+        "slurm.conf": with_header(_slurm_conf(described, layout)),
+        "gres.conf": with_header(_gres_conf(described)),
+        "cgroup.conf": with_header(_lines(_CGROUP)),
     }
 
 
-def slurmd_unit() -> str:
+def render_slurmd_unit() -> str:
     """For systemd on every node, beside the unit of the package."""
-    return signed(_SLURMD_UNIT)
+    return with_header(_SLURMD_UNIT)
 
 
-def slurmdbd_conf(described: Description, layout: Layout, password: str) -> str:
+def render_slurmdbd_conf(described: ClusterSpec, layout: SlurmPaths, password: str) -> str:
     """For the controller alone, to be read by the user slurm alone."""
-    return signed(
+    return with_header(
         _lines(
             {
                 "AuthType": "auth/munge",
@@ -62,12 +62,12 @@ def slurmdbd_conf(described: Description, layout: Layout, password: str) -> str:
                 "DbdPort": described.ports.accounting,
                 "SlurmUser": "slurm",
                 "DebugLevel": "info",
-                "LogFile": f"{layout.logs}/slurmdbd.log",
-                "PidFile": f"{layout.run}/slurmdbd.pid",
+                "LogFile": f"{layout.log_folder}/slurmdbd.log",
+                "PidFile": f"{layout.run_folder}/slurmdbd.pid",
                 "StorageType": "accounting_storage/mysql",
                 "StorageHost": "127.0.0.1",
                 "StoragePort": described.ports.database,
-                "StorageLoc": DATABASE,
+                "StorageLoc": DATABASE_NAME,
                 "StorageUser": DATABASE_USER,
                 "StoragePass": password,
             }
@@ -75,16 +75,16 @@ def slurmdbd_conf(described: Description, layout: Layout, password: str) -> str:
     )
 
 
-def _slurm_conf(described: Description, layout: Layout) -> str:
+def _slurm_conf(described: ClusterSpec, layout: SlurmPaths) -> str:
     settings = {**_who(described, layout), **_places(layout), **_manners(described)}
     ours = {key.lower(): key for key in settings}
     for key, value in described.settings.items():
         settings[ours.get(key.lower(), key)] = value
-    nodes = "".join(f"{_node(machine)}\n" for machine in described.machines)
+    nodes = "".join(f"{_node(machine)}\n" for machine in described.nodes)
     return _lines(settings) + nodes + "".join(f"{_partition(one)}\n" for one in described.partitions)
 
 
-def _who(described: Description, layout: Layout) -> dict[str, object]:
+def _who(described: ClusterSpec, layout: SlurmPaths) -> dict[str, object]:
     address = f"({described.controller_address})" if described.controller_address else ""
     return {
         "ClusterName": described.cluster,
@@ -103,20 +103,20 @@ def _who(described: Description, layout: Layout) -> dict[str, object]:
     }
 
 
-def _places(layout: Layout) -> dict[str, object]:
+def _places(layout: SlurmPaths) -> dict[str, object]:
     """Below one folder several slurmd are on one machine: each has files of its own."""
     each = "-%n" if layout.prefix else ""
     return {
-        "StateSaveLocation": layout.state,
-        "SlurmdSpoolDir": layout.spool + ("/%n" if layout.prefix else ""),
-        "SlurmctldPidFile": f"{layout.run}/slurmctld.pid",
-        "SlurmdPidFile": f"{layout.run}/slurmd{each}.pid",
-        "SlurmctldLogFile": f"{layout.logs}/slurmctld.log",
-        "SlurmdLogFile": f"{layout.logs}/slurmd{each}.log",
+        "StateSaveLocation": layout.controller_state_folder,
+        "SlurmdSpoolDir": layout.slurmd_spool_folder + ("/%n" if layout.prefix else ""),
+        "SlurmctldPidFile": f"{layout.run_folder}/slurmctld.pid",
+        "SlurmdPidFile": f"{layout.run_folder}/slurmd{each}.pid",
+        "SlurmctldLogFile": f"{layout.log_folder}/slurmctld.log",
+        "SlurmdLogFile": f"{layout.log_folder}/slurmd{each}.log",
     }
 
 
-def _manners(described: Description) -> dict[str, object]:
+def _manners(described: ClusterSpec) -> dict[str, object]:
     return {
         "ReturnToService": 2,  # a machine that comes back in order is used again
         "ProctrackType": "proctrack/cgroup",
@@ -128,7 +128,7 @@ def _manners(described: Description) -> dict[str, object]:
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core_Memory",
         "GresTypes": "gpu",
-        "DefMemPerCPU": min(machine.memory_mib // machine.cpus for machine in described.machines) or 1,
+        "DefMemPerCPU": min(machine.memory_mib // machine.cpus for machine in described.nodes) or 1,
         "EnforcePartLimits": "ANY",
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": "bf_continue,bf_window=10080,bf_resolution=300,bf_max_job_test=1000",
@@ -146,11 +146,11 @@ def _manners(described: Description) -> dict[str, object]:
     }
 
 
-def _node(machine: Machine) -> str:
+def _node(machine: NodeSpec) -> str:
     gres = ",".join(f"gpu:{gpus.type}:{gpus.count}" for gpus in machine.gpus)
     words: dict[str, object] = {
         "NodeName": machine.name,
-        "NodeHostname": machine.host,
+        "NodeHostname": machine.configured_hostname,
         "NodeAddr": machine.address,
         "Port": machine.port or "",
         "CPUs": machine.cpus,
@@ -164,7 +164,7 @@ def _node(machine: Machine) -> str:
     return " ".join(f"{key}={value}" for key, value in words.items() if value != "")
 
 
-def _partition(one: Partition) -> str:
+def _partition(one: PartitionSpec) -> str:
     words = {
         "PartitionName": one.name,
         "Nodes": ",".join(one.nodes) or "ALL",
@@ -176,10 +176,10 @@ def _partition(one: Partition) -> str:
     return " ".join(f"{key}={value}" for key, value in words.items())
 
 
-def _gres_conf(described: Description) -> str:
+def _gres_conf(described: ClusterSpec) -> str:
     lines = [
-        f"NodeName={machine.name} Name=gpu Type={gpus.type} File={','.join(gpus.files)}\n"
-        for machine in described.machines
+        f"NodeName={machine.name} Name=gpu Type={gpus.type} File={','.join(gpus.device_files)}\n"
+        for machine in described.nodes
         for gpus in machine.gpus
     ]
     return "AutoDetect=off\n" + "".join(lines)
@@ -189,51 +189,51 @@ def _lines(settings: Mapping[str, object]) -> str:
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
-class Origin(StrEnum):
+class FileOrigin(StrEnum):
     OURS = "ours"
     CHANGED = "changed"  # ours once, and somebody has edited it
     FOREIGN = "foreign"
 
 
-def signed(body: str) -> str:
-    return f"{MARK}\n{_DIGEST}{_digest(body)}\n{body}"
+def with_header(body: str) -> str:
+    return f"{FILE_HEADER}\n{_DIGEST}{_digest(body)}\n{body}"
 
 
-def origin_of(text: str) -> Origin:
+def detect_origin(text: str) -> FileOrigin:
     mark, _, rest = text.partition("\n")
     digest, _, body = rest.partition("\n")
-    if mark != MARK or not digest.startswith(_DIGEST):
-        return Origin.FOREIGN
-    return Origin.OURS if digest == _DIGEST + _digest(body) else Origin.CHANGED
+    if mark != FILE_HEADER or not digest.startswith(_DIGEST):
+        return FileOrigin.FOREIGN
+    return FileOrigin.OURS if digest == _DIGEST + _digest(body) else FileOrigin.CHANGED
 
 
 def _digest(body: str) -> str:
     return hashlib.sha256(body.encode("utf-8")).hexdigest()
 
 
-def node_script(described: Description, layout: Layout, key: bytes | None = None) -> str:
+def render_node_script(described: ClusterSpec, layout: SlurmPaths, key: bytes | None = None) -> str:
     """With the key of munge in it, if it is given: then it is as secret as the key."""
     values = {
         "prefix": layout.prefix,
-        "conf": layout.conf_folder,
-        "unit": f"{layout.unit_folder}/{SLURMD_UNIT}",
-        "key": layout.key,
-        "spool": layout.spool,
-        "logs": layout.logs,
-        "mark": MARK,
-        "hosts": " ".join(dict.fromkeys(machine.hostname for machine in described.machines)),
-        "nodes": " ".join(f"{machine.hostname}={machine.name}" for machine in described.machines),
+        "conf": layout.config_folder,
+        "unit": f"{layout.unit_folder}/{SLURMD_UNIT_FILE}",
+        "key": layout.munge_key,
+        "spool": layout.slurmd_spool_folder,
+        "logs": layout.log_folder,
+        "mark": FILE_HEADER,
+        "hosts": " ".join(dict.fromkeys(machine.hostname for machine in described.nodes)),
+        "nodes": " ".join(f"{machine.hostname}={machine.name}" for machine in described.nodes),
     }
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
     steps = files(__package__).joinpath("node.sh").read_text(encoding="utf-8")
     return f"#!/bin/sh\n{head}{steps}\n{_main(described, layout, key)}"
 
 
-def _main(described: Description, layout: Layout, key: bytes | None) -> str:
+def _main(described: ClusterSpec, layout: SlurmPaths, key: bytes | None) -> str:
     """A function that is called in the last line: a script that was cut off on its way does nothing."""
-    texts = {f"$conf/{name}": text for name, text in shared_files(described, layout).items()}
+    texts = {f"$conf/{name}": text for name, text in render_shared_files(described, layout).items()}
     if not layout.prefix:
-        texts["$unit"] = slurmd_unit()
+        texts["$unit"] = render_slurmd_unit()
     puts = [f"place \"{path}\" 644 root: <<'{_END}'\n{text}{_END}\n" for path, text in texts.items()]
     lines = ["main() {\ncheck\npackages\nfolders\n", *puts, _key(key), "services\n"]
     last = '[ -n "$changed" ] && say "done" || say "nothing to change"\n}\nmain\n'

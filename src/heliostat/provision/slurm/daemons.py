@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from heliostat.provision.slurm.description import Description
-from heliostat.provision.slurm.layout import Layout
+from heliostat.provision.slurm.cluster_spec import ClusterSpec
+from heliostat.provision.slurm.paths import SlurmPaths
 
-PACKAGES = {  # of Debian and Ubuntu, by a program of each
+CONTROLLER_PACKAGES = {  # of Debian and Ubuntu, by a program of each
     "munged": "munge",
     "mariadbd-safe": "mariadb-server",  # mariadbd is in a package without a service, too
     "slurmdbd": "slurmdbd",
@@ -22,21 +22,21 @@ class Daemon:
     command: tuple[str, ...]  # in the foreground
 
 
-def packages_for(described: Description) -> dict[str, str]:
+def required_packages(described: ClusterSpec) -> dict[str, str]:
     """By program: what the controller needs, and what it needs if it is a node too."""
-    return PACKAGES | NODE_PACKAGES if machines_here(described) else dict(PACKAGES)
+    return CONTROLLER_PACKAGES | NODE_PACKAGES if nodes_on_controller(described) else dict(CONTROLLER_PACKAGES)
 
 
-def machines_here(described: Description) -> tuple[str, ...]:
+def nodes_on_controller(described: ClusterSpec) -> tuple[str, ...]:
     """The nodes that are the controller's machine itself."""
-    return tuple(one.name for one in described.machines if one.hostname == described.controller)
+    return tuple(one.name for one in described.nodes if one.hostname == described.controller)
 
 
-def munge(layout: Layout) -> Daemon:
+def munge_daemon(layout: SlurmPaths) -> Daemon:
     files = {
         "socket": layout.munge_socket,
-        "key-file": layout.key,
-        "pid-file": f"{layout.run}/munge/munged.pid",
+        "key-file": layout.munge_key,
+        "pid-file": f"{layout.run_folder}/munge/munged.pid",
         "log-file": f"{layout.prefix}/var/log/munge/munged.log",
         "seed-file": f"{layout.prefix}/var/lib/munge/munged.seed",
     }
@@ -45,9 +45,9 @@ def munge(layout: Layout) -> Daemon:
     return Daemon("munged", "munge", (*as_munge, "munged", "--foreground", *options))
 
 
-def database(described: Description, layout: Layout) -> Daemon:
+def database_daemon(described: ClusterSpec, layout: SlurmPaths) -> Daemon:
     own = (
-        ("--no-defaults", f"--datadir={layout.database}", f"--socket={layout.database_socket}")
+        ("--no-defaults", f"--datadir={layout.database_folder}", f"--socket={layout.database_socket}")
         if layout.prefix
         else ()
     )
@@ -55,22 +55,28 @@ def database(described: Description, layout: Layout) -> Daemon:
     return Daemon("mariadbd", "mariadb", ("mariadbd", *own, "--user=mysql", *at))
 
 
-def accounting(layout: Layout) -> Daemon:
+def accounting_daemon(layout: SlurmPaths) -> Daemon:
     return Daemon("slurmdbd", "slurmdbd", (*_with_conf(layout), "slurmdbd", "-D"))
 
 
-def controller(layout: Layout) -> Daemon:
+def controller_daemon(layout: SlurmPaths) -> Daemon:
     return Daemon("slurmctld", "slurmctld", (*_with_conf(layout), "slurmctld", "-D"))
 
 
-def node(layout: Layout, name: str) -> Daemon:
+def node_daemon(layout: SlurmPaths, name: str) -> Daemon:
     return Daemon(f"slurmd {name}", "slurmd", (*_with_conf(layout), "slurmd", "-D", "-N", name))
 
 
-def all_daemons(described: Description, layout: Layout) -> tuple[Daemon, ...]:
-    here = (node(layout, name) for name in machines_here(described))
-    return (munge(layout), database(described, layout), accounting(layout), controller(layout), *here)
+def list_daemons(described: ClusterSpec, layout: SlurmPaths) -> tuple[Daemon, ...]:
+    here = (node_daemon(layout, name) for name in nodes_on_controller(described))
+    return (
+        munge_daemon(layout),
+        database_daemon(described, layout),
+        accounting_daemon(layout),
+        controller_daemon(layout),
+        *here,
+    )
 
 
-def _with_conf(layout: Layout) -> tuple[str, ...]:
+def _with_conf(layout: SlurmPaths) -> tuple[str, ...]:
     return ("env", f"SLURM_CONF={layout.slurm_conf}") if layout.prefix else ()

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 from heliostat.errors import Invalid
-from heliostat.provision.slurm import names
+from heliostat.provision.slurm import name_validation
 
 _NUMBERS = ("CPUs", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
 _GPU = re.compile(r"GPU (\d+): (.+?) \(UUID: [^)]*\)")
@@ -13,31 +13,31 @@ _KEPT_MIB = 2048  # for the system itself
 _KEPT_PART = 0.02
 
 
-def nodes_toml(said: str) -> str:
+def render_nodes_toml(said: str) -> str:
     """A [[nodes]] for each `NodeName=…` line; GPUs belong to the line before them. Raises Invalid."""
     parts: list[tuple[dict[str, str], list[tuple[int, str]]]] = []
     for line in (line.strip() for line in said.splitlines()):
         if line.startswith("NodeName="):
             parts.append((dict(word.split("=", 1) for word in line.split() if "=" in word), []))
         elif (gpu := _GPU.fullmatch(line)) and parts:
-            parts[-1][1].append((int(gpu[1]), gpu_type_of(gpu[2])))
+            parts[-1][1].append((int(gpu[1]), normalize_gpu_type(gpu[2])))
     if not parts:
         hint = "It needs what `slurmd -C` prints on the machine, and then `nvidia-smi -L`."
         raise Invalid("There is no line NodeName=… in it.", hint)
     return "\n".join(_node(words, sorted(gpus)) for words, gpus in parts)
 
 
-def gpu_type_of(name: str) -> str:
+def normalize_gpu_type(name: str) -> str:
     """`NVIDIA A100-SXM4-80GB` as a100-sxm4-80gb: one word, as short as it may be."""
     short = name
     while (shorter := _MAKERS.sub("", short)) != short:
         short = shorter
     word = re.sub(r"[^a-z0-9.-]+", "-", short.lower()).strip("-.")
-    return names.gpu_type(f"gpu{word}" if word.isdecimal() else word[:40], "nvidia-smi")
+    return name_validation.require_gpu_type(f"gpu{word}" if word.isdecimal() else word[:40], "nvidia-smi")
 
 
 def _node(words: dict[str, str], gpus: list[tuple[int, str]]) -> str:
-    name = names.host(words.get("NodeName", "").partition(".")[0], "slurmd -C")
+    name = name_validation.require_host_name(words.get("NodeName", "").partition(".")[0], "slurmd -C")
     wrong = [key for key in _NUMBERS if not re.fullmatch(r"[0-9]{1,9}", words.get(key, ""))]
     if wrong:
         raise Invalid(

@@ -2,45 +2,45 @@
 
 import re
 
-from heliostat.errors import Forbidden, Invalid, NotFound, invalid_field, printable
+from heliostat.errors import Forbidden, Invalid, NotFound, invalid_field, safe_repr
 from heliostat.models import Project, User
 from heliostat.services.context import Context
-from heliostat.store import people
+from heliostat.store import accounts
 from heliostat.store.database import Transaction
 
 _GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _GROUP_NAME_RULE = "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter or digit"
 
 
-def found_user(tx: Transaction, name: str) -> User:
-    user = people.find_user(tx.conn, name)
+def require_user(tx: Transaction, name: str) -> User:
+    user = accounts.find_user(tx.conn, name)
     if user is None:
-        raise no_user(name)
+        raise user_not_found(name)
     return user
 
 
-def found_project(tx: Transaction, name: str) -> Project:
-    project = people.find_project(tx.conn, name)
+def require_project(tx: Transaction, name: str) -> Project:
+    project = accounts.find_project(tx.conn, name)
     if project is None:
-        raise no_project(name)
+        raise project_not_found(name)
     return project
 
 
-def check_group_name(name: str) -> None:
+def check_entity_name(name: str) -> None:
     """Of a department, project or reservation."""
     if _GROUP_NAME.fullmatch(name) is None:
-        raise invalid_field("name", f"{printable(name)} {_GROUP_NAME_RULE}")
+        raise invalid_field("name", f"{safe_repr(name)} {_GROUP_NAME_RULE}")
 
 
-def no_user(name: str) -> NotFound:
-    return NotFound(f"There is no user {printable(name)}.", "`helio user list` lists them.")
+def user_not_found(name: str) -> NotFound:
+    return NotFound(f"There is no user {safe_repr(name)}.", "`helio user list` lists them.")
 
 
-def no_project(name: str) -> NotFound:
-    return NotFound(f"There is no project {printable(name)}.", "`helio project list` lists yours.")
+def project_not_found(name: str) -> NotFound:
+    return NotFound(f"There is no project {safe_repr(name)}.", "`helio project list` lists yours.")
 
 
-def default_project(context: Context, user: User) -> str | None:
+def find_default_project(context: Context, user: User) -> str | None:
     """Whose share a job uses that names no project."""
     mine = [membership.project for membership in user.memberships]
     if context.settings.auth.default_project in mine:
@@ -48,12 +48,12 @@ def default_project(context: Context, user: User) -> str | None:
     return mine[0] if len(mine) == 1 else None
 
 
-def unix_user_and_project(context: Context, user: User, project: str | None) -> tuple[str, str]:
+def require_unix_user_and_project(context: Context, user: User, project: str | None) -> tuple[str, str]:
     """Whom something of theirs runs as, and which project a name means; None is their default. Raises Invalid."""
-    return unix_user_of(user), project_for(context, user, project)
+    return require_unix_user(user), resolve_project(context, user, project)
 
 
-def unix_user_of(user: User) -> str:
+def require_unix_user(user: User) -> str:
     if user.unix_user is None:
         raise Forbidden(
             "Your account has no Unix user on this machine, so it cannot run jobs.",
@@ -62,11 +62,11 @@ def unix_user_of(user: User) -> str:
     return user.unix_user
 
 
-def project_for(context: Context, user: User, name: str | None) -> str:
+def resolve_project(context: Context, user: User, name: str | None) -> str:
     mine = [membership.project for membership in user.memberships]
     hint = f"Your projects: {', '.join(mine) or 'none; ask an admin to add you to one'}."
     if name is None:
-        if (usual := default_project(context, user)) is not None:
+        if (usual := find_default_project(context, user)) is not None:
             return usual
         raise Invalid(
             "Say which project this is for.", f"Add --project NAME. {hint}", fields={"project": "missing"}
@@ -74,7 +74,7 @@ def project_for(context: Context, user: User, name: str | None) -> str:
     if name in mine:
         return name
     with context.store.read() as conn:
-        exists = people.find_project(conn, name) is not None
+        exists = accounts.find_project(conn, name) is not None
     if exists and user.is_admin:
         return name
     # The same words whether it exists or not: who is not in it cannot use it either way.

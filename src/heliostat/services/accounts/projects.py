@@ -5,22 +5,22 @@ An admin may do everything; a manager adds and removes the members of their proj
 
 from dataclasses import dataclass, field
 
-from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field, printable
+from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field, safe_repr
 from heliostat.models import Caller, Department, Project, ProjectRole, User
-from heliostat.services.accounts.data_classes import MOST_SECRET, note_for_project
-from heliostat.services.accounts.lookup import check_group_name, found_project, found_user, no_project
+from heliostat.services.accounts.data_classes import MAX_DATA_CLASS, project_data_class_warning
+from heliostat.services.accounts.lookup import check_entity_name, project_not_found, require_project, require_user
 from heliostat.services.accounts.quotas import QuotaChange, change_quota
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin, write_as
-from heliostat.store import accounts, people
-from heliostat.store.accounts import Scope
+from heliostat.services.permissions import require_admin, write_as_caller
+from heliostat.store import accounts, shares_and_quotas
 from heliostat.store.database import Transaction
+from heliostat.store.shares_and_quotas import QuotaLevel
 
-MOST_SHARES = 10_000
+MAX_SHARE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class GroupChange:
+class ProjectOrDepartmentChange:
     """What to change of a department or project; None leaves it. Departments have no data class."""
 
     share: int | None = None
@@ -30,25 +30,25 @@ class GroupChange:
 
 def create_department(context: Context, caller: Caller, name: str) -> Department:
     require_admin(caller.user)
-    check_group_name(name)
+    check_entity_name(name)
 
     def change(tx: Transaction, actor: User) -> Department:
         require_admin(actor)
-        if people.has_department(tx.conn, name):
+        if accounts.has_department(tx.conn, name):
             raise Conflict(f"There is already a department {name}.", "Choose another name.")
-        people.add_department(tx, name)
-        people.add_audit(tx, caller, "department.create", name, {}, context.now())
+        accounts.add_department(tx, name)
+        accounts.add_audit_entry(tx, caller, "department.create", name, {}, context.now())
         return Department(name)
 
-    return write_as(context, caller, change)
+    return write_as_caller(context, caller, change)
 
 
 def list_departments(context: Context, caller: Caller) -> list[Department]:
     with context.store.read() as conn:
-        return accounts.list_departments(conn)
+        return shares_and_quotas.list_departments(conn)
 
 
-def update_department(context: Context, caller: Caller, name: str, wish: GroupChange) -> Department:
+def update_department(context: Context, caller: Caller, name: str, wish: ProjectOrDepartmentChange) -> Department:
     """Change its share and quota, all of it or nothing."""
     require_admin(caller.user)
     _check_share(wish.share)
@@ -56,67 +56,69 @@ def update_department(context: Context, caller: Caller, name: str, wish: GroupCh
     def change(tx: Transaction, actor: User) -> Department:
         require_admin(actor)
         before = _found_department(tx, name)
-        told = change_quota(tx, Scope.DEPARTMENT, name, before.quota, wish.quota)
+        told = change_quota(tx, QuotaLevel.DEPARTMENT, name, before.quota, wish.quota)
         if wish.share not in (None, before.share):
-            accounts.set_department_share(tx, name, wish.share or before.share)
+            shares_and_quotas.set_department_share(tx, name, wish.share or before.share)
             told["share"] = [before.share, wish.share]
         if told:
-            people.add_audit(tx, caller, "department.set", name, told, context.now())
+            accounts.add_audit_entry(tx, caller, "department.set", name, told, context.now())
         return _found_department(tx, name)
 
-    return write_as(context, caller, change)
+    return write_as_caller(context, caller, change)
 
 
 def create_project(context: Context, caller: Caller, name: str, department: str) -> Project:
     require_admin(caller.user)
-    check_group_name(name)
+    check_entity_name(name)
 
     def change(tx: Transaction, actor: User) -> Project:
         require_admin(actor)
-        if people.find_project(tx.conn, name) is not None:
+        if accounts.find_project(tx.conn, name) is not None:
             raise Conflict(f"There is already a project {name}.", "Choose another name.")
-        if not people.has_department(tx.conn, department):
-            raise invalid_field("department", f"there is no department {printable(department)}")
-        people.add_project(tx, name, department)
-        people.add_audit(tx, caller, "project.create", name, {"department": department}, context.now())
+        if not accounts.has_department(tx.conn, department):
+            raise invalid_field("department", f"there is no department {safe_repr(department)}")
+        accounts.add_project(tx, name, department)
+        accounts.add_audit_entry(tx, caller, "project.create", name, {"department": department}, context.now())
         return Project(name, department)
 
-    return write_as(context, caller, change)
+    return write_as_caller(context, caller, change)
 
 
-def update_project(context: Context, caller: Caller, name: str, wish: GroupChange) -> tuple[Project, str | None]:
+def update_project(
+    context: Context, caller: Caller, name: str, wish: ProjectOrDepartmentChange
+) -> tuple[Project, str | None]:
     """Change its share, data class and quota, all of it or nothing; with what the change means for its jobs.
 
     Waiting jobs follow a new data class at once; running ones are not stopped.
     """
     require_admin(caller.user)
     _check_share(wish.share)
-    if wish.data_class is not None and not 0 <= wish.data_class <= MOST_SECRET:
-        raise invalid_field("data_class", f"must be between 0 (open) and {MOST_SECRET} (secret)")
+    if wish.data_class is not None and not 0 <= wish.data_class <= MAX_DATA_CLASS:
+        raise invalid_field("data_class", f"must be between 0 (open) and {MAX_DATA_CLASS} (secret)")
 
     def change(tx: Transaction, actor: User) -> Project:
         require_admin(actor)
-        if told := _change_project(tx, found_project(tx, name), wish):
-            people.add_audit(tx, caller, "project.set", name, told, context.now())
-        return found_project(tx, name)
+        if told := _change_project(tx, require_project(tx, name), wish):
+            accounts.add_audit_entry(tx, caller, "project.set", name, told, context.now())
+        return require_project(tx, name)
 
-    project = write_as(context, caller, change)
-    return project, None if wish.data_class is None else note_for_project(context, name)
+    project = write_as_caller(context, caller, change)
+    return project, None if wish.data_class is None else project_data_class_warning(context, name)
 
 
 def list_projects(context: Context, caller: Caller) -> list[Project]:
     """All for an admin, one's own for others."""
     mine = None if caller.user.is_admin else [membership.project for membership in caller.user.memberships]
     with context.store.read() as conn:
-        return people.list_projects(conn, mine)
+        return accounts.list_projects(conn, mine)
 
 
 def get_project(context: Context, caller: Caller, name: str) -> Project:
-    visible = caller.user.is_admin or caller.user.belongs_to(name)
+    visible = caller.user.is_admin or caller.user.is_member_of(name)
     with context.store.read() as conn:
-        project = people.find_project(conn, name) if visible else None
+        project = accounts.find_project(conn, name) if visible else None
     if project is None:
-        raise no_project(name)
+        raise project_not_found(name)
     return project
 
 
@@ -130,11 +132,11 @@ def add_member(
         if role is ProjectRole.MANAGER and not actor.is_admin:
             raise Forbidden("Only an admin makes somebody a manager.", "Add them as a member, or ask an admin.")
         if present is not role:
-            people.set_member(tx, project, user, role)
-            people.add_audit(tx, caller, "project.add_member", project, _of(user, role), context.now())
-        return found_project(tx, project)
+            accounts.set_member(tx, project, user, role)
+            accounts.add_audit_entry(tx, caller, "project.add_member", project, _of(user, role), context.now())
+        return require_project(tx, project)
 
-    return write_as(context, caller, change)
+    return write_as_caller(context, caller, change)
 
 
 def remove_member(context: Context, caller: Caller, project: str, user: str) -> Project:
@@ -143,47 +145,49 @@ def remove_member(context: Context, caller: Caller, project: str, user: str) -> 
     def change(tx: Transaction, actor: User) -> Project:
         present = _member_to_change(tx, actor, project, user)
         if present is not None:
-            people.remove_member(tx, project, user)
-            people.add_audit(tx, caller, "project.remove_member", project, _of(user, present), context.now())
-        return found_project(tx, project)
+            accounts.remove_member(tx, project, user)
+            accounts.add_audit_entry(
+                tx, caller, "project.remove_member", project, _of(user, present), context.now()
+            )
+        return require_project(tx, project)
 
-    return write_as(context, caller, change)
+    return write_as_caller(context, caller, change)
 
 
 def _member_to_change(tx: Transaction, actor: User, project: str, user: str) -> ProjectRole | None:
     """The role they have now, once it is certain that the actor may change it."""
-    if not actor.manages(project):
+    if not actor.may_manage(project):
         raise Forbidden("Only a manager of the project or an admin may do this.", "Ask one of them.")
-    found_project(tx, project)
-    found_user(tx, user)
-    present = people.member_role(tx.conn, project, user)
+    require_project(tx, project)
+    require_user(tx, user)
+    present = accounts.find_member_role(tx.conn, project, user)
     if present is ProjectRole.MANAGER and not actor.is_admin:
         raise Forbidden("Only an admin changes or removes a manager.", "Ask an admin of this Heliostat.")
     return present
 
 
-def _change_project(tx: Transaction, before: Project, wish: GroupChange) -> dict[str, object]:
+def _change_project(tx: Transaction, before: Project, wish: ProjectOrDepartmentChange) -> dict[str, object]:
     """What was before and is now, of what differs."""
-    told = change_quota(tx, Scope.PROJECT, before.name, before.quota, wish.quota)
+    told = change_quota(tx, QuotaLevel.PROJECT, before.name, before.quota, wish.quota)
     if wish.share not in (None, before.share):
-        accounts.set_project_share(tx, before.name, wish.share or before.share)
+        shares_and_quotas.set_project_share(tx, before.name, wish.share or before.share)
         told["share"] = [before.share, wish.share]
     if wish.data_class not in (None, before.data_class):
-        accounts.set_project_data_class(tx, before.name, wish.data_class or 0)
+        shares_and_quotas.set_project_data_class(tx, before.name, wish.data_class or 0)
         told["data_class"] = [before.data_class, wish.data_class]
     return told
 
 
 def _found_department(tx: Transaction, name: str) -> Department:
-    department = accounts.find_department(tx.conn, name)
+    department = shares_and_quotas.find_department(tx.conn, name)
     if department is None:
-        raise NotFound(f"There is no department {printable(name)}.", "`helio department list` lists them.")
+        raise NotFound(f"There is no department {safe_repr(name)}.", "`helio department list` lists them.")
     return department
 
 
 def _check_share(share: int | None) -> None:
-    if share is not None and not 1 <= share <= MOST_SHARES:
-        raise invalid_field("share", f"must be between 1 and {MOST_SHARES}")
+    if share is not None and not 1 <= share <= MAX_SHARE:
+        raise invalid_field("share", f"must be between 1 and {MAX_SHARE}")
 
 
 def _of(user: str, role: ProjectRole) -> dict[str, object]:

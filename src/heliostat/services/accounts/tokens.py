@@ -3,24 +3,24 @@
 import unicodedata
 from datetime import datetime, timedelta
 
-from heliostat.auth.identity import new_token
+from heliostat.auth.identities import generate_token
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Caller, Token, User
-from heliostat.services.accounts.people import LOGIN_TOKEN
+from heliostat.services.accounts.users import LOGIN_TOKEN_NAME
 from heliostat.services.context import Context
-from heliostat.services.rights import write_as
-from heliostat.store import people
+from heliostat.services.permissions import write_as_caller
+from heliostat.store import accounts
 from heliostat.store.database import Transaction
 
-LOGIN_LASTS = timedelta(hours=12)
-MAX_DAYS = 366
-MAX_TOKENS = 100
-MAX_LOGINS = 50
+LOGIN_TOKEN_LIFETIME = timedelta(hours=12)
+MAX_TOKEN_DAYS = 366
+MAX_TOKENS_PER_USER = 100
+MAX_LOGIN_TOKENS_PER_USER = 50
 _REMEMBERED_FOR = timedelta(days=30)  # how long a dead token is still listed
 
 
 def create_token(
-    context: Context, caller: Caller, name: str, days: int | None = None, *, most: int = MAX_TOKENS
+    context: Context, caller: Caller, name: str, days: int | None = None, *, most: int = MAX_TOKENS_PER_USER
 ) -> tuple[str, Token]:
     """A token for the caller alone: its secret, which is shown this once, and what is kept of it."""
     days = context.settings.auth.token_days if days is None else days
@@ -28,28 +28,28 @@ def create_token(
     now = context.now()
 
     def change(tx: Transaction, actor: User) -> tuple[str, Token]:
-        live = [token for token in _live(tx, actor.name, now) if token.name != LOGIN_TOKEN]
+        live = [token for token in _live(tx, actor.name, now) if token.name != LOGIN_TOKEN_NAME]
         if len(live) >= most:
             raise Conflict(f"You have {len(live)} tokens already.", "Revoke those you no longer use.")
         return _add(tx, caller, Token(0, actor.name, name, now, now + timedelta(days=days)))
 
-    return write_as(context, caller, change)
+    return write_as_caller(context, caller, change)
 
 
-def log_in(
-    context: Context, name: str, password: str, address: str, *, most: int = MAX_LOGINS
+def create_login_token(
+    context: Context, name: str, password: str, address: str, *, most: int = MAX_LOGIN_TOKENS_PER_USER
 ) -> tuple[str, Token]:
     """A token good for half a day; the oldest logins of somebody who has very many end."""
-    user = context.identities.by_password(name, password, address)
+    user = context.identities.authenticate_password(name, password, address)
     caller = Caller(user, "password", address)
     now = context.now()
 
     def change(tx: Transaction, actor: User) -> tuple[str, Token]:
-        logins = [token.id for token in _live(tx, actor.name, now) if token.name == LOGIN_TOKEN]
-        people.revoke_tokens(tx, logins[most - 1 :], now)
-        return _add(tx, caller, Token(0, actor.name, LOGIN_TOKEN, now, now + LOGIN_LASTS))
+        logins = [token.id for token in _live(tx, actor.name, now) if token.name == LOGIN_TOKEN_NAME]
+        accounts.revoke_tokens(tx, logins[most - 1 :], now)
+        return _add(tx, caller, Token(0, actor.name, LOGIN_TOKEN_NAME, now, now + LOGIN_TOKEN_LIFETIME))
 
-    return write_as(context, caller, change)
+    return write_as_caller(context, caller, change)
 
 
 def list_tokens(context: Context, caller: Caller, user: str | None = None) -> list[Token]:
@@ -57,34 +57,34 @@ def list_tokens(context: Context, caller: Caller, user: str | None = None) -> li
     if user not in (None, caller.user.name) and not caller.user.is_admin:
         raise Forbidden("Only an admin sees the tokens of others.", "Leave the user out to list your own.")
     with context.store.read() as conn:
-        return people.list_tokens(conn, caller.user.name if user is None else user)
+        return accounts.list_tokens(conn, caller.user.name if user is None else user)
 
 
 def revoke_token(context: Context, caller: Caller, token_id: int) -> None:
     """One's own, or anybody's for an admin. Already revoked is success."""
 
     def change(tx: Transaction, actor: User) -> None:
-        token = people.find_token(tx.conn, token_id) if 0 < token_id < 2**63 else None
+        token = accounts.find_token(tx.conn, token_id) if 0 < token_id < 2**63 else None
         if token is None or not (actor.is_admin or token.user == actor.name):
             raise NotFound(f"You have no token {token_id}.", "`helio token list` lists them.")
         if token.revoked_at is None:
-            people.revoke_tokens(tx, [token_id], context.now())
-            people.add_audit(tx, caller, "token.revoke", str(token_id), _named(token), context.now())
+            accounts.revoke_tokens(tx, [token_id], context.now())
+            accounts.add_audit_entry(tx, caller, "token.revoke", str(token_id), _named(token), context.now())
 
-    write_as(context, caller, change)
+    write_as_caller(context, caller, change)
 
 
 def _add(tx: Transaction, caller: Caller, token: Token) -> tuple[str, Token]:
-    people.drop_dead_tokens(tx, token.user, token.created_at - _REMEMBERED_FOR)
-    secret, digest = new_token()
-    kept = people.add_token(tx, token, digest)
-    people.add_audit(tx, caller, "token.create", str(kept.id), _named(kept), token.created_at)
+    accounts.remove_expired_tokens(tx, token.user, token.created_at - _REMEMBERED_FOR)
+    secret, digest = generate_token()
+    kept = accounts.add_token(tx, token, digest)
+    accounts.add_audit_entry(tx, caller, "token.create", str(kept.id), _named(kept), token.created_at)
     return secret, kept
 
 
 def _live(tx: Transaction, user: str, now: datetime) -> list[Token]:
     """Newest first."""
-    tokens = people.list_tokens(tx.conn, user)
+    tokens = accounts.list_tokens(tx.conn, user)
     return [t for t in tokens if t.revoked_at is None and (t.expires_at is None or t.expires_at > now)]
 
 
@@ -96,10 +96,10 @@ def _check(name: str, days: int) -> None:
     fields = {}
     if not 1 <= len(name) <= 64 or name != name.strip() or any(_is_hidden(letter) for letter in name):
         fields["name"] = "must be 1 to 64 visible characters"
-    elif name == LOGIN_TOKEN:
-        fields["name"] = f"{LOGIN_TOKEN} is kept for logins"
-    if not 1 <= days <= MAX_DAYS:
-        fields["days"] = f"must be between 1 and {MAX_DAYS}"
+    elif name == LOGIN_TOKEN_NAME:
+        fields["name"] = f"{LOGIN_TOKEN_NAME} is kept for logins"
+    if not 1 <= days <= MAX_TOKEN_DAYS:
+        fields["days"] = f"must be between 1 and {MAX_TOKEN_DAYS}"
     if fields:
         wrong = "; ".join(f"{field}: {words}" for field, words in fields.items())
         raise Invalid(f"The token cannot be made like this: {wrong}.", "Change what is named.", fields=fields)

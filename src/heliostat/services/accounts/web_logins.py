@@ -3,11 +3,18 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from heliostat.auth.web import CODE_LASTS, LASTS, Browser, digest_of, new_secret, over
+from heliostat.auth.web_logins import (
+    LOGIN_CODE_LIFETIME,
+    LOGIN_LIFETIME,
+    LoggedInBrowser,
+    generate_secret,
+    not_logged_in_error,
+    secret_digest,
+)
 from heliostat.models import Caller, User, WebLogin
 from heliostat.services.context import Context
-from heliostat.services.rights import write_as
-from heliostat.store import people, web_logins
+from heliostat.services.permissions import write_as_caller
+from heliostat.store import accounts, web_logins
 from heliostat.store.database import Transaction
 
 _MOST_LOGINS = 50
@@ -16,70 +23,70 @@ _LONGEST_AGENT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class BrowserClient:
     """Where a browser is."""
 
     address: str
     user_agent: str
 
 
-def log_in(context: Context, name: str, password: str, origin: Origin) -> str:
+def log_in_browser(context: Context, name: str, password: str, origin: BrowserClient) -> str:
     """The secret of a new cookie. Slower with every failure, like the API."""
-    user = context.identities.by_password(name, password, origin.address)
+    user = context.identities.authenticate_password(name, password, origin.address)
     return _open(context, Caller(user, "password", origin.address), "password", origin)
 
 
-def make_code(context: Context, caller: Caller) -> tuple[str, timedelta]:
+def create_login_code(context: Context, caller: Caller) -> tuple[str, timedelta]:
     """A code that logs a browser in as the caller, once, and how long it is good for."""
 
     def change(tx: Transaction, actor: User) -> None:
-        people.add_audit(tx, caller, "web.link", actor.name, {}, context.now())
+        accounts.add_audit_entry(tx, caller, "web.link", actor.name, {}, context.now())
 
-    write_as(context, caller, change)
-    return context.identities.web.new_code(caller.user.name), CODE_LASTS
+    write_as_caller(context, caller, change)
+    return context.identities.web_logins.create_code(caller.user.name), LOGIN_CODE_LIFETIME
 
 
-def log_in_by_code(context: Context, code: str, origin: Origin) -> str:
+def log_in_browser_by_code(context: Context, code: str, origin: BrowserClient) -> str:
     """The secret of a new cookie."""
-    name = context.identities.web.redeem(code)
+    name = context.identities.web_logins.redeem_code(code)
     with context.store.read() as conn:
-        user = people.find_user(conn, name)
+        user = accounts.find_user(conn, name)
     if user is None:
-        raise over()
+        raise not_logged_in_error()
     return _open(context, Caller(user, "link", origin.address), "link", origin)
 
 
-def log_out(context: Context, browser: Browser) -> None:
+def log_out_browser(context: Context, browser: LoggedInBrowser) -> None:
     """Already out is success."""
     context.store.write(lambda tx: web_logins.end_login(tx, browser.login.id, context.now()))
-    context.identities.web.forget()
-    context.identities.grants.forget()
+    context.identities.web_logins.clear_cache()
+    context.identities.proxy_grants.clear_cache()
 
 
-def log_out_everywhere(context: Context, caller: Caller) -> None:
+def log_out_all_browsers(context: Context, caller: Caller) -> None:
     """All browsers of the caller, this one too."""
 
     def change(tx: Transaction, actor: User) -> None:
-        web_logins.end_logins_of(tx, actor.name, context.now())
-        people.add_audit(tx, caller, "web.logout", actor.name, {"everywhere": True}, context.now())
+        web_logins.end_logins_of_user(tx, actor.name, context.now())
+        accounts.add_audit_entry(tx, caller, "web.logout", actor.name, {"everywhere": True}, context.now())
 
-    write_as(context, caller, change)
-    context.identities.web.drop_codes(caller.user.name)
-    context.identities.web.forget()
-    context.identities.grants.forget()
+    write_as_caller(context, caller, change)
+    context.identities.web_logins.drop_codes(caller.user.name)
+    context.identities.web_logins.clear_cache()
+    context.identities.proxy_grants.clear_cache()
 
 
-def _open(context: Context, caller: Caller, via: str, origin: Origin) -> str:
-    secret, now = new_secret(), context.now()
+def _open(context: Context, caller: Caller, via: str, origin: BrowserClient) -> str:
+    secret, now = generate_secret(), context.now()
     agent = "".join(letter for letter in origin.user_agent if letter.isprintable())[:_LONGEST_AGENT]
 
     def change(tx: Transaction, actor: User) -> None:
-        web_logins.drop_dead_logins(tx, now - _REMEMBERED_FOR)
-        for old in web_logins.open_logins(tx.conn, actor.name, now)[_MOST_LOGINS - 1 :]:
+        web_logins.remove_expired_logins(tx, now - _REMEMBERED_FOR)
+        for old in web_logins.list_open_logins(tx.conn, actor.name, now)[_MOST_LOGINS - 1 :]:
             web_logins.end_login(tx, old.id, now)
-        login = WebLogin(0, actor.name, via, now, now + LASTS, now, agent, origin.address)
-        web_logins.add_login(tx, login, digest_of(secret))
-        people.add_audit(tx, caller, "web.login", actor.name, {"via": via}, now)
+        login = WebLogin(0, actor.name, via, now, now + LOGIN_LIFETIME, now, agent, origin.address)
+        web_logins.add_login(tx, login, secret_digest(secret))
+        accounts.add_audit_entry(tx, caller, "web.login", actor.name, {"via": via}, now)
 
-    write_as(context, caller, change)
+    write_as_caller(context, caller, change)
     return secret

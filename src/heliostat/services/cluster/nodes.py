@@ -4,19 +4,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from heliostat.doctor import examine
+from heliostat.doctor import check_installation
 from heliostat.engines.contract import DrainsNodes, Finding, RecomposesNodes
-from heliostat.errors import Conflict, NotFound, invalid_field, printable
+from heliostat.errors import Conflict, NotFound, invalid_field, safe_repr
 from heliostat.models import Caller, Node, NodeState, Recomposition, User
-from heliostat.services.accounts.data_classes import MOST_SECRET, note_for_node
-from heliostat.services.accounts.slurm import examine_accounts, probe_nodes
+from heliostat.services.accounts.data_classes import MAX_DATA_CLASS, node_data_class_warning
+from heliostat.services.accounts.slurm_sync import check_slurm_accounts, probe_nodes
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin, write_as
-from heliostat.store import people
+from heliostat.services.permissions import require_admin, write_as_caller
+from heliostat.store import accounts
 from heliostat.store.database import Transaction
-from heliostat.store.nodes import NodeDecision, decide_node, find_decision
+from heliostat.store.nodes import NodeAdminSettings, find_node_admin_settings, set_node_admin_settings
 
-MOST_LABELS = 32
+MAX_LABELS = 32
 _LONGEST_REASON = 128
 _LABEL = re.compile(r"[a-z0-9._-]{1,63}")
 _LABEL_RULE = "must be 1 to 63 of a-z 0-9 . _ -"
@@ -38,11 +38,11 @@ class NodeChange:
 
 def drain_node(context: Context, caller: Caller, name: str, reason: str) -> Node:
     """Start nothing new on it; what runs there goes on."""
-    check_reason(reason)
+    check_drain_reason(reason)
     return _set_state(context, caller, name, NodeState.DRAINED, reason)
 
 
-def check_reason(reason: str) -> None:
+def check_drain_reason(reason: str) -> None:
     """One line that everybody can read."""
     if not reason.strip():
         raise invalid_field("reason", "say why, so that everybody knows")
@@ -68,24 +68,24 @@ def update_node(context: Context, caller: Caller, name: str, wish: NodeChange) -
         before = _decided(tx, node)
         after = _with(before, wish, node)
         if after != before:
-            decide_node(tx, name, after)
-            people.add_audit(tx, caller, "node.set", f"node {name}", _told(before, after), context.now())
+            set_node_admin_settings(tx, name, after)
+            accounts.add_audit_entry(tx, caller, "node.set", f"node {name}", _told(before, after), context.now())
 
-    write_as(context, caller, change)
+    write_as_caller(context, caller, change)
     node = get_node(context, name)
     concerns_data = wish.data_class is not None or wish.min_data_class is not None
-    return node, note_for_node(context, node) if concerns_data else None
+    return node, node_data_class_warning(context, node) if concerns_data else None
 
 
 def get_node(context: Context, name: str) -> Node:
-    for node in context.fleet.nodes_now():
+    for node in context.node_inventory.fresh_nodes():
         if node.name == name:
             return node
-    names = ", ".join(node.name for node in context.fleet.nodes()[:50])
+    names = ", ".join(node.name for node in context.node_inventory.nodes()[:50])
     raise NotFound(f"There is no node {name!r}.", f"Nodes: {names}.")
 
 
-def examine_installation(context: Context, caller: Caller, *, probe: bool = False) -> list[Finding]:
+def diagnose_installation(context: Context, caller: Caller, *, probe: bool = False) -> list[Finding]:
     """What is wrong with it and what to do; paths and people of the machine are for admins.
 
     With `probe` a tiny job looks from the nodes too, where the engine has others than this machine.
@@ -93,7 +93,10 @@ def examine_installation(context: Context, caller: Caller, *, probe: bool = Fals
     require_admin(caller.user)
     if probe:
         probe_nodes(context)
-    return [*examine(context.settings, nodes=context.fleet.nodes_now()), *examine_accounts(context)]
+    return [
+        *check_installation(context.settings, nodes=context.node_inventory.fresh_nodes()),
+        *check_slurm_accounts(context),
+    ]
 
 
 def _set_state(context: Context, caller: Caller, name: str, state: NodeState, reason: str | None) -> Node:
@@ -104,12 +107,12 @@ def _set_state(context: Context, caller: Caller, name: str, state: NodeState, re
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
         if not isinstance(context.engine, DrainsNodes):
-            decide_node(tx, name, replace(_decided(tx, node), state=state, reason=reason))
-        people.add_audit(tx, caller, action, f"node {name}", {"reason": reason}, context.now())
+            set_node_admin_settings(tx, name, replace(_decided(tx, node), state=state, reason=reason))
+        accounts.add_audit_entry(tx, caller, action, f"node {name}", {"reason": reason}, context.now())
 
     if isinstance(context.engine, DrainsNodes):
         _tell_engine(context.engine, name, reason if state is NodeState.DRAINED else None)
-    write_as(context, caller, change)
+    write_as_caller(context, caller, change)
     return get_node(context, name)
 
 
@@ -121,26 +124,26 @@ def _tell_engine(engine: DrainsNodes, name: str, reason: str | None) -> None:
         engine.drain(name, reason)
 
 
-def _decided(tx: Transaction, node: Node) -> NodeDecision:
+def _decided(tx: Transaction, node: Node) -> NodeAdminSettings:
     """What holds so far; before the first decision, what the node says of itself."""
-    own = NodeDecision(
+    own = NodeAdminSettings(
         data_class=node.data_class, min_data_class=node.min_data_class, splits_devices=node.splits_devices
     )
-    return find_decision(tx.conn, node.name) or own
+    return find_node_admin_settings(tx.conn, node.name) or own
 
 
 def _check_wish(wish: NodeChange) -> None:
     for name, value in wish.labels.items():
         if not _LABEL.fullmatch(name):
-            raise invalid_field("labels", f"{printable(name)} {_LABEL_RULE}")
+            raise invalid_field("labels", f"{safe_repr(name)} {_LABEL_RULE}")
         if value and not _LABEL.fullmatch(value):
-            raise invalid_field("labels", f"the value {printable(value)} of {name} {_LABEL_RULE}")
+            raise invalid_field("labels", f"the value {safe_repr(value)} of {name} {_LABEL_RULE}")
     for field_name in ("data_class", "min_data_class"):
-        if not 0 <= (getattr(wish, field_name) or 0) <= MOST_SECRET:
-            raise invalid_field(field_name, f"must be between 0 (open) and {MOST_SECRET} (secret)")
+        if not 0 <= (getattr(wish, field_name) or 0) <= MAX_DATA_CLASS:
+            raise invalid_field(field_name, f"must be between 0 (open) and {MAX_DATA_CLASS} (secret)")
 
 
-def _with(before: NodeDecision, wish: NodeChange, node: Node) -> NodeDecision:
+def _with(before: NodeAdminSettings, wish: NodeChange, node: Node) -> NodeAdminSettings:
     after = replace(
         before,
         labels=_labels(before, wish, node),
@@ -156,7 +159,7 @@ def _with(before: NodeDecision, wish: NodeChange, node: Node) -> NodeDecision:
     return after
 
 
-def _labels(before: NodeDecision, wish: NodeChange, node: Node) -> dict[str, str]:
+def _labels(before: NodeAdminSettings, wish: NodeChange, node: Node) -> dict[str, str]:
     own = node.labels.keys() - before.labels.keys()
     gone = {name for name, value in wish.labels.items() if value is None}
     if kept := sorted(gone & own):
@@ -165,12 +168,12 @@ def _labels(before: NodeDecision, wish: NodeChange, node: Node) -> dict[str, str
         )
     given = {name: value for name, value in wish.labels.items() if value is not None}
     after = {name: value for name, value in {**before.labels, **given}.items() if name not in gone}
-    if len(after) > MOST_LABELS:
-        raise invalid_field("labels", f"a node may have {MOST_LABELS}, these are {len(after)}")
+    if len(after) > MAX_LABELS:
+        raise invalid_field("labels", f"a node may have {MAX_LABELS}, these are {len(after)}")
     return after
 
 
-def _told(before: NodeDecision, after: NodeDecision) -> dict[str, object]:
+def _told(before: NodeAdminSettings, after: NodeAdminSettings) -> dict[str, object]:
     """What was before and is now, of what differs."""
     names = ("labels", "data_class", "min_data_class", "splits_devices")
     pairs = {name: [getattr(before, name), getattr(after, name)] for name in names}
@@ -183,7 +186,7 @@ def recompose_node(
     """Begin to give a node these GPUs, instead of those it has; running jobs end first. Returns at once."""
     require_admin(caller.user)
     engine = _engine(context)
-    if engine.recomposition(name) is None:
+    if engine.recomposition_status(name) is None:
         get_node(context, name)
     _check(gpus)
     wish = engine.recompose(name, gpus, dry_run=dry_run)
@@ -192,16 +195,16 @@ def recompose_node(
 
     def note(tx: Transaction, actor: User) -> None:
         require_admin(actor)
-        people.add_audit(tx, caller, "node.recompose", f"node {name}", {"gpus": dict(gpus)}, context.now())
+        accounts.add_audit_entry(tx, caller, "node.recompose", f"node {name}", {"gpus": dict(gpus)}, context.now())
 
-    write_as(context, caller, note)
+    write_as_caller(context, caller, note)
     return wish
 
 
-def show_recomposition(context: Context, caller: Caller, name: str) -> Recomposition | None:
+def get_recomposition(context: Context, caller: Caller, name: str) -> Recomposition | None:
     """How far it is; None: nothing is being changed there."""
     require_admin(caller.user)
-    under_way = _engine(context).recomposition(name)
+    under_way = _engine(context).recomposition_status(name)
     if under_way is None:
         get_node(context, name)
     return under_way
@@ -221,6 +224,6 @@ def _check(gpus: Mapping[str, int]) -> None:
         raise invalid_field("gpus", f"at most {_MOST_KINDS} types, these are {len(gpus)}")
     for kind, count in gpus.items():
         if not _KIND.fullmatch(kind):
-            raise invalid_field("gpus", f"{printable(kind)} is no type of GPU")
+            raise invalid_field("gpus", f"{safe_repr(kind)} is no type of GPU")
         if not 0 <= count <= _MOST_GPUS:
             raise invalid_field("gpus", f"of {kind} there can be 0 to {_MOST_GPUS}")

@@ -10,29 +10,45 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from weakref import WeakKeyDictionary
 
-from heliostat.models import ACTIVE, Caller, Device, Job, JobId, JobState, Node, NodeState, Reservation, User
+from heliostat.models import (
+    ACTIVE_STATES,
+    Caller,
+    Device,
+    Job,
+    JobId,
+    JobState,
+    Node,
+    NodeState,
+    Reservation,
+    User,
+)
 from heliostat.models.samples import DEVICE_COLUMNS, USAGE_COLUMNS, node_subject
+from heliostat.services.cluster.foreign_jobs import (
+    ForeignJobOnNode,
+    devices_in_foreign_use,
+    foreign_jobs_by_node,
+    mark_devices_in_foreign_use,
+)
 from heliostat.services.cluster.nodes import get_node
-from heliostat.services.cluster.others import Guest, devices_of_others, guests_by_node, with_guests
 from heliostat.services.cluster.reservations import list_reservations
 from heliostat.services.context import Context
 from heliostat.services.efficiency import IDLE_PERCENT
-from heliostat.services.rights import may_inspect
+from heliostat.services.permissions import may_inspect
 from heliostat.store import jobs as stored
-from heliostat.store.sample_chunks import Grid, onto_grid
+from heliostat.store.sample_chunks import TimeGrid, resample_chunks
 from heliostat.store.samples import SampleStore
-from heliostat.store.usage import unfinished_by_project
+from heliostat.store.usage import count_unfinished_by_project
 
 _MOST_ACTIVE = 100_000
 _SOON = timedelta(days=7)
 
-LOOK_BACK = timedelta(minutes=10)
+UTILISATION_WINDOW = timedelta(minutes=10)
 _REMEMBERED_SECONDS = 20.0
 
-Means = Sequence[float | None]
+DeviceUtilisations = Sequence[float | None]
 
 
-class Condition(StrEnum):
+class DeviceCondition(StrEnum):
     """What a device is doing, in one word."""
 
     FREE = "free"
@@ -44,7 +60,7 @@ class Condition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class JobOnNode:
     """A job on a node, and of it what this person may know."""
 
     job_id: JobId
@@ -61,14 +77,14 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenDevice:
+class DeviceStatus:
     device: Device
-    condition: Condition
-    tenants: tuple[Tenant, ...]
+    condition: DeviceCondition
+    jobs: tuple[JobOnNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class NodeReservation:
     """The next time of a reservation that holds now or begins within a week."""
 
     name: str
@@ -77,32 +93,34 @@ class SetAside:
     reason: str
     starts_at: datetime
     ends_at: datetime
-    holds: bool  # now
+    is_active: bool  # now
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNode:
+class NodeStatus:
     node: Node
-    devices: tuple[SeenDevice, ...]
-    tenants: tuple[Tenant, ...]
-    set_aside: tuple[SetAside, ...]
-    guests: tuple[Guest, ...] = ()  # jobs that did not come through us
+    devices: tuple[DeviceStatus, ...]
+    jobs: tuple[JobOnNode, ...]
+    reservations: tuple[NodeReservation, ...]
+    foreign_jobs: tuple[ForeignJobOnNode, ...] = ()  # jobs that did not come through us
 
     @property
-    def gpus_held(self) -> float:
-        return sum(tenant.gpus for tenant in self.tenants) + sum(guest.gpus for guest in self.guests)
+    def allocated_gpus(self) -> float:
+        return sum(tenant.gpus for tenant in self.jobs) + sum(guest.gpus for guest in self.foreign_jobs)
 
     @property
-    def cpus_held(self) -> int:
-        return sum(tenant.cpus for tenant in self.tenants) + sum(guest.cpus for guest in self.guests)
+    def allocated_cpus(self) -> int:
+        return sum(tenant.cpus for tenant in self.jobs) + sum(guest.cpus for guest in self.foreign_jobs)
 
     @property
-    def memory_held_mib(self) -> int:
-        return sum(tenant.memory_mib for tenant in self.tenants) + sum(guest.memory_mib for guest in self.guests)
+    def allocated_memory_mib(self) -> int:
+        return sum(tenant.memory_mib for tenant in self.jobs) + sum(
+            guest.memory_mib for guest in self.foreign_jobs
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class ProjectDemand:
     """What the unfinished jobs of a project hold and wait for."""
 
     project: str
@@ -113,7 +131,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class ClusterOverview:
     """The cluster in a few numbers."""
 
     gpus: int
@@ -123,37 +141,37 @@ class Overview:
     running_jobs: int
 
 
-def survey(context: Context, caller: Caller) -> tuple[SeenNode, ...]:
+def list_node_statuses(context: Context, caller: Caller) -> tuple[NodeStatus, ...]:
     """All nodes, for everybody."""
-    return _seen(context, caller, context.fleet.nodes_now())
+    return _seen(context, caller, context.node_inventory.fresh_nodes())
 
 
-def survey_node(context: Context, caller: Caller, name: str) -> SeenNode:
+def get_node_status(context: Context, caller: Caller, name: str) -> NodeStatus:
     (seen,) = _seen(context, caller, [get_node(context, name)])
     return seen
 
 
-def demand_by_project(context: Context) -> tuple[Demand, ...]:
+def demand_by_project(context: Context) -> tuple[ProjectDemand, ...]:
     """Those that hold or want most GPUs first; for everybody, as the list of jobs is."""
     found: dict[str, dict[bool, tuple[int, float]]] = defaultdict(dict)
     with context.store.read() as conn:
-        rows = unfinished_by_project(conn)
+        rows = count_unfinished_by_project(conn)
     for project, state, jobs, gpus in rows:
         if state is not JobState.HELD:
-            before = found[project].get(state in ACTIVE, (0, 0.0))
-            found[project][state in ACTIVE] = (before[0] + jobs, before[1] + gpus)
+            before = found[project].get(state in ACTIVE_STATES, (0, 0.0))
+            found[project][state in ACTIVE_STATES] = (before[0] + jobs, before[1] + gpus)
     return tuple(sorted((_demand(name, sums) for name, sums in found.items()), key=_by_size))
 
 
-def cluster_overview(context: Context) -> Overview:
+def get_cluster_overview(context: Context) -> ClusterOverview:
     """From what is in memory already: cheap enough for every page."""
-    nodes = [node for node in context.fleet.nodes() if node.state is not NodeState.DOWN]
-    active, pending = context.controller.tally()
-    held = {uuid for job in active for place in job.task_places for uuid in place.devices}
-    held |= devices_of_others(context)
+    nodes = [node for node in context.node_inventory.nodes() if node.state is not NodeState.DOWN]
+    active, pending = context.controller.active_jobs_and_pending_count()
+    held = {uuid for job in active for place in job.task_placements for uuid in place.devices}
+    held |= devices_in_foreign_use(context)
     open_nodes = (node for node in nodes if node.state is NodeState.UP)
-    free = sum(device.may_be_used and device.uuid not in held for node in open_nodes for device in node.devices)
-    return Overview(
+    free = sum(device.is_available and device.uuid not in held for node in open_nodes for device in node.devices)
+    return ClusterOverview(
         gpus=sum(len(node.devices) for node in nodes),
         free_gpus=free,
         cpus=sum(node.cpus for node in nodes),
@@ -162,21 +180,21 @@ def cluster_overview(context: Context) -> Overview:
     )
 
 
-def _demand(project: str, sums: Mapping[bool, tuple[int, float]]) -> Demand:
+def _demand(project: str, sums: Mapping[bool, tuple[int, float]]) -> ProjectDemand:
     (running_jobs, running_gpus), (pending_jobs, pending_gpus) = (sums.get(at, (0, 0.0)) for at in (True, False))
-    return Demand(project, running_gpus, pending_gpus, running_jobs, pending_jobs)
+    return ProjectDemand(project, running_gpus, pending_gpus, running_jobs, pending_jobs)
 
 
-def _by_size(one: Demand) -> tuple[float, int, str]:
+def _by_size(one: ProjectDemand) -> tuple[float, int, str]:
     return -(one.running_gpus + one.pending_gpus), -(one.running_jobs + one.pending_jobs), one.project
 
 
-def _seen(context: Context, caller: Caller, nodes: Sequence[Node]) -> tuple[SeenNode, ...]:
+def _seen(context: Context, caller: Caller, nodes: Sequence[Node]) -> tuple[NodeStatus, ...]:
     now = context.now()
     by_node = _active_by_node(context, {node.name for node in nodes})
     used = recent_utilisation(context, [node.name for node in nodes if by_node.get(node.name)])
     reserved = list_reservations(context, caller)
-    view = _View(caller.user, now, used, guests_by_node(context, caller))
+    view = _View(caller.user, now, used, foreign_jobs_by_node(context, caller))
     return tuple(
         view.node(node, by_node.get(node.name, ()), _set_aside(node.name, reserved, now)) for node in nodes
     )
@@ -184,22 +202,22 @@ def _seen(context: Context, caller: Caller, nodes: Sequence[Node]) -> tuple[Seen
 
 def _active_by_node(context: Context, names: set[str]) -> dict[str, list[Job]]:
     with context.store.read() as conn:
-        active = stored.list_jobs(conn, stored.JobFilter(states=ACTIVE), limit=_MOST_ACTIVE)
+        active = stored.list_jobs(conn, stored.JobFilter(states=ACTIVE_STATES), limit=_MOST_ACTIVE)
     found: dict[str, list[Job]] = defaultdict(list)
     for job in active:
-        for name in dict.fromkeys(place.node for place in job.task_places):
+        for name in dict.fromkeys(place.node for place in job.task_placements):
             if name in names:
                 found[name].append(job)
     return found
 
 
-def _set_aside(node: str, reservations: Iterable[Reservation], now: datetime) -> tuple[SetAside, ...]:
+def _set_aside(node: str, reservations: Iterable[Reservation], now: datetime) -> tuple[NodeReservation, ...]:
     found = []
     for one in reservations:
         times = next(one.occurrences(now), None) if node in one.nodes else None
         if times is not None and times[0] <= now + _SOON:
             begun = times[0] <= now
-            found.append(SetAside(one.name, one.project, one.gpus_per_node, one.reason, *times, begun))
+            found.append(NodeReservation(one.name, one.project, one.gpus_per_node, one.reason, *times, begun))
     return tuple(found)
 
 
@@ -208,25 +226,25 @@ class _View:
     user: User
     now: datetime
     used: Mapping[str, Sequence[float | None]]  # by node: the mean of each device lately
-    guests: Mapping[str, Sequence[Guest]]
+    guests: Mapping[str, Sequence[ForeignJobOnNode]]
 
-    def node(self, node: Node, jobs: Sequence[Job], set_aside: tuple[SetAside, ...]) -> SeenNode:
+    def node(self, node: Node, jobs: Sequence[Job], set_aside: tuple[NodeReservation, ...]) -> NodeStatus:
         guests = tuple(self.guests.get(node.name, ()))
-        node = with_guests(node, guests)
+        node = mark_devices_in_foreign_use(node, guests)
         tenants = {job.id: self._tenant(job, node.name) for job in jobs}
-        holders: dict[str, list[Tenant]] = defaultdict(list)
+        holders: dict[str, list[JobOnNode]] = defaultdict(list)
         for job in jobs:
-            places = (place for place in job.task_places if place.node == node.name)
+            places = (place for place in job.task_placements if place.node == node.name)
             for uuid in dict.fromkeys(uuid for place in places for uuid in place.devices):
                 holders[uuid].append(tenants[job.id])
         devices = tuple(self._device(node, at, holders[device.uuid]) for at, device in enumerate(node.devices))
-        return SeenNode(node, devices, tuple(tenants.values()), set_aside, guests)
+        return NodeStatus(node, devices, tuple(tenants.values()), set_aside, guests)
 
-    def _tenant(self, job: Job, node: str) -> Tenant:
-        tasks = sum(place.node == node for place in job.task_places)
+    def _tenant(self, job: Job, node: str) -> JobOnNode:
+        tasks = sum(place.node == node for place in job.task_placements)
         limit = None if job.time_limit_seconds is None else timedelta(seconds=job.time_limit_seconds)
         inspectable = may_inspect(self.user, job)
-        return Tenant(
+        return JobOnNode(
             job_id=job.id,
             user=job.user,
             project=job.project,
@@ -240,31 +258,31 @@ class _View:
             inspectable=inspectable,
         )
 
-    def _device(self, node: Node, at: int, tenants: Sequence[Tenant]) -> SeenDevice:
+    def _device(self, node: Node, at: int, tenants: Sequence[JobOnNode]) -> DeviceStatus:
         device = node.devices[at]
-        return SeenDevice(device, self._condition(node, at, tenants), tuple(tenants))
+        return DeviceStatus(device, self._condition(node, at, tenants), tuple(tenants))
 
-    def _condition(self, node: Node, at: int, tenants: Sequence[Tenant]) -> Condition:
+    def _condition(self, node: Node, at: int, tenants: Sequence[JobOnNode]) -> DeviceCondition:
         device = node.devices[at]
         if device.problem is not None or node.state is NodeState.DOWN:
-            return Condition.FAULTY
+            return DeviceCondition.FAULTY
         if device.used_outside is not None:
-            return Condition.FOREIGN
+            return DeviceCondition.FOREIGN
         if tenants:
-            return Condition.IDLE if self._is_idle(node.name, at, tenants) else Condition.BUSY
-        return Condition.DRAINED if node.state is NodeState.DRAINED else Condition.FREE
+            return DeviceCondition.IDLE if self._is_idle(node.name, at, tenants) else DeviceCondition.BUSY
+        return DeviceCondition.DRAINED if node.state is NodeState.DRAINED else DeviceCondition.FREE
 
-    def _is_idle(self, node: str, at: int, tenants: Sequence[Tenant]) -> bool:
+    def _is_idle(self, node: str, at: int, tenants: Sequence[JobOnNode]) -> bool:
         """Nobody is called idle who has just begun, nor where nothing is known."""
         starts = [tenant.started_at for tenant in tenants if tenant.started_at is not None]
-        if not starts or self.now - max(starts) < LOOK_BACK:
+        if not starts or self.now - max(starts) < UTILISATION_WINDOW:
             return False
         known = self.used.get(node, ())
         mean = known[at] if at < len(known) else None
         return mean is not None and mean < IDLE_PERCENT
 
 
-def recent_utilisation(context: Context, nodes: Collection[str]) -> Mapping[str, Means]:
+def recent_utilisation(context: Context, nodes: Collection[str]) -> Mapping[str, DeviceUtilisations]:
     """By node: the mean utilisation in percent of each of its devices; None is not known."""
     memory = _memory_of(context.samples)
     return {name: memory.of(context, name) for name in nodes}
@@ -272,9 +290,9 @@ def recent_utilisation(context: Context, nodes: Collection[str]) -> Mapping[str,
 
 class _Memory:
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, Means]] = {}
+        self._known: dict[str, tuple[float, DeviceUtilisations]] = {}
 
-    def of(self, context: Context, node: str) -> Means:
+    def of(self, context: Context, node: str) -> DeviceUtilisations:
         clock = time.monotonic()
         read_at, means = self._known.get(node, (-math.inf, ()))
         if clock - read_at > _REMEMBERED_SECONDS:
@@ -292,12 +310,12 @@ def _memory_of(samples: SampleStore) -> _Memory:
         return _memories.setdefault(samples, _Memory())
 
 
-def _read(context: Context, node: str) -> Means:
+def _read(context: Context, node: str) -> DeviceUtilisations:
     end = int(context.now().timestamp()) + 1
-    seconds = int(LOOK_BACK.total_seconds())
+    seconds = int(UTILISATION_WINDOW.total_seconds())
     chunks = context.samples.read(node_subject(node), end - seconds, end)
     if not chunks:
         return ()
-    row = onto_grid(chunks, Grid(end - seconds, seconds, 1)).mean[0].tolist()
+    row = resample_chunks(chunks, TimeGrid(end - seconds, seconds, 1)).mean[0].tolist()
     first, step = len(USAGE_COLUMNS), len(DEVICE_COLUMNS)
     return tuple(None if math.isnan(value) else value for value in row[first::step])

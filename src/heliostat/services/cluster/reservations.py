@@ -9,19 +9,19 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from heliostat.engines.contract import KeepsReservations
-from heliostat.errors import Conflict, HeliostatError, Invalid, NotFound, invalid_field, printable
+from heliostat.engines.contract import SupportsReservations
+from heliostat.errors import Conflict, HeliostatError, Invalid, NotFound, invalid_field, safe_repr
 from heliostat.models import Caller, Job, Node, Reservation, User
-from heliostat.scheduling.fitting import could_ever_run
-from heliostat.services.accounts.lookup import check_group_name
+from heliostat.scheduling.feasibility import could_ever_run
+from heliostat.services.accounts.lookup import check_entity_name
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin, write_as
+from heliostat.services.permissions import require_admin, write_as_caller
+from heliostat.store import accounts
 from heliostat.store import nodes as stored
-from heliostat.store import people
 from heliostat.store.database import Transaction
 
-LONGEST = timedelta(days=366)
-MOST_WEEKS = 60
+MAX_DURATION = timedelta(days=366)
+MAX_WEEKS = 60
 _FURTHEST = timedelta(days=5 * 366)
 _WEEK = timedelta(weeks=1)
 
@@ -30,8 +30,8 @@ def create_reservation(context: Context, caller: Caller, wish: Reservation) -> R
     """Weekly ones take place at the same time of day in the cluster's zone. A name is free again once the
     reservation that had it is over."""
     require_admin(caller.user)
-    wish = replace(wish, time_zone=context.settings.server.zone)
-    check_group_name(wish.name)
+    wish = replace(wish, time_zone=context.settings.server.effective_time_zone)
+    check_entity_name(wish.name)
     nodes = _named_nodes(context, wish)
     _check_times(wish, context.now())
     _check_gpus(wish, nodes)
@@ -39,9 +39,9 @@ def create_reservation(context: Context, caller: Caller, wish: Reservation) -> R
 
     def change(tx: Transaction, actor: User) -> Reservation:
         require_admin(actor)
-        if wish.project is not None and people.find_project(tx.conn, wish.project) is None:
-            raise invalid_field("project", f"there is no project {printable(wish.project)}")
-        others = [one for one in stored.list_reservations(tx.conn) if one.is_over_at > context.now()]
+        if wish.project is not None and accounts.find_project(tx.conn, wish.project) is None:
+            raise invalid_field("project", f"there is no project {safe_repr(wish.project)}")
+        others = [one for one in stored.list_reservations(tx.conn) if one.final_end_at > context.now()]
         if any(one.name == wish.name for one in others):
             raise Conflict(
                 f"There is already a reservation {wish.name}.", "Choose another name, or delete it first."
@@ -49,11 +49,11 @@ def create_reservation(context: Context, caller: Caller, wish: Reservation) -> R
         _check_room(wish, [one for one in others if one.overlaps(wish)], nodes)
         stored.delete_reservation(tx, wish.name)
         stored.add_reservation(tx, wish)
-        people.add_audit(tx, caller, "reservation.create", wish.name, _told(wish), context.now())
+        accounts.add_audit_entry(tx, caller, "reservation.create", wish.name, _told(wish), context.now())
         return wish
 
-    made = write_as(context, caller, change)
-    if isinstance(context.engine, KeepsReservations):
+    made = write_as_caller(context, caller, change)
+    if isinstance(context.engine, SupportsReservations):
         _reserve_there(context, context.engine, caller, made)
     return made
 
@@ -63,49 +63,49 @@ def list_reservations(context: Context, caller: Caller, *, past: bool = False) -
     now = context.now()
     with context.store.read() as conn:
         found = stored.list_reservations(conn)
-    listed = [one for one in found if past or one.is_over_at > now]
-    if isinstance(context.engine, KeepsReservations):
+    listed = [one for one in found if past or one.final_end_at > now]
+    if isinstance(context.engine, SupportsReservations):
         listed = [one for one in listed if past or context.engine.has_reservation(one)]
-        listed += [one for one in context.engine.others_reservations(found) if one.is_over_at > now]
+        listed += [one for one in context.engine.foreign_reservations(found) if one.final_end_at > now]
     return sorted(listed, key=lambda one: (_next_start(one, now), one.name))
 
 
 def delete_reservation(context: Context, caller: Caller, name: str) -> None:
     require_admin(caller.user)
-    if isinstance(context.engine, KeepsReservations):
+    if isinstance(context.engine, SupportsReservations):
         _cancel_there(context, context.engine, name)
 
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
         found = _found(tx.conn, name)
         stored.delete_reservation(tx, name)
-        people.add_audit(tx, caller, "reservation.delete", name, _told(found), context.now())
+        accounts.add_audit_entry(tx, caller, "reservation.delete", name, _told(found), context.now())
 
-    write_as(context, caller, change)
+    write_as_caller(context, caller, change)
 
 
 def _check_with_engine(context: Context, wish: Reservation) -> None:
-    if isinstance(context.engine, KeepsReservations) and wish.gpus_per_node is not None:
+    if isinstance(context.engine, SupportsReservations) and wish.gpus_per_node is not None:
         raise invalid_field(
             "gpus_per_node", f"on {context.engine.name} only whole nodes can be set aside; leave it out"
         )
 
 
-def _reserve_there(context: Context, engine: KeepsReservations, caller: Caller, made: Reservation) -> None:
+def _reserve_there(context: Context, engine: SupportsReservations, caller: Caller, made: Reservation) -> None:
     """What the engine does not take is not kept here either."""
     try:
         engine.reserve(made, _unix_users(context, made))
     except HeliostatError:
-        write_as(context, caller, lambda tx, actor: stored.delete_reservation(tx, made.name))
+        write_as_caller(context, caller, lambda tx, actor: stored.delete_reservation(tx, made.name))
         raise
 
 
-def _cancel_there(context: Context, engine: KeepsReservations, name: str) -> None:
+def _cancel_there(context: Context, engine: SupportsReservations, name: str) -> None:
     """Before it is forgotten here."""
     with context.store.read() as conn:
         ours = stored.list_reservations(conn)
-        if any(one.name == name for one in engine.others_reservations(ours)):
-            raise Conflict(f"The reservation {printable(name)} was not made here.", "Delete it where it was made.")
+        if any(one.name == name for one in engine.foreign_reservations(ours)):
+            raise Conflict(f"The reservation {safe_repr(name)} was not made here.", "Delete it where it was made.")
         found = _found(conn, name)
     engine.cancel_reservation(found)
 
@@ -115,29 +115,29 @@ def _unix_users(context: Context, wish: Reservation) -> set[str]:
     if wish.project is None:
         return set()
     with context.store.read() as conn:
-        people_of = [user for user in people.list_users(conn) if user.active and user.unix_user]
+        people_of = [user for user in accounts.list_users(conn) if user.active and user.unix_user]
     found = {
         user.unix_user or "" for user in people_of if any(one.project == wish.project for one in user.memberships)
     }
     if not found:
-        raise invalid_field("project", f"nobody in {printable(wish.project)} can run jobs")
+        raise invalid_field("project", f"nobody in {safe_repr(wish.project)} can run jobs")
     return found
 
 
 def _found(conn: Connection, name: str) -> Reservation:
     found = next((one for one in stored.list_reservations(conn) if one.name == name), None)
     if found is None:
-        raise NotFound(f"There is no reservation {printable(name)}.", "`helio reservation list --all` lists them.")
+        raise NotFound(f"There is no reservation {safe_repr(name)}.", "`helio reservation list --all` lists them.")
     return found
 
 
 def _named_nodes(context: Context, wish: Reservation) -> list[Node]:
-    known = {node.name: node for node in context.fleet.nodes()}
+    known = {node.name: node for node in context.node_inventory.nodes()}
     if not wish.nodes:
         raise invalid_field("nodes", "name at least one")
     for name in wish.nodes:
         if name not in known:
-            raise invalid_field("nodes", f"there is no node {printable(name)}")
+            raise invalid_field("nodes", f"there is no node {safe_repr(name)}")
     if len(set(wish.nodes)) != len(wish.nodes):
         raise invalid_field("nodes", "names a node twice")
     return [known[name] for name in wish.nodes]
@@ -147,15 +147,15 @@ def _check_times(wish: Reservation, now: datetime) -> None:
     length = wish.ends_at - wish.starts_at
     if length <= timedelta(0):
         raise invalid_field("ends_at", "must be after starts_at")
-    if length > LONGEST:
-        raise invalid_field("ends_at", f"must be at most {LONGEST.days} days after starts_at")
-    if not 1 <= wish.weeks <= MOST_WEEKS:
-        raise invalid_field("weeks", f"must be between 1 and {MOST_WEEKS}")
+    if length > MAX_DURATION:
+        raise invalid_field("ends_at", f"must be at most {MAX_DURATION.days} days after starts_at")
+    if not 1 <= wish.weeks <= MAX_WEEKS:
+        raise invalid_field("weeks", f"must be between 1 and {MAX_WEEKS}")
     if wish.weeks > 1 and length >= _WEEK:
         raise invalid_field("weeks", "only what is shorter than a week can take place every week")
     if wish.starts_at > now + _FURTHEST:
         raise invalid_field("starts_at", "is more than five years away")
-    if wish.starts_at < now - _FURTHEST or wish.is_over_at <= now:
+    if wish.starts_at < now - _FURTHEST or wish.final_end_at <= now:
         raise invalid_field("ends_at", "is in the past")
 
 
@@ -185,9 +185,9 @@ def _most_at_once(wish: Reservation, there: Sequence[Reservation]) -> int:
     together = (wish, *there)
     moments = {starts_at for one in together for starts_at, _ in one.occurrences(wish.starts_at)}
     return max(
-        sum(one.gpus_per_node or 0 for one in together if one.holds_at(moment))
+        sum(one.gpus_per_node or 0 for one in together if one.is_active_at(moment))
         for moment in moments
-        if wish.holds_at(moment)
+        if wish.is_active_at(moment)
     )
 
 
@@ -216,7 +216,7 @@ def _told(one: Reservation) -> dict[str, object]:
     }
 
 
-def check_reservations(context: Context, caller: Caller, jobs: Sequence[Job]) -> None:
+def check_job_reservations(context: Context, caller: Caller, jobs: Sequence[Job]) -> None:
     """A reservation is for the jobs of its project. Raises Invalid, with those that may be used instead."""
     wishes = [job for job in jobs if job.placement.reservation is not None]
     if not wishes:
@@ -231,7 +231,7 @@ def check_reservations(context: Context, caller: Caller, jobs: Sequence[Job]) ->
 
 
 def _not_for_it(caller: Caller, job: Job, found: Reservation | None, known: Sequence[Reservation]) -> Invalid:
-    name = printable(job.placement.reservation or "")
+    name = safe_repr(job.placement.reservation or "")
     mine = {membership.project for membership in caller.user.memberships}
     usable = [f"{one.name} (project {one.project})" for one in known if one.project in mine]
     hint = f"You can use: {', '.join(usable)}." if usable else "There is none that you can use now."
@@ -250,8 +250,8 @@ def _check_could_run(context: Context, job: Job, found: Reservation) -> None:
     if most is not None and job.resources.gpus > most:
         message = f"The reservation {found.name} has {most} GPUs on a node."
         raise Invalid(message, "Ask for fewer.", fields={"gpus": f"must be at most {most} in this reservation"})
-    nodes = [node for node in context.fleet.nodes() if node.name in found.nodes]
-    data_class = context.rules.accounts().project(job.project).data_class
+    nodes = [node for node in context.node_inventory.nodes() if node.name in found.nodes]
+    data_class = context.scheduling_rules.share_accounts().project_or_default(job.project).data_class
     if nodes and not could_ever_run(nodes, job.resources, job.placement, data_class):
         message = f"No node of the reservation {found.name} could ever run this."
         hint = f"It has {', '.join(found.nodes[:8])}: see helio node show. Ask for less, or submit it without."

@@ -10,44 +10,50 @@ from heliostat.models import (
     AttemptRecord,
     AttemptUsage,
     Caller,
-    DeviceFigures,
-    Figure,
+    DeviceStatistics,
     JobId,
-    Series,
+    SeriesStatistics,
+    TimeSeries,
     UsageSummary,
 )
-from heliostat.models.samples import CLUSTER, CLUSTER_COLUMNS, job_subject, node_subject, usage_columns
+from heliostat.models.samples import CLUSTER_COLUMNS, CLUSTER_SUBJECT, job_subject, node_subject, usage_columns
 from heliostat.services.cluster.nodes import get_node
 from heliostat.services.context import Context
-from heliostat.services.efficiency import Asked, Verdict, in_all, verdict, with_accounts
-from heliostat.services.rights import inspectable_job
+from heliostat.services.efficiency import (
+    EfficiencyReport,
+    RequestedResources,
+    assess_efficiency,
+    merge_accounting_usage,
+    total_attempt_usage,
+)
+from heliostat.services.permissions import require_inspectable_job
 from heliostat.store import jobs as stored
-from heliostat.store.sample_chunks import Chunk, Grid, Values, onto_grid
-from heliostat.store.times import to_time
-from heliostat.store.usage import usage_of
+from heliostat.store.sample_chunks import SampleChunk, SampleMatrix, TimeGrid, resample_chunks
+from heliostat.store.timestamps import to_datetime
+from heliostat.store.usage import list_attempt_usage
 
 __all__ = [
-    "Asked",
     "ClusterStats",
+    "EfficiencyReport",
     "JobStats",
     "NodeStats",
-    "Series",
-    "Span",
-    "Verdict",
+    "RequestedResources",
+    "StatsPeriod",
+    "TimeSeries",
+    "assess_efficiency",
     "cluster_stats",
     "job_stats",
     "node_stats",
-    "verdict",
 ]
 
-MOST_POINTS = 300
+MAX_POINTS = 300
 _STEPS = (
     *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800),
     *(hours * 3600 for hours in (1, 2, 3, 6, 12, 24, 48, 96, 168)),
 )
 
 
-class Span(StrEnum):
+class StatsPeriod(StrEnum):
     """How far back to look."""
 
     DAY = "day"
@@ -65,73 +71,77 @@ class JobStats:
     """Over all attempts, from the first start on."""
 
     job_id: JobId
-    asked: Asked
-    series: tuple[Series, ...]  # cpu, memory, gpu0_utilisation, gpu0_memory, gpu1_…
+    requested: RequestedResources
+    series: tuple[TimeSeries, ...]  # cpu, memory, gpu0_utilisation, gpu0_memory, gpu1_…
     summary: UsageSummary
-    verdict: Verdict
+    efficiency: EfficiencyReport
     device_memory_mib: tuple[int | None, ...] = ()  # how much each of its GPUs has, in the order of the series
-    accounted: AttemptUsage | None = None  # by the engine, if it keeps accounts: over all attempts that are over
+    accounting_usage: AttemptUsage | None = (
+        None  # by the engine, if it keeps accounts: over all attempts that are over
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStats:
     name: str
-    span: Span
-    series: tuple[Series, ...]  # as those of a job
+    span: StatsPeriod
+    series: tuple[TimeSeries, ...]  # as those of a job
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStats:
-    span: Span
-    series: tuple[Series, ...]  # those of models.samples.CLUSTER_COLUMNS
+    span: StatsPeriod
+    series: tuple[TimeSeries, ...]  # those of models.samples.CLUSTER_COLUMNS
 
 
 def job_stats(context: Context, caller: Caller, job_id: JobId) -> JobStats:
     """For those who may read its log."""
-    job = inspectable_job(context, caller, job_id)
+    job = require_inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
-        attempts = [attempt for attempt in stored.attempts_of(conn, job_id) if attempt.started_at is not None]
-        accounted = in_all(usage_of(conn, job_id))
+        attempts = [attempt for attempt in stored.list_attempts(conn, job_id) if attempt.started_at is not None]
+        accounted = total_attempt_usage(list_attempt_usage(conn, job_id))
     now = context.now()
     start = min((attempt.started_at for attempt in attempts if attempt.started_at), default=now)
     end = now if any(attempt.ended_at is None for attempt in attempts) else job.ended_at or now
     chunks = _read(context, job_subject(job_id), start.timestamp(), end.timestamp())
     run_seconds = sum(_seconds(attempt, now) for attempt in attempts)
-    summary = with_accounts(_summary(chunks, run_seconds), accounted)
-    asked = Asked.by(job)
+    summary = merge_accounting_usage(_summary(chunks, run_seconds), accounted)
+    asked = RequestedResources.from_job(job)
     series = _series(chunks, start.timestamp(), end.timestamp(), None)
     had = attempts[-1].devices if attempts else ()
-    said = verdict(asked, summary, run_seconds)
+    said = assess_efficiency(asked, summary, run_seconds)
     return JobStats(job_id, asked, series, summary, said, _memory_of(context, had), accounted)
 
 
-def node_stats(context: Context, caller: Caller, name: str, span: Span = Span.DAY) -> NodeStats:
+def node_stats(context: Context, caller: Caller, name: str, span: StatsPeriod = StatsPeriod.DAY) -> NodeStats:
     """For everybody, as the list of nodes is."""
     get_node(context, name)
     return NodeStats(name, span, _of_span(context, node_subject(name), span, None))
 
 
-def cluster_stats(context: Context, caller: Caller, span: Span = Span.DAY) -> ClusterStats:
+def cluster_stats(context: Context, caller: Caller, span: StatsPeriod = StatsPeriod.DAY) -> ClusterStats:
     """For everybody."""
-    return ClusterStats(span, _of_span(context, CLUSTER, span, CLUSTER_COLUMNS))
+    return ClusterStats(span, _of_span(context, CLUSTER_SUBJECT, span, CLUSTER_COLUMNS))
 
 
-Columns = Sequence[tuple[str, str]]
+SeriesColumns = Sequence[tuple[str, str]]
 
 
-def _of_span(context: Context, subject: str, span: Span, columns: Columns | None) -> tuple[Series, ...]:
+def _of_span(
+    context: Context, subject: str, span: StatsPeriod, columns: SeriesColumns | None
+) -> tuple[TimeSeries, ...]:
     end = context.now().timestamp()
     start = end - span.seconds
     return _series(_read(context, subject, start, end), start, end, columns)
 
 
-def _read(context: Context, subject: str, start: float, end: float) -> list[Chunk]:
+def _read(context: Context, subject: str, start: float, end: float) -> list[SampleChunk]:
     """Of this time, and the rest of its last step."""
-    return context.samples.read(subject, start - context.samples.step, end + context.samples.step)
+    return context.samples.read(subject, start - context.samples.step_seconds, end + context.samples.step_seconds)
 
 
 def _memory_of(context: Context, uuids: Sequence[str]) -> tuple[int | None, ...]:
-    sizes = {device.uuid: device.memory_mib for node in context.fleet.nodes() for device in node.devices}
+    sizes = {device.uuid: device.memory_mib for node in context.node_inventory.nodes() for device in node.devices}
     return tuple(sizes.get(uuid) for uuid in uuids)
 
 
@@ -141,55 +151,57 @@ def _seconds(attempt: AttemptRecord, now: datetime) -> float:
     return max(0.0, ((attempt.ended_at or now) - attempt.started_at).total_seconds())
 
 
-def _series(chunks: Sequence[Chunk], start: float, end: float, columns: Columns | None) -> tuple[Series, ...]:
+def _series(
+    chunks: Sequence[SampleChunk], start: float, end: float, columns: SeriesColumns | None
+) -> tuple[TimeSeries, ...]:
     """At most MOST_POINTS of each, at a step that is a round number; nothing where nothing is known."""
     if not chunks:
         return ()
     coarsest = max(chunk.step for chunk in chunks)
     grid = _grid(start, end, coarsest)
-    laid = onto_grid(chunks, grid)
+    laid = resample_chunks(chunks, grid)
     names = columns or usage_columns(laid.mean.shape[1])
-    start_at, newest = to_time(float(grid.first)), _last_row(chunks)
+    start_at, newest = to_datetime(float(grid.first)), _last_row(chunks)
     return tuple(
-        Series(name, unit, start_at, grid.step, _known(laid.mean, at), _known(laid.max, at), newest[at])
+        TimeSeries(name, unit, start_at, grid.step, _known(laid.mean, at), _known(laid.max, at), newest[at])
         for at, (name, unit) in enumerate(names)
         if at < laid.mean.shape[1]
     )
 
 
-def _last_row(chunks: Sequence[Chunk]) -> list[float | None]:
+def _last_row(chunks: Sequence[SampleChunk]) -> list[float | None]:
     """The newest values, for as many columns as any chunk has."""
     newest = max(chunks, key=lambda chunk: chunk.end).mean
     width = max(chunk.mean.shape[1] for chunk in chunks)
     return [_known(newest, at)[-1] if at < newest.shape[1] else None for at in range(width)]
 
 
-def _grid(start: float, end: float, coarsest: int) -> Grid:
+def _grid(start: float, end: float, coarsest: int) -> TimeGrid:
     """Over all of it, but for a year of days, which has a few points more than it should."""
     seconds = max(end - start, 1.0)
-    step = next((step for step in _STEPS if step >= coarsest and seconds / step <= MOST_POINTS - 1), _STEPS[-1])
+    step = next((step for step in _STEPS if step >= coarsest and seconds / step <= MAX_POINTS - 1), _STEPS[-1])
     step = -(-step // coarsest) * coarsest
     first = int(start) // step * step
-    return Grid(first, step, max(1, -(-(int(end) + 1 - first) // step)))
+    return TimeGrid(first, step, max(1, -(-(int(end) + 1 - first) // step)))
 
 
-def _known(values: Values, column: int) -> tuple[float | None, ...]:
+def _known(values: SampleMatrix, column: int) -> tuple[float | None, ...]:
     return tuple(None if math.isnan(value) else round(value, 3) for value in values[:, column].tolist())
 
 
-def _summary(chunks: Sequence[Chunk], run_seconds: float) -> UsageSummary:
+def _summary(chunks: Sequence[SampleChunk], run_seconds: float) -> UsageSummary:
     """From all samples, however few points are shown."""
     if not chunks:
         return UsageSummary()
     first, end = min(chunk.first for chunk in chunks), max(chunk.end for chunk in chunks)
-    whole = onto_grid(chunks, Grid(first, end - first, 1))
+    whole = resample_chunks(chunks, TimeGrid(first, end - first, 1))
     figures = list(_figures(whole, _last_row(chunks)))
     sampled = sum(chunk.step * chunk.known_steps for chunk in chunks)
-    devices = tuple(DeviceFigures(*pair) for pair in zip(figures[2::2], figures[3::2], strict=True))
+    devices = tuple(DeviceStatistics(*pair) for pair in zip(figures[2::2], figures[3::2], strict=True))
     return UsageSummary(min(float(sampled), run_seconds), figures[0], figures[1], devices)
 
 
-def _figures(whole: Chunk, newest: Sequence[float | None]) -> Iterator[Figure]:
+def _figures(whole: SampleChunk, newest: Sequence[float | None]) -> Iterator[SeriesStatistics]:
     for column, last in enumerate(newest):
         (mean,), (peak,) = _known(whole.mean, column), _known(whole.max, column)
-        yield Figure(mean, peak, last)
+        yield SeriesStatistics(mean, peak, last)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from heliostat.models import Caller, Job, JobId, User
-from heliostat.models.records import COMPARED, Code, Machine
-from heliostat.models.uploads import Tree
+from heliostat.models.provenance import COMPARISON_SECTIONS, AttemptEnvironment, SourceCode
+from heliostat.models.uploads import FileTree
 from heliostat.services.context import Context
-from heliostat.services.jobs.reruns import Kept, job_record
-from heliostat.services.rights import may_see_values
+from heliostat.services.jobs.reruns import JobWithProvenance, get_job_with_provenance
+from heliostat.services.permissions import may_see_env_values
 
 _MOST_FILES = 100
 _SET, _UNSET, _OTHER, _HIDDEN = "set", "not set", "another value", "set (not compared)"
@@ -34,22 +34,22 @@ class Comparison:
     def same(self) -> tuple[str, ...]:
         """The sections in which nothing differs."""
         differing = {one.section for one in self.differences}
-        return tuple(section for section in COMPARED if section not in differing)
+        return tuple(section for section in COMPARISON_SECTIONS if section not in differing)
 
 
 def compare_jobs(context: Context, caller: Caller, first: JobId, second: JobId) -> Comparison:
     """Both must be inspectable."""
-    one, other = job_record(context, caller, first), job_record(context, caller, second)
-    return Comparison(first, second, tuple(differences(one, other, caller.user)))
+    one, other = get_job_with_provenance(context, caller, first), get_job_with_provenance(context, caller, second)
+    return Comparison(first, second, tuple(find_differences(one, other, caller.user)))
 
 
-def differences(one: Kept, other: Kept, user: User) -> Iterator[Difference]:
+def find_differences(one: JobWithProvenance, other: JobWithProvenance, user: User) -> Iterator[Difference]:
     yield from _unequal("request", _request(one.job), _request(other.job))
     # Who may not see values must not be able to guess them either, by a job of their own with a guess in it.
-    may_compare = may_see_values(user, one.job) and may_see_values(user, other.job)
+    may_compare = may_see_env_values(user, one.job) and may_see_env_values(user, other.job)
     yield from _variables(one.job, other.job, may_compare)
     yield from _unequal("code", _code(one), _code(other))
-    yield from _files(one.tree, other.tree)
+    yield from _files(one.code_tree, other.code_tree)
     yield from _unequal("machine", _machine(one), _machine(other))
     yield from _unequal("result", _result(one.job), _result(other.job))
     yield from _unequal("time", _times(one.job), _times(other.job))
@@ -101,8 +101,8 @@ def _variables(one: Job, other: Job, may_compare: bool) -> Iterator[Difference]:
             yield Difference("environment", name, _SET, _OTHER)
 
 
-def _code(kept: Kept) -> dict[str, str]:
-    code = kept.record.code or Code()
+def _code(kept: JobWithProvenance) -> dict[str, str]:
+    code = kept.provenance.code or SourceCode()
     return {
         "upload": _word(kept.job.spec.upload)[:12],
         "commit": _word(code.commit),
@@ -114,7 +114,7 @@ def _code(kept: Kept) -> dict[str, str]:
     }
 
 
-def _files(one: Tree | None, other: Tree | None) -> Iterator[Difference]:
+def _files(one: FileTree | None, other: FileTree | None) -> Iterator[Difference]:
     if one is None or other is None or one == other:
         return
     before, after = ({file.path: file for file in tree.files} for tree in (one, other))
@@ -129,8 +129,8 @@ def _files(one: Tree | None, other: Tree | None) -> Iterator[Difference]:
         yield Difference("code", "files", more, more)
 
 
-def _machine(kept: Kept) -> dict[str, str]:
-    machine = kept.record.machine or Machine(())
+def _machine(kept: JobWithProvenance) -> dict[str, str]:
+    machine = kept.provenance.latest_environment or AttemptEnvironment(())
     return {
         "nodes": ", ".join(machine.nodes),
         "gpus": ", ".join(machine.gpus),

@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from heliostat.errors import Forbidden, Invalid
-from heliostat.models import Job, JobRequest, JobState, Node, Placement, Resources, User
-from heliostat.models.jobs import ALWAYS_PREEMPTIBLE, PRIORITY_CLASSES
-from heliostat.scheduling.fitting import allows_data, could_ever_run, has_labels, suitable_devices
-from heliostat.services.jobs.impossible import why_impossible
+from heliostat.models import Job, JobRequest, JobState, Node, PlacementRequest, Resources, User
+from heliostat.models.jobs import ALWAYS_PREEMPTIBLE_CLASSES, PRIORITY_CLASSES
+from heliostat.scheduling.feasibility import allows_data_class, could_ever_run, has_labels, matching_devices
+from heliostat.services.jobs.feasibility_errors import infeasible_request_error
 
 _LEAST_MEMORY_MIB = 256
 _INTERPRETERS = {"python", "sh", "bash", "Rscript", "julia", "perl", "node", "torchrun"}
-_Wish = tuple[int | None, int | None, float, str | None, int | None, Placement, int]
+_Wish = tuple[int | None, int | None, float, str | None, int | None, PlacementRequest, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class JobDraftContext:
     """What is the same for all jobs of one submission."""
 
     user: User
@@ -28,14 +28,14 @@ class Desk:
     default_time_limit_seconds: int | None
     max_time_limit_seconds: int
     max_grace_seconds: float
-    knows_nodes: bool = True  # otherwise nothing can be said of what they could run
-    granted: dict[_Wish, Resources] = field(default_factory=dict)  # thousands may ask for the same
+    are_nodes_known: bool = True  # otherwise nothing can be said of what they could run
+    resources_by_request: dict[_Wish, Resources] = field(default_factory=dict)  # thousands may ask for the same
 
 
-def draft_job(desk: Desk, request: JobRequest) -> Job:
+def draft_job(desk: JobDraftContext, request: JobRequest) -> Job:
     """The job but for its number. Raises when a rule forbids it or no node could ever run it."""
     user, project = desk.user, desk.projects[request.project]
-    if request.priority > 0 and not user.manages(project):
+    if request.priority > 0 and not user.may_manage(project):
         raise Forbidden(
             "Only a manager of the project or an admin may raise a job's priority.",
             "Leave it at 0, or lower it to let others go first.",
@@ -60,7 +60,7 @@ def draft_job(desk: Desk, request: JobRequest) -> Job:
         reason=f"held by {user.name}" if request.held else None,
         placement=request.placement,
         priority_class=_priority_class(request),
-        preemptible=request.preemptible or request.priority_class in ALWAYS_PREEMPTIBLE,
+        preemptible=request.preemptible or request.priority_class in ALWAYS_PREEMPTIBLE_CLASSES,
         overtime=request.overtime,
         retry=request.retry,
         notify=request.notify,
@@ -79,7 +79,7 @@ def _priority_class(request: JobRequest) -> str:
     )
 
 
-def _check_grace(desk: Desk, request: JobRequest) -> None:
+def _check_grace(desk: JobDraftContext, request: JobRequest) -> None:
     """It is time past every limit, and others wait meanwhile."""
     most = desk.max_grace_seconds
     if request.spec.grace_seconds > most:
@@ -90,7 +90,7 @@ def _check_grace(desk: Desk, request: JobRequest) -> None:
         )
 
 
-def _time_limit(desk: Desk, request: JobRequest) -> int | None:
+def _time_limit(desk: JobDraftContext, request: JobRequest) -> int | None:
     wanted, most = request.time_limit_seconds, desk.max_time_limit_seconds
     if wanted is not None and wanted > most:
         raise Invalid(
@@ -121,7 +121,7 @@ def _default_name(request: JobRequest) -> str:
     return name[:40].strip() or "job"
 
 
-def _resources(desk: Desk, request: JobRequest, data_class: int) -> Resources:
+def _resources(desk: JobDraftContext, request: JobRequest, data_class: int) -> Resources:
     wish = (
         request.cpus,
         request.memory_mib,
@@ -131,29 +131,29 @@ def _resources(desk: Desk, request: JobRequest, data_class: int) -> Resources:
         request.placement,
         data_class,
     )
-    if wish not in desk.granted:
-        desk.granted[wish] = _completed(request, desk, data_class)
-    return desk.granted[wish]
+    if wish not in desk.resources_by_request:
+        desk.resources_by_request[wish] = _completed(request, desk, data_class)
+    return desk.resources_by_request[wish]
 
 
-def _completed(request: JobRequest, desk: Desk, data_class: int) -> Resources:
+def _completed(request: JobRequest, desk: JobDraftContext, data_class: int) -> Resources:
     """What was asked for, completed with a fair part of the smallest suitable node."""
     nodes = desk.nodes
     suitable = [node for node in nodes if _suits(node, request, data_class)] or list(nodes)
     cpus = request.cpus or min((_fair_cpus(node, request.gpus) for node in suitable), default=1)
     memory = request.memory_mib or min((_fair_memory(node, cpus) for node in suitable), default=1024)
     wanted = Resources(cpus, memory, request.gpus, request.gpu_type, request.gpu_memory_mib)
-    if desk.knows_nodes and not could_ever_run(nodes, wanted, request.placement, data_class):
-        raise why_impossible(request, wanted, nodes, data_class)
+    if desk.are_nodes_known and not could_ever_run(nodes, wanted, request.placement, data_class):
+        raise infeasible_request_error(request, wanted, nodes, data_class)
     return wanted
 
 
 def _suits(node: Node, request: JobRequest, data_class: int) -> bool:
-    devices = suitable_devices(node, request.gpu_type, request.gpu_memory_mib)
+    devices = matching_devices(node, request.gpu_type, request.gpu_memory_mib)
     return (
         len(devices) >= request.gpus
         and (node.splits_devices or request.gpus == int(request.gpus))
-        and allows_data(node, data_class)
+        and allows_data_class(node, data_class)
         and has_labels(node, request.placement.labels)
     )
 

@@ -1,30 +1,30 @@
 """What a job left in its private folder, for those who may inspect the job."""
 
 from heliostat.engines.contract import RunsPrograms
-from heliostat.engines.job_files import Entry, Folder, OpenFile
+from heliostat.engines.job_files import FileEntry, FolderListing, OpenFile
 from heliostat.errors import NotFound
 from heliostat.models import Caller, Job, JobId
-from heliostat.services.context import Context, programs
-from heliostat.services.rights import inspectable_job
+from heliostat.services.context import Context, require_program_engine
+from heliostat.services.permissions import require_inspectable_job
 
-__all__ = ["Entry", "Folder", "has_folder", "list_files", "open_file"]
+__all__ = ["FileEntry", "FolderListing", "has_own_folder", "list_files", "open_file"]
 
 
-def has_folder(context: Context, job: Job) -> bool:
+def has_own_folder(context: Context, job: Job) -> bool:
     """Whether it runs in a folder of its own, and that exists."""
     engine = context.engine
-    return job.spec.workdir is None and isinstance(engine, RunsPrograms) and engine.has_files(job.id, "work")
+    return job.spec.workdir is None and isinstance(engine, RunsPrograms) and engine.has_job_files(job.id, "work")
 
 
-def list_files(context: Context, caller: Caller, job_id: JobId, path: str) -> Folder:
-    _check_folder(inspectable_job(context, caller, job_id))
-    return programs(context).list_job_files(job_id, path)
+def list_files(context: Context, caller: Caller, job_id: JobId, path: str) -> FolderListing:
+    _check_folder(require_inspectable_job(context, caller, job_id))
+    return require_program_engine(context).list_job_files(job_id, path)
 
 
 def open_file(context: Context, caller: Caller, job_id: JobId, path: str) -> OpenFile:
     """A plain file of its owner."""
-    _check_folder(inspectable_job(context, caller, job_id))
-    return programs(context).open_job_file(job_id, path)
+    _check_folder(require_inspectable_job(context, caller, job_id))
+    return require_program_engine(context).open_job_file(job_id, path)
 
 
 def _check_folder(job: Job) -> None:

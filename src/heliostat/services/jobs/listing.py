@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from heliostat.models import Caller, Job, JobState, ProjectRole, User
 from heliostat.services.context import Context
-from heliostat.services.jobs.why import Forecast
-from heliostat.services.rights import may_inspect
+from heliostat.services.jobs.explanation import Forecast
+from heliostat.services.permissions import may_inspect
 from heliostat.store import jobs as stored
 
 T = TypeVar("T")
-SORTS = frozenset(stored.SORTS)
+SORT_KEYS = frozenset(stored.SORT_COLUMNS)
 PAGE_SIZE = 50
 
 
@@ -44,10 +44,10 @@ class ListedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class JobStateCounts:
     by_state: Mapping[JobState, int] = field(default_factory=dict)
 
-    def of(self, *states: JobState) -> int:
+    def count(self, *states: JobState) -> int:
         return sum(self.by_state.get(state, 0) for state in states)
 
     @property
@@ -58,7 +58,7 @@ class Counts:
 @dataclass(frozen=True, slots=True)
 class JobPage:
     items: tuple[ListedJob, ...]
-    counts: Counts  # of all states, whichever of them are listed
+    counts: JobStateCounts  # of all states, whichever of them are listed
     total: int  # of the states that are listed
     page: int
     pages: int
@@ -67,19 +67,19 @@ class JobPage:
 def list_jobs(context: Context, caller: Caller, query: JobQuery) -> JobPage:
     wanted = _filter(caller.user, query)
     counts = _count(context, caller, wanted)
-    total = counts.total if query.states is None else counts.of(*query.states)
+    total = counts.total if query.states is None else counts.count(*query.states)
     pages = max(1, math.ceil(total / query.size))
     page = min(max(1, query.page), pages)
-    part = stored.Slice(query.sort, query.descending, (page - 1) * query.size, query.size)
+    part = stored.JobListPage(query.sort, query.descending, (page - 1) * query.size, query.size)
     states = None if query.states is None else frozenset(query.states)
-    jobs = _read(context, caller, (replace(wanted, states=states), part), stored.list_slice)
-    return JobPage(tuple(as_seen_by(context, caller.user, job) for job in jobs), counts, total, page, pages)
+    jobs = _read(context, caller, (replace(wanted, states=states), part), stored.list_jobs_page)
+    return JobPage(tuple(listed_job_for(context, caller.user, job) for job in jobs), counts, total, page, pages)
 
 
-def as_seen_by(context: Context, user: User, job: Job) -> ListedJob:
+def listed_job_for(context: Context, user: User, job: Job) -> ListedJob:
     if not may_inspect(user, job):
         return ListedJob(job, False, None)
-    return ListedJob(job, True, job.name, context.controller.reason(job), context.forecaster.of(job))
+    return ListedJob(job, True, job.name, context.controller.wait_reason(job), context.forecaster.forecast_of(job))
 
 
 def _filter(user: User, query: JobQuery) -> stored.JobFilter:
@@ -92,16 +92,16 @@ def _filter(user: User, query: JobQuery) -> stored.JobFilter:
     )
 
 
-def _search(user: User, text: str) -> stored.Search:
+def _search(user: User, text: str) -> stored.JobSearch:
     """The names of other people's jobs are not shown, so they cannot be searched either."""
     if user.is_admin:
-        return stored.Search(text)
+        return stored.JobSearch(text)
     managed = tuple(m.project for m in user.memberships if m.role is ProjectRole.MANAGER)
-    return stored.Search(text, user.name, managed)
+    return stored.JobSearch(text, user.name, managed)
 
 
-def _count(context: Context, caller: Caller, wanted: stored.JobFilter) -> Counts:
-    return Counts(_read(context, caller, (wanted,), stored.count_by_state))
+def _count(context: Context, caller: Caller, wanted: stored.JobFilter) -> JobStateCounts:
+    return JobStateCounts(_read(context, caller, (wanted,), stored.count_by_state))
 
 
 def _read(context: Context, caller: Caller, asked: tuple[Any, ...], load: Callable[..., T]) -> T:
@@ -111,4 +111,4 @@ def _read(context: Context, caller: Caller, asked: tuple[Any, ...], load: Callab
         with context.store.read() as conn:
             return load(conn, *asked)
 
-    return context.recent.get((load, asked), read) if caller.via == "live" else read()
+    return context.read_cache.get_or_load((load, asked), read) if caller.via == "live" else read()

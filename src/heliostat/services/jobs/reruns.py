@@ -6,28 +6,26 @@ from typing import Any
 
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Caller, Job, JobId, JobRequest, User
-from heliostat.models.records import Code, JobRecord
-from heliostat.models.uploads import Tree
-from heliostat.runtimes.images import is_file, parse_image
+from heliostat.models.provenance import JobProvenance, SourceCode
+from heliostat.models.uploads import FileTree
+from heliostat.runtimes.image_names import is_image_file, parse_image
 from heliostat.services.context import Context
-from heliostat.services.jobs.submission import Submitted, submit_jobs
-from heliostat.services.rights import inspectable_job, may_see_values
-from heliostat.store.job_records import record_of, reruns_of
+from heliostat.services.jobs.submission import SubmissionResult, submit_jobs
+from heliostat.services.permissions import may_see_env_values, require_inspectable_job
+from heliostat.store.provenance import get_provenance, list_reruns
 
 _NOT_AGAIN = ("after", "after_any", "after_failed", "after_each", "begin", "held")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class JobWithProvenance:
     job: Job
-    record: JobRecord
+    provenance: JobProvenance
     reruns: tuple[JobId, ...] = ()  # the newest that repeat it
-    tree: Tree | None = None  # of the code that was uploaded for it, if it is there still
+    code_tree: FileTree | None = None  # of the code that was uploaded for it, if it is there still
 
 
-def fields_of_rerun(
-    job: Job, user: User, request: Mapping[str, Any], changes: Mapping[str, Any]
-) -> dict[str, Any]:
+def rerun_fields(job: Job, user: User, request: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """What to submit: `request` asks for the same again, `changes` say what is to be different; None takes away.
 
     Nobody gets at the values of somebody else's environment variables this way: they have to be given.
@@ -35,11 +33,11 @@ def fields_of_rerun(
     fields = {name: value for name, value in request.items() if name not in _NOT_AGAIN}
     if job.array_index is not None:
         fields["array"] = str(job.array_index)
-    if not may_see_values(user, job):
+    if not may_see_env_values(user, job):
         fields.pop("env", None)
     if job.project not in {membership.project for membership in user.memberships} and not user.is_admin:
         fields.pop("project", None)
-    if job.priority > 0 and not user.manages(job.project):
+    if job.priority > 0 and not user.may_manage(job.project):
         fields.pop("priority", None)
     env = {**fields.get("env", {}), **_checked_env(changes.get("env"))}
     fields |= {name: value for name, value in changes.items() if name != "env"}
@@ -52,10 +50,10 @@ def fields_of_rerun(
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def same_image(kept: Kept, fields: Mapping[str, Any]) -> dict[str, Any]:
+def pin_image_digest(kept: JobWithProvenance, fields: Mapping[str, Any]) -> dict[str, Any]:
     """By its digest, where one is known and the name may mean another image by now."""
-    image, machine = kept.job.spec.image, kept.record.machine
-    if image is None or is_file(image) or kept.job.environment is not None or fields.get("image") != image:
+    image, machine = kept.job.spec.image, kept.provenance.latest_environment
+    if image is None or is_image_file(image) or kept.job.environment is not None or fields.get("image") != image:
         return dict(fields)
     if machine is None or machine.image_digest is None:
         return dict(fields)
@@ -63,19 +61,19 @@ def same_image(kept: Kept, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rerun_job(
-    context: Context, caller: Caller, kept: Kept, request: JobRequest, key: str | None = None
-) -> Submitted:
+    context: Context, caller: Caller, kept: JobWithProvenance, request: JobRequest, key: str | None = None
+) -> SubmissionResult:
     """With the record of the code, as long as that is the same: in a folder it may have changed since."""
     job, upload = kept.job, request.spec.upload
     if upload is not None and upload == job.spec.upload:
         _take_over(context, caller, kept)
-        request = replace(request, code=kept.record.code)
+        request = replace(request, code=kept.provenance.code)
     return submit_jobs(context, caller, [replace(request, rerun_of=job.id)], key)
 
 
-def notes_on(kept: Kept, request: JobRequest) -> list[str]:
+def rerun_warnings(kept: JobWithProvenance, request: JobRequest) -> list[str]:
     """What may make it another experiment than it was, in sentences."""
-    old, folder = kept.record.code, request.spec.workdir
+    old, folder = kept.provenance.code, request.spec.workdir
     if request.spec.upload is not None or folder is None or old is None or old.commit is None:
         return []
     if request.code is not None and _state(request.code) == _state(old):
@@ -84,20 +82,20 @@ def notes_on(kept: Kept, request: JobRequest) -> list[str]:
     return [f"It runs in {folder} as that is now; job {kept.job.id} was submitted at {then}."]
 
 
-def _state(code: Code) -> tuple[object, ...]:
+def _state(code: SourceCode) -> tuple[object, ...]:
     return (code.commit, code.diff, code.untracked, code.untracked_count)
 
 
-def _take_over(context: Context, caller: Caller, kept: Kept) -> None:
+def _take_over(context: Context, caller: Caller, kept: JobWithProvenance) -> None:
     """The code of somebody else's job becomes one's own too: whoever may inspect the job may see its code."""
     job = kept.job
-    if kept.tree is None:
+    if kept.code_tree is None:
         raise Conflict(
             f"The code that was uploaded for job {job.id} is not there any more.",
             f"Upload it again: helio rerun {job.id} --upload FOLDER.",
         )
     if job.user != caller.user.name:
-        context.uploads.hand_on(job.user, caller.user.name, kept.tree)
+        context.uploads.copy_tree_to_user(job.user, caller.user.name, kept.code_tree)
 
 
 def _checked_env(env: object) -> dict[str, str | None]:
@@ -117,10 +115,10 @@ def _check_values(job: Job, env: Mapping[str, object]) -> None:
         )
 
 
-def job_record(context: Context, caller: Caller, job_id: JobId) -> Kept:
+def get_job_with_provenance(context: Context, caller: Caller, job_id: JobId) -> JobWithProvenance:
     """Raises NotFound or Forbidden."""
-    job = inspectable_job(context, caller, job_id)
+    job = require_inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
-        record, reruns = record_of(conn, job_id), reruns_of(conn, job_id)
-    tree = None if job.spec.upload is None else context.uploads.tree(job.user, job.spec.upload)
-    return Kept(job, record, tuple(reruns), tree)
+        record, reruns = get_provenance(conn, job_id), list_reruns(conn, job_id)
+    tree = None if job.spec.upload is None else context.uploads.find_tree(job.user, job.spec.upload)
+    return JobWithProvenance(job, record, tuple(reruns), tree)

@@ -12,26 +12,31 @@ from sqlalchemy import bindparam, insert, select
 from heliostat.engines.contract import ChecksRequests
 from heliostat.errors import Conflict, Invalid, TooLarge
 from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
-from heliostat.models.records import Code
-from heliostat.runtimes.policy import Asker, Rules, admitted, rules_of
-from heliostat.services.accounts.lookup import project_for, unix_user_of
-from heliostat.services.accounts.quotas import check_queued
-from heliostat.services.cluster.reservations import check_reservations
+from heliostat.models.provenance import SourceCode
+from heliostat.runtimes.container_policy import (
+    ContainerPolicy,
+    JobOwner,
+    make_container_policy,
+    resolve_container_request,
+)
+from heliostat.services.accounts.lookup import require_unix_user, resolve_project
+from heliostat.services.accounts.quotas import check_queued_gpu_quota
+from heliostat.services.cluster.reservations import check_job_reservations
 from heliostat.services.context import Context
-from heliostat.services.environments.images import name_images
-from heliostat.services.environments.orders import equip, take_orders
-from heliostat.services.jobs.drafts import Desk, draft_job
-from heliostat.services.jobs.parents import link
+from heliostat.services.environments.images import resolve_image_names
+from heliostat.services.environments.requests import attach_environments, prepare_environment_requests
+from heliostat.services.jobs.dependencies import link_dependencies
+from heliostat.services.jobs.drafts import JobDraftContext, draft_job
 from heliostat.services.jobs.uploads import check_uploads
-from heliostat.services.notices import check_notify
-from heliostat.store import dependencies, job_records, moves, schema
+from heliostat.services.notifications import check_notify_requests
+from heliostat.store import dependencies, provenance, schema, transitions
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
-from heliostat.store.times import to_seconds
+from heliostat.store.timestamps import to_timestamp
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmissionResult:
     job_ids: tuple[JobId, ...]
     array_ids: tuple[int, ...]
     jobs: tuple[Job, ...]
@@ -43,7 +48,7 @@ def submit_jobs(
     requests: Sequence[JobRequest],
     key: str | None = None,
     about: str | None = None,
-) -> Submitted:
+) -> SubmissionResult:
     """All of them or none. With a key, the same request again gives the same jobs again."""
     return context.store.write(prepare_submission(context, caller, requests, key, about))
 
@@ -54,24 +59,24 @@ def prepare_submission(
     requests: Sequence[JobRequest],
     key: str | None = None,
     about: str | None = None,
-) -> Callable[[Transaction], Submitted]:
+) -> Callable[[Transaction], SubmissionResult]:
     """Check everything that can be checked before; what remains is the change to be written.
 
     With a key, `about` says what makes a request the same; None: all of it.
     """
     user = caller.user
     asked, digest = requests, _digest(requests, about) if key else ""
-    requests = name_images(context, caller, requests)
+    requests = resolve_image_names(context, caller, requests)
     drafts = draft_jobs(context, caller, requests)
-    check_notify(context, caller, requests)
-    orders = take_orders(context, caller, requests, drafts)
+    check_notify_requests(context, caller, requests)
+    orders = prepare_environment_requests(context, caller, requests, drafts)
     queue_full = _queue_full(context, user, requests)
 
     def is_same(noted: str) -> bool:
         """As it is noted now, or as earlier versions did."""
         return noted == digest or noted == _digest(asked, None)
 
-    def change(tx: Transaction) -> Submitted:
+    def change(tx: Transaction) -> SubmissionResult:
         if key and (known := _answered_before(tx, user.name, key, is_same)):
             return known
         # Not before: what was accepted once is answered again even if it has filled the queue.
@@ -80,9 +85,9 @@ def prepare_submission(
         submitted, settled = _linked(tx, caller, requests, _numbered(tx, requests, drafts))
         if orders:
             groups = _grouped(requests, submitted.jobs)
-            submitted = replace(submitted, jobs=tuple(equip(context, tx, orders, groups)))
-        check_queued(context, tx.conn, submitted.jobs)
-        moves.add_jobs(tx, submitted.jobs)
+            submitted = replace(submitted, jobs=tuple(attach_environments(context, tx, orders, groups)))
+        check_queued_gpu_quota(context, tx.conn, submitted.jobs)
+        transitions.add_jobs(tx, submitted.jobs)
         dependencies.add_dependencies(tx, submitted.jobs, settled)
         _note_records(context, tx, requests, submitted.jobs)
         if key:
@@ -101,23 +106,23 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     """One for each request, but for its number. Raises when the caller may not, or no node could ever run it."""
     user = caller.user
     projects = _known_projects(context, user, {request.project for request in requests})
-    desk = Desk(
+    desk = JobDraftContext(
         user=user,
-        unix_user=unix_user_of(user),
-        nodes=context.fleet.nodes(),
+        unix_user=require_unix_user(user),
+        nodes=context.node_inventory.nodes(),
         projects=projects,
         data_classes=_data_classes(context, projects.values()),
         now=context.now(),
         default_time_limit_seconds=context.settings.queue.default_time_limit_seconds,
         max_time_limit_seconds=context.settings.queue.max_time_limit_seconds,
         max_grace_seconds=context.settings.queue.max_grace_seconds,
-        knows_nodes=_knows_nodes(context),
+        are_nodes_known=_knows_nodes(context),
     )
-    requests = settle_containers(context, user, projects, name_images(context, caller, requests))
+    requests = resolve_containers(context, user, projects, resolve_image_names(context, caller, requests))
     _check_size(context, requests)
     check_uploads(context, user, requests)
     drafts = [draft_job(desk, request) for request in requests]
-    check_reservations(context, caller, drafts)
+    check_job_reservations(context, caller, drafts)
     _check_with_engine(context, drafts, desk.data_classes)
     if not user.is_admin or not any(request.priority for request in requests):
         return drafts
@@ -126,7 +131,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
 
 def _knows_nodes(context: Context) -> bool:
     """An engine with a queue of its own may be away: what it could never run it says when it is back."""
-    return bool(context.fleet.nodes()) or not context.engine.capabilities.queues_itself
+    return bool(context.node_inventory.nodes()) or not context.engine.capabilities.has_own_queue
 
 
 def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Mapping[str, int]) -> None:
@@ -138,16 +143,16 @@ def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Ma
         for job in drafts
     }
     for draft in kinds.values():
-        context.engine.check(draft, data_classes.get(draft.project, 0))
+        context.engine.check_request(draft, data_classes.get(draft.project, 0))
 
 
 def _known_projects(context: Context, user: User, named: Iterable[str | None]) -> dict[str | None, str]:
     """What each project named in the requests means; None is the user's default."""
-    return {name: project_for(context, user, name) for name in named}
+    return {name: resolve_project(context, user, name) for name in named}
 
 
 def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:
-    known = context.rules.accounts().projects
+    known = context.scheduling_rules.share_accounts().projects
     return {name: known[name].data_class for name in projects if name in known}
 
 
@@ -174,7 +179,7 @@ def _count(request: JobRequest) -> int:
 
 def _queue_full(context: Context, user: User, requests: Sequence[JobRequest]) -> Conflict | None:
     limit = context.settings.queue.max_jobs_per_user
-    if context.controller.unfinished_jobs_of(user.name) + sum(map(_count, requests)) <= limit:
+    if context.controller.count_unfinished_jobs(user.name) + sum(map(_count, requests)) <= limit:
         return None
     return _full(context)
 
@@ -182,9 +187,9 @@ def _queue_full(context: Context, user: User, requests: Sequence[JobRequest]) ->
 def _is_overtaken(context: Context, tx: Transaction, user: User, requests: Sequence[JobRequest]) -> bool:
     """Whether other requests of the same user have filled the queue meanwhile; asked only where it may be."""
     limit, more = context.settings.queue.max_jobs_per_user, sum(map(_count, requests))
-    if context.controller.unfinished_jobs_of(user.name) + more <= limit // 2:
+    if context.controller.count_unfinished_jobs(user.name) + more <= limit // 2:
         return False
-    return stored.count_unfinished_of(tx.conn, user.name) + more > limit
+    return stored.count_unfinished_jobs_of_user(tx.conn, user.name) + more > limit
 
 
 def _full(context: Context) -> Conflict:
@@ -194,44 +199,44 @@ def _full(context: Context) -> Conflict:
     )
 
 
-def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[Job]) -> Submitted:
+def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[Job]) -> SubmissionResult:
     jobs: list[Job] = []
     array_ids: list[int] = []
     for request, draft in zip(requests, drafts, strict=True):
         if request.array is None:
-            jobs.append(replace(draft, id=tx.ids.draw("jobs")[0]))
+            jobs.append(replace(draft, id=tx.ids.allocate("jobs")[0]))
             continue
-        array_ids += tx.ids.draw("arrays")
-        numbers = tx.ids.draw("jobs", len(request.array.indexes))
+        array_ids += tx.ids.allocate("arrays")
+        numbers = tx.ids.allocate("jobs", len(request.array.indexes))
         jobs += [
             replace(draft, id=number, array_id=array_ids[-1], array_index=index)
             for number, index in zip(numbers, request.array.indexes, strict=True)
         ]
-    return Submitted(tuple(job.id for job in jobs), tuple(array_ids), tuple(jobs))
+    return SubmissionResult(tuple(job.id for job in jobs), tuple(array_ids), tuple(jobs))
 
 
 def _linked(
-    tx: Transaction, caller: Caller, requests: Sequence[JobRequest], numbered: Submitted
-) -> tuple[Submitted, set[Dependency]]:
+    tx: Transaction, caller: Caller, requests: Sequence[JobRequest], numbered: SubmissionResult
+) -> tuple[SubmissionResult, set[Dependency]]:
     if not any(request.after for request in requests):
         return numbered, set()
-    linked = link(tx.conn, caller, requests, _grouped(requests, numbered.jobs))
-    return replace(numbered, jobs=linked.jobs), linked.settled
+    linked = link_dependencies(tx.conn, caller, requests, _grouped(requests, numbered.jobs))
+    return replace(numbered, jobs=linked.jobs), linked.already_met
 
 
 def _note_records(context: Context, tx: Transaction, requests: Sequence[JobRequest], jobs: Sequence[Job]) -> None:
     if all(request.code is None and request.rerun_of is None for request in requests):
         return
     rest = iter(jobs)
-    by_code: dict[Code, list[JobId]] = {}
+    by_code: dict[SourceCode, list[JobId]] = {}
     for request in requests:
         ids = [job.id for job in islice(rest, _count(request))]
         if request.rerun_of is not None:
-            job_records.add_rerun(tx, ids, request.rerun_of)
+            provenance.add_rerun(tx, ids, request.rerun_of)
         if request.code is not None and context.settings.storage.keep_records:
             by_code.setdefault(request.code, []).extend(ids)
     for code, ids in by_code.items():
-        job_records.add_code(tx, code, ids)
+        provenance.add_source_code(tx, code, ids)
 
 
 def _grouped(requests: Sequence[JobRequest], jobs: Sequence[Job]) -> list[list[Job]]:
@@ -246,7 +251,9 @@ _FIND_KEY = select(_keys.c.digest, _keys.c.job_ids).where(
 )
 
 
-def _answered_before(tx: Transaction, user: str, key: str, is_same: Callable[[str], bool]) -> Submitted | None:
+def _answered_before(
+    tx: Transaction, user: str, key: str, is_same: Callable[[str], bool]
+) -> SubmissionResult | None:
     row = tx.conn.execute(_FIND_KEY, {"user": user, "key": key}).first()
     if row is None:
         return None
@@ -258,38 +265,38 @@ def _answered_before(tx: Transaction, user: str, key: str, is_same: Callable[[st
     found = stored.get_jobs(tx.conn, job_ids)
     jobs = tuple(found[job_id] for job_id in job_ids)
     arrays = tuple(sorted({job.array_id for job in jobs if job.array_id is not None}))
-    return Submitted(tuple(job_ids), arrays, jobs)
+    return SubmissionResult(tuple(job_ids), arrays, jobs)
 
 
-def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: Submitted) -> None:
+def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: SubmissionResult) -> None:
     values = {
         "user": user,
         "key": key,
         "digest": digest,
         "job_ids": json.dumps(submitted.job_ids),
-        "created_at": to_seconds(submitted.jobs[0].submitted_at),
+        "created_at": to_timestamp(submitted.jobs[0].submitted_at),
     }
     tx.conn.execute(insert(_keys), values)
 
 
-def settle_containers(
+def resolve_containers(
     context: Context, user: User, projects: Mapping[str | None, str], requests: Sequence[JobRequest]
 ) -> list[JobRequest]:
     """With what was left open decided. Raises Invalid; `projects` says what each project named there means."""
-    rules = rules_of(context.settings)
+    rules = make_container_policy(context.settings)
     asks = any(request.spec.image or request.spec.runtime for request in requests)
     home = _home_of(user.unix_user) if asks else None  # to look it up takes longer than all the rest
     settled: list[JobRequest] = []
     for request in requests:
-        asker = Asker(user.name, home, projects[request.project])
+        asker = JobOwner(user.name, home, projects[request.project])
         settled.append(replace(request, spec=_settled(context, request, asker, rules)))
     return settled
 
 
-def _settled(context: Context, request: JobRequest, asker: Asker, rules: Rules) -> JobSpec:
+def _settled(context: Context, request: JobRequest, asker: JobOwner, rules: ContainerPolicy) -> JobSpec:
     spec, is_own = request.spec, request.spec.image is not None and request.environment is not None
-    settled = admitted(spec, asker, rules, is_own=is_own)
-    if settled.wants_container and not context.engine.capabilities.contains:
+    settled = resolve_container_request(spec, asker, rules, is_own=is_own)
+    if settled.uses_container and not context.engine.capabilities.runs_containers:
         raise Invalid(
             f"The engine {context.engine.name} cannot run jobs in containers yet.",
             "Leave image and runtime out, and start the container in your script.",

@@ -7,33 +7,33 @@ from dataclasses import dataclass
 from heliostat.errors import BadRequest, Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, JobRequest, User
 from heliostat.models.quantities import parse_memory
-from heliostat.models.uploads import Tree, TreeFile, largest
+from heliostat.models.uploads import FileTree, TreeFile, largest_files
 from heliostat.services.context import Context
-from heliostat.store.uploads import Draft
+from heliostat.store.uploads import BlobWriter
 
 _LONGEST_HEAD = 100  # bytes: a sha256, a blank and a number
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
-    upload: str  # the id of the tree
+class UploadStatus:
+    upload_id: str  # the id of the tree
     size_bytes: int
     missing: tuple[str, ...]  # digests; none: jobs may use it
 
 
-def offer_upload(context: Context, caller: Caller, tree: Tree) -> Offered:
+def register_upload(context: Context, caller: Caller, tree: FileTree) -> UploadStatus:
     """What of it this person has not sent yet; with nothing missing it is there for jobs. May be repeated."""
     _check_account(caller.user)
-    _check_size(tree, bytes_of(context.settings.storage.upload_max_size))
-    missing = context.uploads.missing(caller.user.name, tree)
+    _check_size(tree, parse_size_bytes(context.settings.storage.upload_max_size))
+    missing = context.uploads.list_missing_blobs(caller.user.name, tree)
     if missing:
         _check_quota(context, caller.user, sum(tree.blobs[digest] for digest in missing))
     else:
         context.uploads.add_tree(caller.user.name, tree)
-    return Offered(tree.id, tree.size_bytes, tuple(missing))
+    return UploadStatus(tree.id, tree.size_bytes, tuple(missing))
 
 
-class Receiver:
+class UploadReceiver:
     """Takes contents as they arrive, one after the other, each after a line with its sha256 and its size.
 
     Each is kept as soon as it is whole and proven; what was not whole when the stream ended is dropped.
@@ -42,30 +42,30 @@ class Receiver:
     def __init__(self, context: Context, caller: Caller) -> None:
         _check_account(caller.user)
         self._uploads, self._user = context.uploads, caller.user
-        self._largest = bytes_of(context.settings.storage.upload_max_size)
+        self._largest = parse_size_bytes(context.settings.storage.upload_max_size)
         self._quota = context.settings.storage.upload_quota
-        self._room = bytes_of(self._quota) - context.uploads.used_bytes(caller.user.name)
+        self._room = parse_size_bytes(self._quota) - context.uploads.used_bytes(caller.user.name)
         self._head = b""
-        self._draft: Draft | None = None
-        self.stored = 0
+        self._draft: BlobWriter | None = None
+        self.stored_count = 0
 
     def feed(self, data: bytes) -> None:
         """Raises BadRequest, Conflict or TooLarge."""
         rest = memoryview(data)
-        while rest or (self._draft and not self._draft.left_bytes):
+        while rest or (self._draft and not self._draft.remaining_bytes):
             rest = self._write(self._draft, rest) if self._draft else self._begin(rest)
 
-    def end(self) -> int:
+    def finish(self) -> int:
         """How many were stored. Raises BadRequest when the stream ended too early."""
         if self._draft or self._head:
-            self.drop()
+            self.discard_partial()
             raise BadRequest("The upload ended in the middle of a file.", "Send it again.")
-        return self.stored
+        return self.stored_count
 
-    def drop(self) -> None:
+    def discard_partial(self) -> None:
         """What is not whole goes."""
         if self._draft:
-            self._draft.drop()
+            self._draft.discard()
         self._draft = None
 
     def _begin(self, rest: memoryview) -> memoryview:
@@ -76,7 +76,7 @@ class Receiver:
             return rest[len(piece) :]
         digest, size_bytes = self._announced(self._head)
         self._head = b""
-        self._draft = self._uploads.draft(self._user.name, digest, size_bytes)
+        self._draft = self._uploads.create_blob_writer(self._user.name, digest, size_bytes)
         return rest[len(line) + 1 :]
 
     def _announced(self, head: bytes) -> tuple[str, int]:
@@ -91,20 +91,20 @@ class Receiver:
             raise _quota_full(self._quota)
         return words[0], size_bytes
 
-    def _write(self, draft: Draft, rest: memoryview) -> memoryview:
-        part = rest[: draft.left_bytes]
+    def _write(self, draft: BlobWriter, rest: memoryview) -> memoryview:
+        part = rest[: draft.remaining_bytes]
         draft.write(bytes(part))
-        if not draft.left_bytes:
+        if not draft.remaining_bytes:
             self._draft = None
             draft.finish()
-            self.stored += 1
+            self.stored_count += 1
         return rest[len(part) :]
 
 
 def check_uploads(context: Context, user: User, requests: Sequence[JobRequest]) -> None:
     """Raises Invalid for code that this person has not uploaded. What is used is kept for another while."""
     for upload in {request.spec.upload for request in requests if request.spec.upload is not None}:
-        if context.uploads.tree(user.name, upload) is None:
+        if context.uploads.find_tree(user.name, upload) is None:
             raise Invalid(
                 f"You have uploaded nothing of the id {upload[:12]}…, or it was removed since.",
                 "Upload the folder again: helio run --upload FOLDER -- CMD.",
@@ -116,7 +116,7 @@ def is_digest(text: str) -> bool:
     return len(text) == 64 and not set(text) - set("0123456789abcdef")
 
 
-def bytes_of(size: str) -> int:
+def parse_size_bytes(size: str) -> int:
     """Of a setting."""
     return parse_memory(size) * 2**20
 
@@ -129,18 +129,18 @@ def _check_account(user: User) -> None:
         )
 
 
-def _check_size(tree: Tree, most: int) -> None:
+def _check_size(tree: FileTree, most: int) -> None:
     if tree.size_bytes <= most:
         return
     raise TooLarge(
         f"The folder has {_mib(tree.size_bytes)}, and an upload may have {_mib(most)}. "
-        f"The largest: {', '.join(map(_in_words, largest(tree.files)))}.",
+        f"The largest: {', '.join(map(_in_words, largest_files(tree.files)))}.",
         "Name what the job does not need in .heliostatignore, as in .gitignore; keep data where the nodes see it.",
     )
 
 
 def _check_quota(context: Context, user: User, more: int) -> None:
-    if context.uploads.used_bytes(user.name) + more > bytes_of(context.settings.storage.upload_quota):
+    if context.uploads.used_bytes(user.name) + more > parse_size_bytes(context.settings.storage.upload_quota):
         raise _quota_full(context.settings.storage.upload_quota)
 
 

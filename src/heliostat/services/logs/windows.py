@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heliostat.models import Caller, Job, JobId
-from heliostat.services.context import Context, programs
-from heliostat.services.logs.reading import STREAMS, LogRange, attempt_number, log_order, read_log
-from heliostat.services.rights import inspectable_job
+from heliostat.services.context import Context, require_program_engine
+from heliostat.services.logs.reader import STREAMS, LogRange, read_log, read_stream_order, resolve_attempt_number
+from heliostat.services.permissions import require_inspectable_job
 
 WINDOW_BYTES = 32 * 1024
 _MOST_NEW_BYTES = 256 * 1024  # of what came since the last look; whoever is further behind begins anew at the end
@@ -14,20 +14,20 @@ _LONGEST_LINE = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class LogWish:
+class LogWindowRequest:
     """Which part: what ends before a byte, what begins at one, or the end. Bytes count over all its streams."""
 
     streams: tuple[str, ...] = STREAMS
     attempt: int | None = None  # None: the newest
-    before: int | None = None
-    at: int | None = None
+    end_offset: int | None = None
+    start_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
     stream: str
     data: bytes
-    is_open: bool = False  # its end is not written yet
+    is_incomplete: bool = False  # its end is not written yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +38,34 @@ class LogWindow:
     start: int  # in bytes over all its streams
     end: int
     total: int
-    following: Mapping[str, int]  # of each stream: from where to ask for what comes next
-    skipped: int = 0  # bytes that came since and are not shown
+    next_offsets: Mapping[str, int]  # of each stream: from where to ask for what comes next
+    skipped_bytes: int = 0  # bytes that came since and are not shown
 
 
-def log_window(context: Context, caller: Caller, job_id: JobId, wish: LogWish) -> LogWindow:
+def read_log_window(context: Context, caller: Caller, job_id: JobId, wish: LogWindowRequest) -> LogWindow:
     """For those who may inspect the job."""
-    job = inspectable_job(context, caller, job_id)
-    programs(context)
-    number = attempt_number(job, wish.attempt)
+    job = require_inspectable_job(context, caller, job_id)
+    require_program_engine(context)
+    number = resolve_attempt_number(job, wish.attempt)
     source = _Source(context, job, number)
     pieces = _pieces(source, dict.fromkeys(wish.streams, 0))
     total = sum(piece.size for piece in pieces)
-    if wish.at is not None:
-        start = min(wish.at, total)
+    if wish.start_offset is not None:
+        start = min(wish.start_offset, total)
         end = min(total, start + WINDOW_BYTES)
     else:
-        end = total if wish.before is None else min(wish.before, total)
+        end = total if wish.end_offset is None else min(wish.end_offset, total)
         start = max(0, end - WINDOW_BYTES)
         start += _into_a_line(source, _cut(pieces, start, end))
     return _window(source, _cut(pieces, start, end), _Span(start, end, total), {})
 
 
-def log_since(
+def read_log_since(
     context: Context, caller: Caller, job_id: JobId, attempt: int | None, offsets: Mapping[str, int]
 ) -> LogWindow:
     """What each of these streams got after its byte, and a last line that is not whole, each time again."""
-    job = inspectable_job(context, caller, job_id)
-    number = attempt_number(job, attempt)
+    job = require_inspectable_job(context, caller, job_id)
+    number = resolve_attempt_number(job, attempt)
     source = _Source(context, job, number)
     pieces = _pieces(source, offsets)
     new = sum(piece.size for piece in pieces)
@@ -90,7 +90,7 @@ class _Source:
         return read_log(self.context, self.job, LogRange(stream, start, end - start, self.attempt)).data
 
     def order(self) -> list[tuple[str, int]]:
-        return log_order(self.context, self.job, self.attempt)
+        return read_stream_order(self.context, self.job, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,4 +191,4 @@ class _Assembly:
             self._done = len(self.data)
         elif (newest := text.rstrip(b"\r").rfind(b"\r")) > 0:
             self._done += newest
-        yield LogLine(self.stream, text, is_open=is_newest and self._done < len(self.data))
+        yield LogLine(self.stream, text, is_incomplete=is_newest and self._done < len(self.data))

@@ -7,27 +7,27 @@ from datetime import datetime, timedelta
 
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotFound, StoreUnavailable
 from heliostat.models import Caller, JobId
-from heliostat.models.schedules import Firing, FiringState, Overlap, Schedule, ScheduleId, ScheduleState
-from heliostat.schedules.timing import MOST_COUNTED, CatchUpRule, Verdict, judge
+from heliostat.models.schedules import Firing, FiringState, OverlapPolicy, Schedule, ScheduleId, ScheduleState
+from heliostat.schedules.timing import MAX_COUNTED_MISSES, CatchUpRule, FiringDecision, decide_firing
 from heliostat.services.context import Context
-from heliostat.services.jobs.submission import Submitted, prepare_submission
-from heliostat.services.jobs.verbs import cancel_within
-from heliostat.services.schedules.jobs import (
-    Submission,
-    as_owner,
-    jobs_of,
-    request_for,
-    timing_of,
-    within,
+from heliostat.services.jobs.control import cancel_in_transaction
+from heliostat.services.jobs.submission import SubmissionResult, prepare_submission
+from heliostat.services.schedules.firing_jobs import (
+    PreparedSubmission,
+    caller_for_owner,
+    job_ids_of,
+    job_request_for,
+    parse_schedule_timing,
+    submit_in_savepoint,
 )
-from heliostat.services.schedules.settling import settle
+from heliostat.services.schedules.firing_results import record_finished_firings
+from heliostat.store import accounts
 from heliostat.store import firings as fired
 from heliostat.store import jobs as stored_jobs
-from heliostat.store import people
 from heliostat.store import schedules as stored
 from heliostat.store.database import Transaction
 
-KEPT = 1000  # firings of each schedule
+MAX_FIRINGS_KEPT = 1000  # firings of each schedule
 _TOGETHER = 200
 _LATER = timedelta(seconds=2)
 _NOT_NOW = (StoreUnavailable, EngineUnavailable)
@@ -35,73 +35,75 @@ _INSTANT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class ReconcileTrigger:
     """Why somebody looks at the schedules."""
 
-    ended: Collection[JobId] | None = ()  # jobs that are over since the last look; None: whichever they are
-    clock_went_back: bool = False
+    ended_job_ids: (
+        Collection[JobId] | None
+    ) = ()  # jobs that are over since the last look; None: whichever they are
+    was_clock_set_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedFiring:
     """A firing to be written: what would be submitted, or why nothing can be."""
 
     schedule: Schedule
-    verdict: Verdict
-    submission: Submission | None = None
+    firing_decision: FiringDecision
+    submission: PreparedSubmission | None = None
     refusal: str | None = None
 
 
-def tend(context: Context, occasion: Occasion) -> datetime | None:
+def reconcile_schedules(context: Context, occasion: ReconcileTrigger) -> datetime | None:
     """Settle what is over, fire all that is due; when the next is due."""
-    settle(context, occasion.ended)
-    if occasion.clock_went_back:
-        rewind(context)
+    record_finished_firings(context, occasion.ended_job_ids)
+    if occasion.was_clock_set_back:
+        handle_clock_set_back(context)
     postponed: set[ScheduleId] = set()
     while True:
         now = context.now()
         with context.store.read() as conn:
-            due = stored.due_schedules(conn, now, _TOGETHER, postponed)
-            next_at = stored.next_due(conn)
+            due = stored.list_due_schedules(conn, now, _TOGETHER, postponed)
+            next_at = stored.find_next_due_time(conn)
         if not due:
             return now + _LATER if postponed else next_at
         postponed |= _fire_all(context, due, now)
 
 
-def rewind(context: Context) -> None:
+def handle_clock_set_back(context: Context) -> None:
     """The clock was set back: times that will come once more, and have not been fired, are due once more."""
     now = context.now()
     with context.store.read() as conn:
-        found = stored.handled_after(conn, now)
+        found = stored.list_schedules_handled_after(conn, now)
 
     def change(tx: Transaction) -> None:
         for schedule in found:
-            next_at = timing_of(schedule, now).next_after(now)
+            next_at = parse_schedule_timing(schedule, now).next_after(now)
             if next_at is None or (schedule.next_at is not None and next_at >= schedule.next_at):
                 continue
             if schedule.ends_after is None or schedule.fired < schedule.ends_after:
                 state = ScheduleState.ACTIVE
-                stored.set_schedule(tx, schedule.id, next_at=next_at, handled_at=now, state=state)
+                stored.update_schedule(tx, schedule.id, next_at=next_at, handled_at=now, state=state)
 
     if found:
         context.store.write(change)
 
 
-def run_now(context: Context, owner: Caller, schedule: Schedule, key: str | None = None) -> Firing:
+def fire_now(context: Context, owner: Caller, schedule: Schedule, key: str | None = None) -> Firing:
     """A firing by hand, beside those that are due. Raises when its job is not taken."""
     now = context.now()
-    request, about = request_for(schedule, now), f"run schedule {schedule.id}"
+    request, about = job_request_for(schedule, now), f"run schedule {schedule.id}"
     submission = prepare_submission(context, owner, [request], key, about)
 
     def change(tx: Transaction) -> Firing:
         submitted = submission(tx)
-        if (known := fired.firing_of(tx.conn, submitted.job_ids[0])) is not None:
+        if (known := fired.find_firing_of_job(tx.conn, submitted.job_ids[0])) is not None:
             return known  # the same request again
         known_now = stored.find_schedule(tx.conn, schedule.id)
         if known_now is None:
             raise NotFound(f"There is no schedule {schedule.id} any more.", "Somebody has removed it.")
         firing = _firing(schedule, now, now, submitted, by_hand=True)
-        stored.set_schedule(tx, schedule.id, fired=known_now.fired + 1)
+        stored.update_schedule(tx, schedule.id, fired=known_now.fired + 1)
         return replace(firing, id=fired.add_firing(tx, firing))
 
     return context.store.write(change)
@@ -117,7 +119,7 @@ def _fire_all(context: Context, due: Sequence[Schedule], now: datetime) -> set[S
         except _NOT_NOW:
             postponed.add(schedule.id)
             continue
-        orders.append((schedule, context.store.order(_writing(context, prepared, now))))
+        orders.append((schedule, context.store.submit_write(_writing(context, prepared, now))))
     for schedule, order in orders:
         try:
             order.result()
@@ -126,43 +128,43 @@ def _fire_all(context: Context, due: Sequence[Schedule], now: datetime) -> set[S
     return postponed
 
 
-def _prepare(context: Context, schedule: Schedule, now: datetime) -> Prepared:
+def _prepare(context: Context, schedule: Schedule, now: datetime) -> PreparedFiring:
     """Everything that can be looked at before the transaction."""
     verdict = _verdict(schedule, now)
     if verdict.due_at is None:
-        return Prepared(schedule, verdict)
+        return PreparedFiring(schedule, verdict)
     with context.store.read() as conn:
-        owner = people.find_user(conn, schedule.user)
-        earlier = fired.open_firings(conn, schedule.id)
+        owner = accounts.find_user(conn, schedule.user)
+        earlier = fired.list_unfinished_firings(conn, schedule.id)
     if owner is None or not owner.active:
-        return Prepared(schedule, verdict, None, f"the account {schedule.user} is deactivated")
-    waits = earlier if schedule.overlap in (Overlap.QUEUE, Overlap.REPLACE) else []
-    request = request_for(schedule, verdict.due_at, waits[-1:])
+        return PreparedFiring(schedule, verdict, None, f"the account {schedule.user} is deactivated")
+    waits = earlier if schedule.overlap in (OverlapPolicy.QUEUE, OverlapPolicy.REPLACE) else []
+    request = job_request_for(schedule, verdict.due_at, waits[-1:])
     try:
-        return Prepared(schedule, verdict, prepare_submission(context, as_owner(owner), [request]))
+        return PreparedFiring(schedule, verdict, prepare_submission(context, caller_for_owner(owner), [request]))
     except _NOT_NOW:
         raise
     except HeliostatError as error:
-        return Prepared(schedule, verdict, None, error.message)
+        return PreparedFiring(schedule, verdict, None, error.message)
 
 
-def _verdict(schedule: Schedule, now: datetime) -> Verdict:
+def _verdict(schedule: Schedule, now: datetime) -> FiringDecision:
     due_at = schedule.next_at or now
     if schedule.timing is None:
-        return Verdict(due_at)
+        return FiringDecision(due_at)
     rule = CatchUpRule(schedule.catch_up.value, schedule.epsilon_seconds)
-    return judge(timing_of(schedule, now), due_at, now, rule)
+    return decide_firing(parse_schedule_timing(schedule, now), due_at, now, rule)
 
 
-def _writing(context: Context, prepared: Prepared, now: datetime) -> Callable[[Transaction], bool]:
-    planned, verdict = prepared.schedule, prepared.verdict
+def _writing(context: Context, prepared: PreparedFiring, now: datetime) -> Callable[[Transaction], bool]:
+    planned, verdict = prepared.schedule, prepared.firing_decision
 
     def change(tx: Transaction) -> bool:
         schedule = stored.find_schedule(tx.conn, planned.id)
         if schedule is None or (schedule.next_at, schedule.version) != (planned.next_at, planned.version):
             return False  # somebody has changed it meanwhile
-        if verdict.missed and verdict.missed_from is not None:
-            _note_missed(tx, schedule, verdict.missed_from, verdict.missed, now)
+        if verdict.missed_count and verdict.missed_from is not None:
+            _note_missed(tx, schedule, verdict.missed_from, verdict.missed_count, now)
         made = _fire(context, tx, schedule, prepared, now)
         _advance(tx, schedule, verdict.due_at, now, made)
         return True
@@ -170,18 +172,18 @@ def _writing(context: Context, prepared: Prepared, now: datetime) -> Callable[[T
     return change
 
 
-def _fire(context: Context, tx: Transaction, schedule: Schedule, prepared: Prepared, now: datetime) -> bool:
+def _fire(context: Context, tx: Transaction, schedule: Schedule, prepared: PreparedFiring, now: datetime) -> bool:
     """Whether there is a job of it now that there was not before."""
-    due_at = prepared.verdict.due_at
+    due_at = prepared.firing_decision.due_at
     if due_at is None:
         return False
-    known = fired.firing_due(tx.conn, schedule.id, due_at)
+    known = fired.find_firing_by_due_time(tx.conn, schedule.id, due_at)
     if known is not None and known.state is not FiringState.MISSED:
         return False  # the clock was set back, and this one was fired before
     if known is not None:
-        fired.drop_firing(tx, known.id)
-    earlier = fired.open_firings(tx.conn, schedule.id)
-    if earlier and schedule.overlap is Overlap.SKIP:
+        fired.remove_firing(tx, known.id)
+    earlier = fired.list_unfinished_firings(tx.conn, schedule.id)
+    if earlier and schedule.overlap is OverlapPolicy.SKIP:
         reason = f"job {earlier[-1].job_id} of an earlier firing is not over"
         fired.add_firing(tx, Firing(0, schedule.id, due_at, now, FiringState.SKIPPED, reason))
         return False
@@ -195,35 +197,35 @@ def _submit(
     context: Context,
     tx: Transaction,
     schedule: Schedule,
-    submission: Submission,
+    submission: PreparedSubmission,
     when: tuple[datetime, datetime, Sequence[Firing]],
 ) -> bool:
     due_at, now, earlier = when
-    owner = people.find_user(tx.conn, schedule.user)
+    owner = accounts.find_user(tx.conn, schedule.user)
     try:
         if owner is None or not owner.active:
             raise Conflict(f"the account {schedule.user} is deactivated", "An admin can activate it.")
-        submitted = within(tx, submission)
+        submitted = submit_in_savepoint(tx, submission)
     except _NOT_NOW:
         raise
     except HeliostatError as error:
         fired.add_firing(tx, Firing(0, schedule.id, due_at, now, FiringState.REFUSED, error.message))
         return False
-    if schedule.overlap is Overlap.REPLACE:
-        _cancel_jobs(context, tx, as_owner(owner), earlier)
+    if schedule.overlap is OverlapPolicy.REPLACE:
+        _cancel_jobs(context, tx, caller_for_owner(owner), earlier)
     fired.add_firing(tx, _firing(schedule, due_at, now, submitted))
     return True
 
 
 def _cancel_jobs(context: Context, tx: Transaction, owner: Caller, earlier: Sequence[Firing]) -> None:
-    jobs = stored_jobs.get_jobs(tx.conn, [number for one in earlier for number in jobs_of(one)])
+    jobs = stored_jobs.get_jobs(tx.conn, [number for one in earlier for number in job_ids_of(one)])
     for job in jobs.values():
-        if not job.is_over:
-            cancel_within(context, owner, tx, job)
+        if not job.is_terminal:
+            cancel_in_transaction(context, owner, tx, job)
 
 
 def _firing(
-    schedule: Schedule, due_at: datetime, now: datetime, submitted: Submitted, by_hand: bool = False
+    schedule: Schedule, due_at: datetime, now: datetime, submitted: SubmissionResult, by_hand: bool = False
 ) -> Firing:
     first, last = submitted.job_ids[0], submitted.job_ids[-1]
     state = FiringState.RUNNING
@@ -231,9 +233,9 @@ def _firing(
 
 
 def _note_missed(tx: Transaction, schedule: Schedule, since: datetime, count: int, now: datetime) -> None:
-    if fired.firing_due(tx.conn, schedule.id, since) is not None:
+    if fired.find_firing_by_due_time(tx.conn, schedule.id, since) is not None:
         return
-    many = f"{count:,} or more" if count >= MOST_COUNTED else f"{count:,}"
+    many = f"{count:,} or more" if count >= MAX_COUNTED_MISSES else f"{count:,}"
     times = "time" if count == 1 else "times"
     reason = f"nobody was there to fire it {many} {times}"
     fired.add_firing(tx, Firing(0, schedule.id, since, now, FiringState.MISSED, reason, count=count))
@@ -245,7 +247,7 @@ def _advance(tx: Transaction, schedule: Schedule, due_at: datetime | None, now: 
     is_spent = schedule.ends_after is not None and count >= schedule.ends_after
     next_at = None if is_spent else _next(tx, schedule, due_at or now, now)
     is_over = next_at is None and (is_spent or schedule.timing is not None)
-    stored.set_schedule(
+    stored.update_schedule(
         tx,
         schedule.id,
         next_at=next_at,
@@ -255,13 +257,13 @@ def _advance(tx: Transaction, schedule: Schedule, due_at: datetime | None, now: 
         state=ScheduleState.FINISHED if is_over else schedule.state,
     )
     if count % 100 == 0:
-        fired.prune_firings(tx, schedule.id, KEPT)
+        fired.prune_firings(tx, schedule.id, MAX_FIRINGS_KEPT)
 
 
 def _next(tx: Transaction, schedule: Schedule, due_at: datetime, now: datetime) -> datetime | None:
     if schedule.timing is not None:
-        return timing_of(schedule, now).next_after(due_at)
-    if not stored.all_parents_met(tx.conn, schedule.id):
+        return parse_schedule_timing(schedule, now).next_after(due_at)
+    if not stored.have_all_parents_succeeded(tx.conn, schedule.id):
         return None
-    stored.unmeet_parents(tx, schedule.id)
+    stored.reset_parents(tx, schedule.id)
     return max(now, due_at + _INSTANT)

@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from heliostat.errors import HeliostatError, Invalid
-from heliostat.models import JobRequest, Parent, Rule
-from heliostat.models.retries import ANY_FAILURE, Retry
-from heliostat.models.workflows import WORKFLOW, Part, WorkflowJob
-from heliostat.workflows.documents import read_document
-from heliostat.workflows.expansion import Expanded, Node, expand
-from heliostat.workflows.refusing import wrong
+from heliostat.models import DependencyCondition, JobRequest, ParentReference
+from heliostat.models.retries import RETRY_CAUSES, RetryPolicy
+from heliostat.models.workflows import WORKFLOW, WorkflowJob, WorkflowMembership
+from heliostat.workflows.expansion import ExpandedJob, ExpandedWorkflow, expand_workflow
+from heliostat.workflows.validation_errors import invalid_field
+from heliostat.workflows.workflow_file import parse_workflow
 
-ReadJob = Callable[[Mapping[str, object]], JobRequest]
+ParseJobRequest = Callable[[Mapping[str, object]], JobRequest]
 """Checks the fields of a job as the API does."""
 
 
@@ -20,61 +20,65 @@ ReadJob = Callable[[Mapping[str, object]], JobRequest]
 class WorkflowPlan:
     """All that is needed to make a workflow, or parts of it once more."""
 
-    expanded: Expanded
+    expanded: ExpandedWorkflow
     requests: tuple[JobRequest, ...]  # one for each node
     document: str  # as it was given
 
     @property
-    def about(self) -> str:
+    def idempotency_content(self) -> str:
         """What makes two the same request."""
         return f"workflow {self.document} {json.dumps(dict(self.expanded.params), sort_keys=True)}"
 
 
-def plan_workflow(document: object, params: Mapping[str, object], read_job: ReadJob) -> WorkflowPlan:
+def plan_workflow(document: object, params: Mapping[str, object], read_job: ParseJobRequest) -> WorkflowPlan:
     """Raises Invalid, with the field, or TooLarge."""
     try:
         text = json.dumps(document, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
-        raise wrong("workflow", "is nested too deeply, or holds what is not JSON") from None
-    expanded = expand(read_document(document), params)
-    requests = tuple(_request(node, read_job) for node in expanded.nodes)
+        raise invalid_field("workflow", "is nested too deeply, or holds what is not JSON") from None
+    expanded = expand_workflow(parse_workflow(document), params)
+    requests = tuple(_request(node, read_job) for node in expanded.jobs)
     return WorkflowPlan(expanded, requests, text)
 
 
-def part_of(node: Node, number: int) -> Part:
-    return Part(WORKFLOW, number, node.key)
+def workflow_membership(node: ExpandedJob, number: int) -> WorkflowMembership:
+    return WorkflowMembership(WORKFLOW, number, node.key)
 
 
-def workflow_job(node: Node, number: int, job_id: int, place: int) -> WorkflowJob:
+def make_workflow_job(node: ExpandedJob, number: int, job_id: int, place: int) -> WorkflowJob:
     return WorkflowJob(
         workflow_id=number,
         key=node.key,
         job_id=job_id,
         step=node.step.name,
-        place=place,
+        position=place,
         values={name: value for name, value in node.values.items() if isinstance(value, str | int | float)},
         needs=node.step.parents,
         condition=node.step.condition,
-        goes_on=node.step.continue_on_failure,
-        is_late=node.is_late,
+        continue_on_failure=node.step.continue_on_failure,
+        has_deferred_values=node.is_late,
     )
 
 
-def _request(node: Node, read_job: ReadJob) -> JobRequest:
+def _request(node: ExpandedJob, read_job: ParseJobRequest) -> JobRequest:
     try:
-        request = read_job(node.body)
+        request = read_job(node.job_fields)
     except Invalid as error:
         raise _told_of(node, error) from None
-    named = replace(request, name=node.key, after=tuple(Parent(key, Rule.DECIDED) for key in node.needs))
+    named = replace(
+        request,
+        name=node.key,
+        after=tuple(ParentReference(key, DependencyCondition.WORKFLOW_DECIDES) for key in node.needs),
+    )
     return with_retries(named, node.step.retries, node.step.retry_seconds)
 
 
 def with_retries(request: JobRequest, count: int, wait_seconds: int) -> JobRequest:
     """As a workflow or a sweep says it: whatever went wrong. Without a count, as the job itself says."""
-    return replace(request, max_retries=count, retry=Retry(ANY_FAILURE, wait_seconds)) if count else request
+    return replace(request, max_retries=count, retry=RetryPolicy(RETRY_CAUSES, wait_seconds)) if count else request
 
 
-def _told_of(node: Node, error: HeliostatError) -> Invalid:
+def _told_of(node: ExpandedJob, error: HeliostatError) -> Invalid:
     """The same words, at the field of the file."""
     at = f"jobs.{node.step.name}"
     fields = {f"{at}.{name}": why for name, why in error.fields.items()}

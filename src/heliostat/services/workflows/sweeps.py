@@ -8,27 +8,27 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from heliostat.controller.results import metrics_of
+from heliostat.controller.workflow_results import read_metrics
 from heliostat.errors import Invalid, NotFound
-from heliostat.models import ACTIVE, Caller, Job, JobSpec
-from heliostat.models.workflows import SWEEP, Metric, Part, Scalar, Sweep
+from heliostat.models import ACTIVE_STATES, Caller, Job, JobSpec
+from heliostat.models.workflows import SWEEP, Metric, Scalar, Sweep, WorkflowMembership
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import prepare_submission
-from heliostat.services.workflows.plans import ReadJob, with_retries
-from heliostat.store import gates, moves
+from heliostat.services.workflows.plans import ParseJobRequest, with_retries
+from heliostat.store import transitions, workflow_start_decisions
 from heliostat.store import workflows as reported
 from heliostat.store import workflows as stored
 from heliostat.store.database import Transaction
-from heliostat.store.jobs import listed_jobs
-from heliostat.workflows.sweeps import check_size, filled, read_sweep, variables
+from heliostat.store.jobs import get_jobs_without_spec
+from heliostat.workflows.sweep_file import check_expanded_size, fill_words, parameter_environment, parse_sweep
 
-PAGE = 50
+PAGE_SIZE = 50
 _MOST_LIVE = 200  # running jobs whose reports are read while somebody looks
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SweepRun:
     """One element: what it got, and what it reported."""
 
     index: int
@@ -38,9 +38,9 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSweep:
+class SweepView:
     sweep: Sweep
-    runs: tuple[Run, ...] = ()
+    runs: tuple[SweepRun, ...] = ()
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -52,67 +52,76 @@ class FoundSweep:
 
 
 def submit_sweep(
-    context: Context, caller: Caller, given: object, read_job: ReadJob, key: str | None = None
+    context: Context, caller: Caller, given: object, read_job: ParseJobRequest, key: str | None = None
 ) -> Sweep:
     """All its runs or none, as one array. With a key, the same request again gives the same sweep."""
-    document = read_sweep(given)
+    document = parse_sweep(given)
     try:
-        request = with_retries(read_job(document.body), document.retries, document.retry_seconds)
+        request = with_retries(read_job(document.job_fields), document.retries, document.retry_seconds)
     except Invalid as error:
         fields = {f"job.{name}": why for name, why in error.fields.items()}
         raise Invalid(f"job.{error.message}", error.hint, code=error.code, fields=fields) from None
-    check_size([*request.spec.command, *request.spec.env.values()], document.table)
+    check_expanded_size([*request.spec.command, *request.spec.env.values()], document.variants)
     about = f"sweep {json.dumps(given, sort_keys=True, default=str)}"
     submission = prepare_submission(context, caller, [request], key, about)
     now = context.now()
 
     def change(tx: Transaction) -> Sweep:
         submitted = submission(tx)
-        if (known := stored.sweep_of(tx.conn, submitted.job_ids[0])) is not None:
+        if (known := stored.find_sweep_by_first_job(tx.conn, submitted.job_ids[0])) is not None:
             return known
         first, ids = submitted.jobs[0], submitted.job_ids
-        table = tuple(_plain(row) for row in document.table)
+        table = tuple(_plain(row) for row in document.variants)
         made = Sweep(
             0, document.name, caller.user.name, first.project, now, first.array_id or 0, ids[0], ids[-1], table
         )
         made = replace(made, id=stored.add_sweep(tx, made))
-        for job, values in zip(submitted.jobs, document.table, strict=True):
-            gates.set_spec(tx, job.id, _with_values(job.spec, values))
-            moves.set_job(tx, job.id, {"part": Part(SWEEP, made.id, str(job.array_index))})
+        for job, values in zip(submitted.jobs, document.variants, strict=True):
+            workflow_start_decisions.set_job_spec(tx, job.id, _with_values(job.spec, values))
+            transitions.update_job(tx, job.id, {"part": WorkflowMembership(SWEEP, made.id, str(job.array_index))})
         return made
 
     return context.store.write(change)
 
 
 def list_sweeps(
-    context: Context, caller: Caller, *, everybodys: bool = False, limit: int = PAGE, before: int | None = None
+    context: Context,
+    caller: Caller,
+    *,
+    everybodys: bool = False,
+    limit: int = PAGE_SIZE,
+    before: int | None = None,
 ) -> list[Sweep]:
     """One's own, newest first; with `everybodys`, also those of projects one manages, for admins all."""
     user = caller.user
-    managed = [one.project for one in user.memberships if user.manages(one.project)] if everybodys else []
+    managed = [one.project for one in user.memberships if user.may_manage(one.project)] if everybodys else []
     with context.store.read() as conn:
         whose = None if everybodys and user.is_admin else user.name
         return stored.list_sweeps(conn, whose, managed, limit, before)
 
 
-def find_sweep(context: Context, caller: Caller, number: int, sort: str | None = None) -> FoundSweep:
+def get_sweep(context: Context, caller: Caller, number: int, sort: str | None = None) -> SweepView:
     """With its runs, by index, or by a parameter or metric: `acc`, `-acc` for the largest first."""
     with context.store.read() as conn:
         sweep = _visible(conn, caller, number)
         ids = range(sweep.first_job, sweep.last_job + 1)
-        jobs = {job.array_index: job for job in listed_jobs(conn, ids).values() if job.array_id == sweep.array_id}
-        metrics = reported.metrics_of(conn, list(ids))
-    live = [job.id for job in jobs.values() if job.state in ACTIVE][:_MOST_LIVE]
-    metrics |= {job_id: metrics_of(context.engine, job_id) for job_id in live}
+        jobs = {
+            job.array_index: job
+            for job in get_jobs_without_spec(conn, ids).values()
+            if job.array_id == sweep.array_id
+        }
+        metrics = reported.get_job_metrics(conn, list(ids))
+    live = [job.id for job in jobs.values() if job.state in ACTIVE_STATES][:_MOST_LIVE]
+    metrics |= {job_id: read_metrics(context.engine, job_id) for job_id in live}
     runs = [
-        Run(index, values, jobs[index], metrics.get(jobs[index].id, {}))
+        SweepRun(index, values, jobs[index], metrics.get(jobs[index].id, {}))
         for index, values in enumerate(sweep.table)
         if index in jobs
     ]
-    return _sorted(FoundSweep(sweep, tuple(runs)), sort)
+    return _sorted(SweepView(sweep, tuple(runs)), sort)
 
 
-def as_csv(found: FoundSweep) -> str:
+def sweep_csv(found: SweepView) -> str:
     """A line for each run; texts that a spreadsheet would take for a formula are kept from it."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
@@ -124,17 +133,17 @@ def as_csv(found: FoundSweep) -> str:
     return text.getvalue()
 
 
-def columns_of(found: FoundSweep) -> tuple[str, ...]:
+def sort_columns(found: SweepView) -> tuple[str, ...]:
     """All that it can be sorted by."""
     return tuple(dict.fromkeys(("index", "state", *found.parameters, *found.metrics)))
 
 
-def _sorted(found: FoundSweep, sort: str | None) -> FoundSweep:
+def _sorted(found: SweepView, sort: str | None) -> SweepView:
     name = (sort or "").removeprefix("-")
     if not name:
         return found
-    if name not in columns_of(found):
-        known = ", ".join(columns_of(found)[:20])
+    if name not in sort_columns(found):
+        known = ", ".join(sort_columns(found)[:20])
         raise Invalid(f"sort: there is no {name[:60]!a}.", f"There are {known}.", fields={"sort": "is not known"})
     known_ones = [run for run in found.runs if _value(run, name) is not None]
     others = [run for run in found.runs if _value(run, name) is None]
@@ -142,7 +151,7 @@ def _sorted(found: FoundSweep, sort: str | None) -> FoundSweep:
     return replace(found, runs=(*known_ones, *others))
 
 
-def _value(run: Run, name: str) -> Scalar | None:
+def _value(run: SweepRun, name: str) -> Scalar | None:
     if name in run.metrics:
         return run.metrics[name].value
     if name in run.values:
@@ -166,13 +175,13 @@ def _plain(row: Mapping[str, object]) -> dict[str, Scalar]:
 
 def _with_values(spec: JobSpec, values: Mapping[str, object]) -> JobSpec:
     row = _plain(values)
-    texts: Sequence[str] = filled(list(spec.env.values()), row)
-    env = {**variables(row), **dict(zip(spec.env, texts, strict=True))}
-    return replace(spec, command=filled(spec.command, row), env=env)
+    texts: Sequence[str] = fill_words(list(spec.env.values()), row)
+    env = {**parameter_environment(row), **dict(zip(spec.env, texts, strict=True))}
+    return replace(spec, command=fill_words(spec.command, row), env=env)
 
 
 def _visible(conn: Connection, caller: Caller, number: int) -> Sweep:
     found = stored.find_sweep(conn, number)
-    if found is None or not (found.user == caller.user.name or caller.user.manages(found.project)):
+    if found is None or not (found.user == caller.user.name or caller.user.may_manage(found.project)):
         raise NotFound(f"There is no sweep {number}.", "`helio sweep list` lists yours.")
     return found

@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from heliostat.simulation.figures import Numbers
+from heliostat.simulation.metrics import FloatArray
 
 _POINTS = 240
 Points = list[tuple[float, float]]
 
 
-def distribution(values: Numbers, least: float) -> Points:
+def cumulative_distribution(values: FloatArray, least: float) -> Points:
     """(value, percent of jobs with at most that); what is below `least` is shown there."""
     if not len(values):
         return []
@@ -17,7 +17,7 @@ def distribution(values: Numbers, least: float) -> Points:
     return _points(np.maximum(np.percentile(values, percents), least), percents)
 
 
-def use_over_time(attempts: Numbers, sizes: Numbers, capacity: int, until: float) -> Points:
+def utilisation_over_time(attempts: FloatArray, sizes: FloatArray, capacity: int, until: float) -> Points:
     """(seconds, percent of the capacity held), averaged over equal steps."""
     held = sizes[attempts[:, 0].astype(np.intp)]
     edges = np.linspace(0, max(until, 1.0), _POINTS + 1)
@@ -25,7 +25,7 @@ def use_over_time(attempts: Numbers, sizes: Numbers, capacity: int, until: float
     return _means(edges, total, 100 / capacity)
 
 
-def queue_over_time(attempts: Numbers, submitted: ArrayLike, until: float) -> Points:
+def queue_length_over_time(attempts: FloatArray, submitted: ArrayLike, until: float) -> Points:
     """(seconds, jobs that wait), averaged over equal steps. A job sent back waits again from then on."""
     came, edges = np.asarray(submitted, dtype=np.float64), np.linspace(0, max(until, 1.0), _POINTS + 1)
     sent_back = attempts[_is_followed(attempts), 2]
@@ -35,7 +35,7 @@ def queue_over_time(attempts: Numbers, submitted: ArrayLike, until: float) -> Po
     return _means(edges, total, 1.0)
 
 
-def _is_followed(attempts: Numbers) -> NDArray[np.bool_]:
+def _is_followed(attempts: FloatArray) -> NDArray[np.bool_]:
     """Which attempts are not the last of their job."""
     last = np.zeros(int(attempts[:, 0].max(initial=-1)) + 1, dtype=np.intp)
     which = attempts[:, 0].astype(np.intp)
@@ -44,21 +44,21 @@ def _is_followed(attempts: Numbers) -> NDArray[np.bool_]:
     return found
 
 
-def _accumulated(times: Numbers, weights: Numbers, at: Numbers) -> Numbers:
+def _accumulated(times: FloatArray, weights: FloatArray, at: FloatArray) -> FloatArray:
     """For each moment: the weight of each time before it, multiplied by how long ago that was, summed up."""
     order = np.argsort(times, kind="stable")
     times, weights = times[order], weights[order]
     before = np.searchsorted(times, at)
     weight = np.concatenate([[0.0], np.cumsum(weights)])[before]
     moment = np.concatenate([[0.0], np.cumsum(weights * times)])[before]
-    found: Numbers = at * weight - moment
+    found: FloatArray = at * weight - moment
     return found
 
 
-def _means(edges: Numbers, total: Numbers, factor: float) -> Points:
+def _means(edges: FloatArray, total: FloatArray, factor: float) -> Points:
     means = np.diff(total) / np.diff(edges) * factor
     return _points((edges[:-1] + edges[1:]) / 2, np.maximum(means, 0.0))
 
 
-def _points(xs: Numbers, ys: Numbers) -> Points:
+def _points(xs: FloatArray, ys: FloatArray) -> Points:
     return [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]

@@ -4,20 +4,20 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from heliostat.models import ACTIVE, Job, JobState, Layout, Rule, User
+from heliostat.models import ACTIVE_STATES, DependencyCondition, Job, JobState, TaskLayout, User
 from heliostat.models.nodes import Device
-from heliostat.services.jobs.story import Family
-from heliostat.services.rights import may_inspect, may_see_values
-from heliostat.services.sessions.verbs import TOKEN
+from heliostat.services.jobs.job_history import DependencyView
+from heliostat.services.permissions import may_inspect, may_see_env_values
+from heliostat.services.sessions.lifecycle import TOKEN_VARIABLE
 from heliostat.web import words
 
 _SCRIPT_SHOWN = 20_000
 _SHOWN = 20
 _RULES = {
-    Rule.ANY: "however it ends",
-    Rule.FAILED: "if it fails",
-    Rule.BUILT: "builds its environment",
-    Rule.DECIDED: "as their workflow says",
+    DependencyCondition.ANY: "however it ends",
+    DependencyCondition.FAILED: "if it fails",
+    DependencyCondition.BUILT: "builds its environment",
+    DependencyCondition.WORKFLOW_DECIDES: "as their workflow says",
 }
 
 
@@ -51,10 +51,10 @@ class Facts:
 def facts(job: Job, user: User, devices: Mapping[str, Device]) -> Facts:
     spec = job.spec
     script = spec.script or ""
-    sees_values = may_see_values(user, job)
+    sees_values = may_see_env_values(user, job)
     return Facts(
         asks=tuple((label, value) for label, value in _asks(job) if value),
-        places=tuple(_place(number, job, devices) for number in range(len(job.task_places))),
+        places=tuple(_place(number, job, devices) for number in range(len(job.task_placements))),
         is_gang=job.placement.tasks > 1,
         command=_as_typed(spec.command),
         script=script[:_SCRIPT_SHOWN],
@@ -62,7 +62,9 @@ def facts(job: Job, user: User, devices: Mapping[str, Device]) -> Facts:
         workdir=spec.workdir or "",
         runs_as=job.unix_user,
         variables=tuple(
-            Variable(name, spec.env[name] if sees_values else None) for name in sorted(spec.env) if name != TOKEN
+            Variable(name, spec.env[name] if sees_values else None)
+            for name in sorted(spec.env)
+            if name != TOKEN_VARIABLE
         ),
         values_hidden=not sees_values,
     )
@@ -87,13 +89,13 @@ class Action:
 
 def actions(job: Job) -> tuple[Action, ...]:
     """What can be done to it now."""
-    if job.is_over:
+    if job.is_terminal:
         return ()
     if job.state is JobState.HELD:
         return (Action("release", "Release", "main", "running"), _CANCEL)
-    if job.state in ACTIVE and job.stop_requested:
+    if job.state in ACTIVE_STATES and job.stop_requested:
         return () if job.stop_requested == "kill" else (Action("kill", "Stop at once", "danger", "cancelled"),)
-    if job.state in ACTIVE:
+    if job.state in ACTIVE_STATES:
         return (Action("requeue", "Back to the queue", icon="preempted"), _CANCEL)
     return (Action("hold", "Hold", icon="held"), _CANCEL)
 
@@ -106,7 +108,7 @@ def _asks(job: Job) -> list[tuple[str, str]]:
     limit = "none" if job.time_limit_seconds is None else words.duration(job.time_limit_seconds)
     rank = job.priority_class + (", may be asked to make room" if job.preemptible else "")
     nodes = [
-        "one for each task" if placement.layout is Layout.SPREAD and placement.tasks > 1 else "",
+        "one for each task" if placement.layout is TaskLayout.SPREAD and placement.tasks > 1 else "",
         "with nobody else" if placement.exclusive else "",
         ", ".join(placement.labels),
         f"in the reservation {placement.reservation}" if placement.reservation else "",
@@ -139,7 +141,7 @@ def _retries(job: Job) -> str:
 
 def _isolation(job: Job) -> str:
     spec = job.spec
-    if not spec.wants_container:
+    if not spec.uses_container:
         return ""
     return f"{spec.runtime or 'as usual'}{f', network {spec.network}' if spec.network else ''}"
 
@@ -153,7 +155,7 @@ def _gpus(job: Job) -> str:
 
 
 def _place(number: int, job: Job, devices: Mapping[str, Device]) -> PlaceRow:
-    place = job.task_places[number]
+    place = job.task_placements[number]
     return PlaceRow(number, place.node, tuple(_device(uuid, devices.get(uuid)) for uuid in place.devices))
 
 
@@ -176,9 +178,9 @@ class Relatives:
     more: int
 
 
-def relatives(job: Job, family: Family, user: User) -> tuple[Relatives, ...]:
+def relatives(job: Job, family: DependencyView, user: User) -> tuple[Relatives, ...]:
     """What there is: parents, then children."""
-    title = "Waits for" if job.parents_left and not job.is_over else "Waited for"
+    title = "Waits for" if job.parents_left and not job.is_terminal else "Waited for"
     groups = (
         (title, family.parents, family.parent_count),
         ("Waiting for it", family.children, family.child_count),
@@ -186,11 +188,11 @@ def relatives(job: Job, family: Family, user: User) -> tuple[Relatives, ...]:
     return tuple(_group(title, found, count, user) for title, found, count in groups if count)
 
 
-def _group(title: str, found: Iterable[tuple[Job, Rule]], count: int, user: User) -> Relatives:
+def _group(title: str, found: Iterable[tuple[Job, DependencyCondition]], count: int, user: User) -> Relatives:
     shown = tuple(_relative(job, rule, user) for job, rule in list(found)[:_SHOWN])
     return Relatives(title, shown, count - len(shown))
 
 
-def _relative(job: Job, rule: Rule, user: User) -> Relative:
+def _relative(job: Job, rule: DependencyCondition, user: User) -> Relative:
     href = f"/jobs/{job.id}" if may_inspect(user, job) else ""
     return Relative(job.id, job.state.value, _RULES.get(rule, ""), href)

@@ -5,9 +5,9 @@ from typing import Any
 
 from heliostat.errors import Conflict, TooManyRequests
 from heliostat.models import Job
-from heliostat.services.logs.reading import STREAMS
-from heliostat.services.logs.search import Found, SearchWish, find_in_log
-from heliostat.services.logs.windows import LogLine, LogWindow, LogWish, log_window
+from heliostat.services.logs.reader import STREAMS
+from heliostat.services.logs.search import LogSearchRequest, LogSearchResult, search_log
+from heliostat.services.logs.windows import LogLine, LogWindow, LogWindowRequest, read_log_window
 from heliostat.web import words
 from heliostat.web.job.terminal import Run, plain, runs
 from heliostat.web.views import Address
@@ -85,7 +85,7 @@ class LogView:
 
 def log_view(visit: Visit, job: Job, query: LogQuery) -> LogView:
     try:
-        window = log_window(visit.context, visit.caller, job.id, _wish(query))
+        window = read_log_window(visit.context, visit.caller, job.id, _wish(query))
     except Conflict as error:
         window = LogWindow(job, 0, (), 0, 0, 0, {})
         return _view(query, window, None, f"{error.message} {error.hint or ''}".strip())
@@ -97,8 +97,8 @@ def line_data(line: LogLine) -> dict[str, Any]:
     return {"stream": line.stream, "runs": runs(line.data)}
 
 
-def _wish(query: LogQuery) -> LogWish:
-    return LogWish(query.streams, query.attempt, query.before, query.at)
+def _wish(query: LogQuery) -> LogWindowRequest:
+    return LogWindowRequest(query.streams, query.attempt, query.before, query.at)
 
 
 def _view(query: LogQuery, window: LogWindow, search: Search | None, trouble: str = "") -> LogView:
@@ -115,10 +115,10 @@ def _view(query: LogQuery, window: LogWindow, search: Search | None, trouble: st
             for name in STREAM_NAMES
         ),
         attempts=_attempts(here, job, window.attempt),
-        lines=tuple(ShownLine(line.stream, runs(line.data), line.is_open) for line in window.lines),
-        stdout=window.following.get("stdout", 0),
-        stderr=window.following.get("stderr", 0),
-        follows=is_end and is_newest and query.is_plain and not job.is_over and not trouble,
+        lines=tuple(ShownLine(line.stream, runs(line.data), line.is_incomplete) for line in window.lines),
+        stdout=window.next_offsets.get("stdout", 0),
+        stderr=window.next_offsets.get("stderr", 0),
+        follows=is_end and is_newest and query.is_plain and not job.is_terminal and not trouble,
         earlier=_there(here.with_(before=window.start)) if window.start > 0 else "",
         later=_there(here.with_(at=window.end)) if not is_end else "",
         newest=_there(here.with_()) if not is_end or query.at is not None else "",
@@ -168,22 +168,22 @@ def _told(window: LogWindow) -> str:
 
 
 def _search(visit: Visit, job: Job, query: LogQuery) -> Search:
-    wish = SearchWish(query.find, query.streams, query.attempt)
+    wish = LogSearchRequest(query.find, query.streams, query.attempt)
     try:
-        found = find_in_log(visit.context, visit.caller, job.id, wish)
+        found = search_log(visit.context, visit.caller, job.id, wish)
     except TooManyRequests as error:
         return Search(query.find, (), f"{error.message} {error.hint or ''}".strip())
     here = Address(f"/jobs/{job.id}", {"attempt": str(query.attempt or "")})
     hits = tuple(
-        ShownHit(hit.stream, plain(hit.data), _there(here.with_(stream=hit.stream, at=hit.at)))
-        for hit in found.hits
+        ShownHit(hit.stream, plain(hit.data), _there(here.with_(stream=hit.stream, at=hit.line_offset)))
+        for hit in found.matches
     )
     return Search(query.find, hits, _told_of_search(found))
 
 
-def _told_of_search(found: Found) -> str:
-    lines = words.plural(len(found.hits), "line") if found.hits else "No line"
-    if found.is_whole:
+def _told_of_search(found: LogSearchResult) -> str:
+    lines = words.plural(len(found.matches), "line") if found.matches else "No line"
+    if found.is_complete:
         return f"{lines} found."
     searched = _size(found.searched_bytes)
     return f"{lines} found in the first {searched}; for the rest, download it."

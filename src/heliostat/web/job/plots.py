@@ -7,9 +7,9 @@ from statistics import fmean
 
 from markupsafe import Markup
 
-from heliostat.models import Figure
+from heliostat.models import SeriesStatistics
 from heliostat.models.nodes import Device
-from heliostat.services.cluster.stats import JobStats, Series
+from heliostat.services.cluster.stats import JobStats, TimeSeries
 from heliostat.web import svg, words
 from heliostat.web.job.waiting import sentence
 
@@ -44,7 +44,7 @@ def usage(stats: JobStats, devices: Sequence[Device]) -> Usage:
         _of_one("Memory in GiB", by_name.get("memory"), stats.summary.memory_mib, _memory(stats)),
     ]
     plots = tuple(plot for plot in found if plot is not None)
-    return Usage(sentence(stats.verdict.text), stats.verdict.wasteful, plots)
+    return Usage(sentence(stats.efficiency.text), stats.efficiency.wasteful, plots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class _Measure:
 
 
 def _cpus(stats: JobStats) -> _Measure:
-    return _Measure("", 1.0, limit=float(stats.asked.cpus), asked=f"asked for {stats.asked.cpus}")
+    return _Measure("", 1.0, limit=float(stats.requested.cpus), asked=f"asked for {stats.requested.cpus}")
 
 
 def _memory(stats: JobStats) -> _Measure:
-    asked = stats.asked.memory_mib
+    asked = stats.requested.memory_mib
     return _Measure("GiB", _GIB, limit=asked / _GIB, asked=f"asked for {words.size(asked)}")
 
 
@@ -77,7 +77,7 @@ def _device_memory(devices: Sequence[Device]) -> _Measure:
     return _Measure("GiB", _GIB, limit=most / _GIB, asked=f"each has {words.size(most)}")
 
 
-def _of_one(title: str, series: Series | None, figure: Figure, measure: _Measure) -> Plot | None:
+def _of_one(title: str, series: TimeSeries | None, figure: SeriesStatistics, measure: _Measure) -> Plot | None:
     if series is None or not any(value is not None for value in series.mean):
         return None
     facts = f"on average {measure.words(figure.mean)}, at most {measure.words(figure.peak)}"
@@ -85,7 +85,7 @@ def _of_one(title: str, series: Series | None, figure: Figure, measure: _Measure
     return Plot(title, facts, measure.asked, _drawn(title, curves, measure), Markup(""))
 
 
-def _of_devices(title: str, by_name: Mapping[str, Series], what: str, measure: _Measure) -> Plot | None:
+def _of_devices(title: str, by_name: Mapping[str, TimeSeries], what: str, measure: _Measure) -> Plot | None:
     found = [series for name, series in by_name.items() if name.startswith("gpu") and name.endswith(f"_{what}")]
     known = [value for series in found for value in series.mean if value is not None]
     if not known:
@@ -97,11 +97,11 @@ def _of_devices(title: str, by_name: Mapping[str, Series], what: str, measure: _
     return Plot(title, facts, measure.asked, _drawn(title, curves, measure), legend)
 
 
-def _few(found: Sequence[Series], measure: _Measure) -> list[svg.Series]:
+def _few(found: Sequence[TimeSeries], measure: _Measure) -> list[svg.Series]:
     return [svg.Series(f"GPU {place}", _points(series, measure), place + 1) for place, series in enumerate(found)]
 
 
-def _many(found: Sequence[Series], measure: _Measure) -> list[svg.Series]:
+def _many(found: Sequence[TimeSeries], measure: _Measure) -> list[svg.Series]:
     """Of a crowd: the busiest, the mean and the idlest at each time."""
     first = found[0]
     columns = [[one for one in column if one is not None] for column in zip(*(s.mean for s in found), strict=True)]
@@ -118,7 +118,7 @@ def _many(found: Sequence[Series], measure: _Measure) -> list[svg.Series]:
     return curves
 
 
-def _points(series: Series, measure: _Measure) -> list[tuple[datetime, float | None]]:
+def _points(series: TimeSeries, measure: _Measure) -> list[tuple[datetime, float | None]]:
     step = timedelta(seconds=series.step_seconds)
     return [
         (series.start_at + step * place, None if value is None else value / measure.divisor)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from heliostat.models.records import Code, Machine
-from heliostat.services.jobs.reruns import Kept
+from heliostat.models.provenance import AttemptEnvironment, SourceCode
+from heliostat.services.jobs.reruns import JobWithProvenance
 
 _MOST_SHOWN = 20_000  # characters of a diff; `helio show --record` has all of it
 
@@ -20,9 +20,9 @@ class Repeat:
     compare: str  # the page that says what differed
 
 
-def repeat(kept: Kept) -> Repeat:
-    record, code = kept.record, kept.record.code or Code()
-    facts = (*_code_facts(code), *_upload_facts(kept), *_machine_facts(record.machine))
+def repeat(kept: JobWithProvenance) -> Repeat:
+    record, code = kept.provenance, kept.provenance.code or SourceCode()
+    facts = (*_code_facts(code), *_upload_facts(kept), *_machine_facts(record.latest_environment))
     other = record.rerun_of or (kept.reruns[0] if kept.reruns else None)
     return Repeat(
         command=f"helio rerun {kept.job.id}",
@@ -36,7 +36,7 @@ def repeat(kept: Kept) -> Repeat:
     )
 
 
-def _code_facts(code: Code) -> tuple[tuple[str, str], ...]:
+def _code_facts(code: SourceCode) -> tuple[tuple[str, str], ...]:
     dirty = "" if code.is_clean or not code.commit else ", with changes that were not committed"
     return (
         ("Commit", f"{(code.commit or '')[:12]}{dirty}"),
@@ -46,15 +46,15 @@ def _code_facts(code: Code) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _upload_facts(kept: Kept) -> tuple[tuple[str, str], ...]:
-    upload, tree = kept.job.spec.upload, kept.tree
+def _upload_facts(kept: JobWithProvenance) -> tuple[tuple[str, str], ...]:
+    upload, tree = kept.job.spec.upload, kept.code_tree
     if upload is None:
         return ()
     told = f"{len(tree.files)} files" if tree else "not there any more"
     return (("Uploaded", f"{upload[:12]}, {told}"),)
 
 
-def _machine_facts(machine: Machine | None) -> tuple[tuple[str, str], ...]:
+def _machine_facts(machine: AttemptEnvironment | None) -> tuple[tuple[str, str], ...]:
     if machine is None:
         return ()
     return (

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from heliostat.models import ACTIVE, AttemptRecord, JobEvent, JobState
-from heliostat.services.jobs.story import Story
+from heliostat.models import ACTIVE_STATES, AttemptRecord, JobEvent, JobState
+from heliostat.services.jobs.job_history import JobHistory
 from heliostat.web import words
 
 _WIDTH, _HEIGHT, _LEAST = 1000.0, 18, 3.0
@@ -87,7 +87,7 @@ class _Stretch:
         return max(0.0, (self.end - self.start).total_seconds())
 
 
-def timeline(story: Story, now: datetime, shown_attempt: int) -> Timeline:
+def timeline(story: JobHistory, now: datetime, shown_attempt: int) -> Timeline:
     job = story.job
     end = job.ended_at or now
     stretches = _stretches(story.events, job.submitted_at, end)
@@ -110,7 +110,7 @@ def _stretches(events: Sequence[JobEvent], begin: datetime, end: datetime) -> li
             continue
         found.append(_Stretch(state, since, event.at))
         state, since = event.state, event.at
-    if state in ACTIVE or state in (JobState.PENDING, JobState.HELD):
+    if state in ACTIVE_STATES or state in (JobState.PENDING, JobState.HELD):
         found.append(_Stretch(state, since, end))
     return [stretch for stretch in found if stretch.seconds > 0]
 
@@ -140,7 +140,7 @@ def _bar(stretches: Sequence[_Stretch]) -> Markup:
     ).format(_WIDTH, _HEIGHT, spoken or "just submitted", Markup("").join(parts))
 
 
-def _attempts(story: Story, now: datetime, shown: int) -> tuple[AttemptRow, ...]:
+def _attempts(story: JobHistory, now: datetime, shown: int) -> tuple[AttemptRow, ...]:
     rows, free_at = [], story.job.submitted_at
     for attempt in story.attempts:
         rows.append(_attempt(story, attempt, free_at, now, shown))
@@ -148,7 +148,7 @@ def _attempts(story: Story, now: datetime, shown: int) -> tuple[AttemptRow, ...]
     return tuple(rows)
 
 
-def _attempt(story: Story, one: AttemptRecord, free_at: datetime, now: datetime, shown: int) -> AttemptRow:
+def _attempt(story: JobHistory, one: AttemptRecord, free_at: datetime, now: datetime, shown: int) -> AttemptRow:
     places = one.places or ()
     nodes = dict.fromkeys([place.node for place in places] or [one.node])
     ran = ((one.ended_at or now) - one.started_at).total_seconds() if one.started_at else None

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from heliostat.models import Job, JobState
-from heliostat.services.jobs.why import Accuracy, Answer, Explanation, Forecast
+from heliostat.services.jobs.explanation import Forecast, ForecastAccuracy, JobExplanation, StartEstimate
 from heliostat.web import words
 
 _SHOWN_AHEAD = 5
@@ -55,12 +55,12 @@ class WhatIf:
     trouble: str = ""
 
 
-def waiting(told: Explanation, now: datetime) -> Waiting | None:
+def waiting(told: JobExplanation, now: datetime) -> Waiting | None:
     """None: it does not wait in the queue."""
-    why, forecast = told.why, told.forecast
+    why, forecast = told.wait_explanation, told.forecast
     if told.job.state is not JobState.PENDING:
         return None
-    shown = told.ahead[:_SHOWN_AHEAD]
+    shown = told.jobs_ahead[:_SHOWN_AHEAD]
     position = why.position if why else None
     return Waiting(
         sentence=sentence(told.sentence),
@@ -74,14 +74,16 @@ def waiting(told: Explanation, now: datetime) -> Waiting | None:
         sure=_sure(forecast),
         accuracy=_ELSEWHERE if told.job.handed_over else _accuracy(told.accuracy),
         unforeseen=_unforeseen(told) if forecast is None else "",
-        not_before=why.not_before if why else told.job.begin_at if told.not_in_line else None,
+        not_before=why.not_before if why else told.job.begin_at if told.ineligible_reason else None,
     )
 
 
-def what_if(job: Job, answer: Answer) -> WhatIf:
+def what_if(job: Job, answer: StartEstimate) -> WhatIf:
     return WhatIf(
         tuple(
-            Suggestion(one.words, None if one.now else one.forecast.likely_at, resubmit(job, one.change))
+            Suggestion(
+                one.description, None if one.starts_now else one.forecast.likely_at, resubmit(job, one.change)
+            )
             for one in answer.options
         )
     )
@@ -116,16 +118,16 @@ def _sure(forecast: Forecast | None) -> str:
     return f"in {round(forecast.confidence * forecast.runs)} of {words.plural(forecast.runs, 'trial run')}"
 
 
-def _accuracy(accuracy: Accuracy) -> str:
+def _accuracy(accuracy: ForecastAccuracy) -> str:
     if accuracy.of < _FEW:
         return "Too few forecasts have been put to the test here to say how good they are."
     return f"{accuracy.within} of the last {accuracy.of} starts were within the range first told."
 
 
-def _unforeseen(told: Explanation) -> str:
-    if told.not_in_line == "parents":
+def _unforeseen(told: JobExplanation) -> str:
+    if told.ineligible_reason == "parents":
         return "When those it waits for are over."
-    if told.why is not None and told.why.blocked_by == "nodes":
+    if told.wait_explanation is not None and told.wait_explanation.blocked_by == "nodes":
         return "Not with the nodes there are."
     if told.job.handed_over:
         return "It is not planned yet."

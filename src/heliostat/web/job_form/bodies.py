@@ -5,12 +5,12 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from heliostat.models import ArrayRange, Job, JobRequest, Parent, Rule
-from heliostat.models.dependencies import begin_text
-from heliostat.models.environments import Software
-from heliostat.models.job_fields import JOB_FIELDS, JobField, Kind
-from heliostat.models.retries import DEFAULT_CAUSES, USUAL_RETRY
-from heliostat.services.sessions.verbs import TOKEN
+from heliostat.models import ArrayRange, DependencyCondition, Job, JobRequest, ParentReference
+from heliostat.models.dependencies import format_begin
+from heliostat.models.environments import EnvironmentSpec
+from heliostat.models.job_fields import JOB_FIELDS, FieldKind, JobField
+from heliostat.models.retries import DEFAULT_RETRY_CAUSES, DEFAULT_RETRY_POLICY
+from heliostat.services.sessions.lifecycle import TOKEN_VARIABLE
 
 Body = dict[str, Any]
 
@@ -34,15 +34,15 @@ def values_of(request: JobRequest) -> Iterator[tuple[JobField, Any]]:
     """Every field with its value, as JSON has it."""
     parents = _parents(request)
     for field in JOB_FIELDS:
-        if field.path is None:
+        if field.request_path is None:
             yield field, parents.get(field.name)
             continue
-        value = attrgetter(field.path)(request)
+        value = attrgetter(field.request_path)(request)
         yield field, _PLAIN[field.kind](value) if field.kind in _PLAIN and value is not None else value
 
 
 def is_default(field: JobField, value: object) -> bool:
-    usual = list(DEFAULT_CAUSES) if field.kind == "causes" else field.default
+    usual = list(DEFAULT_RETRY_CAUSES) if field.kind == "causes" else field.default
     return value is None or value in ([], {}) or value == usual
 
 
@@ -66,10 +66,12 @@ def request_of(job: Job) -> JobRequest:
         overtime=job.overtime,
         max_retries=job.max_retries,
         array=None if job.array_index is None else ArrayRange((job.array_index,)),
-        after=tuple(Parent(str(one.parent), one.rule) for one in job.after if one.rule in _AFTER),
+        after=tuple(
+            ParentReference(str(one.parent_id), one.condition) for one in job.after if one.condition in _AFTER
+        ),
         begin=None if job.retries else job.begin_at,  # else it is when it was tried again
         environment=job.environment,
-        retry=job.retry if job.max_retries else USUAL_RETRY,
+        retry=job.retry if job.max_retries else DEFAULT_RETRY_POLICY,
         notify=job.notify,
     )
 
@@ -122,7 +124,7 @@ def _parents(request: JobRequest) -> dict[str, list[int | str]]:
     return found
 
 
-def _environment(asked: Software | str | None) -> Body | str | None:
+def _environment(asked: EnvironmentSpec | str | None) -> Body | str | None:
     """Files by the names the API has for them, or a digest."""
     if asked is None or isinstance(asked, str):
         return asked
@@ -136,7 +138,11 @@ _FILES = {
     "uv.lock": "uv_lock",
     "environment.yml": "conda",
 }
-_AFTER = {Rule.OK: "after", Rule.ANY: "after_any", Rule.FAILED: "after_failed"}
+_AFTER = {
+    DependencyCondition.OK: "after",
+    DependencyCondition.ANY: "after_any",
+    DependencyCondition.FAILED: "after_failed",
+}
 
 
 def _line_or_words(words: list[str]) -> str | list[str]:
@@ -145,7 +151,7 @@ def _line_or_words(words: list[str]) -> str | list[str]:
 
 def _without_token(request: JobRequest) -> JobRequest:
     """The token of a session is its own."""
-    env = {name: value for name, value in request.spec.env.items() if name != TOKEN}
+    env = {name: value for name, value in request.spec.env.items() if name != TOKEN_VARIABLE}
     return replace(request, spec=replace(request.spec, env=env))
 
 
@@ -159,11 +165,11 @@ def _runs(indexes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-_PLAIN: dict[Kind, Callable[[Any], Any]] = {
+_PLAIN: dict[FieldKind, Callable[[Any], Any]] = {
     "command": list,
     "choice": str,
     "array": array_text,
-    "begin": begin_text,
+    "begin": format_begin,
     "labels": list,
     "causes": list,
     "occasions": list,
@@ -171,7 +177,7 @@ _PLAIN: dict[Kind, Callable[[Any], Any]] = {
     "variables": dict,
     "software": _environment,
 }
-_WRITTEN: dict[Kind, Callable[[Any], Any]] = {
+_WRITTEN: dict[FieldKind, Callable[[Any], Any]] = {
     "gpus": number,
     "memory": memory_text,
     "duration": duration_text,

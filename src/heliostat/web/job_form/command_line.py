@@ -46,7 +46,7 @@ def _options(body: Body, fields: Iterable[JobField]) -> list[str]:
     for field in fields:
         if field.name not in body or field.kind in ("command", "script", "code"):
             continue
-        option, value = field.flags[0], body[field.name]
+        option, value = field.cli_flags[0], body[field.name]
         if value is True:
             words.append(option)
         else:

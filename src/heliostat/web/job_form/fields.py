@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from heliostat.models.job_fields import JOB_FIELDS, JobField
-from heliostat.models.job_fields import Kind as JobFieldKind
+from heliostat.models.job_fields import FieldKind as JobFieldKind
 
 Kind = Literal[
     "line", "text", "whole", "number", "seconds", "choice", "flag", "labels", "lines", "variables", "software"

@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from heliostat.errors import Invalid
-from heliostat.models.job_fields import ALIASES, from_yaml
-from heliostat.services.yaml_check import fault_of
+from heliostat.models.job_fields import FIELD_ALIASES, normalize_yaml_job
+from heliostat.services.yaml_safety import find_yaml_problem
 from heliostat.web.job_form.bodies import Body
 
 FIELD = "import"
@@ -46,7 +46,7 @@ def _parsed(text: str) -> Any:
             pass  # YAML may begin so too
     if len(text) > MOST_YAML:
         raise _too_long(MOST_YAML)
-    if fault := fault_of(text):
+    if fault := find_yaml_problem(text):
         raise _wrong(f"it {fault}", _EXAMPLE)
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
@@ -75,10 +75,10 @@ def _only_job(content: object) -> dict[Any, Any]:
 
 
 def _tidied(job: dict[Any, Any]) -> Body:
-    tidy = from_yaml(job)
+    tidy = normalize_yaml_job(job)
     if isinstance(tidy.get("begin"), date):
         tidy["begin"] = tidy["begin"].isoformat()
-    for other, name in ALIASES.items():
+    for other, name in FIELD_ALIASES.items():
         if other in tidy and name not in tidy:
             tidy[name] = tidy.pop(other)
     return tidy

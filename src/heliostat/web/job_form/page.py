@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 from heliostat.errors import HeliostatError
 from heliostat.models import JobRequest
-from heliostat.services.cluster.offers import Offer
-from heliostat.services.jobs.why import Answer, Forecast, Option
+from heliostat.services.cluster.choices import JobChoices
+from heliostat.services.jobs.explanation import EarlierStartOption, Forecast, StartEstimate
 from heliostat.web import words
 from heliostat.web.job_form.bodies import body_of, duration_text, plain_changes
 from heliostat.web.job_form.command_line import command_line
@@ -91,7 +91,7 @@ class AddView:
     import_error: str
 
 
-def add_view(draft: Draft, offer: Offer, exports: Exports | None) -> AddView:
+def add_view(draft: Draft, offer: JobChoices, exports: Exports | None) -> AddView:
     first, *more = [_shown_group(index, draft, offer) for index in range(len(GROUPS))]
     inside = [shown for group in more for shown in group.fields]
     return AddView(
@@ -113,21 +113,21 @@ def exports_of(read: Callable[[], JobRequest]) -> Exports | None:
     return Exports(command_line(body), to_yaml(body), to_json(body))
 
 
-def preview_of(answer: Answer, request: JobRequest) -> Preview:
+def preview_of(answer: StartEstimate, request: JobRequest) -> Preview:
     notes = ["Once you release it: it is held first."] if request.held else []
     if request.array is not None:
         notes.append("This is about one job of the array; the others come after it.")
     state: Literal["now", "later", "unknown"] = (
-        "now" if answer.now else "later" if answer.forecast is not None else "unknown"
+        "now" if answer.starts_now else "later" if answer.forecast is not None else "unknown"
     )
-    suggestions = () if answer.now else tuple(_suggestion(option, request) for option in answer.options)
+    suggestions = () if answer.starts_now else tuple(_suggestion(option, request) for option in answer.options)
     return Preview(state, answer.forecast, suggestions, tuple(notes))
 
 
-def _suggestion(option: Option, request: JobRequest) -> Suggestion:
-    by_backfill = option.now and "time_limit" in option.change
+def _suggestion(option: EarlierStartOption, request: JobRequest) -> Suggestion:
+    by_backfill = option.starts_now and "time_limit" in option.change
     change = urlencode(_texts_of(_without_fair_parts(option.change, request)))
-    return Suggestion(option.words, change, option.now, option.forecast.likely_at, by_backfill)
+    return Suggestion(option.description, change, option.starts_now, option.forecast.likely_at, by_backfill)
 
 
 def _without_fair_parts(change: Mapping[str, object], request: JobRequest) -> Mapping[str, object]:
@@ -149,24 +149,24 @@ def _texts_of(change: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def _shown_group(index: int, draft: Draft, offer: Offer) -> ShownGroup:
+def _shown_group(index: int, draft: Draft, offer: JobChoices) -> ShownGroup:
     group = GROUPS[index]
     return ShownGroup(group.title, tuple(_shown(one, draft, offer) for one in group.fields))
 
 
-def _shown(one: Field, draft: Draft, offer: Offer) -> Shown:
+def _shown(one: Field, draft: Draft, offer: JobChoices) -> Shown:
     text = draft.texts.get(one.name, one.default)
     placeholder = _limit_words(offer) if one.name == "time_limit" else one.placeholder
     options = _options(one, text, offer) if one.kind == "choice" else ()
     return Shown(one, text, draft.trouble.fields.get(one.name, ""), placeholder, options)
 
 
-def _limit_words(offer: Offer) -> str:
+def _limit_words(offer: JobChoices) -> str:
     limit = offer.default_time_limit_seconds
     return "none" if limit is None else duration_text(limit)
 
 
-def _options(one: Field, text: str, offer: Offer) -> Options:
+def _options(one: Field, text: str, offer: JobChoices) -> Options:
     """What is not among them stays to be seen: nothing that was typed or read is lost."""
     options = list(one.options)
     if one.name == "gpu_type":

@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from heliostat.errors import Conflict, HeliostatError, Invalid, TooManyRequests
 from heliostat.models import Job, JobRequest, User
-from heliostat.services.cluster.offers import Offer, offer_to
-from heliostat.services.jobs.submission import Submitted, submit_jobs
-from heliostat.services.jobs.why import foresee_request
-from heliostat.services.rights import inspectable_job, may_see_values
+from heliostat.services.cluster.choices import JobChoices, job_choices_for
+from heliostat.services.jobs.explanation import forecast_request
+from heliostat.services.jobs.submission import SubmissionResult, submit_jobs
+from heliostat.services.permissions import may_see_env_values, require_inspectable_job
 from heliostat.web import words
 from heliostat.web.job_form import files
 from heliostat.web.job_form.bodies import Body, body_of, request_of
@@ -53,9 +53,9 @@ class _Desk:
 @router.get("/jobs/new")
 def show_form(visit: VisitDep, job_id: JobNumber = None) -> Response:
     """Empty, or as some job was; any field of it as the address says."""
-    texts, source = _usual(offer_to(visit.context, visit.caller)), ""
+    texts, source = _usual(job_choices_for(visit.context, visit.caller)), ""
     if job_id is not None:
-        job = inspectable_job(visit.context, visit.caller, job_id)
+        job = require_inspectable_job(visit.context, visit.caller, job_id)
         texts, source = _as_it_was(job, visit.user)
     given = {name: text for name, text in visit.request.query_params.items() if name in FIELDS}
     if given and not source:
@@ -68,9 +68,9 @@ def show_form(visit: VisitDep, job_id: JobNumber = None) -> Response:
 def _as_it_was(job: Job, user: User) -> tuple[Texts, str]:
     """The fields of a form that makes it again, and a word about them. Values of variables are their owner's."""
     source = f"Filled in as job {job.id} was."
-    if job.source is not None:
-        source += f" It was imported from {job.source}: what it ran is not known, so add its command."
-    if may_see_values(user, job) or not job.spec.env:
+    if job.origin_system is not None:
+        source += f" It was imported from {job.origin_system}: what it ran is not known, so add its command."
+    if may_see_env_values(user, job) or not job.spec.env:
         return texts_from(body_of(request_of(job))), source
     without = replace(job, spec=replace(job.spec, env={}))
     return texts_from(body_of(request_of(without))), f"{source} Its environment variables are left out: not yours."
@@ -104,7 +104,7 @@ def _submitted(desk: _Desk) -> Response:
     return redirect(visit, path, f"{_what(submitted)} is in the queue.")
 
 
-def _what(submitted: Submitted) -> str:
+def _what(submitted: SubmissionResult) -> str:
     if not submitted.array_ids:
         return f"Job {submitted.job_ids[0]}"
     return f"Array {submitted.array_ids[0]} of {words.plural(len(submitted.job_ids), 'job')}"
@@ -123,7 +123,7 @@ def _previewed(desk: _Desk) -> Response:
 
 def _foreseen(visit: Visit, request: JobRequest) -> Preview:
     try:
-        answer = foresee_request(visit.context, visit.caller, request)
+        answer = forecast_request(visit.context, visit.caller, request)
     except TooManyRequests as error:
         return Preview("busy", trouble=_trouble(error))
     except HeliostatError as error:
@@ -138,7 +138,7 @@ def _exported(desk: _Desk) -> Response:
 
 def _imported(desk: _Desk) -> Response:
     """What can be read fills the form, also when some of it is not right."""
-    with desk.visit.context.imports.of(desk.visit.user.name):
+    with desk.visit.context.import_limit.acquire(desk.visit.user.name):
         body = files.read_job_file(desk.draft.import_text)
     filled = desk.with_(texts=texts_from(body), import_text="", source="Filled in from the file.")
     try:
@@ -168,7 +168,7 @@ _ACTS: Mapping[str, Callable[[_Desk], Response]] = {
 
 def _page(desk: _Desk, status: int = 200) -> Response:
     visit = desk.visit
-    view: AddView = add_view(desk.draft, offer_to(visit.context, visit.caller), exports_of(desk.read))
+    view: AddView = add_view(desk.draft, job_choices_for(visit.context, visit.caller), exports_of(desk.read))
     return render(visit, Page("add_job.html", "Add job", crumbs=(("Jobs", "/jobs"),), status=status), view)
 
 
@@ -196,7 +196,7 @@ def _in_labels(message: str) -> str:
     return message[:1].upper() + message[1:]
 
 
-def _usual(offer: Offer) -> Texts:
+def _usual(offer: JobChoices) -> Texts:
     """What most people want."""
     return texts_from({"gpus": 1 if offer.gpu_types else 0, "project": offer.default_project})
 

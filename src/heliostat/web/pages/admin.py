@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from heliostat.config.show import EffectiveSetting
+from heliostat.config.effective_settings import EffectiveSetting
 from heliostat.models import NodeState, Quota
-from heliostat.services.accounts.people import list_users
 from heliostat.services.accounts.projects import list_departments, list_projects
-from heliostat.services.cluster.nodes import examine_installation
-from heliostat.services.cluster.reports import monthly_report
+from heliostat.services.accounts.users import list_users
+from heliostat.services.cluster.nodes import diagnose_installation
 from heliostat.services.cluster.reservations import list_reservations
-from heliostat.services.settings import effective_settings
+from heliostat.services.cluster.usage_reports import monthly_usage_report
+from heliostat.services.settings import list_effective_settings
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import AdminDep, Visit
 
@@ -71,7 +71,7 @@ class DoctorView:
 @router.get("/admin")
 def show_overview(visit: AdminDep) -> Response:
     context, caller = visit.context, visit.caller
-    nodes = context.fleet.nodes()
+    nodes = context.node_inventory.nodes()
     devices = [device for node in nodes for device in node.devices]
     up = sum(node.state is NodeState.UP for node in nodes)
     view = OverviewView(
@@ -80,7 +80,7 @@ def show_overview(visit: AdminDep) -> Response:
         nodes_up=up,
         nodes_away=len(nodes) - up,
         gpus=len(devices),
-        gpus_in_trouble=sum(not device.may_be_used for device in devices),
+        gpus_in_trouble=sum(not device.is_available for device in devices),
         reservations=len(list_reservations(context, caller)),
     )
     return render(visit, Page("admin/overview.html", "Admin", live=("nodes", "rules")), view)
@@ -94,14 +94,14 @@ def show_quotas(visit: AdminDep) -> Response:
 
 @router.get("/admin/settings")
 def show_settings(visit: AdminDep) -> Response:
-    settings = effective_settings(visit.context, visit.caller)
+    settings = list_effective_settings(visit.context, visit.caller)
     view = SettingsView(str(visit.context.settings.home.path), tuple(settings))
     return render(visit, Page("admin/settings.html", "Settings"), view)
 
 
 @router.get("/admin/doctor")
 def show_findings(visit: AdminDep) -> Response:
-    found = examine_installation(visit.context, visit.caller)
+    found = diagnose_installation(visit.context, visit.caller)
     levels = [one.level for one in found]
     rows = [FindingRow(one.level, _ICONS[one.level], one.check, one.message, one.hint or "") for one in found]
     rows.sort(key=lambda row: list(_ICONS).index(row.level))
@@ -121,7 +121,7 @@ def _limited(visit: Visit) -> list[QuotaRow]:
     hours = {
         (kind, line.name): line.gpu_hours
         for kind in ("department", "project", "user")
-        for line in monthly_report(context, caller, None, kind)
+        for line in monthly_usage_report(context, caller, None, kind)
     }
     return [
         _quota_row(kind, name, quota, hours.get((kind, name), 0.0))

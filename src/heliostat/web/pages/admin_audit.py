@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from heliostat.models import AuditEntry
-from heliostat.services.accounts.people import AuditFilter, list_audit
+from heliostat.services.accounts.users import AuditFilter, list_audit_entries
 from heliostat.web.admin import Text
 from heliostat.web.rendering import Page, render
 from heliostat.web.views import Address
@@ -48,7 +48,7 @@ def show_audit(
     before: Annotated[str | None, Query(max_length=20)] = None,
 ) -> Response:
     only = AuditFilter(who.strip(), what.strip())
-    entries, cursor = list_audit(visit.context, visit.caller, _PAGE_SIZE, before, only)
+    entries, cursor = list_audit_entries(visit.context, visit.caller, _PAGE_SIZE, before, only)
     here = Address("/admin/audit", {"who": only.user, "what": only.text})
     view = AuditView(
         who=only.user,

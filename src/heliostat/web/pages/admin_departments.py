@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from heliostat.errors import BadRequest, Conflict, NotFound, printable
+from heliostat.errors import BadRequest, Conflict, NotFound, safe_repr
 from heliostat.models import Department
 from heliostat.services.accounts import projects as services
-from heliostat.services.accounts.projects import MOST_SHARES, GroupChange
+from heliostat.services.accounts.projects import MAX_SHARE, ProjectOrDepartmentChange
 from heliostat.web.admin import ADMIN, Name, quota_values, read_quota
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.rendering import Page, redirect, render
@@ -57,7 +57,7 @@ def change_department(visit: AdminDep, name: Name, form: FormDep) -> Response:
     department = _found(visit, name)
     try:
         reading = Reading(form)
-        wish = GroupChange(share=reading.whole("share", 1, MOST_SHARES), quota=read_quota(reading))
+        wish = ProjectOrDepartmentChange(share=reading.whole("share", 1, MAX_SHARE), quota=read_quota(reading))
         reading.check()
         services.update_department(visit.context, visit.caller, name, wish)
     except _WRONG as error:
@@ -69,7 +69,7 @@ def _found(visit: Visit, name: str) -> Department:
     for one in services.list_departments(visit.context, visit.caller):
         if one.name == name:
             return one
-    raise NotFound(f"There is no department {printable(name)}.", "The page of projects lists them.")
+    raise NotFound(f"There is no department {safe_repr(name)}.", "The page of projects lists them.")
 
 
 def _values(department: Department) -> Mapping[str, str]:

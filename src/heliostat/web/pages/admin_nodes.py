@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, invalid_field
 from heliostat.models import Node, NodeState
-from heliostat.services.accounts.data_classes import MOST_SECRET
+from heliostat.services.accounts.data_classes import MAX_DATA_CLASS
 from heliostat.services.cluster import nodes as services
 from heliostat.services.cluster.nodes import NodeChange
 from heliostat.web.admin import ADMIN, CLASSES, Name, PageNumber, Text, paged
@@ -51,7 +51,7 @@ class NodeView:
 @router.get("/admin/nodes")
 def show_nodes(visit: AdminDep, q: Text = "", page: PageNumber = 1) -> Response:
     wanted = q.strip().lower()
-    rows = [row for row in map(_row, visit.context.fleet.nodes_now()) if _fits(row, wanted)]
+    rows = [row for row in map(_row, visit.context.node_inventory.fresh_nodes()) if _fits(row, wanted)]
     shown, pages = paged(rows, Address("/admin/nodes", {"q": q.strip()}), page)
     view = NodesView(q.strip(), tuple(shown), pages)
     return render(visit, Page("admin/nodes.html", "Nodes", live=("nodes",)), view)
@@ -89,8 +89,8 @@ def change_node(visit: AdminDep, name: Name, form: FormDep) -> Response:
         reading = Reading(form)
         wish = NodeChange(
             labels=_label_changes(node, form.get("labels")),
-            data_class=reading.whole("data_class", 0, MOST_SECRET),
-            min_data_class=reading.whole("min_data_class", 0, MOST_SECRET),
+            data_class=reading.whole("data_class", 0, MAX_DATA_CLASS),
+            min_data_class=reading.whole("min_data_class", 0, MAX_DATA_CLASS),
             splits_devices=form.get("splits_devices") == "yes",
         )
         reading.check()
@@ -116,7 +116,7 @@ def _label_changes(node: Node, text: str) -> dict[str, str | None]:
 
 def _row(node: Node) -> NodeRow:
     kinds = sorted({device.type for device in node.devices})
-    bad = [device for device in node.devices if not device.may_be_used]
+    bad = [device for device in node.devices if not device.is_available]
     least, most = node.min_data_class, node.data_class
     trouble = "; ".join(f"GPU {device.index}: {device.problem or device.used_outside}" for device in bad)
     return NodeRow(

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from heliostat.errors import BadRequest, Conflict, Forbidden, NotFound
 from heliostat.models import Project, ProjectRole
 from heliostat.services.accounts import projects as services
-from heliostat.services.accounts.data_classes import MOST_SECRET
-from heliostat.services.accounts.projects import MOST_SHARES, GroupChange
+from heliostat.services.accounts.data_classes import MAX_DATA_CLASS
+from heliostat.services.accounts.projects import MAX_SHARE, ProjectOrDepartmentChange
 from heliostat.web.admin import ADMIN, CLASSES, Name, quota_values, quota_words, read_quota
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.rendering import Page, redirect, render
@@ -67,7 +67,7 @@ class ProjectView:
 @router.get("/admin/projects")
 def show_projects(visit: VisitDep) -> Response:
     """All for admins; for managers those they look after."""
-    mine = [one for one in services.list_projects(visit.context, visit.caller) if visit.user.manages(one.name)]
+    mine = [one for one in services.list_projects(visit.context, visit.caller) if visit.user.may_manage(one.name)]
     if not mine and not visit.user.is_admin:
         raise Forbidden("Only admins and managers of projects see this.", "Ask an admin of this Heliostat.")
     view = ProjectsView(tuple(_rows(visit, mine)), visit.user.is_admin)
@@ -99,9 +99,9 @@ def change_project(visit: AdminDep, name: Name, form: FormDep) -> Response:
     project = _managed(visit, name)
     try:
         reading = Reading(form)
-        wish = GroupChange(
-            share=reading.whole("share", 1, MOST_SHARES),
-            data_class=reading.whole("data_class", 0, MOST_SECRET),
+        wish = ProjectOrDepartmentChange(
+            share=reading.whole("share", 1, MAX_SHARE),
+            data_class=reading.whole("data_class", 0, MAX_DATA_CLASS),
             quota=read_quota(reading),
         )
         reading.check()
@@ -145,7 +145,7 @@ def remove_member(visit: VisitDep, name: Name, form: FormDep) -> Response:
 
 def _managed(visit: Visit, name: str) -> Project:
     project = services.get_project(visit.context, visit.caller, name)
-    if not visit.user.manages(name):
+    if not visit.user.may_manage(name):
         raise Forbidden(f"Only a manager of {name} or an admin may do this.", "Ask one of them.")
     return project
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from heliostat.errors import BadRequest, Conflict, NotFound, printable
+from heliostat.errors import BadRequest, Conflict, NotFound, safe_repr
 from heliostat.models import Reservation
 from heliostat.services.accounts.projects import list_projects
 from heliostat.services.cluster import reservations as services
@@ -64,7 +64,7 @@ def show_reservations(visit: AdminDep, past: bool = False) -> Response:
 
 @router.get("/admin/new-reservation")
 def ask_for_reservation(visit: AdminDep) -> Response:
-    zone = visit.context.settings.server.zone
+    zone = visit.context.settings.server.effective_time_zone
     start = visit.context.now().astimezone(ZoneInfo(zone)).replace(minute=0, second=0) + timedelta(hours=1)
     values = {"starts_at": f"{start:%Y-%m-%dT%H:%M}", "ends_at": f"{start + timedelta(hours=2):%Y-%m-%dT%H:%M}"}
     return _new_page(visit, Filled({**values, "weeks": "1"}), ())
@@ -86,7 +86,7 @@ def end_reservation(visit: AdminDep, name: Name, form: FormDep) -> Response:
     found = services.list_reservations(visit.context, visit.caller, past=True)
     one = next((one for one in found if one.name == name), None)
     if one is None:
-        raise NotFound(f"There is no reservation {printable(name)}.", "It may have been ended already.")
+        raise NotFound(f"There is no reservation {safe_repr(name)}.", "It may have been ended already.")
     if form.get("confirmed") != "yes":
         view = Confirmation(
             question=f"End the reservation {name}?",
@@ -104,7 +104,7 @@ def end_reservation(visit: AdminDep, name: Name, form: FormDep) -> Response:
 
 def _wish(visit: Visit, form: Form, nodes: tuple[str, ...]) -> Reservation:
     """Times are as clocks show them in the cluster's zone, which the form says."""
-    reading, zone = Reading(form), visit.context.settings.server.zone
+    reading, zone = Reading(form), visit.context.settings.server.effective_time_zone
     wish = Reservation(
         name=reading.line("name", needed=True),
         nodes=nodes,
@@ -112,7 +112,7 @@ def _wish(visit: Visit, form: Form, nodes: tuple[str, ...]) -> Reservation:
         ends_at=reading.moment("ends_at", zone),
         project=form.get("project") or None,
         gpus_per_node=reading.whole("gpus_per_node", 1, _MOST_GPUS),
-        weeks=reading.whole("weeks", 1, services.MOST_WEEKS) or 1,
+        weeks=reading.whole("weeks", 1, services.MAX_WEEKS) or 1,
         reason=reading.line("reason"),
     )
     if wish.ends_at <= wish.starts_at:
@@ -123,10 +123,10 @@ def _wish(visit: Visit, form: Form, nodes: tuple[str, ...]) -> Reservation:
 
 def _new_page(visit: Visit, form: Filled, chosen: tuple[str, ...]) -> Response:
     projects = list_projects(visit.context, visit.caller)
-    nodes = visit.context.fleet.nodes()
+    nodes = visit.context.node_inventory.nodes()
     view = NewReservationView(
         form=form,
-        zone=visit.context.settings.server.zone,
+        zone=visit.context.settings.server.effective_time_zone,
         projects=(("", "nobody: maintenance"), *((one.name, one.name) for one in projects)),
         nodes=tuple((node.name, f"{node.name} · {_gpus(len(node.devices))}") for node in nodes),
         chosen=chosen,
@@ -137,7 +137,7 @@ def _new_page(visit: Visit, form: Filled, chosen: tuple[str, ...]) -> Response:
 
 def _row(one: Reservation, now: datetime) -> ReservationRow:
     times = list(one.occurrences(now))
-    starts_at, ends_at = times[0] if times else (one.starts_at, one.is_over_at)
+    starts_at, ends_at = times[0] if times else (one.starts_at, one.final_end_at)
     return ReservationRow(
         name=one.name,
         state="over" if not times else "now" if starts_at <= now else "to come",

@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, NotFound
 from heliostat.models import Role, Token, User
-from heliostat.services.accounts import people, tokens
-from heliostat.services.accounts.people import NewUser, UserChange
+from heliostat.services.accounts import tokens, users
 from heliostat.services.accounts.projects import list_projects
+from heliostat.services.accounts.users import NewUser, UserChange
 from heliostat.web.admin import ADMIN, Name, PageNumber, Text, paged, quota_values, quota_words, read_quota
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.rendering import Page, redirect, render
@@ -67,8 +67,8 @@ class PasswordView:
 @router.get("/admin/users")
 def show_users(visit: AdminDep, q: Text = "", page: PageNumber = 1) -> Response:
     wanted = q.strip().lower()
-    users = [user for user in people.list_users(visit.context, visit.caller) if _fits(user, wanted)]
-    shown, pages = paged(users, Address("/admin/users", {"q": q.strip()}), page)
+    matching = [user for user in users.list_users(visit.context, visit.caller) if _fits(user, wanted)]
+    shown, pages = paged(matching, Address("/admin/users", {"q": q.strip()}), page)
     view = UsersView(q.strip(), tuple(_row(user) for user in shown), pages)
     return render(visit, Page("admin/users.html", "Users", live=("rules",)), view)
 
@@ -87,11 +87,11 @@ def create_user(visit: AdminDep, form: FormDep) -> Response:
             name=reading.line("name", needed=True),
             role=_role(form.get("role")),
             unix_user=reading.line("unix_user") or None,
-            password=people.made_up_password() if makes_password else None,
+            password=users.generate_password() if makes_password else None,
             projects=wanted,
         )
         reading.check()
-        user = people.create_user(visit.context, visit.caller, new)
+        user = users.create_user(visit.context, visit.caller, new)
     except _WRONG as error:
         return _new_user_page(visit, refused(form, error, {"projects": ""}), wanted, makes_password)
     if new.password is None:
@@ -104,14 +104,14 @@ _MOST_PROJECTS = 1000
 
 @router.get("/admin/users/{name}")
 def show_user(visit: AdminDep, name: Name) -> Response:
-    user = people.get_user(visit.context, visit.caller, name)
+    user = users.get_user(visit.context, visit.caller, name)
     return _user_page(visit, user, Filled(_values(user)))
 
 
 @router.post("/admin/users/{name}/account")
 def change_account(visit: AdminDep, name: Name, form: FormDep) -> Response:
     """Role and Unix user. A new role asks once more."""
-    user = people.get_user(visit.context, visit.caller, name)
+    user = users.get_user(visit.context, visit.caller, name)
     try:
         reading, role = Reading(form), _role(form.get("role"))
         unix_user = reading.line("unix_user")
@@ -119,7 +119,7 @@ def change_account(visit: AdminDep, name: Name, form: FormDep) -> Response:
         if role is not user.role and form.get("confirmed") != "yes":
             return _ask_about_role(visit, user, role, unix_user)
         wish = UserChange(role=role, unix_user=unix_user or None, clear_unix_user=not unix_user)
-        people.update_user(visit.context, visit.caller, name, _without_same(user, wish))
+        users.update_user(visit.context, visit.caller, name, _without_same(user, wish))
     except _WRONG as error:
         return _user_page(visit, user, refused(form, error, _values(user)))
     return redirect(visit, f"/admin/users/{user.name}", "Saved.")
@@ -127,12 +127,12 @@ def change_account(visit: AdminDep, name: Name, form: FormDep) -> Response:
 
 @router.post("/admin/users/{name}/quota")
 def change_quota(visit: AdminDep, name: Name, form: FormDep) -> Response:
-    user = people.get_user(visit.context, visit.caller, name)
+    user = users.get_user(visit.context, visit.caller, name)
     try:
         reading = Reading(form)
         quota = read_quota(reading)
         reading.check()
-        people.update_user(visit.context, visit.caller, name, UserChange(quota=quota))
+        users.update_user(visit.context, visit.caller, name, UserChange(quota=quota))
     except _WRONG as error:
         return _user_page(visit, user, refused(form, error, _values(user)))
     return redirect(visit, f"/admin/users/{user.name}", "The quota is set.")
@@ -140,7 +140,7 @@ def change_quota(visit: AdminDep, name: Name, form: FormDep) -> Response:
 
 @router.post("/admin/users/{name}/active")
 def change_activity(visit: AdminDep, name: Name, form: FormDep) -> Response:
-    user, back = people.get_user(visit.context, visit.caller, name), f"/admin/users/{name}"
+    user, back = users.get_user(visit.context, visit.caller, name), f"/admin/users/{name}"
     active = form.get("active") == "yes"
     if not active and form.get("confirmed") != "yes":
         view = Confirmation(
@@ -153,7 +153,7 @@ def change_activity(visit: AdminDep, name: Name, form: FormDep) -> Response:
         )
         return render(visit, Page("confirm.html", "Deactivate", crumbs=(ADMIN, _USERS, (user.name, back))), view)
     try:
-        people.update_user(visit.context, visit.caller, name, UserChange(active=active))
+        users.update_user(visit.context, visit.caller, name, UserChange(active=active))
     except _WRONG as error:
         return _user_page(visit, user, refused(form, error, _values(user)))
     return redirect(visit, back, f"{user.name} is {'active again' if active else 'deactivated'}.")
@@ -162,16 +162,16 @@ def change_activity(visit: AdminDep, name: Name, form: FormDep) -> Response:
 @router.post("/admin/users/{name}/password")
 def change_password(visit: AdminDep, name: Name, form: FormDep) -> Response:
     """Somebody else gets a made-up one, which is shown once; one's own is typed, with the present one."""
-    user, back = people.get_user(visit.context, visit.caller, name), f"/admin/users/{name}"
+    user, back = users.get_user(visit.context, visit.caller, name), f"/admin/users/{name}"
     if user.name == visit.user.name:
         try:
             typed, current = form.raw("password"), form.raw("current")
-            people.set_password(visit.context, visit.caller, name, typed, current)
+            users.set_password(visit.context, visit.caller, name, typed, current)
         except _WRONG as error:
             return _user_page(visit, user, refused(form, error, _values(user)))
         return redirect(visit, "/login")
     if form.get("confirmed") == "yes":
-        return _password_page(visit, name, people.reset_password(visit.context, visit.caller, name))
+        return _password_page(visit, name, users.reset_password(visit.context, visit.caller, name))
     view = Confirmation(
         question=f"Give {user.name} a new password?",
         consequence="They are logged out everywhere and the old one is gone. The new one is shown to you once.",
@@ -185,7 +185,7 @@ def change_password(visit: AdminDep, name: Name, form: FormDep) -> Response:
 
 @router.post("/admin/users/{name}/revoke")
 def revoke_token(visit: AdminDep, name: Name, form: FormDep) -> Response:
-    user, back = people.get_user(visit.context, visit.caller, name), f"/admin/users/{name}"
+    user, back = users.get_user(visit.context, visit.caller, name), f"/admin/users/{name}"
     number = form.get("token")
     found = [one for one in tokens.list_tokens(visit.context, visit.caller, user.name) if str(one.id) == number]
     if not found:

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from heliostat.errors import NotFound
-from heliostat.models import TERMINAL
+from heliostat.models import TERMINAL_STATES
+from heliostat.services.jobs.control import cancel_jobs
 from heliostat.services.jobs.listing import JobPage, JobQuery, ListedJob, list_jobs
-from heliostat.services.jobs.verbs import cancel_jobs
-from heliostat.services.rights import check_inspectable
+from heliostat.services.permissions import require_inspectable
 from heliostat.web import words
 from heliostat.web.rendering import Page, redirect, render
 from heliostat.web.views import ARRAY, Address, Confirmation, Pager, pager
@@ -50,7 +50,7 @@ def show_array(visit: VisitDep, array_id: int, page: Annotated[int, Query(ge=1, 
     found = list_jobs(visit.context, visit.caller, query)
     if not found.items:
         raise NotFound(f"There is no array {array_id}.", "Look for it in the list of jobs.")
-    check_inspectable(visit.caller, found.items[0].job)
+    require_inspectable(visit.caller, found.items[0].job)
     shown = Page("array.html", f"Array {array_id}", live=("jobs",), crumbs=(("Jobs", "/jobs"),))
     return render(visit, shown, _view(array_id, found))
 
@@ -85,7 +85,7 @@ def _view(array_id: int, found: JobPage) -> ArrayView:
         project=first.project,
         limit=first.array_limit,
         counts=tuple((state.value, words.number(count)) for state, count in counts if count),
-        is_over=all(state in TERMINAL for state, count in counts if count),
+        is_over=all(state in TERMINAL_STATES for state, count in counts if count),
         rows=tuple(_row(listed) for listed in found.items),
         pager=pager(Address(f"/arrays/{array_id}", {}), found.page, _SIZE, found.total),
     )
@@ -93,7 +93,7 @@ def _view(array_id: int, found: JobPage) -> ArrayView:
 
 def _row(listed: ListedJob) -> ElementRow:
     job = listed.job
-    where = ", ".join(dict.fromkeys(place.node for place in job.task_places))
+    where = ", ".join(dict.fromkeys(place.node for place in job.task_placements))
     return ElementRow(
         job.id, job.array_index, job.state.value, listed.reason or where, job.started_at, job.ended_at
     )

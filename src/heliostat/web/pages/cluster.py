@@ -10,17 +10,17 @@ from starlette.responses import Response
 
 from heliostat.errors import Invalid
 from heliostat.services.cluster.overview import (
-    Condition,
-    Demand,
-    Overview,
-    SeenDevice,
-    SeenNode,
-    SetAside,
-    cluster_overview,
+    ClusterOverview,
+    DeviceCondition,
+    DeviceStatus,
+    NodeReservation,
+    NodeStatus,
+    ProjectDemand,
     demand_by_project,
-    survey,
+    get_cluster_overview,
+    list_node_statuses,
 )
-from heliostat.services.cluster.stats import Span, cluster_stats
+from heliostat.services.cluster.stats import StatsPeriod, cluster_stats
 from heliostat.web import heatmap, svg, words
 from heliostat.web.heatmap import Machine
 from heliostat.web.rendering import Page, render
@@ -49,18 +49,18 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    seen: SeenNode
+    seen: NodeStatus
     href: str
     types: str
     labels: tuple[str, ...]
     cpu_bar: Markup
     memory_bar: Markup
-    set_aside: tuple[SetAside, ...]
+    set_aside: tuple[NodeReservation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DemandRow:
-    demand: Demand
+    demand: ProjectDemand
     bar: Markup
 
 
@@ -81,7 +81,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    overview: Overview
+    overview: ClusterOverview
     used: float | None  # the mean utilisation of all GPUs now, a part of 1
     kinds: tuple[Kind, ...]
     filters: Filters
@@ -103,12 +103,12 @@ class _Asked:
     type: str
     state: str
     label: str
-    span: Span
+    span: StatsPeriod
     page: int
 
     @property
     def address(self) -> Address:
-        span = "" if self.span is Span.DAY else self.span.value
+        span = "" if self.span is StatsPeriod.DAY else self.span.value
         return Address("/cluster", {"type": self.type, "state": self.state, "label": self.label, "span": span})
 
 
@@ -121,11 +121,11 @@ def show_cluster(
     span: Text = "day",
     page: PageNumber = 1,
 ) -> Response:
-    if state not in ("", *Condition):
+    if state not in ("", *DeviceCondition):
         raise Invalid(f"There is no state {state[:40]!a}.", "Choose one of the list.", fields={"state": "unknown"})
     if span not in [one.value for one in SPANS]:
         raise Invalid(f"There is no span {span[:40]!a}.", "day, week or month.", fields={"span": "unknown"})
-    asked = _Asked(type.strip(), state, label.strip(), Span(span), page)
+    asked = _Asked(type.strip(), state, label.strip(), StatsPeriod(span), page)
     view = _view(visit, asked)
     # Where thousands of GPUs are drawn, jobs begin and end all the time: such a page looks by itself now and then.
     topics = ("nodes", "rules") if view.density == "small" else ("jobs", "nodes", "rules")
@@ -133,13 +133,13 @@ def show_cluster(
 
 
 def _view(visit: Visit, asked: _Asked) -> ClusterView:
-    now, nodes = visit.context.now(), survey(visit.context, visit.caller)
+    now, nodes = visit.context.now(), list_node_statuses(visit.context, visit.caller)
     chosen = [(node, devices) for node in nodes if (devices := _chosen(node, asked)) is not None]
     demand = demand_by_project(visit.context)
     rows, pages = _rows([node for node, _ in chosen], asked)
     count = sum(len(devices) for _, devices in chosen)
     return ClusterView(
-        overview=cluster_overview(visit.context),
+        overview=get_cluster_overview(visit.context),
         used=_mean_use(nodes),
         kinds=_kinds(nodes, asked),
         filters=_filters(nodes, asked),
@@ -157,30 +157,30 @@ def _view(visit: Visit, asked: _Asked) -> ClusterView:
     )
 
 
-def _filters(nodes: Sequence[SeenNode], asked: _Asked) -> Filters:
+def _filters(nodes: Sequence[NodeStatus], asked: _Asked) -> Filters:
     return Filters(
         type=asked.type,
         state=asked.state,
         label=asked.label,
         type_options=_options({device.type for node in nodes for device in node.node.devices}, asked.type),
-        state_options=(("", "any"), *((one.value, heatmap.name_of(one)) for one in Condition)),
+        state_options=(("", "any"), *((one.value, heatmap.name_of(one)) for one in DeviceCondition)),
         label_options=_options({text for node in nodes for text in _labels(node)}, asked.label),
         clear=asked.address.with_(type=None, state=None, label=None),
     )
 
 
-def _plots(visit: Visit, span: Span) -> tuple[Plot, ...]:
+def _plots(visit: Visit, span: StatsPeriod) -> tuple[Plot, ...]:
     """They do not follow live."""
     if "x-fragment" in visit.request.headers:
         return ()
     return cluster_plots(cluster_stats(visit.context, visit.caller, span).series, span, visit.context.now())
 
 
-def _span_href(here: Address, span: Span) -> str:
-    return here.with_(span=None if span is Span.DAY else span.value) + "#over-time"
+def _span_href(here: Address, span: StatsPeriod) -> str:
+    return here.with_(span=None if span is StatsPeriod.DAY else span.value) + "#over-time"
 
 
-def _chosen(node: SeenNode, asked: _Asked) -> tuple[SeenDevice, ...] | None:
+def _chosen(node: NodeStatus, asked: _Asked) -> tuple[DeviceStatus, ...] | None:
     """The devices that fit the filters; None: nor does the node itself."""
     if asked.label and asked.label not in _labels(node):
         return None
@@ -192,7 +192,7 @@ def _chosen(node: SeenNode, asked: _Asked) -> tuple[SeenDevice, ...] | None:
     return None if not fitting and (asked.type or asked.state) else fitting
 
 
-def _labels(node: SeenNode) -> list[str]:
+def _labels(node: NodeStatus) -> list[str]:
     return [f"{name}={value}" if value else name for name, value in sorted(node.node.labels.items())]
 
 
@@ -200,7 +200,7 @@ def _options(found: set[str], chosen: str) -> tuple[tuple[str, str], ...]:
     return (("", "any"), *((text, text) for text in sorted(found | ({chosen} if chosen else set()))))
 
 
-def _kinds(nodes: Sequence[SeenNode], asked: _Asked) -> tuple[Kind, ...]:
+def _kinds(nodes: Sequence[NodeStatus], asked: _Asked) -> tuple[Kind, ...]:
     numbers = heatmap.counts(nodes)
     return tuple(
         Kind(
@@ -211,27 +211,27 @@ def _kinds(nodes: Sequence[SeenNode], asked: _Asked) -> tuple[Kind, ...]:
             href=asked.address.with_(state=None if asked.state == one.value else one.value),
             current=asked.state == one.value,
         )
-        for one in Condition
+        for one in DeviceCondition
     )
 
 
-def _mean_use(nodes: Sequence[SeenNode]) -> float | None:
+def _mean_use(nodes: Sequence[NodeStatus]) -> float | None:
     known = [
         seen.device.utilisation
         for node in nodes
         for seen in node.devices
-        if seen.device.utilisation is not None and seen.condition is not Condition.FAULTY
+        if seen.device.utilisation is not None and seen.condition is not DeviceCondition.FAULTY
     ]
     return sum(known) / len(known) / 100 if known else None
 
 
-def _demand_rows(demand: Sequence[Demand]) -> tuple[DemandRow, ...]:
+def _demand_rows(demand: Sequence[ProjectDemand]) -> tuple[DemandRow, ...]:
     """The longest bar fills the width."""
     most = max((one.running_gpus + one.pending_gpus for one in demand), default=0.0) or 1.0
     return tuple(DemandRow(one, _demand_bar(one, most)) for one in demand[:_PROJECTS])
 
 
-def _demand_bar(one: Demand, most: float) -> Markup:
+def _demand_bar(one: ProjectDemand, most: float) -> Markup:
     running, pending = (100 * gpus / most for gpus in (one.running_gpus, one.pending_gpus))
     return Markup(
         '<svg class="demand" viewBox="0 0 100 10" preserveAspectRatio="none" role="img"><title>{}</title>'
@@ -245,21 +245,21 @@ def _demand_bar(one: Demand, most: float) -> Markup:
     )
 
 
-def _rows(nodes: Sequence[SeenNode], asked: _Asked) -> tuple[tuple[NodeRow, ...], Pager]:
+def _rows(nodes: Sequence[NodeStatus], asked: _Asked) -> tuple[tuple[NodeRow, ...], Pager]:
     number = min(asked.page, max(1, -(-len(nodes) // _ROWS)))
     part = nodes[(number - 1) * _ROWS : number * _ROWS]
     return tuple(_row(node) for node in part), pager(asked.address, number, _ROWS, len(nodes))
 
 
-def _row(seen: SeenNode) -> NodeRow:
+def _row(seen: NodeStatus) -> NodeRow:
     node = seen.node
-    cpus, memory = seen.cpus_held / max(1, node.cpus), seen.memory_held_mib / max(1, node.memory_mib)
+    cpus, memory = seen.allocated_cpus / max(1, node.cpus), seen.allocated_memory_mib / max(1, node.memory_mib)
     return NodeRow(
         seen=seen,
         href=heatmap.node_href(node.name),
         types=", ".join(dict.fromkeys(device.type for device in node.devices)),
         labels=tuple(_labels(seen)),
-        cpu_bar=svg.bar(cpus, f"{seen.cpus_held} of {node.cpus} cpus given to jobs"),
+        cpu_bar=svg.bar(cpus, f"{seen.allocated_cpus} of {node.cpus} cpus given to jobs"),
         memory_bar=svg.bar(memory, f"{words.percent(memory)} of the memory given to jobs", 3),
-        set_aside=seen.set_aside,
+        set_aside=seen.reservations,
     )

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from heliostat.errors import HeliostatError
-from heliostat.models.records import COMPARED
+from heliostat.models.provenance import COMPARISON_SECTIONS
 from heliostat.services.jobs.comparison import Comparison, Difference, compare_jobs
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import Visit, VisitDep
@@ -47,10 +47,10 @@ def _view(visit: Visit, a: str, b: str) -> CompareView:
         compared = compare_jobs(visit.context, visit.caller, int(a), int(b))
     except HeliostatError as error:
         return CompareView(a, b, trouble=f"{error.message} {error.hint or ''}".strip())
-    same = tuple(COMPARED[name] for name in compared.same)
+    same = tuple(COMPARISON_SECTIONS[name] for name in compared.same)
     return CompareView(a, b, sections=tuple(_sections(compared)), same=same, is_compared=True)
 
 
 def _sections(compared: Comparison) -> list[Section]:
-    by_name = {name: [one for one in compared.differences if one.section == name] for name in COMPARED}
-    return [Section(COMPARED[name], tuple(found)) for name, found in by_name.items() if found]
+    by_name = {name: [one for one in compared.differences if one.section == name] for name in COMPARISON_SECTIONS}
+    return [Section(COMPARISON_SECTIONS[name], tuple(found)) for name, found in by_name.items() if found]

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Query
 from starlette.responses import RedirectResponse, Response
 
 from heliostat.errors import HeliostatError, NotFound
-from heliostat.models.sessions import Target, parse_target
-from heliostat.services.addresses import Addresses
-from heliostat.services.proxying import check_entry, entry_code, open_port
-from heliostat.services.web_services.ways import check_service_entry, service_code
+from heliostat.models.sessions import ProxyTarget, parse_proxy_target
+from heliostat.services.proxy_routes import create_entry_code, open_port, require_target_access
+from heliostat.services.public_urls import PublicUrls
+from heliostat.services.web_services.routing import create_service_entry_code, require_service_access
 from heliostat.web.rendering import HEADERS, Page, render
 from heliostat.web.views import JOB
 from heliostat.web.visits import Visit, VisitDep
@@ -37,26 +37,26 @@ def enter(
 ) -> Response:
     """The proxy has sent a browser here that it does not know. `nonce` ties the code to that browser."""
     target = _target(name)
-    make_code = service_code if target.service else entry_code
+    make_code = create_service_entry_code if target.service else create_entry_code
     code = make_code(visit.context, visit.user, target, nonce, visit.browser.login.id)
-    return RedirectResponse(_addresses(visit).entry(target, code, next), 303, HEADERS)
+    return RedirectResponse(_addresses(visit).entry_url(target, code, next), 303, HEADERS)
 
 
 @router.get("/open/{name}")
 def lead_on(visit: VisitDep, name: str) -> Response:
     target = _target(name)
     if target.service:
-        check_service_entry(visit.context, visit.user, target.service)
+        require_service_access(visit.context, visit.user, target.service)
     else:
-        check_entry(visit.context, visit.user, target)
-    return RedirectResponse(_addresses(visit).of(target), 303, HEADERS)
+        require_target_access(visit.context, visit.user, target)
+    return RedirectResponse(_addresses(visit).target_url(target), 303, HEADERS)
 
 
 @router.get("/jobs/" + JOB + "/port")
 def show_port(visit: VisitDep, job_id: int, port: Annotated[str, Query(max_length=10)] = "") -> Response:
     """A link rather than a redirect: forms of ours may lead to no other origin."""
     crumbs = (("Jobs", "/jobs"), (f"Job {job_id}", f"/jobs/{job_id}"))
-    check_entry(visit.context, visit.user, Target(job_id))
+    require_target_access(visit.context, visit.user, ProxyTarget(job_id))
     view, status = _port_view(visit, job_id, port.strip())
     return render(visit, Page("port.html", f"Port of job {job_id}", crumbs=crumbs, status=status), view)
 
@@ -69,15 +69,15 @@ def _port_view(visit: Visit, job_id: int, port: str) -> tuple[PortView, int]:
         target = open_port(visit.context, visit.caller, job_id, number)
     except HeliostatError as error:
         return PortView(job_id, port, problem=error.message, hint=error.hint or ""), error.status
-    return PortView(job_id, port, _addresses(visit).of(target)), 200
+    return PortView(job_id, port, _addresses(visit).target_url(target)), 200
 
 
-def _target(name: str) -> Target:
-    target = parse_target(name)
+def _target(name: str) -> ProxyTarget:
+    target = parse_proxy_target(name)
     if target is None:
         raise NotFound("There is no such session.", "Go back and open it from its page.")
     return target
 
 
-def _addresses(visit: Visit) -> Addresses:
-    return visit.context.addresses.seen_at(visit.request.headers.get("host", ""))
+def _addresses(visit: Visit) -> PublicUrls:
+    return visit.context.public_urls.for_host(visit.request.headers.get("host", ""))

@@ -8,10 +8,10 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.errors import BadRequest, Conflict
 from heliostat.models import Job
-from heliostat.models.environments import EnvironmentState, Software
-from heliostat.services.environments import verbs as services
-from heliostat.services.environments.verbs import Shown
-from heliostat.services.rights import may_inspect
+from heliostat.models.environments import EnvironmentSpec, EnvironmentState
+from heliostat.services.environments import lifecycle as services
+from heliostat.services.environments.lifecycle import EnvironmentView
+from heliostat.services.permissions import may_inspect
 from heliostat.web.forms import Filled, refused
 from heliostat.web.live import Hub
 from heliostat.web.rendering import HEADERS, Page, redirect, render
@@ -26,7 +26,7 @@ _STATES = {"waiting": "pending", "building": "running", "ready": "completed", "f
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    shown: Shown
+    shown: EnvironmentView
     icon: str  # the state of a job that looks the same
     packages: str  # the first lines of what it is built from
     size_mib: float | None
@@ -63,7 +63,7 @@ def show_environments(visit: VisitDep, everybodys: bool = False) -> Response:
 @router.post("/environments")
 def build(visit: VisitDep, form: FormDep) -> Response:
     try:
-        software = Software("requirements", (("requirements.txt", form.raw("environment")),))
+        software = EnvironmentSpec("requirements", (("requirements.txt", form.raw("environment")),))
         made = services.build_environment(visit.context, visit.caller, software)
     except (BadRequest, Conflict) as error:
         return _list(visit, refused(form, error, {"environment": ""}, "environment"))
@@ -74,11 +74,11 @@ def build(visit: VisitDep, form: FormDep) -> Response:
 def show_environment(visit: VisitDep, digest: str) -> Response:
     shown = services.show_environment(visit.context, visit.caller, digest)
     one = shown.environment
-    build = services.build_of(visit.context, one)
-    log = services.environment_log(visit.context, visit.caller, one.digest, -_LOG_BYTES)
+    build = services.get_build_job(visit.context, one)
+    log = services.read_build_log(visit.context, visit.caller, one.digest, -_LOG_BYTES)
     view = OneView(
         row=_row(shown),
-        files=tuple(one.software.files),
+        files=tuple(one.spec.files),
         log=_plain(log.data.decode("utf-8", "replace")),
         log_end=log.offset + len(log.data),
         grows=shown.state in _UNDER_WAY,
@@ -93,7 +93,7 @@ def show_environment(visit: VisitDep, digest: str) -> Response:
 def log_more(visit: VisitDep, digest: str, offset: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
     """What came since that byte. `rest_seconds`: when to ask again."""
     shown = services.show_environment(visit.context, visit.caller, digest)
-    part = services.environment_log(visit.context, visit.caller, digest, offset)
+    part = services.read_build_log(visit.context, visit.caller, digest, offset)
     hub: Hub = visit.request.app.state.live
     body = {
         "text": _plain(part.data.decode("utf-8", "replace")),
@@ -118,10 +118,10 @@ def _list(visit: Visit, form: Filled, *, everybodys: bool = False) -> Response:
     return render(visit, page, view)
 
 
-def _row(shown: Shown) -> Row:
+def _row(shown: EnvironmentView) -> Row:
     one = shown.environment
     size = None if one.size_bytes is None else one.size_bytes / 2**20
-    text = next((text for name, text in one.software.files if name != "uv.lock"), "")
+    text = next((text for name, text in one.spec.files if name != "uv.lock"), "")
     return Row(shown, _STATES[shown.state.value], ", ".join(text.split("\n")[:8]).strip(", ")[:120], size)
 
 

@@ -7,11 +7,16 @@ from fastapi import APIRouter
 from markupsafe import Markup
 from starlette.responses import Response
 
-from heliostat.models import ACTIVE, JobState, News
-from heliostat.services.accounts.allowances import QuotaLine, ShareLine, my_quotas, my_shares
-from heliostat.services.cluster.overview import Overview, cluster_overview
-from heliostat.services.jobs.listing import Counts, JobQuery, ListedJob, list_jobs
-from heliostat.services.news import active_news
+from heliostat.models import ACTIVE_STATES, Announcement, JobState
+from heliostat.services.accounts.own_usage import (
+    OwnShareUsage,
+    QuotaUsage,
+    list_own_quota_usage,
+    list_own_share_usage,
+)
+from heliostat.services.announcements import list_active_announcements
+from heliostat.services.cluster.overview import ClusterOverview, get_cluster_overview
+from heliostat.services.jobs.listing import JobQuery, JobStateCounts, ListedJob, list_jobs
 from heliostat.web import svg, words
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import Visit, VisitDep
@@ -57,15 +62,15 @@ class Mine:
     sessions: tuple[JobLine, ...]
     more_running: int
     more_waiting: int
-    counts: Counts
+    counts: JobStateCounts
 
 
 @dataclass(frozen=True, slots=True)
 class HomeView:
     name: str
     address: str
-    overview: Overview
-    news: tuple[News, ...]
+    overview: ClusterOverview
+    news: tuple[Announcement, ...]
     mine: Mine
     is_new: bool
     may_run: bool
@@ -83,28 +88,30 @@ def home(visit: VisitDep) -> Response:
 
 def _view(visit: Visit) -> HomeView:
     context, caller = visit.context, visit.caller
-    there, mine = cluster_overview(context), _mine(visit)
+    there, mine = get_cluster_overview(context), _mine(visit)
     gpus = "--gpus 1 " if there.gpus else ""
     is_part = "x-fragment" in visit.request.headers  # shares and quotas do not follow live
     return HomeView(
         name=visit.user.name,
         address=str(visit.request.base_url).rstrip("/"),
         overview=there,
-        news=tuple(active_news(context)),
+        news=tuple(list_active_announcements(context)),
         mine=mine,
         is_new=mine.counts.total == 0,
         may_run=visit.user.unix_user is not None,
         first=f"helio run {gpus}--follow -- {'nvidia-smi' if gpus else 'hostname'}",
         own=f"helio run {gpus}--time 4h -- python train.py",
         add_job=_ADD_JOB if _ADD_JOB in visit.request.app.state.served else "",
-        shares=() if is_part else tuple(_share(one) for one in my_shares(context, caller)),
-        quotas=() if is_part else tuple(_quota(one, visit.user.name) for one in my_quotas(context, caller)),
+        shares=() if is_part else tuple(_share(one) for one in list_own_share_usage(context, caller)),
+        quotas=()
+        if is_part
+        else tuple(_quota(one, visit.user.name) for one in list_own_quota_usage(context, caller)),
     )
 
 
 def _mine(visit: Visit) -> Mine:
     """Those that run newest first; those that wait in the order they came."""
-    runs = JobQuery(states=ACTIVE, user=visit.user.name, size=_MANY)
+    runs = JobQuery(states=ACTIVE_STATES, user=visit.user.name, size=_MANY)
     waits = JobQuery(states=_WAITING, user=visit.user.name, size=_SHOWN, descending=False)
     active, waiting = (list_jobs(visit.context, visit.caller, query) for query in (runs, waits))
     lines = [_line(listed) for listed in active.items if listed.job.kind != "session"]
@@ -121,7 +128,7 @@ def _mine(visit: Visit) -> Mine:
 def _line(listed: ListedJob) -> JobLine:
     job, forecast = listed.job, listed.forecast
     name = listed.name or str(job.id)
-    places = ", ".join(dict.fromkeys(place.node for place in job.task_places))
+    places = ", ".join(dict.fromkeys(place.node for place in job.task_placements))
     is_pending = job.state is JobState.PENDING
     return JobLine(
         id=job.id,
@@ -134,25 +141,27 @@ def _line(listed: ListedJob) -> JobLine:
         ends_at=_end(listed),
         starts_at=forecast.likely_at if forecast and is_pending else None,
         latest_at=forecast.latest_at if forecast and is_pending else None,
-        why=places if job.state in ACTIVE else listed.reason or "",
+        why=places if job.state in ACTIVE_STATES else listed.reason or "",
     )
 
 
 def _end(listed: ListedJob) -> datetime | None:
     job = listed.job
-    if job.started_at is None or job.time_limit_seconds is None or job.state not in ACTIVE:
+    if job.started_at is None or job.time_limit_seconds is None or job.state not in ACTIVE_STATES:
         return None
     return job.started_at + timedelta(seconds=job.time_limit_seconds)
 
 
-def _share(one: ShareLine) -> Allowance:
+def _share(one: OwnShareUsage) -> Allowance:
     if one.entitled is None:
         said = "You have used nothing here lately."
         return Allowance(one.project, said, svg.bar(0.0, "nothing used lately"), "nothing used lately")
     part = f"{100 * one.entitled:.3g} %"
-    figure = f"{one.ratio:.2f} times your share"
-    said = f"{part} of the cluster is yours while everybody wants theirs. {_standing(one.ratio)}"
-    return Allowance(one.project, said, svg.bar(min(1.0, one.ratio), figure, 1 if one.ratio <= 1 else 2), figure)
+    figure = f"{one.usage_ratio:.2f} times your share"
+    said = f"{part} of the cluster is yours while everybody wants theirs. {_standing(one.usage_ratio)}"
+    return Allowance(
+        one.project, said, svg.bar(min(1.0, one.usage_ratio), figure, 1 if one.usage_ratio <= 1 else 2), figure
+    )
 
 
 def _standing(ratio: float) -> str:
@@ -175,10 +184,10 @@ _USED_UP = {
 }
 
 
-def _quota(one: QuotaLine, me: str) -> Allowance:
-    limit, counts = _LIMITS[one.limit]
+def _quota(one: QuotaUsage, me: str) -> Allowance:
+    limit, counts = _LIMITS[one.limit_name]
     title = limit if (one.scope, one.name) == ("user", me) else f"{limit}, {one.scope} {one.name}"
-    part = one.used / one.most if one.most else 1.0
-    figure = f"{words.number(round(one.used, 1))} of {words.number(one.most)}"
-    said = f"Used up. {_USED_UP[one.limit]}" if part >= 1 else counts
+    part = one.used / one.maximum if one.maximum else 1.0
+    figure = f"{words.number(round(one.used, 1))} of {words.number(one.maximum)}"
+    said = f"Used up. {_USED_UP[one.limit_name]}" if part >= 1 else counts
     return Allowance(title, said, svg.bar(part, f"{figure} {limit}", 4 if part >= 1 else 1), figure)

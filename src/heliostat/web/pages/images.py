@@ -9,11 +9,11 @@ from starlette.responses import JSONResponse, Response
 from heliostat.errors import BadRequest, Conflict
 from heliostat.models import Job
 from heliostat.models.environments import EnvironmentState
-from heliostat.models.images import Push
+from heliostat.models.images import ImagePush
 from heliostat.services.environments import images
-from heliostat.services.environments import verbs as environments
-from heliostat.services.environments.images import ImageWish, Login, ShownImage
-from heliostat.services.rights import may_inspect
+from heliostat.services.environments import lifecycle as environments
+from heliostat.services.environments.images import ImageBuildRequest, ImageView, RegistryLogin
+from heliostat.services.permissions import may_inspect
 from heliostat.web.forms import Filled, refused
 from heliostat.web.live import Hub
 from heliostat.web.rendering import HEADERS, Page, redirect, render
@@ -29,7 +29,7 @@ _HIDDEN = ("name", "upload")  # what is no file, of the files it is built from
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    image: ShownImage
+    image: ImageView
     icon: str  # the state of a job that looks the same
     size_mib: float | None
 
@@ -51,7 +51,7 @@ class OneView:
     row: Row
     form: Filled
     files: tuple[tuple[str, str], ...]
-    pushes: tuple[Push, ...]
+    pushes: tuple[ImagePush, ...]
     log: str
     log_end: int  # in bytes
     grows: bool
@@ -67,7 +67,7 @@ def show_images(visit: VisitDep, everybodys: bool = False) -> Response:
 
 @router.post("/images")
 def build(visit: VisitDep, form: FormDep) -> Response:
-    wish = ImageWish(form.raw("name").strip(), form.raw("containerfile"))
+    wish = ImageBuildRequest(form.raw("name").strip(), form.raw("containerfile"))
     try:
         made = images.build_image(visit.context, visit.caller, wish)
     except (BadRequest, Conflict) as error:
@@ -83,8 +83,8 @@ def show_image(visit: VisitDep, name: str) -> Response:
 @router.get("/images/{name}/log/more")
 def log_more(visit: VisitDep, name: str, offset: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
     """What came since that byte. `rest_seconds`: when to ask again."""
-    shown = images.show_image(visit.context, visit.caller, name).shown
-    part = environments.environment_log(visit.context, visit.caller, shown.environment.digest, offset)
+    shown = images.show_image(visit.context, visit.caller, name).environment_view
+    part = environments.read_build_log(visit.context, visit.caller, shown.environment.digest, offset)
     hub: Hub = visit.request.app.state.live
     body = {
         "text": _plain(part.data.decode("utf-8", "replace")),
@@ -98,7 +98,7 @@ def log_more(visit: VisitDep, name: str, offset: Annotated[int, Query(ge=0, le=2
 @router.post("/images/{name}/push")
 def push(visit: VisitDep, form: FormDep, name: str) -> Response:
     username, password = form.raw("username").strip(), form.raw("password")
-    login = Login(username, password) if username or password else None
+    login = RegistryLogin(username, password) if username or password else None
     try:
         made = images.push_image(visit.context, visit.caller, name, form.raw("target").strip(), login)
     except (BadRequest, Conflict) as error:
@@ -120,17 +120,17 @@ def _list(visit: Visit, form: Filled, *, everybodys: bool = False) -> Response:
 
 def _one(visit: Visit, name: str, form: Filled) -> Response:
     image = images.show_image(visit.context, visit.caller, name)
-    one, user = image.shown.environment, visit.caller.user
-    build = environments.build_of(visit.context, one)
-    log = environments.environment_log(visit.context, visit.caller, one.digest, -_LOG_BYTES)
+    one, user = image.environment_view.environment, visit.caller.user
+    build = environments.get_build_job(visit.context, one)
+    log = environments.read_build_log(visit.context, visit.caller, one.digest, -_LOG_BYTES)
     view = OneView(
         row=_row(image),
         form=form,
-        files=tuple((name, text) for name, text in one.software.files if name not in _HIDDEN),
+        files=tuple((name, text) for name, text in one.spec.files if name not in _HIDDEN),
         pushes=image.pushes,
         log=_plain(log.data.decode("utf-8", "replace")),
         log_end=log.offset + len(log.data),
-        grows=image.shown.state in _UNDER_WAY,
+        grows=image.environment_view.state in _UNDER_WAY,
         build=build if build is not None and may_inspect(user, build) else None,
         is_mine=one.owner == user.name,
         command=f"helio run --env image:{image.built_as} -- python train.py",
@@ -141,10 +141,10 @@ def _one(visit: Visit, name: str, form: Filled) -> Response:
     return render(visit, page, view)
 
 
-def _row(image: ShownImage) -> Row:
-    one = image.shown.environment
+def _row(image: ImageView) -> Row:
+    one = image.environment_view.environment
     size = None if one.size_bytes is None else one.size_bytes / 2**20
-    return Row(image, _ICONS[image.shown.state.value], size)
+    return Row(image, _ICONS[image.environment_view.state.value], size)
 
 
 def _plain(text: str) -> str:

@@ -9,17 +9,17 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from heliostat.errors import HeliostatError, NotFound
-from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
+from heliostat.models import ACTIVE_STATES, Caller, Job, JobId, JobState
 from heliostat.models.nodes import Device
-from heliostat.models.schedules import Origin
-from heliostat.models.workflows import Part
+from heliostat.models.schedules import ScheduleOrigin
+from heliostat.models.workflows import WorkflowMembership
 from heliostat.services.cluster.stats import job_stats
 from heliostat.services.context import Context
-from heliostat.services.jobs import verbs as services
-from heliostat.services.jobs.files import has_folder
-from heliostat.services.jobs.reruns import job_record
-from heliostat.services.jobs.story import Story, job_story, known_devices
-from heliostat.services.jobs.why import explain_job
+from heliostat.services.jobs import control as services
+from heliostat.services.jobs.explanation import explain_job
+from heliostat.services.jobs.files import has_own_folder
+from heliostat.services.jobs.job_history import JobHistory, devices_by_uuid, get_job_history
+from heliostat.services.jobs.reruns import get_job_with_provenance
 from heliostat.web.job.facts import Action, Facts, Relatives, actions, facts, relatives
 from heliostat.web.job.logs import LogQuery, LogView, log_view
 from heliostat.web.job.plots import Usage, usage
@@ -58,8 +58,8 @@ class JobView:
     usage: Usage | None
     facts: Facts
     relatives: tuple[Relatives, ...]
-    schedule: Origin | None
-    part: Part | None
+    schedule: ScheduleOrigin | None
+    part: WorkflowMembership | None
     repeat: Repeat
     has_files: bool
     results: tuple[FileRow, ...]  # what it left for people to fetch
@@ -78,7 +78,7 @@ def show_job(
     find: Annotated[str, Query(max_length=200)] = "",
     whatif: bool = False,
 ) -> Response:
-    story = job_story(visit.context, visit.caller, job_id)
+    story = get_job_history(visit.context, visit.caller, job_id)
     query = LogQuery(stream, attempt, before, at, find.strip())
     view = _view(visit, story, query, whatif)
     page = Page("job.html", f"Job {job_id}", live=(f"job:{job_id}",), crumbs=(("Jobs", "/jobs"),))
@@ -138,7 +138,7 @@ _VERBS = {
 
 
 def _ask_again(visit: Visit, job_id: int, verb: str, chosen: _Verb) -> Response:
-    story = job_story(visit.context, visit.caller, job_id)  # whoever may not, is told so now
+    story = get_job_history(visit.context, visit.caller, job_id)  # whoever may not, is told so now
     back = f"/jobs/{job_id}"
     view = Confirmation(
         question=chosen.question.format(id=job_id),
@@ -153,22 +153,22 @@ def _ask_again(visit: Visit, job_id: int, verb: str, chosen: _Verb) -> Response:
     return render(visit, Page("confirm.html", chosen.label, crumbs=crumbs), view)
 
 
-def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
+def _view(visit: Visit, story: JobHistory, query: LogQuery, asks: bool) -> JobView:
     job, now = story.job, visit.context.now()
     told = explain_job(visit.context, visit.caller, job.id)
-    devices = known_devices(visit.context)
+    devices = devices_by_uuid(visit.context)
     is_whole = "x-fragment" not in visit.request.headers
     may_add = "/jobs/new" in visit.request.app.state.served
     return JobView(
         job=job,
         title=_title(job),
         state=job.state.value,
-        stopping=_STOPPING.get(job.stop_requested or "", "") if job.state in ACTIVE else "",
+        stopping=_STOPPING.get(job.stop_requested or "", "") if job.state in ACTIVE_STATES else "",
         told=_told(job),
         seconds=_seconds(job, now),
         running_since=job.started_at if job.state is JobState.RUNNING else None,
         ends_at=_ends_at(job),
-        is_moving=not job.is_over,
+        is_moving=not job.is_terminal,
         actions=actions(job),
         resubmit=resubmit(job) if may_add else "",
         port_page=f"/jobs/{job.id}/port" if _may_open(visit, job) else "",
@@ -177,11 +177,11 @@ def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
         timeline=timeline(story, now, query.attempt or job.attempt),
         usage=_usage(visit, story, devices),
         facts=facts(job, visit.user, devices),
-        relatives=relatives(job, story.family, visit.user),
+        relatives=relatives(job, story.dependency_view, visit.user),
         schedule=story.schedule,
         part=job.part,
-        repeat=repeat(job_record(visit.context, visit.caller, job.id)),
-        has_files=has_folder(visit.context, job),
+        repeat=repeat(get_job_with_provenance(visit.context, visit.caller, job.id)),
+        has_files=has_own_folder(visit.context, job),
         results=results_of(visit, job),
         log=log_view(visit, job, query) if is_whole else None,
         what_if=_what_if(visit, job) if asks and is_whole and job.state is JobState.PENDING else None,
@@ -224,7 +224,7 @@ def _ends_at(job: Job) -> datetime | None:
     return job.started_at + timedelta(seconds=job.time_limit_seconds)
 
 
-def _usage(visit: Visit, story: Story, devices: dict[str, Device]) -> Usage | None:
+def _usage(visit: Visit, story: JobHistory, devices: dict[str, Device]) -> Usage | None:
     if not any(attempt.started_at for attempt in story.attempts):
         return None
     held = [devices[uuid] for attempt in story.attempts for uuid in attempt.devices if uuid in devices]

@@ -11,8 +11,8 @@ from starlette.responses import Response, StreamingResponse
 
 from heliostat.errors import HeliostatError
 from heliostat.models import Job
-from heliostat.models.notebooks import RESULTS
-from heliostat.services.jobs.files import Entry, Folder, has_folder, list_files, open_file
+from heliostat.models.notebooks import RESULTS_FOLDER
+from heliostat.services.jobs.files import FileEntry, FolderListing, has_own_folder, list_files, open_file
 from heliostat.web.rendering import HEADERS, Page, render
 from heliostat.web.views import JOB
 from heliostat.web.visits import Visit, VisitDep
@@ -64,15 +64,17 @@ def download(visit: VisitDep, job_id: int, path: FilePath) -> Response:
 
 def results_of(visit: Visit, job: Job) -> tuple[FileRow, ...]:
     """What it left in its folder `results`, as far as it can be opened; the first few."""
-    if not has_folder(visit.context, job):
+    if not has_own_folder(visit.context, job):
         return ()
     with contextlib.suppress(HeliostatError):
-        found = list_files(visit.context, visit.caller, job.id, RESULTS)
-        return tuple(row for entry in found.entries if (row := _row(job.id, RESULTS, entry)).href)[:_MOST_SHOWN]
+        found = list_files(visit.context, visit.caller, job.id, RESULTS_FOLDER)
+        return tuple(row for entry in found.entries if (row := _row(job.id, RESULTS_FOLDER, entry)).href)[
+            :_MOST_SHOWN
+        ]
     return ()
 
 
-def _view(job_id: int, folder: Folder) -> FilesView:
+def _view(job_id: int, folder: FolderListing) -> FilesView:
     parts = folder.path.split("/") if folder.path else []
     above = [("files", f"/jobs/{job_id}/files")]
     above += [(part, _address(job_id, "files", "/".join(parts[: place + 1]))) for place, part in enumerate(parts)]
@@ -80,7 +82,7 @@ def _view(job_id: int, folder: Folder) -> FilesView:
     return FilesView(job_id, folder.path, tuple(above), rows, folder.is_cut)
 
 
-def _row(job_id: int, path: str, entry: Entry) -> FileRow:
+def _row(job_id: int, path: str, entry: FileEntry) -> FileRow:
     below = f"{path}/{entry.name}" if path else entry.name
     pages = {"folder": "files", "file": "file"}
     is_text = entry.name.isprintable()

@@ -8,9 +8,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.models import Job
 from heliostat.services.context import Context
-from heliostat.services.logs.reading import LogRange, attempt_number, read_log
-from heliostat.services.logs.windows import log_since
-from heliostat.services.rights import inspectable_job
+from heliostat.services.logs.reader import LogRange, read_log, resolve_attempt_number
+from heliostat.services.logs.windows import read_log_since
+from heliostat.services.permissions import require_inspectable_job
 from heliostat.web.job.logs import LogQuery, line_data
 from heliostat.web.live import Hub
 from heliostat.web.pages.job import LARGEST, Number, Stream
@@ -35,17 +35,17 @@ def log_more(
     """Whole lines after these bytes; `open` is the last one so far. `rest_seconds`: when to ask again."""
     offsets = {"stdout": stdout, "stderr": stderr}
     wanted = {name: offsets[name] for name in LogQuery(stream).streams}
-    found = log_since(visit.context, visit.caller, job_id, attempt, wanted)
+    found = read_log_since(visit.context, visit.caller, job_id, attempt, wanted)
     hub: Hub = visit.request.app.state.live
     body = {
         "attempt": found.attempt,
         "newest": found.job.attempt,
         "state": found.job.state.value,
-        "lines": [line_data(line) for line in found.lines if not line.is_open],
-        "open": [line_data(line) for line in found.lines if line.is_open],
-        "following": offsets | dict(found.following),
-        "skipped": found.skipped,
-        "over": found.job.is_over,
+        "lines": [line_data(line) for line in found.lines if not line.is_incomplete],
+        "open": [line_data(line) for line in found.lines if line.is_incomplete],
+        "following": offsets | dict(found.next_offsets),
+        "skipped": found.skipped_bytes,
+        "over": found.job.is_terminal,
         "rest_seconds": hub.pause_seconds,
     }
     return JSONResponse(body, headers=HEADERS)
@@ -59,8 +59,8 @@ def log_file(
     attempt: Number = None,
 ) -> Response:
     """Every byte that is there now, in pieces."""
-    job = inspectable_job(visit.context, visit.caller, job_id)
-    number = attempt_number(job, attempt)
+    job = require_inspectable_job(visit.context, visit.caller, job_id)
+    number = resolve_attempt_number(job, attempt)
     size = read_log(visit.context, job, LogRange(stream, 0, 0, attempt)).size
     name = f"job-{job_id}.{number}.{stream}.log"
     headers = HEADERS | {"Content-Disposition": f'attachment; filename="{name}"', "Content-Length": str(size)}

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from heliostat.errors import Invalid
-from heliostat.models import ACTIVE, TERMINAL, JobState, User
+from heliostat.models import ACTIVE_STATES, TERMINAL_STATES, JobState, User
 from heliostat.services.accounts.projects import list_projects
-from heliostat.services.cluster.others import ForeignJob, list_others
-from heliostat.services.jobs import verbs as services
-from heliostat.services.jobs.listing import SORTS, JobPage, JobQuery, ListedJob, list_jobs
+from heliostat.services.cluster.foreign_jobs import ForeignJob, list_foreign_jobs
+from heliostat.services.jobs import control as services
+from heliostat.services.jobs.listing import SORT_KEYS, JobPage, JobQuery, ListedJob, list_jobs
 from heliostat.web import words
 from heliostat.web.faults import safe_next
 from heliostat.web.rendering import Page, redirect, render
@@ -25,7 +25,7 @@ Text = Annotated[str, Query(max_length=128, pattern=r"^[^\x00]*$")]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 
 GROUPS: dict[str, frozenset[JobState]] = {
-    "running": ACTIVE,
+    "running": ACTIVE_STATES,
     "pending": frozenset({JobState.PENDING, JobState.PREEMPTED}),
     "held": frozenset({JobState.HELD}),
     "completed": frozenset({JobState.COMPLETED}),
@@ -35,7 +35,7 @@ GROUPS: dict[str, frozenset[JobState]] = {
     "lost": frozenset({JobState.LOST}),
 }
 """What is counted on top, each under the mark of its first state."""
-SETS = {"": None, "unfinished": frozenset(JobState) - TERMINAL, "finished": TERMINAL, **GROUPS}
+SETS = {"": None, "unfinished": frozenset(JobState) - TERMINAL_STATES, "finished": TERMINAL_STATES, **GROUPS}
 _MOST_AT_ONCE = 1000
 _NAMED_AT_MOST = 12
 _MOST_OTHERS = 50
@@ -112,7 +112,7 @@ def show_jobs(
     if state not in SETS:
         raise Invalid(f"There is no state {state[:40]!a}.", "Choose one of the list.", fields={"state": "unknown"})
     asked = _Asked(whose or ("all" if visit.user.is_admin else "mine"), state, q.strip(), sort)
-    by, descending = parse_sort(sort, SORTS)
+    by, descending = parse_sort(sort, SORT_KEYS)
     query = JobQuery(
         states=SETS[state],
         user=visit.user.name if asked.whose == "mine" else user.strip() or None,
@@ -168,7 +168,7 @@ def _view(visit: Visit, asked: _Asked, query: JobQuery, found: JobPage) -> JobsV
     here = _address(asked, query)
     now = visit.context.now()
     plain = Address("/jobs", {"whose": asked.whose})
-    others = list_others(visit.context, visit.caller) if asked.whose == "all" else ()
+    others = list_foreign_jobs(visit.context, visit.caller) if asked.whose == "all" else ()
     return JobsView(
         whose=asked.whose,
         mine=here.with_(whose="mine", user=None),
@@ -182,7 +182,7 @@ def _view(visit: Visit, asked: _Asked, query: JobQuery, found: JobPage) -> JobsV
         counts=_counts(here, asked.state, found),
         state_options=tuple((name, _STATE_WORDS.get(name, words.state_name(name))) for name in SETS),
         project_options=_project_options(visit, query.project),
-        sorts=sorts(here, SORTS, query.sort, query.descending),
+        sorts=sorts(here, SORT_KEYS, query.sort, query.descending),
         rows=tuple(_row(visit.user, listed, now) for listed in found.items),
         pager=pager(here, found.page, query.size, found.total),
         others=others[:_MOST_OTHERS],
@@ -210,7 +210,7 @@ def _counts(here: Address, chosen: str, found: JobPage) -> tuple[Count, ...]:
     return tuple(
         Count(
             label=words.state_name(name),
-            number=found.counts.of(*states),
+            number=found.counts.count(*states),
             href=here.with_(state=None if name == chosen else name),
             current=name == chosen,
             mark=name,
@@ -226,14 +226,14 @@ def _project_options(visit: Visit, chosen: str | None) -> tuple[tuple[str, str],
 
 def _row(user: User, listed: ListedJob, now: datetime) -> Row:
     job = listed.job
-    end = job.ended_at or (now if job.state in ACTIVE else None)
+    end = job.ended_at or (now if job.state in ACTIVE_STATES else None)
     seconds = (end - job.started_at).total_seconds() if job.started_at and end else None
     name = listed.name if job.array_index is None or listed.name is None else f"{listed.name}[{job.array_index}]"
     return Row(
         id=job.id,
         name=name,
         state=job.state.value,
-        stopping=_STOPPING.get(job.stop_requested or "", "") if not job.is_over else "",
+        stopping=_STOPPING.get(job.stop_requested or "", "") if not job.is_terminal else "",
         user=job.user,
         project=job.project,
         gpus=job.resources.gpus * job.placement.tasks,
@@ -244,7 +244,7 @@ def _row(user: User, listed: ListedJob, now: datetime) -> Row:
         ended_at=job.ended_at,
         starts_at=listed.forecast.likely_at if listed.forecast and job.state is JobState.PENDING else None,
         where=_where(listed),
-        may_cancel=listed.inspectable and not job.is_over,
+        may_cancel=listed.inspectable and not job.is_terminal,
     )
 
 
@@ -253,6 +253,6 @@ _STOPPING = {"cancel": "stopping", "requeue": "going back", "preempt": "making r
 
 def _where(listed: ListedJob) -> str:
     job = listed.job
-    if job.state in ACTIVE or (job.is_over and not listed.reason):
-        return ", ".join(dict.fromkeys(place.node for place in job.task_places))
+    if job.state in ACTIVE_STATES or (job.is_terminal and not listed.reason):
+        return ", ".join(dict.fromkeys(place.node for place in job.task_placements))
     return listed.reason or ""

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from heliostat.errors import Invalid
 from heliostat.models import NodeState
 from heliostat.services.cluster import nodes as services
-from heliostat.services.cluster.overview import SeenDevice, SeenNode, survey_node
-from heliostat.services.cluster.stats import Span, node_stats
+from heliostat.services.cluster.overview import DeviceStatus, NodeStatus, get_node_status
+from heliostat.services.cluster.stats import StatsPeriod, node_stats
 from heliostat.web import heatmap, words
 from heliostat.web.heatmap import Cell
 from heliostat.web.rendering import Page, redirect, render
@@ -26,7 +26,7 @@ Text = Annotated[str, Query(max_length=20)]
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    seen: SeenDevice
+    seen: DeviceStatus
     cell: Cell
     condition: str
     trouble: str
@@ -34,7 +34,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    seen: SeenNode
+    seen: NodeStatus
     href: str
     devices: tuple[DeviceRow, ...]
     labels: tuple[str, ...]
@@ -52,24 +52,24 @@ class NodeView:
 def show_node(visit: VisitDep, node: NodeName, span: Text = "day") -> Response:
     if span not in [one.value for one in SPANS]:
         raise Invalid(f"There is no span {span!a}.", "day, week or month.", fields={"span": "unknown"})
-    return _page(visit, node, Span(span))
+    return _page(visit, node, StatsPeriod(span))
 
 
 @router.post("/cluster/{node}/drain")
 def drain(visit: AdminDep, node: NodeName, form: FormDep) -> Response:
     """First it asks once more, then it does it."""
     reason = form.get("reason")
-    seen = survey_node(visit.context, visit.caller, node)
+    seen = get_node_status(visit.context, visit.caller, node)
     try:
-        services.check_reason(reason)
+        services.check_drain_reason(reason)
     except Invalid as refused:
-        return _page(visit, node, Span.DAY, reason[:200], refused.fields["reason"])
+        return _page(visit, node, StatsPeriod.DAY, reason[:200], refused.fields["reason"])
     if form.get("confirmed") == "yes":
         services.drain_node(visit.context, visit.caller, node, reason)
         return redirect(visit, heatmap.node_href(node), f"Nothing new starts on {node}.")
-    running = words.plural(len(seen.tenants), "job")
-    goes_on = f" {running} there go on to their end." if len(seen.tenants) > 1 else ""
-    goes_on = " The job there goes on to its end." if len(seen.tenants) == 1 else goes_on
+    running = words.plural(len(seen.jobs), "job")
+    goes_on = f" {running} there go on to their end." if len(seen.jobs) > 1 else ""
+    goes_on = " The job there goes on to its end." if len(seen.jobs) == 1 else goes_on
     question = Confirmation(
         question=f"Drain {node}?",
         consequence=f"Nothing new starts there until somebody resumes it.{goes_on}",
@@ -85,7 +85,7 @@ def drain(visit: AdminDep, node: NodeName, form: FormDep) -> Response:
 @router.post("/cluster/{node}/resume")
 def resume(visit: AdminDep, node: NodeName, form: FormDep) -> Response:
     """The same, the other way round."""
-    seen = survey_node(visit.context, visit.caller, node)
+    seen = get_node_status(visit.context, visit.caller, node)
     if form.get("confirmed") == "yes":
         services.resume_node(visit.context, visit.caller, node)
         return redirect(visit, heatmap.node_href(node), f"Jobs may start on {node} again.")
@@ -105,8 +105,8 @@ def _above(node: str) -> tuple[tuple[str, str], ...]:
     return ("Cluster", "/cluster"), (node, heatmap.node_href(node))
 
 
-def _page(visit: Visit, name: str, span: Span, reason: str = "", problem: str = "") -> Response:
-    seen = survey_node(visit.context, visit.caller, name)
+def _page(visit: Visit, name: str, span: StatsPeriod, reason: str = "", problem: str = "") -> Response:
+    seen = get_node_status(visit.context, visit.caller, name)
     page = Page(
         "node.html",
         name,
@@ -117,7 +117,7 @@ def _page(visit: Visit, name: str, span: Span, reason: str = "", problem: str = 
     return render(visit, page, _view(visit, seen, span, (reason, problem)))
 
 
-def _view(visit: Visit, seen: SeenNode, span: Span, refused: tuple[str, str]) -> NodeView:
+def _view(visit: Visit, seen: NodeStatus, span: StatsPeriod, refused: tuple[str, str]) -> NodeView:
     node, now = seen.node, visit.context.now()
     is_part = "x-fragment" in visit.request.headers  # the plots do not follow live
     series = () if is_part else node_stats(visit.context, visit.caller, node.name, span).series
@@ -129,7 +129,7 @@ def _view(visit: Visit, seen: SeenNode, span: Span, refused: tuple[str, str]) ->
         labels=tuple(f"{name}={value}" if value else name for name, value in sorted(node.labels.items())),
         data_class=_data_class(node.data_class, node.min_data_class),
         spans=tuple(
-            (one.value, here.with_(span=None if one is Span.DAY else one.value) + "#over-time", one is span)
+            (one.value, here.with_(span=None if one is StatsPeriod.DAY else one.value) + "#over-time", one is span)
             for one in SPANS
         ),
         span=span.value,
@@ -141,7 +141,7 @@ def _view(visit: Visit, seen: SeenNode, span: Span, refused: tuple[str, str]) ->
     )
 
 
-def _device(node: SeenNode, seen: SeenDevice, now: datetime) -> DeviceRow:
+def _device(node: NodeStatus, seen: DeviceStatus, now: datetime) -> DeviceRow:
     cell = heatmap.cell(node, seen, now)
     return DeviceRow(seen, cell, heatmap.name_of(seen.condition), heatmap.trouble(node, seen))
 

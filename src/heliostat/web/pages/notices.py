@@ -7,9 +7,9 @@ from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, Forbidden, NotFound
-from heliostat.models.notices import OCCASIONS, Channel
-from heliostat.services import notices as services
-from heliostat.services.notices import Shown, Wish
+from heliostat.models.notifications import NOTIFICATION_TRIGGERS, NotificationChannel
+from heliostat.services import notifications as services
+from heliostat.services.notifications import NotificationRequest, NotificationView
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.rendering import Page, redirect, render
 from heliostat.web.views import Confirmation
@@ -19,9 +19,9 @@ router = APIRouter()
 Number = Annotated[int, Path(ge=1, le=2**53)]
 _NOTICES = ("Notices", "/notices")
 _CHANNELS = (
-    (Channel.EMAIL.value, "E-mail"),
-    (Channel.CHAT.value, "Chat: Slack, Mattermost…"),
-    (Channel.WEBHOOK.value, "Webhook: signed JSON"),
+    (NotificationChannel.EMAIL.value, "E-mail"),
+    (NotificationChannel.CHAT.value, "Chat: Slack, Mattermost…"),
+    (NotificationChannel.WEBHOOK.value, "Webhook: signed JSON"),
 )
 _LABELS = {
     "started": "a job starts",
@@ -35,7 +35,7 @@ _LABELS = {
 @dataclass(frozen=True, slots=True)
 class NoticesView:
     form: Filled
-    rows: tuple[Shown, ...]
+    rows: tuple[NotificationView, ...]
     everybodys: bool
     may_see_all: bool
     projects: tuple[tuple[str, str], ...]
@@ -44,7 +44,7 @@ class NoticesView:
     hosts: str
     secret: str = ""  # of the one that was just made: shown this once
     channels: tuple[tuple[str, str], ...] = _CHANNELS
-    occasions: tuple[tuple[str, str], ...] = tuple((name, _LABELS[name]) for name in OCCASIONS)
+    occasions: tuple[tuple[str, str], ...] = tuple((name, _LABELS[name]) for name in NOTIFICATION_TRIGGERS)
 
 
 @router.get("/notices")
@@ -55,7 +55,7 @@ def show_notices(visit: VisitDep, everybodys: bool = False) -> Response:
 @router.post("/notices")
 def add_notice(visit: VisitDep, form: FormDep) -> Response:
     try:
-        _, secret = services.add_notice(visit.context, visit.caller, _wish(form))
+        _, secret = services.add_notification(visit.context, visit.caller, _wish(form))
     except (BadRequest, Conflict, Forbidden, NotFound) as error:
         filled = refused(form, error, {"project": "", "occasions": ""})
         return _page(visit, filled, ticked=tuple(form.all("occasion")))
@@ -66,7 +66,7 @@ def add_notice(visit: VisitDep, form: FormDep) -> Response:
 
 @router.post("/notices/{number}/test")
 def try_notice(visit: VisitDep, form: FormDep, number: Number) -> Response:
-    outcome = services.try_notice(visit.context, visit.caller, number)
+    outcome = services.send_test_notification(visit.context, visit.caller, number)
     words = "The test has arrived." if outcome.arrived else f"The test has not arrived: {outcome.problem}."
     return redirect(visit, "/notices", words)
 
@@ -83,24 +83,30 @@ def remove_notice(visit: VisitDep, form: FormDep, number: Number) -> Response:
             back="/notices",
         )
         return render(visit, Page("confirm.html", "Remove", crumbs=(_NOTICES,)), view)
-    services.remove_notice(visit.context, visit.caller, number)
+    services.remove_notification(visit.context, visit.caller, number)
     return redirect(visit, "/notices", "It is removed.")
 
 
-def _wish(form: Form) -> Wish:
+def _wish(form: Form) -> NotificationRequest:
     reading = Reading(form)
     channel = form.get("channel")
-    if channel not in list(Channel):
+    if channel not in list(NotificationChannel):
         reading.refuse("channel", "must be one of these")
     if not form.get("address"):
         reading.refuse("address", "must not be empty")
     reading.check()
-    occasions = tuple(name for name in OCCASIONS if name in form.all("occasion"))
-    return Wish(Channel(channel), form.get("address"), occasions, form.get("project") or None)
+    occasions = tuple(name for name in NOTIFICATION_TRIGGERS if name in form.all("occasion"))
+    return NotificationRequest(
+        NotificationChannel(channel), form.get("address"), occasions, form.get("project") or None
+    )
 
 
 def _usual(visit: Visit) -> str:
-    return Channel.EMAIL.value if visit.context.settings.notifications.smtp_host else Channel.CHAT.value
+    return (
+        NotificationChannel.EMAIL.value
+        if visit.context.settings.notifications.smtp_host
+        else NotificationChannel.CHAT.value
+    )
 
 
 def _page(
@@ -112,10 +118,10 @@ def _page(
     secret: str = "",
 ) -> Response:
     user, notifications = visit.user, visit.context.settings.notifications
-    managed = [one.project for one in user.memberships if user.manages(one.project)]
+    managed = [one.project for one in user.memberships if user.may_manage(one.project)]
     view = NoticesView(
         form=form,
-        rows=tuple(services.list_notices(visit.context, visit.caller, everybodys=everybodys)),
+        rows=tuple(services.list_notifications(visit.context, visit.caller, everybodys=everybodys)),
         everybodys=everybodys,
         may_see_all=user.is_admin,
         projects=(("", "my own jobs"), *((name, f"all jobs of {name}") for name in managed)),

@@ -10,7 +10,12 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from heliostat.models import User
-from heliostat.services.cluster.reports import Line, as_csv, monthly_report, report_months
+from heliostat.services.cluster.usage_reports import (
+    UsageReportLine,
+    list_report_months,
+    monthly_usage_report,
+    usage_report_csv,
+)
 from heliostat.web import words
 from heliostat.web.rendering import HEADERS, Page, render
 from heliostat.web.views import Address, Sort, parse_sort, sorts
@@ -45,7 +50,7 @@ class ReportsView:
     by: str
     groups: tuple[tuple[str, str], ...]  # name and address
     csv: str
-    lines: tuple[Line, ...]
+    lines: tuple[UsageReportLine, ...]
     sorts: Mapping[str, Sort]
     sort: str
     gpu_hours: float
@@ -61,9 +66,9 @@ class ReportsView:
 def show_report(
     visit: VisitDep, month: Month = "", by: Group | None = None, sort: Annotated[str, Query(max_length=64)] = ""
 ) -> Response:
-    months = report_months(visit.context)
+    months = list_report_months(visit.context)
     chosen, group = month or months[0], by or _group_for(visit.user)
-    lines = monthly_report(visit.context, visit.caller, chosen, group.value)
+    lines = monthly_usage_report(visit.context, visit.caller, chosen, group.value)
     column, descending = parse_sort(sort, COLUMNS, "-gpu_hours")
     here = Address("/reports", {"month": chosen, "by": group.value, "sort": sort})
     ordered = sorted(lines, key=lambda line: _key(line, column), reverse=descending)
@@ -73,10 +78,10 @@ def show_report(
 
 @router.get("/reports.csv")
 def download_report(visit: VisitDep, month: Month = "", by: Group = Group.PROJECT) -> Response:
-    lines = monthly_report(visit.context, visit.caller, month or None, by.value)
-    named = f"heliostat-{month or report_months(visit.context)[0]}-{by.value}.csv"
+    lines = monthly_usage_report(visit.context, visit.caller, month or None, by.value)
+    named = f"heliostat-{month or list_report_months(visit.context)[0]}-{by.value}.csv"
     headers = HEADERS | {"Content-Disposition": f'attachment; filename="{named}"'}
-    return Response(as_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)
+    return Response(usage_report_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ class _Asked:
     descending: bool
 
 
-def _view(visit: Visit, here: Address, lines: Sequence[Line], asked: _Asked) -> ReportsView:
+def _view(visit: Visit, here: Address, lines: Sequence[UsageReportLine], asked: _Asked) -> ReportsView:
     options = list(dict.fromkeys([*asked.months, asked.month]))
     place = options.index(asked.month)
     hours, wasted = sum(line.gpu_hours for line in lines), sum(line.wasted_gpu_hours for line in lines)
@@ -118,7 +123,7 @@ def _group_for(user: User) -> Group:
     return Group.DEPARTMENT if user.is_admin else Group.PROJECT
 
 
-def _key(line: Line, column: str) -> tuple[float, float, str]:
+def _key(line: UsageReportLine, column: str) -> tuple[float, float, str]:
     """By the column, then by name; what is not known is least."""
     value = getattr(line, column)
     if isinstance(value, str):
@@ -136,17 +141,17 @@ _MONTHS = (
 )
 
 
-def _longest_wait(lines: Sequence[Line]) -> str:
+def _longest_wait(lines: Sequence[UsageReportLine]) -> str:
     waits = [line.mean_wait_seconds for line in lines if line.mean_wait_seconds is not None]
     return words.duration(max(waits, default=None))
 
 
-def _bars(lines: Sequence[Line]) -> tuple[Bar, ...]:
+def _bars(lines: Sequence[UsageReportLine]) -> tuple[Bar, ...]:
     largest = sorted((line for line in lines if line.gpu_hours > 0), key=lambda line: -line.gpu_hours)[:_MOST_BARS]
     return tuple(_bar(line, largest[0].gpu_hours) for line in largest)
 
 
-def _bar(line: Line, most: float) -> Bar:
+def _bar(line: UsageReportLine, most: float) -> Bar:
     hours, wasted = line.gpu_hours, line.wasted_gpu_hours
     title = f"{line.name}: {hours:,.1f} GPU-hours, {wasted:,.1f} of them wasted"
     return Bar(line.name, f"{hours:,.1f} h", two_part_bar(hours / most, wasted / most, title))
@@ -155,7 +160,7 @@ def _bar(line: Line, most: float) -> Bar:
 def _covers(user: User) -> str:
     if user.is_admin:
         return "Everybody's jobs."
-    managed = [one.project for one in user.memberships if user.manages(one.project)]
+    managed = [one.project for one in user.memberships if user.may_manage(one.project)]
     return f"Your jobs, and all of {', '.join(managed)}." if managed else "Your own jobs."
 
 

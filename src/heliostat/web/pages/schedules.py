@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, NotFound
 from heliostat.models import JobRequest
-from heliostat.models.schedules import CatchUp, Firing, Overlap, Schedule
-from heliostat.services.schedules import verbs as services
-from heliostat.services.schedules.wishes import Wish, wish_of
+from heliostat.models.schedules import CatchUpMode, Firing, OverlapPolicy, Schedule
+from heliostat.services.schedules import lifecycle as services
+from heliostat.services.schedules.requests import ScheduleRequest, schedule_request_of
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.job_form import files
 from heliostat.web.job_form.bodies import body_of, duration_text
@@ -88,7 +88,7 @@ class FormView:
 def show_schedules(visit: VisitDep, everybodys: Annotated[bool, Query(alias="all")] = False) -> Response:
     found = services.list_schedules(visit.context, visit.caller, everybodys=everybodys)
     names = {one.id: one.name for one in found}
-    manages = visit.user.is_admin or any(visit.user.manages(one.project) for one in visit.user.memberships)
+    manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
     view = ListView(tuple(_row(one, names) for one in found), everybodys, manages)
     return render(visit, Page("schedules.html", "Schedules", live=("jobs",)), view)
 
@@ -106,7 +106,7 @@ def create_schedule(visit: VisitDep, form: FormDep) -> Response:
 
 @router.get("/schedules/{number}")
 def show_schedule(visit: VisitDep, number: Number) -> Response:
-    found = services.find_schedule(visit.context, visit.caller, str(number))
+    found = services.get_schedule(visit.context, visit.caller, str(number))
     names = {one.id: one.name for one in services.list_schedules(visit.context, visit.caller, everybodys=True)}
     view = OneView(
         row=_row(found, names),
@@ -123,15 +123,15 @@ def show_schedule(visit: VisitDep, number: Number) -> Response:
 
 @router.get("/schedules/{number}/edit")
 def ask_for_changes(visit: VisitDep, number: Number) -> Response:
-    found = services.find_schedule(visit.context, visit.caller, str(number))
+    found = services.get_schedule(visit.context, visit.caller, str(number))
     return _form_page(visit, Filled(_texts(visit, found)), found)
 
 
 @router.post("/schedules/{number}/edit")
 def change_schedule(visit: VisitDep, number: Number, form: FormDep) -> Response:
-    found = services.find_schedule(visit.context, visit.caller, str(number))
+    found = services.get_schedule(visit.context, visit.caller, str(number))
 
-    def change(wish: Wish) -> Schedule:
+    def change(wish: ScheduleRequest) -> Schedule:
         changes = {name: getattr(wish, name) for name in _OF_THE_FORM}
         if found.timing is None:
             changes.pop("timing")
@@ -144,7 +144,7 @@ def change_schedule(visit: VisitDep, number: Number, form: FormDep) -> Response:
 def act(visit: VisitDep, number: Number, verb: str, form: FormDep) -> Response:
     """pause, resume, run, remove."""
     here, context, caller = f"/schedules/{number}", visit.context, visit.caller
-    found = services.find_schedule(context, caller, str(number))
+    found = services.get_schedule(context, caller, str(number))
     if verb == "pause":
         services.pause_schedule(context, caller, str(number))
         return redirect(visit, here, "It fires no more until it is resumed.")
@@ -174,12 +174,14 @@ def _ask_to_remove(visit: Visit, found: Schedule) -> Response:
     return render(visit, Page("confirm.html", "Remove", crumbs=(_SCHEDULES,)), view)
 
 
-def _answered(visit: Visit, form: Form, found: Schedule | None, make: Callable[[Wish], Schedule]) -> Response:
+def _answered(
+    visit: Visit, form: Form, found: Schedule | None, make: Callable[[ScheduleRequest], Schedule]
+) -> Response:
     """Saved; or the form again, with what is wrong, or with the times at which it would fire."""
     try:
         wish = _wish(visit, form, found)
         if form.get("do") == "preview":
-            times = services.preview(visit.context, visit.caller, wish.timing or "", wish.zone, _TIMES)
+            times = services.preview_times(visit.context, visit.caller, wish.timing or "", wish.zone, _TIMES)
             return _form_page(visit, refused(form, HeliostatError(), {}), found, tuple(times))
         made = make(wish)
     except _WRONG as error:
@@ -196,7 +198,7 @@ def _in_form_words(error: HeliostatError) -> HeliostatError:
     return type(error)(error.message, error.hint, fields=fields)
 
 
-def _wish(visit: Visit, form: Form, found: Schedule | None) -> Wish:
+def _wish(visit: Visit, form: Form, found: Schedule | None) -> ScheduleRequest:
     reading = Reading(form)
     follows = found is not None and found.timing is None
     name = reading.line("name", needed=True)
@@ -205,10 +207,10 @@ def _wish(visit: Visit, form: Form, found: Schedule | None) -> Wish:
     retries = reading.whole("retries", 0, 100)
     ends_after = reading.whole("ends_after", 1, 10**9)
     epsilon = _seconds(reading, form.get("epsilon"))
-    overlap = next((one for one in Overlap if one.value == form.get("overlap")), Overlap.SKIP)
-    catch_up = next((one for one in CatchUp if one.value == form.get("catch_up")), CatchUp.LAST)
+    overlap = next((one for one in OverlapPolicy if one.value == form.get("overlap")), OverlapPolicy.SKIP)
+    catch_up = next((one for one in CatchUpMode if one.value == form.get("catch_up")), CatchUpMode.LAST)
     reading.check()
-    return Wish(
+    return ScheduleRequest(
         name=name,
         request=_job(visit, form),
         timing=timing,
@@ -218,7 +220,7 @@ def _wish(visit: Visit, form: Form, found: Schedule | None) -> Wish:
         epsilon_seconds=epsilon,
         retries=retries or 0,
         ends_after=ends_after,
-        parents=wish_of(found).parents if found is not None else (),
+        parents=schedule_request_of(found).parents if found is not None else (),
     )
 
 
@@ -251,7 +253,7 @@ def _form_page(
     here = _SCHEDULES if found is None else (found.name, f"/schedules/{found.id}")
     crumbs = (_SCHEDULES,) if found is None else (_SCHEDULES, here)
     title = "New schedule" if found is None else "Edit"
-    view = FormView(form, found, times, visit.context.settings.server.zone)
+    view = FormView(form, found, times, visit.context.settings.server.effective_time_zone)
     return render(visit, Page("schedule_form.html", title, crumbs=crumbs, status=form.status), view)
 
 

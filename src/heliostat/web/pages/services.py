@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from heliostat.errors import HeliostatError
 from heliostat.models.services import ServiceState
-from heliostat.models.sessions import Target
-from heliostat.services.web_services.verbs import (
+from heliostat.models.sessions import ProxyTarget
+from heliostat.services.web_services.lifecycle import (
     ReplicaState,
     ServiceView,
     list_services,
@@ -19,7 +19,7 @@ from heliostat.services.web_services.verbs import (
     show_service,
     stop_service,
 )
-from heliostat.services.web_services.ways import check_service_entry, may_manage
+from heliostat.services.web_services.routing import may_manage_service, require_service_access
 from heliostat.web.rendering import Page, redirect, render
 from heliostat.web.visits import FormDep, Visit, VisitDep
 
@@ -118,36 +118,36 @@ def remove(visit: VisitDep, form: FormDep, name: str) -> Response:
 
 
 def _row(visit: Visit, shown: ServiceView) -> Row:
-    one, healthy = shown.service, shown.healthy
+    one, healthy = shown.service, shown.healthy_count
     word, icon = _word(shown)
     address = _address(visit, one.name) if healthy else ""
-    return Row(one.name, one.user, one.visibility.value, word, icon, healthy, one.wanted, address)
+    return Row(one.name, one.user, one.visibility.value, word, icon, healthy, one.desired_replicas, address)
 
 
 def _word(shown: ServiceView) -> tuple[str, str]:
     if shown.service.state is ServiceState.STOPPED:
         return "stopped", "cancelled"
-    if shown.healthy >= shown.service.wanted:
+    if shown.healthy_count >= shown.service.desired_replicas:
         return "up", "running"
-    return ("degraded", "starting") if shown.healthy else ("down", "failed")
+    return ("degraded", "starting") if shown.healthy_count else ("down", "failed")
 
 
 def _address(visit: Visit, name: str) -> str:
     try:
-        check_service_entry(visit.context, visit.user, name)
+        require_service_access(visit.context, visit.user, name)
     except HeliostatError:
         return ""
-    seen = visit.context.addresses.seen_at(visit.request.headers.get("host", ""))
-    return seen.of(Target(0, service=name))
+    seen = visit.context.public_urls.for_host(visit.request.headers.get("host", ""))
+    return seen.target_url(ProxyTarget(0, service=name))
 
 
 def _view(visit: Visit, shown: ServiceView) -> OneView:
-    one, is_inside = shown.service, may_manage(visit.user, shown.service)
+    one, is_inside = shown.service, may_manage_service(visit.user, shown.service)
     check = one.check
     how = f"GET {check.path}" if check.path else "it takes a connection"
     return OneView(
         row=_row(visit, shown),
-        words=shown.words,
+        words=shown.summary,
         project=one.project,
         health=f"{how}, every {check.interval_seconds:g} seconds; out after {check.threshold} failures",
         problem=(one.problem or "") if is_inside else "",
@@ -162,8 +162,8 @@ def _view(visit: Visit, shown: ServiceView) -> OneView:
 
 def _replica(each: ReplicaState) -> ReplicaRow:
     node = (each.job.node if each.job else None) or ""
-    replica, icon = each.replica, _ICONS[each.word]
-    if each.word == "over" and each.job is not None:
+    replica, icon = each.replica, _ICONS[each.status]
+    if each.status == "over" and each.job is not None:
         icon = each.job.state.value
     problem = each.problem or ""
-    return ReplicaRow(replica.job_id, each.word, icon, node, each.open_requests, replica.healthy_at, problem)
+    return ReplicaRow(replica.job_id, each.status, icon, node, each.open_requests, replica.healthy_at, problem)

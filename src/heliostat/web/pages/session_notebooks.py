@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from heliostat.errors import HeliostatError, Invalid, invalid_field
-from heliostat.models.notebooks import NotebookWish, typed_value
-from heliostat.services.notebooks.verbs import run_notebook
-from heliostat.services.sessions.notebooks import list_notebooks
+from heliostat.models.notebooks import NotebookRequest, parse_parameter_value
+from heliostat.services.batch_notebooks import run_notebook
+from heliostat.services.sessions.notebook_files import list_notebooks
 from heliostat.web.rendering import Page, redirect, render
 from heliostat.web.views import JOB
 from heliostat.web.visits import Form, FormDep, Visit, VisitDep
@@ -38,7 +38,7 @@ def show_notebooks(visit: VisitDep, job_id: int) -> Response:
 def run(visit: VisitDep, form: FormDep, job_id: int) -> Response:
     texts = {name: form.get(name) for name in _FIELDS}
     try:
-        wish = NotebookWish(texts["notebook"], session=job_id, parameters=read_parameters(texts["parameters"]))
+        wish = NotebookRequest(texts["notebook"], session=job_id, parameters=read_parameters(texts["parameters"]))
         request = visit.request.app.state.read_job(_body(form), to_ask=True)
         job = run_notebook(visit.context, visit.caller, wish, request)
     except Invalid as error:
@@ -56,7 +56,7 @@ def read_parameters(text: str) -> dict[str, Any]:
         name, equals, value = line.partition("=")
         if not equals:
             raise invalid_field("parameters", "write one on each line: lr = 0.1")
-        found[name.strip()] = typed_value(value.strip())
+        found[name.strip()] = parse_parameter_value(value.strip())
     return found
 
 
@@ -75,5 +75,5 @@ def _body(form: Form) -> dict[str, object]:
     body: dict[str, object] = {}
     for name in ("gpus", "time_limit", "cpus", "memory", "name"):
         if text := form.get(name):
-            body[name] = typed_value(text) if name in ("gpus", "cpus") else text
+            body[name] = parse_parameter_value(text) if name in ("gpus", "cpus") else text
     return body

@@ -9,10 +9,10 @@ from starlette.responses import RedirectResponse, Response
 
 from heliostat.errors import Invalid
 from heliostat.models import Job, JobState
-from heliostat.models.sessions import APPS, SessionWish, Target
-from heliostat.services.jobs.verbs import extend_job, seconds_from
-from heliostat.services.jobs.why import explain_job
-from heliostat.services.sessions.verbs import (
+from heliostat.models.sessions import SESSION_APPS, ProxyTarget, SessionRequest
+from heliostat.services.jobs.control import extend_job, parse_seconds
+from heliostat.services.jobs.explanation import explain_job
+from heliostat.services.sessions.lifecycle import (
     SessionState,
     list_sessions,
     share_session,
@@ -81,11 +81,11 @@ def show_form(visit: VisitDep) -> Response:
 
 @router.post("/sessions/new")
 def start(visit: VisitDep, form: FormDep) -> Response:
-    app = form.get("app") if form.get("app") in APPS else "jupyter"
+    app = form.get("app") if form.get("app") in SESSION_APPS else "jupyter"
     texts = {name: form.get(name) for name in _FIELDS}
     try:
         request = visit.request.app.state.read_job(_body(app, form), to_ask=True)
-        state = start_session(visit.context, visit.caller, SessionWish(app), request)
+        state = start_session(visit.context, visit.caller, SessionRequest(app), request)
     except Invalid as error:
         return _form(visit, NewView(app, texts, error.fields, f"{error.message} {error.hint or ''}"), error.status)
     return redirect(visit, f"/sessions/{state.job.id}")
@@ -104,11 +104,11 @@ def show_one(visit: VisitDep, job_id: int, go: bool = False) -> Response:
         job=state.job,
         waiting=waiting(told, visit.context.now()) if told else None,
         step=state.step,
-        is_moving=not state.job.is_over,
+        is_moving=not state.job.is_terminal,
         log_tail=state.log_tail,
         warning=state.warning,
         shared_with=state.shared_with,
-        may_share=not row.owner and visit.context.addresses.has_own_hosts,
+        may_share=not row.owner and visit.context.public_urls.has_host_per_target,
     )
     page = Page("session.html", f"Session {job_id}", live=(f"job:{job_id}",), crumbs=(("Sessions", "/sessions"),))
     return render(visit, page, view)
@@ -116,7 +116,7 @@ def show_one(visit: VisitDep, job_id: int, go: bool = False) -> Response:
 
 @router.post("/sessions/" + JOB + "/extend")
 def extend(visit: VisitDep, form: FormDep, job_id: int) -> Response:
-    job = extend_job(visit.context, visit.caller, job_id, seconds_from(form.get("time")))
+    job = extend_job(visit.context, visit.caller, job_id, parse_seconds(form.get("time")))
     return redirect(visit, f"/sessions/{job.id}", "It has more time now.")
 
 
@@ -162,11 +162,11 @@ def _number(text: str) -> object:
 
 def _row(visit: Visit, state: SessionState) -> Row:
     job = state.job
-    seen = visit.context.addresses.seen_at(visit.request.headers.get("host", ""))
+    seen = visit.context.public_urls.for_host(visit.request.headers.get("host", ""))
     ends_at = None
     if job.state is JobState.RUNNING and job.started_at and job.time_limit_seconds:
         ends_at = job.started_at + timedelta(seconds=job.time_limit_seconds)
-    address = seen.of(Target(job.id))
+    address = seen.target_url(ProxyTarget(job.id))
     owner = "" if job.user == visit.user.name else job.user
     return Row(
         job.id, job.name, state.app, job.state.value, state.is_up, address, job.submitted_at, ends_at, owner

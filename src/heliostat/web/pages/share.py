@@ -8,7 +8,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from heliostat.models import User
-from heliostat.services.accounts.shares import OURS, Account, counted_by, share_tree
+from heliostat.services.accounts.shares import COUNTED_BY_HELIOSTAT, AccountShare, share_tree, usage_source
 from heliostat.web import svg, words
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import VisitDep
@@ -60,7 +60,7 @@ def show_share(visit: VisitDep, people: bool | None = None) -> Response:
         half_life=words.plural(round(days, 2), "day"),
         is_used=any(department.entitled is not None for department in tree),
         hides_people=not visit.user.is_admin,
-        counted_by="" if (counts := counted_by(visit.context)) == OURS else counts.capitalize(),
+        counted_by="" if (counts := usage_source(visit.context)) == COUNTED_BY_HELIOSTAT else counts.capitalize(),
     )
     return render(visit, Page("share.html", "Share", live=("rules",)), view)
 
@@ -71,20 +71,22 @@ class _Scale:
     longest: float  # the part of all that fills a bar
 
 
-def _scale(tree: Sequence[Account]) -> _Scale:
+def _scale(tree: Sequence[AccountShare]) -> _Scale:
     used = sum(department.usage for department in tree)
     parts = [part for one in tree for part in (one.entitled or 0.0, one.usage / used if used else 0.0)]
     return _Scale(used, max(parts, default=0.0) or 1.0)
 
 
-def _rows(tree: Sequence[Account], user: User, scale: _Scale, levels: int, above: str = "") -> Iterator[ShareRow]:
+def _rows(
+    tree: Sequence[AccountShare], user: User, scale: _Scale, levels: int, above: str = ""
+) -> Iterator[ShareRow]:
     for one in tree if levels else ():
         place = f"{above}{one.kind[0]}-{one.name}"
         yield _row(one, user, scale, place)
-        yield from _rows(one.below, user, scale, levels - 1, place + "-")
+        yield from _rows(one.children, user, scale, levels - 1, place + "-")
 
 
-def _row(one: Account, user: User, scale: _Scale, place: str) -> ShareRow:
+def _row(one: AccountShare, user: User, scale: _Scale, place: str) -> ShareRow:
     part = one.usage / scale.used if scale.used else 0.0
     return ShareRow(
         id=place,
@@ -92,7 +94,7 @@ def _row(one: Account, user: User, scale: _Scale, place: str) -> ShareRow:
         name=one.name,
         depth=_DEPTHS[one.kind],
         is_mine=_is_mine(one, user),
-        may_manage=user.is_admin if one.kind != "project" else user.manages(one.name),
+        may_manage=user.is_admin if one.kind != "project" else user.may_manage(one.name),
         share=one.share,
         entitled=one.entitled,
         used=one.usage,
@@ -108,13 +110,13 @@ def _row(one: Account, user: User, scale: _Scale, place: str) -> ShareRow:
     )
 
 
-def _is_mine(one: Account, user: User) -> bool:
+def _is_mine(one: AccountShare, user: User) -> bool:
     if one.kind == "user":
         return one.name == user.name
-    return one.kind == "project" and user.belongs_to(one.name)
+    return one.kind == "project" and user.is_member_of(one.name)
 
 
-def _verdict(one: Account) -> str:
+def _verdict(one: AccountShare) -> str:
     if one.entitled is None:
         return "not in use"
     if one.ratio < _LITTLE:

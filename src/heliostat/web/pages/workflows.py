@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from heliostat.errors import NotFound
 from heliostat.models.workflows import Workflow
-from heliostat.services.workflows import verbs as services
-from heliostat.services.workflows.verbs import Found
+from heliostat.services.workflows import lifecycle as services
+from heliostat.services.workflows.lifecycle import WorkflowView
 from heliostat.web import words
 from heliostat.web.rendering import Page, redirect, render
 from heliostat.web.views import Address, Confirmation, Pager, pager
@@ -78,9 +78,9 @@ def show_workflows(
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Response:
     found = services.list_workflows(visit.context, visit.caller, everybodys=everybodys, before=before)
-    manages = visit.user.is_admin or any(visit.user.manages(one.project) for one in visit.user.memberships)
+    manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
     here = Address("/workflows", {"all": "true"} if everybodys else {})
-    older = here.with_(before=found[-1].workflow.id) if len(found) == services.PAGE else ""
+    older = here.with_(before=found[-1].workflow.id) if len(found) == services.PAGE_SIZE else ""
     view = ListView(tuple(map(_row, found)), everybodys, manages, older)
     return render(visit, Page("workflows.html", "Workflows", live=("jobs",)), view)
 
@@ -92,7 +92,7 @@ def show_workflow(
     step: Annotated[str, Query(max_length=80)] = "",
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
 ) -> Response:
-    found = services.find_workflow(visit.context, visit.caller, number)
+    found = services.get_workflow(visit.context, visit.caller, number)
     shown = Page("workflow.html", found.workflow.name, live=("jobs",), crumbs=(_WORKFLOWS,))
     return render(visit, shown, _view(visit, found, step, page))
 
@@ -108,7 +108,7 @@ def retry_workflow(visit: VisitDep, number: Number, form: FormDep) -> Response:
 def cancel_workflow(visit: VisitDep, number: Number, form: FormDep) -> Response:
     """First it asks once more, then it does it."""
     here = f"/workflows/{number}"
-    found = services.find_workflow(visit.context, visit.caller, number)
+    found = services.get_workflow(visit.context, visit.caller, number)
     if form.get("confirmed") == "yes":
         cancelled = services.cancel_workflow(visit.context, visit.caller, number)
         return redirect(visit, here, f"{words.plural(len(cancelled), 'job')} cancelled.")
@@ -123,13 +123,13 @@ def cancel_workflow(visit: VisitDep, number: Number, form: FormDep) -> Response:
     return render(visit, Page("confirm.html", "Cancel a workflow", crumbs=(_WORKFLOWS,)), view)
 
 
-def _row(found: Found) -> Row:
+def _row(found: WorkflowView) -> Row:
     tally = found.tally
     done = tally.completed + tally.forgiven + tally.skipped
     return Row(found.workflow, tally.state.value, tally.total, done, tally.failed)
 
 
-def _view(visit: Visit, found: Found, step: str, page: int) -> OneView:
+def _view(visit: Visit, found: WorkflowView, step: str, page: int) -> OneView:
     number, now, tally = found.workflow.id, visit.context.now(), found.tally
     chosen = [pair for pair in found.jobs if not step or pair[0].step == step]
     if not chosen:
@@ -151,7 +151,7 @@ def _view(visit: Visit, found: Found, step: str, page: int) -> OneView:
     )
 
 
-def _counts(found: Found) -> tuple[tuple[str, str, str], ...]:
+def _counts(found: WorkflowView) -> tuple[tuple[str, str, str], ...]:
     tally = found.tally
     named = (
         ("Waiting", tally.waiting, "pending"),
@@ -165,7 +165,7 @@ def _counts(found: Found) -> tuple[tuple[str, str, str], ...]:
     return tuple((name, words.number(count), look) for name, count, look in named if count)
 
 
-def _job_rows(found: Found, chosen: Jobs) -> tuple[JobRow, ...]:
+def _job_rows(found: WorkflowView, chosen: Jobs) -> tuple[JobRow, ...]:
     rows: list[JobRow] = []
     for row, job in chosen:
         state = look_of(row, job)

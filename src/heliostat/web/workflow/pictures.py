@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from heliostat.models import Job, JobState
 from heliostat.models.workflows import WorkflowJob
-from heliostat.services.workflows.verbs import Found
+from heliostat.services.workflows.lifecycle import WorkflowView
 from heliostat.web import words
 from heliostat.web.workflow.drawing import Bar, Label, draw_bars, draw_graph
 from heliostat.web.workflow.layers import lay_out
@@ -28,14 +28,14 @@ def look_of(row: WorkflowJob, job: Job) -> str:
     return row.outcome or job.state.value
 
 
-def steps_of(found: Found) -> dict[str, list[tuple[WorkflowJob, Job]]]:
+def steps_of(found: WorkflowView) -> dict[str, list[tuple[WorkflowJob, Job]]]:
     steps: dict[str, list[tuple[WorkflowJob, Job]]] = {}
     for row, job in found.jobs:
         steps.setdefault(row.step, []).append((row, job))
     return steps
 
 
-def graph(found: Found, now: datetime) -> Markup:
+def graph(found: WorkflowView, now: datetime) -> Markup:
     """A box for each step: variants of a matrix share one."""
     steps = steps_of(found)
     drawing = lay_out({name: jobs[0][0].needs for name, jobs in steps.items()})
@@ -46,7 +46,7 @@ def graph(found: Found, now: datetime) -> Markup:
     return draw_graph(drawing, labels, f"The jobs of {found.workflow.name} and whom each needs")
 
 
-def gantt(found: Found, now: datetime) -> Markup:
+def gantt(found: WorkflowView, now: datetime) -> Markup:
     """A row for each job while they are few, for each step otherwise."""
     here = f"/workflows/{found.workflow.id}"
     if len(found.jobs) <= MOST_BARS:

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from heliostat.engines.local import cgroup_files
-from heliostat.engines.local.cgroup_v1 import V1Group
-from heliostat.engines.local.cgroup_v2 import V2Group
-from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
+from heliostat.engines.local.cgroup_v1 import CgroupV1
+from heliostat.engines.local.cgroup_v2 import CgroupV2
+from heliostat.engines.local.cgroups import Cgroup, CgroupLimits, CgroupsUnavailable, CgroupTree, find_cgroups
 
 MOUNT = Path("/sys/fs/cgroup")
 NOBODY = 65534
@@ -63,7 +63,7 @@ def root(version: str) -> Path:
 @pytest.fixture
 def tree(root: Path) -> Iterator[CgroupTree]:
     found = find_cgroups(INSTANCE, root)
-    if isinstance(found, NoCgroups):
+    if isinstance(found, CgroupsUnavailable):
         pytest.skip(found.reason)
     yield found
     for name in found.names():
@@ -79,7 +79,7 @@ def run() -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
     """Starts Python code inside a group, the way the wrapper does."""
     started = []
 
-    def start(group: Group, code: str) -> "subprocess.Popen[str]":
+    def start(group: Cgroup, code: str) -> "subprocess.Popen[str]":
         enter = 'for file in $1; do echo 0 >"$file" || exit 125; done; shift; exec "$@"'
         argv = ["sh", "-c", enter, "sh", " ".join(group.enter_files), sys.executable, "-c", code]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -102,15 +102,15 @@ def until(condition: Callable[[], bool]) -> None:
     assert cgroup_files.wait_until(condition, 120)
 
 
-def remove(group: Group) -> bool:
+def remove(group: Cgroup) -> bool:
     return cgroup_files.wait_until(group.remove, 10)  # the kernel lets go of the dead a moment after their end
 
 
-def folders(group: Group) -> list[Path]:
+def folders(group: Cgroup) -> list[Path]:
     return [Path(file).parent for file in group.enter_files]
 
 
-def setting(group: Group, file: str) -> str:
+def setting(group: Cgroup, file: str) -> str:
     return next((folder / file).read_text().strip() for folder in folders(group) if (folder / file).exists())
 
 
@@ -119,7 +119,7 @@ def setting(group: Group, file: str) -> str:
 
 def test_a_job_over_its_memory_is_killed_and_counted(tree: CgroupTree, run: Callable) -> None:
     needs(tree, "memory")
-    group = tree.create("12.1", Limits(memory_mib=48))
+    group = tree.create("12.1", CgroupLimits(memory_mib=48))
     assert group.oom_kills() == 0
     assert run(group, "bytearray(400 << 20)").wait(120) == -signal.SIGKILL
     assert group.oom_kills() == 1
@@ -129,7 +129,7 @@ def test_a_job_over_its_memory_is_killed_and_counted(tree: CgroupTree, run: Call
 
 def test_an_oom_kill_in_a_group_the_job_has_made_itself_is_counted(tree: CgroupTree, run: Callable) -> None:
     needs(tree, "memory")
-    group = tree.create("12.1", Limits(memory_mib=48))
+    group = tree.create("12.1", CgroupLimits(memory_mib=48))
     for folder in folders(group):
         (folder / "inner").mkdir()
     inner = SimpleNamespace(enter_files=[file.replace("/12.1/", "/12.1/inner/") for file in group.enter_files])
@@ -139,7 +139,7 @@ def test_an_oom_kill_in_a_group_the_job_has_made_itself_is_counted(tree: CgroupT
 
 def test_a_fork_bomb_stops_at_the_limit_of_processes(tree: CgroupTree, run: Callable) -> None:
     needs(tree, "pids")
-    group = tree.create("12.1", Limits(pids=8))
+    group = tree.create("12.1", CgroupLimits(pids=8))
     code = """
 import os, time
 for count in range(100):
@@ -161,10 +161,10 @@ def test_limits_reach_the_kernel_and_can_be_set_anew(tree: CgroupTree) -> None:
     is_v1 = "v1" in tree.description
     memory, cpu = ("memory.limit_in_bytes", "cpu.cfs_quota_us") if is_v1 else ("memory.max", "cpu.max")
     for memory_mib in (64, 128, 32):
-        group = tree.create("12.1", Limits(memory_mib=memory_mib, cpus=2))
+        group = tree.create("12.1", CgroupLimits(memory_mib=memory_mib, cpus=2))
         assert setting(group, memory) == str(memory_mib << 20)
         assert setting(group, cpu) == ("200000" if is_v1 else "200000 100000")
-    tree.create("12.1", Limits())
+    tree.create("12.1", CgroupLimits())
     assert int(setting(group, memory).replace("max", str(1 << 62))) > 1 << 60
     assert setting(group, cpu) in ("-1", "max 100000")
 
@@ -173,8 +173,8 @@ def test_v1_counts_swap_as_memory_where_the_kernel_can() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can make groups at the top of the hierarchy")
     tree = find_cgroups(INSTANCE, root_of("v1"))
-    assert not isinstance(tree, NoCgroups)
-    group = tree.create("12.1", Limits(memory_mib=64))
+    assert not isinstance(tree, CgroupsUnavailable)
+    group = tree.create("12.1", CgroupLimits(memory_mib=64))
     try:
         if not any((folder / "memory.memsw.limit_in_bytes").exists() for folder in folders(group)):
             pytest.skip("this kernel does not account for swap")
@@ -188,7 +188,7 @@ def test_v1_counts_swap_as_memory_where_the_kernel_can() -> None:
 
 
 def test_kill_ends_a_process_that_forks_and_leaves_in_a_tight_loop(tree: CgroupTree, run: Callable) -> None:
-    group = tree.create("12.1", Limits(pids=64))
+    group = tree.create("12.1", CgroupLimits(pids=64))
     process = run(group, FORKS_AND_LEAVES)
     assert process.wait(120) == 0  # the first one is gone, its descendants go on
     assert group.kill()
@@ -196,7 +196,7 @@ def test_kill_ends_a_process_that_forks_and_leaves_in_a_tight_loop(tree: CgroupT
 
 
 def test_kill_ends_a_fork_bomb(tree: CgroupTree, run: Callable) -> None:
-    group = tree.create("12.1", Limits(pids=64))
+    group = tree.create("12.1", CgroupLimits(pids=64))
     run(group, FORKS_ON_AND_ON)
     until(lambda: len(group.pids()) > 30)
     assert group.kill()
@@ -208,25 +208,25 @@ def test_kill_ends_a_fork_bomb(tree: CgroupTree, run: Callable) -> None:
 def test_kill_works_on_kernels_without_cgroup_kill(
     tree: CgroupTree, run: Callable, available: frozenset[str]
 ) -> None:
-    group = tree.create("12.1", Limits())
+    group = tree.create("12.1", CgroupLimits())
     run(group, FORKS_ON_AND_ON)
     until(lambda: len(group.pids()) > 30)
-    assert V2Group(str(folders(group)[0]), available).kill(20)
+    assert CgroupV2(str(folders(group)[0]), available).kill(20)
     assert group.pids() == []
 
 
 @pytest.mark.parametrize("version", ["v1"])
 def test_kill_works_without_a_freezer(tree: CgroupTree, run: Callable) -> None:
-    group = tree.create("12.1", Limits(pids=64))
+    group = tree.create("12.1", CgroupLimits(pids=64))
     run(group, FORKS_ON_AND_ON)
     until(lambda: len(group.pids()) > 30)
-    assert V1Group({"other": str(folders(group)[1])}).kill(20)
+    assert CgroupV1({"other": str(folders(group)[1])}).kill(20)
     assert group.pids() == []
 
 
 @pytest.mark.parametrize("version", ["v1"])
 def test_kill_ends_what_an_earlier_kill_left_unable_to_fork(tree: CgroupTree, run: Callable) -> None:
-    group = tree.create("12.1", Limits(pids=100))
+    group = tree.create("12.1", CgroupLimits(pids=100))
     process = run(group, IGNORES_TERM)
     assert process.stdout.readline() == "ready\n"
     limit = next(folder / "pids.max" for folder in folders(group) if (folder / "pids.max").exists())
@@ -236,7 +236,7 @@ def test_kill_ends_what_an_earlier_kill_left_unable_to_fork(tree: CgroupTree, ru
 
 
 def test_a_process_that_ignores_term_is_signalled_and_then_killed(tree: CgroupTree, run: Callable) -> None:
-    group = tree.create("12.1", Limits())
+    group = tree.create("12.1", CgroupLimits())
     process = run(group, IGNORES_TERM)
     assert process.stdout.readline() == "ready\n"
     group.signal(signal.SIGTERM)
@@ -246,7 +246,7 @@ def test_a_process_that_ignores_term_is_signalled_and_then_killed(tree: CgroupTr
 
 
 def test_a_signal_reaches_every_process_also_in_inner_groups(tree: CgroupTree, run: Callable) -> None:
-    group = tree.create("12.1", Limits())
+    group = tree.create("12.1", CgroupLimits())
     for folder in folders(group):
         (folder / "inner").mkdir()
     inner = SimpleNamespace(enter_files=[file.replace("/12.1/", "/12.1/inner/") for file in group.enter_files])
@@ -259,7 +259,7 @@ def test_a_signal_reaches_every_process_also_in_inner_groups(tree: CgroupTree, r
 
 
 def test_kill_spares_the_process_that_asks_for_it(tree: CgroupTree, root: Path) -> None:
-    tree.create("12.1", Limits())
+    tree.create("12.1", CgroupLimits())
     code = f"""
 import subprocess
 from pathlib import Path
@@ -277,7 +277,7 @@ print(group.kill(0), child.wait(120))
 
 
 def test_a_group_with_a_process_stays_and_an_empty_one_goes(tree: CgroupTree, run: Callable) -> None:
-    group = tree.create("12.1", Limits(memory_mib=64, cpus=1, pids=10))
+    group = tree.create("12.1", CgroupLimits(memory_mib=64, cpus=1, pids=10))
     process = run(group, IGNORES_TERM)
     process.stdout.readline()
     assert group.remove() is False
@@ -288,7 +288,7 @@ def test_a_group_with_a_process_stays_and_an_empty_one_goes(tree: CgroupTree, ru
 
 
 def test_groups_that_the_job_has_made_are_removed_too(tree: CgroupTree) -> None:
-    group = tree.create("12.1", Limits())
+    group = tree.create("12.1", CgroupLimits())
     for folder in folders(group):
         (folder / "a" / "b").mkdir(parents=True)
         (folder / "c").mkdir()
@@ -297,7 +297,7 @@ def test_groups_that_the_job_has_made_are_removed_too(tree: CgroupTree) -> None:
 
 
 def test_a_group_that_is_gone_is_empty_and_nothing_fails(tree: CgroupTree) -> None:
-    group = tree.create("12.1", Limits())
+    group = tree.create("12.1", CgroupLimits())
     assert group.remove()
     assert group.remove()
     assert group.kill()
@@ -307,16 +307,16 @@ def test_a_group_that_is_gone_is_empty_and_nothing_fails(tree: CgroupTree) -> No
 
 
 def test_nobody_enters_a_removed_group(tree: CgroupTree, run: Callable) -> None:
-    group = tree.create("12.1", Limits())
+    group = tree.create("12.1", CgroupLimits())
     group.remove()
     assert run(group, "print('inside')").wait(120) != 0
 
 
 def test_groups_are_found_after_a_restart(tree: CgroupTree, root: Path) -> None:
-    made = tree.create("12.1", Limits())
-    tree.create("7.2", Limits())
+    made = tree.create("12.1", CgroupLimits())
+    tree.create("7.2", CgroupLimits())
     again = find_cgroups(INSTANCE, root)
-    assert not isinstance(again, NoCgroups)
+    assert not isinstance(again, CgroupsUnavailable)
     assert sorted(again.names()) == ["12.1", "7.2"]
     found = again.find("12.1")
     assert found is not None
@@ -325,9 +325,9 @@ def test_groups_are_found_after_a_restart(tree: CgroupTree, root: Path) -> None:
 
 def test_two_installations_do_not_see_each_other(tree: CgroupTree, root: Path) -> None:
     other = find_cgroups(f"{INSTANCE}-b", root)
-    assert not isinstance(other, NoCgroups)
+    assert not isinstance(other, CgroupsUnavailable)
     try:
-        tree.create("12.1", Limits())
+        tree.create("12.1", CgroupLimits())
         assert other.names() == []
         assert other.find("12.1") is None
     finally:
@@ -335,24 +335,24 @@ def test_two_installations_do_not_see_each_other(tree: CgroupTree, root: Path) -
 
 
 def test_a_tree_with_groups_is_not_removed(tree: CgroupTree) -> None:
-    tree.create("12.1", Limits())
+    tree.create("12.1", CgroupLimits())
     assert tree.remove() is False
 
 
 @pytest.mark.parametrize("version", ["v1"])
 def test_a_group_removed_only_in_part_is_found_and_made_whole(tree: CgroupTree) -> None:
-    group = tree.create("12.1", Limits())
+    group = tree.create("12.1", CgroupLimits())
     folders(group)[0].rmdir()
     assert tree.names() == ["12.1"]
     assert tree.find("12.1") is not None
-    tree.create("12.1", Limits(pids=5))
+    tree.create("12.1", CgroupLimits(pids=5))
     assert all(folder.exists() for folder in folders(group))
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "1..2", "1.", ".1", "a", "1/2", "../1", "1\n"])
 def test_a_name_that_could_lead_elsewhere_is_refused(tree: CgroupTree, name: str) -> None:
     with pytest.raises(ValueError, match="numbers and dots"):
-        tree.create(name, Limits())
+        tree.create(name, CgroupLimits())
     with pytest.raises(ValueError, match="numbers and dots"):
         tree.find(name)
 
@@ -418,8 +418,8 @@ print(tree.remove())
 
 def test_a_machine_without_the_file_system_is_told_so(tmp_path: Path) -> None:
     found = find_cgroups("ab12", tmp_path / "none")
-    assert isinstance(found, NoCgroups)
+    assert isinstance(found, CgroupsUnavailable)
     assert f"{tmp_path}/none cannot be used: No such file or directory." in found.reason
     found = find_cgroups("ab12", tmp_path)
-    assert isinstance(found, NoCgroups)
+    assert isinstance(found, CgroupsUnavailable)
     assert "no cgroup hierarchy is mounted there" in found.reason

@@ -11,13 +11,13 @@ from heliostat.engines.local import gpus as gpus_module
 from heliostat.engines.local.gpus import (
     DriverGpus,
     SimulatedGpus,
+    add_missing_devices,
     find_gpus,
     mark_used_outside,
-    parse_simulated,
-    unreadable,
-    with_the_missing,
+    parse_simulated_gpus,
+    unreadable_device,
 )
-from heliostat.engines.local.nvml import command_of, owner_of, short_type
+from heliostat.engines.local.nvml import process_program_name, process_user, short_gpu_type
 from heliostat.errors import Invalid
 from heliostat.models.nodes import Device, DeviceProcess
 
@@ -62,12 +62,12 @@ def a100(index: int = 0, **facts: object) -> Device:
     ],
 )
 def test_a_driver_name_becomes_a_short_type(name: str, short: str) -> None:
-    assert short_type(name) == short
+    assert short_gpu_type(name) == short
 
 
 @given(st.text())
 def test_a_short_type_can_always_be_typed(name: str) -> None:
-    short = short_type(name)
+    short = short_gpu_type(name)
     assert short
     assert all(char.isascii() and (char.isalnum() or char in ".-") for char in short)
 
@@ -77,7 +77,7 @@ def test_simulated_gpus_are_numbered_through_all_types() -> None:
     devices = gpus.read()
     assert [(device.index, device.type) for device in devices] == [(0, "A100"), (1, "A100"), (2, "T4")]
     assert len({device.uuid for device in devices}) == 3
-    assert all(device.may_be_used and device.memory_mib for device in devices)
+    assert all(device.is_available and device.memory_mib for device in devices)
     assert gpus.note == "2 simulated A100 and 1 simulated T4"
 
 
@@ -99,7 +99,7 @@ def test_a_simulation_that_cannot_be_read_is_refused_with_a_hint(text: str) -> N
     st.lists(st.tuples(st.integers(1, 20), st.sampled_from(["A100", "T4", "RTX-3090"])), min_size=1, max_size=5)
 )
 def test_what_is_written_for_a_simulation_is_what_is_read(groups: list[tuple[int, str]]) -> None:
-    assert parse_simulated(",".join(f"{count}x{type_}" for count, type_ in groups)) == groups
+    assert parse_simulated_gpus(",".join(f"{count}x{type_}" for count, type_ in groups)) == groups
 
 
 def test_a_foreign_process_marks_its_device_only() -> None:
@@ -109,7 +109,7 @@ def test_a_foreign_process_marks_its_device_only() -> None:
         None,
         "in use outside the queue by alice: python (pid 123)",
     ]
-    assert [device.may_be_used for device in marked] == [True, False]
+    assert [device.is_available for device in marked] == [True, False]
 
 
 def test_our_own_processes_do_not_mark_a_device() -> None:
@@ -129,29 +129,29 @@ def test_a_process_that_cannot_be_seen_still_marks_its_device() -> None:
 
 
 def test_a_gpu_no_longer_listed_stays_with_a_problem() -> None:
-    devices = with_the_missing([a100(1)], [a100(0, utilisation=90), a100(1)])
+    devices = add_missing_devices([a100(1)], [a100(0, utilisation=90), a100(1)])
     assert [device.uuid for device in devices] == ["GPU-0", "GPU-1"]
     assert "no longer lists" in (devices[0].problem or "")
     assert devices[0].utilisation is None
-    assert devices[1].may_be_used
+    assert devices[1].is_available
 
 
 def test_an_unreadable_gpu_is_known_by_its_place() -> None:
-    lost = replace(unreadable(1), problem="lost")
-    devices = with_the_missing([a100(0), lost], [a100(0), a100(1)])
+    lost = replace(unreadable_device(1), problem="lost")
+    devices = add_missing_devices([a100(0), lost], [a100(0), a100(1)])
     assert devices == [a100(0), a100(1, problem="lost")]
 
 
 def test_an_unreadable_gpu_is_not_taken_for_one_that_only_moved() -> None:
     moved = Device("GPU-1", 0, "A100", "NVIDIA A100-SXM4-80GB", 81920)
-    assert with_the_missing([moved, unreadable(1)], [a100(1)]) == [moved, unreadable(1)]
+    assert add_missing_devices([moved, unreadable_device(1)], [a100(1)]) == [moved, unreadable_device(1)]
 
 
 def test_an_unreadable_gpu_is_not_taken_for_another_at_its_place() -> None:
-    other = replace(unreadable(0), uuid="GPU-new", problem="lost")
-    devices = with_the_missing([other], [a100(0)])
+    other = replace(unreadable_device(0), uuid="GPU-new", problem="lost")
+    devices = add_missing_devices([other], [a100(0)])
     assert [device.uuid for device in devices] == ["GPU-new", "GPU-0"]
-    assert not any(device.may_be_used for device in devices)
+    assert not any(device.is_available for device in devices)
 
 
 class MovingDriver:
@@ -241,5 +241,5 @@ def test_a_card_without_a_driver_is_told_from_no_card(tmp_path: Path, vendor: st
 
 def test_a_process_that_is_gone_has_no_owner_and_no_command() -> None:
     beyond_any = 2**22 + 1
-    assert owner_of(beyond_any) is None
-    assert command_of(beyond_any) is None
+    assert process_user(beyond_any) is None
+    assert process_program_name(beyond_any) is None

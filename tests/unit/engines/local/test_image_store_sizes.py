@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import ContainerSettings
-from heliostat.engines.local.image_stores import describe_stores, image_stores, most_bytes, store_bytes
+from heliostat.engines.local.image_stores import (
+    describe_image_stores,
+    image_store_bytes,
+    list_image_stores,
+    max_store_bytes,
+)
 
 GIB = 2**30
 
@@ -22,35 +27,35 @@ def images(tmp_path: Path) -> Path:
 
 
 def test_the_layers_of_a_store_add_up(images: Path) -> None:
-    assert [store_bytes(store) for store in image_stores(images)] == [2 * GIB]
+    assert [image_store_bytes(store) for store in list_image_stores(images)] == [2 * GIB]
 
 
 def test_no_link_in_a_store_is_followed(images: Path) -> None:
-    (store,) = image_stores(images)
+    (store,) = list_image_stores(images)
     layers = Path(store.path, "overlay-layers")
     layers.rename(images.parent / "elsewhere")
     layers.symlink_to(images.parent / "elsewhere")
-    assert store_bytes(store) == 0
+    assert image_store_bytes(store) == 0
     layers.unlink()
     layers.mkdir()
     os.mkfifo(layers / "layers.json")  # which would block
-    assert store_bytes(store) == 0
+    assert image_store_bytes(store) == 0
 
 
 def test_what_is_not_the_store_of_a_user_is_left_alone(images: Path) -> None:
     (images / "no-such-user-here").mkdir()
     (images / "a file").touch()
     (images / "daemon").symlink_to(images / getpass.getuser())
-    assert [store.owner.name for store in image_stores(images)] == [getpass.getuser()]
-    assert list(image_stores(images / "nowhere")) == []
+    assert [store.owner.name for store in list_image_stores(images)] == [getpass.getuser()]
+    assert list(list_image_stores(images / "nowhere")) == []
 
 
 def test_the_doctor_tells_what_they_take_and_when_they_go(images: Path) -> None:
-    assert describe_stores(images, ContainerSettings()) == (
+    assert describe_image_stores(images, ContainerSettings()) == (
         f"Images of jobs and builds take 2.0 GiB ({getpass.getuser()} 2.0 GiB); they go 30 days after their "
         "last use and beyond 200G of one person."
     )
     for_ever = ContainerSettings(keep_days=0, max_size="0")
-    assert most_bytes(for_ever) is None
-    assert (describe_stores(images, for_ever) or "").endswith("they go never.")
-    assert describe_stores(images / "nowhere", ContainerSettings()) is None
+    assert max_store_bytes(for_ever) is None
+    assert (describe_image_stores(images, for_ever) or "").endswith("they go never.")
+    assert describe_image_stores(images / "nowhere", ContainerSettings()) is None

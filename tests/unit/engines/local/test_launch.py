@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from heliostat.config import QueueSettings
-from heliostat.engines.local.launch import hard_limit_seconds, limits_of
-from heliostat.models import Attempt, Place, Resources
+from heliostat.engines.local.launch import hard_limit_seconds, make_cgroup_limits
+from heliostat.models import Attempt, Resources, TaskPlacement
 from unit.scheduling.made_up import a_job
 
 QUEUE = QueueSettings(max_time_limit_seconds=5000)
@@ -12,9 +12,9 @@ SINGLE = Attempt("1.1", a_job(1, Resources(2, 100)), "a")
 
 
 def test_the_limits_of_a_gang_are_those_of_all_its_tasks() -> None:
-    gang = replace(SINGLE, places=(Place("a"),) * 3)
-    assert (limits_of(SINGLE, QUEUE).cpus, limits_of(SINGLE, QUEUE).memory_mib) == (2, 100)
-    assert (limits_of(gang, QUEUE).cpus, limits_of(gang, QUEUE).memory_mib) == (6, 300)
+    gang = replace(SINGLE, places=(TaskPlacement("a"),) * 3)
+    assert (make_cgroup_limits(SINGLE, QUEUE).cpus, make_cgroup_limits(SINGLE, QUEUE).memory_mib) == (2, 100)
+    assert (make_cgroup_limits(gang, QUEUE).cpus, make_cgroup_limits(gang, QUEUE).memory_mib) == (6, 300)
 
 
 @pytest.mark.parametrize(

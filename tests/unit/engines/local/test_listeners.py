@@ -5,8 +5,13 @@ import socket
 import pytest
 
 from heliostat.engines.local import port_ownership
-from heliostat.engines.local.port_ownership import CannotAsk, NotListening, find_listening, listeners
-from heliostat.payloads.port_owners import read_listeners
+from heliostat.engines.local.port_ownership import (
+    NetlinkUnavailable,
+    NotListening,
+    find_listening,
+    query_listeners,
+)
+from heliostat.payloads.port_sockets import read_proc_listeners
 
 
 @pytest.mark.parametrize(
@@ -25,15 +30,15 @@ def test_the_kernel_says_the_same_as_proc(family: int, host: str) -> None:
         except OSError:
             pytest.skip("this machine has no IPv6")
         port = here.getsockname()[1]
-        assert listeners(port) == read_listeners(port) == []
+        assert query_listeners(port) == read_proc_listeners(port) == []
         here.listen()
-        assert listeners(port) == read_listeners(port)
-        assert len(listeners(port)) == 1
+        assert query_listeners(port) == read_proc_listeners(port)
+        assert len(query_listeners(port)) == 1
 
 
 def test_where_the_kernel_cannot_be_asked_proc_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot(port: int) -> list[tuple[str, int]]:
-        raise CannotAsk
+        raise NetlinkUnavailable
 
     monkeypatch.setattr(port_ownership, "listeners", cannot)
     with socket.create_server(("127.0.0.1", 0)) as here:

@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import Home, Settings
-from heliostat.engines.local.checks import Account, Machine, examine_local, findings
+from heliostat.engines.local.installation_checks import HostAccount, HostFacts, examine_host, examine_local
 
 SETTINGS = Settings(Home(Path("/srv/h")))
-BUILDER = Account("heliostat-build", 990, "/usr/sbin/nologin")
-ANN = Account("ann", 1001, "/bin/bash")
-WELL = Machine(lambda program: True, True, (BUILDER, ANN), frozenset({"ann"}))
+BUILDER = HostAccount("heliostat-build", 990, "/usr/sbin/nologin")
+ANN = HostAccount("ann", 1001, "/bin/bash")
+WELL = HostFacts(lambda program: True, True, (BUILDER, ANN), frozenset({"ann"}))
 
 
-def without(*programs: str) -> Machine:
+def without(*programs: str) -> HostFacts:
     return replace(WELL, has=lambda program: program not in programs)
 
 
-def levels(machine: Machine, settings: Settings = SETTINGS) -> dict[str, str]:
-    return {found.check: found.level for found in findings(settings, machine)}
+def levels(machine: HostFacts, settings: Settings = SETTINGS) -> dict[str, str]:
+    return {found.check: found.level for found in examine_host(settings, machine)}
 
 
 def test_where_all_is_there_all_is_well():
@@ -46,7 +46,7 @@ def test_where_all_is_there_all_is_well():
     ],
 )
 def test_what_is_missing_is_told_with_what_to_do(machine, check, level, word, hint):
-    found = next(one for one in findings(SETTINGS, machine) if one.check == check)
+    found = next(one for one in examine_host(SETTINGS, machine) if one.check == check)
     assert (found.level, word in found.message, hint in (found.hint or "")) == (level, True, True), found
 
 
@@ -60,14 +60,14 @@ def test_ranges_by_number_or_kept_elsewhere_are_enough():
 
 
 def test_services_need_no_range():
-    postgres = Account("postgres", 105, "/bin/bash")
+    postgres = HostAccount("postgres", 105, "/bin/bash")
     assert levels(replace(WELL, accounts=(BUILDER, ANN, postgres)))["images"] == "ok"
 
 
 def test_many_are_not_all_named():
-    many = tuple(Account(f"u{number}", 2000 + number, "/bin/sh") for number in range(9))
+    many = tuple(HostAccount(f"u{number}", 2000 + number, "/bin/sh") for number in range(9))
     told = next(
-        one for one in findings(SETTINGS, replace(WELL, accounts=(BUILDER, *many))) if one.check == "images"
+        one for one in examine_host(SETTINGS, replace(WELL, accounts=(BUILDER, *many))) if one.check == "images"
     )
     assert "u4 and 4 more" in told.message
 

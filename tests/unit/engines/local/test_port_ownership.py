@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 import pytest
 
 from heliostat.engines.local import port_ownership
-from heliostat.engines.local.port_ownership import OwnershipChecks
+from heliostat.engines.local.port_ownership import PortOwnershipChecks
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt
-from heliostat.models.sessions import Listening
+from heliostat.models.sessions import ListeningSocket
 from unit.services.site import a_job
 
 JOB = a_job(7, datetime(2026, 3, 1, tzinfo=UTC))
@@ -30,24 +30,24 @@ class Engine:
         self.go_on, self.looking, self.most = threading.Event(), 0, 0
         self._lock = threading.Lock()
 
-    def find(self, attempt: Attempt, port: int) -> Listening:
+    def find(self, attempt: Attempt, port: int) -> ListeningSocket:
         if attempt.job.user != "ann":
-            return Listening("127.0.0.1", port)
+            return ListeningSocket("127.0.0.1", port)
         with self._lock:
             self.looking += 1
             self.most = max(self.most, self.looking)
         assert self.go_on.wait(60)
         with self._lock:
             self.looking -= 1
-        return Listening("127.0.0.1", port)
+        return ListeningSocket("127.0.0.1", port)
 
 
 def run(
-    test: Callable[[Engine, OwnershipChecks], Coroutine[object, object, None]], turn_seconds: float = 60.0
+    test: Callable[[Engine, PortOwnershipChecks], Coroutine[object, object, None]], turn_seconds: float = 60.0
 ) -> None:
     async def limited() -> None:
         engine = Engine()
-        made = OwnershipChecks(engine.find, turn_seconds)
+        made = PortOwnershipChecks(engine.find, turn_seconds)
         try:
             async with asyncio.timeout(60):
                 await test(engine, made)
@@ -64,40 +64,43 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_job_that_is_slow_to_look_at_holds_up_nobody_elses() -> None:
-    async def test(engine: Engine, made: OwnershipChecks) -> None:
-        slow = [asyncio.create_task(made.listening(*port_of("ann"))) for _ in range(50)]
-        await until(lambda: engine.looking == port_ownership.MOST_OF_ONE)
-        assert (await made.listening(*port_of("bob"))).port == 4000
+    async def test(engine: Engine, made: PortOwnershipChecks) -> None:
+        slow = [asyncio.create_task(made.find_async(*port_of("ann"))) for _ in range(50)]
+        await until(lambda: engine.looking == port_ownership.MAX_CHECKS_PER_USER)
+        assert (await made.find_async(*port_of("bob"))).port == 4000
         engine.go_on.set()
         assert len(await asyncio.gather(*slow)) == 50
-        assert engine.most == port_ownership.MOST_OF_ONE
+        assert engine.most == port_ownership.MAX_CHECKS_PER_USER
 
     run(test)
 
 
 def test_to_hang_up_and_ask_again_takes_no_more_threads() -> None:
-    async def test(engine: Engine, made: OwnershipChecks) -> None:
+    async def test(engine: Engine, made: PortOwnershipChecks) -> None:
         for turn in range(5):
-            asked = [asyncio.create_task(made.listening(*port_of("ann"))) for _ in range(5)]
-            await until(lambda: engine.looking == port_ownership.MOST_OF_ONE)
+            asked = [asyncio.create_task(made.find_async(*port_of("ann"))) for _ in range(5)]
+            await until(lambda: engine.looking == port_ownership.MAX_CHECKS_PER_USER)
             await asyncio.sleep(0)
             for one in asked:
                 one.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*asked)
-            assert (turn, engine.most) == (turn, port_ownership.MOST_OF_ONE)
+            assert (turn, engine.most) == (turn, port_ownership.MAX_CHECKS_PER_USER)
         engine.go_on.set()
-        assert (await made.listening(*port_of("ann"))).port == 4000
+        assert (await made.find_async(*port_of("ann"))).port == 4000
 
     run(test)
 
 
 def test_who_waits_too_long_for_their_turn_is_told() -> None:
-    async def test(engine: Engine, made: OwnershipChecks) -> None:
-        slow = [asyncio.create_task(made.listening(*port_of("ann"))) for _ in range(port_ownership.MOST_OF_ONE)]
-        await until(lambda: engine.looking == port_ownership.MOST_OF_ONE)
+    async def test(engine: Engine, made: PortOwnershipChecks) -> None:
+        slow = [
+            asyncio.create_task(made.find_async(*port_of("ann")))
+            for _ in range(port_ownership.MAX_CHECKS_PER_USER)
+        ]
+        await until(lambda: engine.looking == port_ownership.MAX_CHECKS_PER_USER)
         with pytest.raises(EngineUnavailable, match="long"):
-            await made.listening(*port_of("ann"))
+            await made.find_async(*port_of("ann"))
         engine.go_on.set()
         await asyncio.gather(*slow)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.engines.local import processes
-from heliostat.engines.local.processes import is_of
+from heliostat.engines.local.processes import belongs_to_user
 from support.waiting import wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -50,7 +50,7 @@ def start() -> Iterator[Start]:
 
 
 def started_at(process: "subprocess.Popen[str]") -> int:
-    found = processes.start_time(process.pid)
+    found = processes.process_start_time(process.pid)
     assert found is not None
     return found
 
@@ -84,7 +84,7 @@ def test_a_number_that_is_free_has_no_start_time(start: Start) -> None:
     began = started_at(process)
     process.kill()
     process.wait()
-    assert processes.start_time(process.pid) is None
+    assert processes.process_start_time(process.pid) is None
     assert processes.is_running(process.pid, began) is False
     assert processes.open_pidfd(process.pid, began) is None
     assert processes.send_signal(process.pid, began, signal.SIGTERM) is False
@@ -95,7 +95,7 @@ def test_a_zombie_has_a_start_time_but_does_not_run(start: Start) -> None:
     began = started_at(process)
     assert processes.is_running(process.pid, began)
     end_as_zombie(process)
-    assert processes.start_time(process.pid) == began
+    assert processes.process_start_time(process.pid) == began
     assert processes.is_running(process.pid, began) is False
     assert processes.open_pidfd(process.pid, began) is None
 
@@ -146,11 +146,13 @@ def test_no_descriptor_is_left_open_by_a_mismatch(start: Start) -> None:
 
 @pytest.mark.parametrize("pid", [-1, 0, 1])
 def test_init_and_groups_of_processes_are_never_signalled(pid: int) -> None:
-    assert processes.send_signal(pid, processes.start_time(1) or 0, 0) is False
+    assert processes.send_signal(pid, processes.process_start_time(1) or 0, 0) is False
 
 
 def test_we_do_not_signal_ourselves() -> None:
-    assert processes.send_signal(os.getpid(), processes.start_time(os.getpid()) or 0, signal.SIGKILL) is False
+    assert (
+        processes.send_signal(os.getpid(), processes.process_start_time(os.getpid()) or 0, signal.SIGKILL) is False
+    )
 
 
 def test_the_boot_has_an_identity() -> None:
@@ -162,38 +164,40 @@ def test_members_are_those_with_the_marker_wherever_they_are(start: Start) -> No
     in_session, elsewhere = start(marker=MARKER), start(marker=MARKER)
     start(marker=f"{MARKER}0")
     start(marker=f"X{MARKER}")
-    found = processes.members(in_session.pid, [MARKER])
+    found = processes.find_attempt_pids(in_session.pid, [MARKER])
     assert sorted(found) == sorted([in_session.pid, elsewhere.pid])
 
 
 def test_members_without_the_marker_count_while_the_session_is_surely_ours(start: Start) -> None:
     wiped = start()
-    assert processes.members(wiped.pid, [MARKER]) == []
-    assert processes.members(wiped.pid, [MARKER], leader_start_time=started_at(wiped) - 1) == []
-    assert processes.members(wiped.pid, [MARKER], leader_start_time=started_at(wiped)) == [wiped.pid]
+    assert processes.find_attempt_pids(wiped.pid, [MARKER]) == []
+    assert processes.find_attempt_pids(wiped.pid, [MARKER], leader_start_time=started_at(wiped) - 1) == []
+    assert processes.find_attempt_pids(wiped.pid, [MARKER], leader_start_time=started_at(wiped)) == [wiped.pid]
 
 
 def test_a_member_with_the_marker_vouches_for_its_session(start: Start) -> None:
     code = "import subprocess; subprocess.Popen(['sleep', '600'], env={}, stdout=-3); " + READY_AND_WAIT
     leader = start(code, marker=MARKER)
-    found = processes.members(leader.pid, [MARKER])
+    found = processes.find_attempt_pids(leader.pid, [MARKER])
     assert len(found) == 2
     assert leader.pid in found
-    assert len(processes.members(leader.pid, [MARKER], spare=[leader.pid])) == 1
-    assert processes.kill_members(leader.pid, [MARKER]) == []
+    assert len(processes.find_attempt_pids(leader.pid, [MARKER], spare=[leader.pid])) == 1
+    assert processes.kill_attempt_processes(leader.pid, [MARKER]) == []
 
 
 @pytest.mark.parametrize("session_id", [-1, 0, 1])
 def test_kernel_threads_and_the_session_of_init_are_never_members(session_id: int) -> None:
-    assert processes.members(session_id, [MARKER], leader_start_time=processes.start_time(1)) == []
+    assert (
+        processes.find_attempt_pids(session_id, [MARKER], leader_start_time=processes.process_start_time(1)) == []
+    )
 
 
 def test_neither_zombies_nor_we_are_members(start: Start) -> None:
     process = start(marker=MARKER)
     end_as_zombie(process)
-    assert processes.members(process.pid, [MARKER]) == []
-    assert os.getpid() not in processes.members(
-        os.getsid(0), [MARKER], leader_start_time=processes.start_time(os.getsid(0))
+    assert processes.find_attempt_pids(process.pid, [MARKER]) == []
+    assert os.getpid() not in processes.find_attempt_pids(
+        os.getsid(0), [MARKER], leader_start_time=processes.process_start_time(os.getsid(0))
     )
 
 
@@ -211,15 +215,15 @@ time.sleep(600)
 """
     process = start(code, marker=MARKER)
     bystander = start()
-    assert processes.kill_members(process.pid, [MARKER], patience_seconds=30) == []
+    assert processes.kill_attempt_processes(process.pid, [MARKER], patience_seconds=30) == []
     assert process.wait(120) == -signal.SIGKILL
-    assert processes.members(process.pid, [MARKER]) == []
+    assert processes.find_attempt_pids(process.pid, [MARKER]) == []
     assert bystander.poll() is None
 
 
 def test_kill_members_says_what_is_left_when_the_patience_is_over(start: Start) -> None:
     process = start(marker=MARKER)
-    assert processes.kill_members(process.pid, [MARKER], patience_seconds=0) == [process.pid]
+    assert processes.kill_attempt_processes(process.pid, [MARKER], patience_seconds=0) == [process.pid]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes as someone else")
@@ -242,7 +246,7 @@ def test_a_process_that_becomes_another_program_is_not_missed(tmp_path: Path) ->
     name, _, value = MARKER.partition("=")
     process = subprocess.Popen(["/bin/sh", again, "0"], env={name: value}, start_new_session=True)
     try:
-        looks = [processes.members(0, [MARKER]) for _ in range(200)]
+        looks = [processes.find_attempt_pids(0, [MARKER]) for _ in range(200)]
     finally:
         process.kill()
         process.wait()
@@ -251,10 +255,10 @@ def test_a_process_that_becomes_another_program_is_not_missed(tmp_path: Path) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="runs a process as somebody else, so it needs root")
 def test_whose_a_process_is() -> None:
-    assert is_of(os.getpid(), "root", 0)
+    assert belongs_to_user(os.getpid(), "root", 0)
     with subprocess.Popen(["setpriv", "--reuid=65534", "sleep", "60"]) as other:
         wait_until(lambda: os.stat(f"/proc/{other.pid}").st_uid == 65534, "it is nobody")
-        assert is_of(other.pid, "nobody", 65534)
-        assert not is_of(other.pid, "root", 0)
+        assert belongs_to_user(other.pid, "nobody", 65534)
+        assert not belongs_to_user(other.pid, "root", 0)
         other.kill()
-    assert not is_of(other.pid, "nobody", 65534)
+    assert not belongs_to_user(other.pid, "nobody", 65534)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.simulated.clock import ManualClock, RealClock
+from heliostat.engines.simulated.clock import ManualClock, ScaledClock
 
 
 @given(delays=st.lists(st.floats(0, 1000), max_size=30))
@@ -68,7 +68,7 @@ def test_a_call_cannot_turn_the_clock() -> None:
 
 
 def test_a_fast_clock_is_fast_and_tells_aware_utc() -> None:
-    clock = RealClock(speed=36_000, start=datetime(2026, 1, 1, tzinfo=UTC))
+    clock = ScaledClock(speed=36_000, start=datetime(2026, 1, 1, tzinfo=UTC))
     rung = threading.Event()
     at = clock.now() + timedelta(minutes=30)
     clock.call_at(at, rung.set)
@@ -79,7 +79,7 @@ def test_a_fast_clock_is_fast_and_tells_aware_utc() -> None:
 
 
 def test_an_earlier_alarm_set_later_is_not_held_up_by_a_later_one() -> None:
-    clock = RealClock()
+    clock = ScaledClock()
     rung = threading.Event()
     clock.call_at(clock.now() + timedelta(hours=1), lambda: None)
     clock.call_at(clock.now() + timedelta(milliseconds=20), rung.set)
@@ -88,7 +88,7 @@ def test_an_earlier_alarm_set_later_is_not_held_up_by_a_later_one() -> None:
 
 
 def test_a_failing_call_does_not_stop_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = RealClock()
+    clock = ScaledClock()
     rung = threading.Event()
 
     def fail() -> None:
@@ -101,7 +101,7 @@ def test_a_failing_call_does_not_stop_the_clock(capsys: pytest.CaptureFixture[st
 
 
 def test_a_closed_clock_makes_no_calls_and_may_be_closed_again() -> None:
-    clock = RealClock()
+    clock = ScaledClock()
     clock.call_at(clock.now() + timedelta(hours=1), lambda: None)
     clock.close()
     clock.close()
@@ -113,4 +113,4 @@ def test_a_closed_clock_makes_no_calls_and_may_be_closed_again() -> None:
 @pytest.mark.parametrize("speed", [0, -1])
 def test_time_does_not_stand_still_or_run_backwards(speed: float) -> None:
     with pytest.raises(ValueError, match="above zero"):
-        RealClock(speed=speed)
+        ScaledClock(speed=speed)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.simulated.cluster import DEVICE_MODELS, at_work, demo_nodes, parse_nodes
+from heliostat.engines.simulated.cluster import DEVICE_MODELS, demo_nodes, device_under_load, parse_nodes
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Job, JobSpec, JobState, Resources
 
@@ -59,8 +59,8 @@ def test_the_demo_cluster_is_the_same_each_time() -> None:
 def test_a_device_at_work_looks_believable_and_the_same_each_time(number: int, seconds: float) -> None:
     device = demo_nodes()[0].devices[0]
     attempt = _attempt(number)
-    busy = at_work(device, attempt, seconds)
-    assert busy == at_work(device, attempt, seconds)
+    busy = device_under_load(device, attempt, seconds)
+    assert busy == device_under_load(device, attempt, seconds)
     assert busy.utilisation is not None
     assert busy.temperature is not None
     assert 0 <= busy.utilisation <= 100

@@ -8,24 +8,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.engines.contract import Engine, RunsPrograms
-from heliostat.engines.simulated.clock import Alarm, ManualClock
+from heliostat.engines.simulated.clock import ManualClock, ScheduledCall
 from heliostat.engines.simulated.cluster import parse_nodes
-from heliostat.engines.simulated.engine import EXIT, IGNORE_TERM, OOM, SECONDS, SimulatedEngine
+from heliostat.engines.simulated.engine import (
+    EXIT_CODE_VARIABLE,
+    IGNORE_TERM_VARIABLE,
+    OOM_VARIABLE,
+    SECONDS_VARIABLE,
+    SimulatedEngine,
+)
 from heliostat.errors import NotFound
 from heliostat.models import (
     Attempt,
-    Cause,
-    Ended,
+    AttemptEnded,
+    AttemptStarted,
+    EndCause,
     Job,
     JobSpec,
     JobState,
     Node,
     NodeState,
     Observation,
-    Place,
-    Placement,
+    PlacementRequest,
     Resources,
-    Started,
+    TaskPlacement,
 )
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -34,7 +40,7 @@ START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 class TooLateToCancelClock(ManualClock):
     """Each call is already on its way when somebody cancels it."""
 
-    def call_at(self, at: datetime, call: Callable[[], None]) -> Alarm:
+    def call_at(self, at: datetime, call: Callable[[], None]) -> ScheduledCall:
         alarm = super().call_at(at, call)
         return replace(alarm)
 
@@ -48,7 +54,7 @@ class Lab:
         self.clock = clock or ManualClock(START)
         self.engine = SimulatedEngine(parse_nodes(nodes), self.clock, survives_restart=survives_restart)
         self.reports: list[Observation] = []
-        self.engine.on_observation(self.reports.extend)
+        self.engine.set_observation_callback(self.reports.extend)
         self._numbers = itertools.count(1)
 
     def attempt(
@@ -82,8 +88,8 @@ class Lab:
     def node(self, name: str) -> Node:
         return next(node for node in self.engine.nodes() if node.name == name)
 
-    def end_of(self, attempt: Attempt) -> Ended:
-        (end,) = [r for r in self.reports if r.attempt_id == attempt.id and isinstance(r, Ended)]
+    def end_of(self, attempt: Attempt) -> AttemptEnded:
+        (end,) = [r for r in self.reports if r.attempt_id == attempt.id and isinstance(r, AttemptEnded)]
         return end
 
 
@@ -99,7 +105,7 @@ def test_nothing_is_reported_from_within_a_call() -> None:
     lab.engine.start([attempt])
     assert lab.reports == []
     lab.clock.advance(0)
-    assert lab.reports == [Started(attempt.id, START)]
+    assert lab.reports == [AttemptStarted(attempt.id, START)]
 
 
 def test_without_a_word_in_its_environment_a_job_runs_a_minute_and_succeeds() -> None:
@@ -109,15 +115,15 @@ def test_without_a_word_in_its_environment_a_job_runs_a_minute_and_succeeds() ->
     lab.clock.advance(59.9)
     assert len(lab.reports) == 1
     lab.clock.advance(1)
-    assert lab.end_of(attempt) == Ended(attempt.id, START + timedelta(minutes=1), Cause.EXITED, 0)
+    assert lab.end_of(attempt) == AttemptEnded(attempt.id, START + timedelta(minutes=1), EndCause.EXITED, 0)
 
 
 def test_running_out_of_memory_is_its_own_cause() -> None:
     lab = Lab()
-    attempt = lab.attempt({OOM: "1", SECONDS: "5"})
+    attempt = lab.attempt({OOM_VARIABLE: "1", SECONDS_VARIABLE: "5"})
     lab.engine.start([attempt])
     lab.clock.advance(5)
-    assert (lab.end_of(attempt).cause, lab.end_of(attempt).exit_code) == (Cause.OUT_OF_MEMORY, 137)
+    assert (lab.end_of(attempt).cause, lab.end_of(attempt).exit_code) == (EndCause.OUT_OF_MEMORY, 137)
 
 
 @given(
@@ -130,7 +136,7 @@ def test_the_end_is_the_earliest_of_run_limit_and_stop(
     run: float, limit: int | None, stop: float | None, exit_code: int
 ) -> None:
     lab = Lab()
-    attempt = lab.attempt({SECONDS: str(run), EXIT: str(exit_code)}, limit)
+    attempt = lab.attempt({SECONDS_VARIABLE: str(run), EXIT_CODE_VARIABLE: str(exit_code)}, limit)
     lab.engine.start([attempt])
     if stop is not None:
         lab.clock.advance(stop)
@@ -139,26 +145,28 @@ def test_the_end_is_the_earliest_of_run_limit_and_stop(
     seconds = min(x for x in (run, limit, stop) if x is not None)
     end = lab.end_of(attempt)
     assert end.at - START == pytest.approx(timedelta(seconds=seconds), abs=timedelta(microseconds=2))
-    assert end.exit_code == (exit_code if end.cause is Cause.EXITED else 143)
+    assert end.exit_code == (exit_code if end.cause is EndCause.EXITED else 143)
     if seconds < min(x for x in (limit, stop, 10**6) if x is not None):
-        assert end.cause is Cause.EXITED
+        assert end.cause is EndCause.EXITED
 
 
 def test_what_ignores_term_ends_when_the_grace_is_over() -> None:
     lab = Lab()
-    stopped = lab.attempt({SECONDS: "inf", IGNORE_TERM: "1"})
-    timed_out = lab.attempt({SECONDS: "inf", IGNORE_TERM: "1"}, limit=60)
+    stopped = lab.attempt({SECONDS_VARIABLE: "inf", IGNORE_TERM_VARIABLE: "1"})
+    timed_out = lab.attempt({SECONDS_VARIABLE: "inf", IGNORE_TERM_VARIABLE: "1"}, limit=60)
     lab.engine.start([stopped, timed_out])
     lab.clock.advance(20)
     lab.engine.stop(stopped, grace_seconds=5)
     lab.clock.advance(100)
-    assert lab.end_of(stopped) == Ended(stopped.id, START + timedelta(seconds=25), Cause.STOPPED, 137)
-    assert lab.end_of(timed_out) == Ended(timed_out.id, START + timedelta(seconds=70), Cause.TIMED_OUT, 137)
+    assert lab.end_of(stopped) == AttemptEnded(stopped.id, START + timedelta(seconds=25), EndCause.STOPPED, 137)
+    assert lab.end_of(timed_out) == AttemptEnded(
+        timed_out.id, START + timedelta(seconds=70), EndCause.TIMED_OUT, 137
+    )
 
 
 def test_a_second_stop_with_more_grace_does_not_prolong_the_first() -> None:
     lab = Lab()
-    attempt = lab.attempt({SECONDS: "inf", IGNORE_TERM: "1"})
+    attempt = lab.attempt({SECONDS_VARIABLE: "inf", IGNORE_TERM_VARIABLE: "1"})
     lab.engine.start([attempt])
     lab.engine.stop(attempt, grace_seconds=5)
     lab.clock.advance(2)
@@ -169,7 +177,7 @@ def test_a_second_stop_with_more_grace_does_not_prolong_the_first() -> None:
 
 def test_an_end_on_its_way_while_the_attempt_is_stopped_is_not_reported() -> None:
     lab = Lab(clock=TooLateToCancelClock(START))
-    attempt = lab.attempt({SECONDS: "inf", IGNORE_TERM: "1"})
+    attempt = lab.attempt({SECONDS_VARIABLE: "inf", IGNORE_TERM_VARIABLE: "1"})
     lab.engine.start([attempt])
     lab.engine.stop(attempt, grace_seconds=50)
     lab.engine.stop(attempt, grace_seconds=5)
@@ -179,41 +187,50 @@ def test_an_end_on_its_way_while_the_attempt_is_stopped_is_not_reported() -> Non
 
 def test_an_end_on_its_way_while_another_came_first_is_not_reported() -> None:
     lab = Lab(clock=TooLateToCancelClock(START))
-    attempt = lab.attempt({SECONDS: "60"}, limit=100)
+    attempt = lab.attempt({SECONDS_VARIABLE: "60"}, limit=100)
     lab.engine.start([attempt])
     lab.clock.advance(10)
     lab.engine.fail_node("a100-01")
     lab.clock.advance(100)
-    assert lab.end_of(attempt).cause is Cause.LOST
+    assert lab.end_of(attempt).cause is EndCause.LOST
 
 
 def test_a_stop_at_the_very_end_changes_the_cause_and_not_the_number_of_ends() -> None:
     lab = Lab(clock=TooLateToCancelClock(START))
-    attempt = lab.attempt({SECONDS: "60", IGNORE_TERM: "1", EXIT: "7"})
+    attempt = lab.attempt({SECONDS_VARIABLE: "60", IGNORE_TERM_VARIABLE: "1", EXIT_CODE_VARIABLE: "7"})
     lab.engine.start([attempt])
     lab.clock.advance(59)
     lab.engine.stop(attempt, grace_seconds=30)
     lab.clock.advance(100)
-    assert lab.end_of(attempt) == Ended(attempt.id, START + timedelta(seconds=60), Cause.STOPPED, 7)
+    assert lab.end_of(attempt) == AttemptEnded(attempt.id, START + timedelta(seconds=60), EndCause.STOPPED, 7)
 
 
 def test_an_endless_job_runs_until_it_is_stopped() -> None:
     lab = Lab()
-    attempt = lab.attempt({SECONDS: "inf"})
+    attempt = lab.attempt({SECONDS_VARIABLE: "inf"})
     lab.engine.start([attempt])
     lab.clock.advance(10**8)
     lab.engine.stop(attempt, grace_seconds=0)
     lab.clock.advance(0)
-    assert (lab.end_of(attempt).cause, lab.end_of(attempt).exit_code) == (Cause.STOPPED, 143)
+    assert (lab.end_of(attempt).cause, lab.end_of(attempt).exit_code) == (EndCause.STOPPED, 143)
 
 
-@pytest.mark.parametrize("env", [{SECONDS: "soon"}, {SECONDS: "-1"}, {SECONDS: "nan"}, {EXIT: "256"}, {EXIT: "x"}])
+@pytest.mark.parametrize(
+    "env",
+    [
+        {SECONDS_VARIABLE: "soon"},
+        {SECONDS_VARIABLE: "-1"},
+        {SECONDS_VARIABLE: "nan"},
+        {EXIT_CODE_VARIABLE: "256"},
+        {EXIT_CODE_VARIABLE: "x"},
+    ],
+)
 def test_an_environment_that_cannot_be_read_is_refused(env: dict[str, str]) -> None:
     lab = Lab()
     attempt = lab.attempt(env)
     lab.engine.start([attempt])
     lab.clock.advance(0)
-    assert lab.end_of(attempt).cause is Cause.REFUSED
+    assert lab.end_of(attempt).cause is EndCause.REFUSED
     assert lab.end_of(attempt).detail
 
 
@@ -225,9 +242,9 @@ def test_a_device_that_is_held_is_refused_to_a_second_attempt_and_free_after_the
     lab.engine.start([third])
     lab.clock.advance(60)
     assert [lab.end_of(a).cause for a in (first, second, third)] == [
-        Cause.EXITED,
-        Cause.REFUSED,
-        Cause.EXITED,
+        EndCause.EXITED,
+        EndCause.REFUSED,
+        EndCause.EXITED,
     ]
 
 
@@ -238,10 +255,10 @@ def test_a_report_may_start_the_next_attempt_on_the_same_device() -> None:
 
     def start_next(observations: Sequence[Observation]) -> None:
         for observation in observations:
-            if isinstance(observation, Ended) and (following := next(waiting, None)):
+            if isinstance(observation, AttemptEnded) and (following := next(waiting, None)):
                 lab.engine.start([following])
 
-    lab.engine.on_observation(start_next)
+    lab.engine.set_observation_callback(start_next)
     lab.engine.start([next(waiting)])
     lab.clock.advance(300)
     assert [lab.end_of(attempt).at for attempt in attempts] == [START + timedelta(minutes=n) for n in range(1, 6)]
@@ -250,15 +267,17 @@ def test_a_report_may_start_the_next_attempt_on_the_same_device() -> None:
 def test_a_failing_node_goes_down_and_loses_what_it_runs_and_nothing_else() -> None:
     lab = Lab()
     changes: list[NodeState] = []
-    lab.engine.on_nodes_changed(lambda: changes.append(lab.node("a100-01").state))
+    lab.engine.set_nodes_changed_callback(lambda: changes.append(lab.node("a100-01").state))
     there, elsewhere = lab.attempt(gpus=[0]), lab.attempt(node="a100-02", gpus=[0])
     lab.engine.start([there, elsewhere])
     lab.clock.advance(10)
     lab.engine.fail_node("a100-01", "A fan broke.")
     lab.clock.advance(100)
     assert (lab.node("a100-01").state, lab.node("a100-01").reason) == (NodeState.DOWN, "A fan broke.")
-    assert lab.end_of(there) == Ended(there.id, START + timedelta(seconds=10), Cause.LOST, None, "A fan broke.")
-    assert lab.end_of(elsewhere).cause is Cause.EXITED
+    assert lab.end_of(there) == AttemptEnded(
+        there.id, START + timedelta(seconds=10), EndCause.LOST, None, "A fan broke."
+    )
+    assert lab.end_of(elsewhere).cause is EndCause.EXITED
     assert changes == [NodeState.DOWN]
 
 
@@ -270,8 +289,8 @@ def test_a_node_that_is_down_starts_nothing_until_it_is_restored() -> None:
     lab.engine.restore_node("a100-01")
     lab.engine.start([late])
     lab.clock.advance(60)
-    assert lab.end_of(early).cause is Cause.NOT_STARTED
-    assert lab.end_of(late).cause is Cause.EXITED
+    assert lab.end_of(early).cause is EndCause.NOT_STARTED
+    assert lab.end_of(late).cause is EndCause.EXITED
     assert lab.node("a100-01").state is NodeState.UP
 
 
@@ -286,25 +305,27 @@ def test_an_attempt_on_a_node_nobody_knows_is_refused() -> None:
     lost = Attempt(attempt.id, attempt.job, "a100-99")
     lab.engine.start([lost])
     lab.clock.advance(0)
-    assert lab.end_of(lost).cause is Cause.REFUSED
+    assert lab.end_of(lost).cause is EndCause.REFUSED
 
 
 def test_after_a_restart_what_was_running_is_lost() -> None:
     lab = Lab()
     attempt = lab.attempt(state=JobState.RUNNING, started_at=START)
     (observed,) = lab.engine.observe([attempt])
-    assert isinstance(observed, Ended)
-    assert observed.cause is Cause.LOST
+    assert isinstance(observed, AttemptEnded)
+    assert observed.cause is EndCause.LOST
 
 
 def test_told_to_survive_it_takes_up_what_was_running_where_it_would_be() -> None:
     lab = Lab(survives_restart=True)
     lab.clock.advance(50)
-    runs = lab.attempt({SECONDS: "60"}, state=JobState.RUNNING, started_at=START, gpus=[0])
-    ended = lab.attempt({SECONDS: "20", EXIT: "3"}, state=JobState.RUNNING, started_at=START, gpus=[1])
+    runs = lab.attempt({SECONDS_VARIABLE: "60"}, state=JobState.RUNNING, started_at=START, gpus=[0])
+    ended = lab.attempt(
+        {SECONDS_VARIABLE: "20", EXIT_CODE_VARIABLE: "3"}, state=JobState.RUNNING, started_at=START, gpus=[1]
+    )
     assert lab.engine.observe([runs, ended]) == [
-        Started(runs.id, START),
-        Ended(ended.id, START + timedelta(seconds=20), Cause.EXITED, 3),
+        AttemptStarted(runs.id, START),
+        AttemptEnded(ended.id, START + timedelta(seconds=20), EndCause.EXITED, 3),
     ]
     lab.clock.advance(60)
     assert lab.end_of(runs).at == START + timedelta(seconds=60)
@@ -313,7 +334,7 @@ def test_told_to_survive_it_takes_up_what_was_running_where_it_would_be() -> Non
 
 def test_devices_are_busy_while_held_and_idle_otherwise() -> None:
     lab = Lab()
-    attempt = lab.attempt({SECONDS: "3600"}, gpus=[1])
+    attempt = lab.attempt({SECONDS_VARIABLE: "3600"}, gpus=[1])
     lab.engine.start([attempt])
     lab.clock.advance(600)
     idle, busy = lab.node("a100-01").devices[:2]
@@ -358,7 +379,9 @@ def test_whatever_happens_each_attempt_starts_at_most_once_and_ends_once_after_i
 ) -> None:
     lab = Lab()
     attempts = [
-        lab.attempt({SECONDS: str(n * 7), IGNORE_TERM: str(n % 2)}, 100, f"a100-0{1 + n % 2}", [n % 4])
+        lab.attempt(
+            {SECONDS_VARIABLE: str(n * 7), IGNORE_TERM_VARIABLE: str(n % 2)}, 100, f"a100-0{1 + n % 2}", [n % 4]
+        )
         for n in range(20)
     ]
     asked: set[str] = set()
@@ -384,22 +407,22 @@ def test_whatever_happens_each_attempt_starts_at_most_once_and_ends_once_after_i
         if attempt.id in disowned or attempt.id not in asked:
             assert kinds == []
         else:
-            assert kinds in ([Started, Ended], [Ended])
+            assert kinds in ([AttemptStarted, AttemptEnded], [AttemptEnded])
     assert all(
         node.devices == plain.devices
         for node, plain in zip(lab.engine.nodes(), parse_nodes("2x4xA100"), strict=True)
     )
 
 
-def on(attempt: Attempt, *places: Place, gpus: float = 1) -> Attempt:
+def on(attempt: Attempt, *places: TaskPlacement, gpus: float = 1) -> Attempt:
     """The attempt with a task at each of these places."""
-    job = replace(attempt.job, resources=Resources(gpus=gpus), placement=Placement(tasks=len(places)))
+    job = replace(attempt.job, resources=Resources(gpus=gpus), placement=PlacementRequest(tasks=len(places)))
     devices = tuple(uuid for place in places for uuid in place.devices)
     return replace(attempt, job=job, node=places[0].node, devices=devices, places=places)
 
 
-def place(lab: Lab, node: str, *indexes: int) -> Place:
-    return Place(node, tuple(lab.node(node).devices[index].uuid for index in indexes))
+def place(lab: Lab, node: str, *indexes: int) -> TaskPlacement:
+    return TaskPlacement(node, tuple(lab.node(node).devices[index].uuid for index in indexes))
 
 
 def test_a_gang_holds_its_devices_on_all_its_nodes_until_it_ends() -> None:
@@ -410,7 +433,7 @@ def test_a_gang_holds_its_devices_on_all_its_nodes_until_it_ends() -> None:
         rival = lab.attempt(node=node, gpus=[index])
         lab.engine.start([rival])
         lab.clock.advance(0)
-        assert lab.end_of(rival).cause is Cause.REFUSED
+        assert lab.end_of(rival).cause is EndCause.REFUSED
         assert gang.id in str(lab.end_of(rival).detail)
     lab.clock.advance(60)
     assert lab.end_of(gang).exit_code == 0
@@ -427,8 +450,8 @@ def test_a_gang_that_cannot_have_all_takes_nothing() -> None:
     single = lab.attempt(gpus=[0])
     lab.engine.start([gang, single])
     lab.clock.advance(0)
-    assert lab.end_of(gang).cause is Cause.REFUSED
-    assert Started(single.id, START) in lab.reports
+    assert lab.end_of(gang).cause is EndCause.REFUSED
+    assert AttemptStarted(single.id, START) in lab.reports
 
 
 @pytest.mark.parametrize("name", ["a100-01", "a100-02"])
@@ -439,8 +462,8 @@ def test_a_node_that_fails_ends_the_gangs_that_touch_it(name: str) -> None:
     lab.engine.start([gang, elsewhere])
     lab.engine.fail_node(name)
     lab.clock.advance(0)
-    assert lab.end_of(gang).cause is Cause.LOST
-    assert not any(isinstance(r, Ended) and r.attempt_id == elsewhere.id for r in lab.reports)
+    assert lab.end_of(gang).cause is EndCause.LOST
+    assert not any(isinstance(r, AttemptEnded) and r.attempt_id == elsewhere.id for r in lab.reports)
 
 
 def test_a_gang_waits_for_no_node_that_is_down() -> None:
@@ -449,7 +472,7 @@ def test_a_gang_waits_for_no_node_that_is_down() -> None:
     gang = on(lab.attempt(), place(lab, "a100-01", 0), place(lab, "a100-02", 0))
     lab.engine.start([gang])
     lab.clock.advance(0)
-    assert lab.end_of(gang).cause is Cause.NOT_STARTED
+    assert lab.end_of(gang).cause is EndCause.NOT_STARTED
 
 
 def test_a_device_is_shared_up_to_the_whole_of_it() -> None:
@@ -457,14 +480,14 @@ def test_a_device_is_shared_up_to_the_whole_of_it() -> None:
     parts = [on(lab.attempt(), place(lab, "a100-01", 0), gpus=part) for part in (0.33, 0.33, 0.34, 0.01)]
     lab.engine.start(parts)
     lab.clock.advance(0)
-    assert [Started(part.id, START) in lab.reports for part in parts] == [True, True, True, False]
-    assert lab.end_of(parts[3]).cause is Cause.REFUSED
+    assert [AttemptStarted(part.id, START) in lab.reports for part in parts] == [True, True, True, False]
+    assert lab.end_of(parts[3]).cause is EndCause.REFUSED
     lab.engine.stop(parts[0], grace_seconds=0)
     lab.clock.advance(0)
     heir = on(lab.attempt(), place(lab, "a100-01", 0), gpus=0.3)
     lab.engine.start([heir])
     lab.clock.advance(0)
-    assert Started(heir.id, START) in lab.reports
+    assert AttemptStarted(heir.id, START) in lab.reports
 
 
 def test_tasks_of_one_gang_may_share_a_device_but_not_more_than_there_is() -> None:
@@ -474,17 +497,17 @@ def test_tasks_of_one_gang_may_share_a_device_but_not_more_than_there_is() -> No
     too_much = on(lab.attempt(), shared, shared, gpus=0.6)
     lab.engine.start([fits, too_much])
     lab.clock.advance(0)
-    assert Started(fits.id, START) in lab.reports
-    assert lab.end_of(too_much).cause is Cause.REFUSED
+    assert AttemptStarted(fits.id, START) in lab.reports
+    assert lab.end_of(too_much).cause is EndCause.REFUSED
 
 
 def test_a_job_with_overtime_runs_on_past_its_limit_until_it_is_stopped() -> None:
     lab = Lab()
-    attempt = lab.attempt({SECONDS: "3600"}, limit=60)
+    attempt = lab.attempt({SECONDS_VARIABLE: "3600"}, limit=60)
     attempt = replace(attempt, job=replace(attempt.job, overtime=True))
     lab.engine.start([attempt])
     lab.clock.advance(600)
-    assert lab.reports == [Started(attempt.id, START)]
+    assert lab.reports == [AttemptStarted(attempt.id, START)]
     lab.engine.stop(attempt, grace_seconds=10, signal="USR1")
     lab.clock.advance(0)
-    assert lab.end_of(attempt).cause is Cause.STOPPED
+    assert lab.end_of(attempt).cause is EndCause.STOPPED

@@ -12,13 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_argv, array_script, chunks_of, ranges
+from heliostat.engines.slurm.arrays import (
+    ArrayScriptContext,
+    SubmissionChunk,
+    array_sbatch_argv,
+    format_index_ranges,
+    group_into_chunks,
+    render_array_script,
+)
 from heliostat.engines.slurm.client import SlurmRefused
-from heliostat.engines.slurm.journal import Element, JournalEntry
-from heliostat.engines.slurm.parse import ElementNumber, expand_hosts, read_number
-from heliostat.engines.slurm.script import Site as SlurmSite
-from heliostat.engines.slurm.script import array_comment_of
-from heliostat.models import Attempt, Cause, Ended, JobSpec, Started
+from heliostat.engines.slurm.command_output import ArrayElementId, expand_host_list, parse_job_id
+from heliostat.engines.slurm.journal import ArrayElement, JournalEntry
+from heliostat.engines.slurm.script import SubmissionContext as SlurmSite
+from heliostat.engines.slurm.script import array_comment
+from heliostat.models import Attempt, AttemptEnded, AttemptStarted, EndCause, JobSpec
 from unit.engines.slurm.test_slurm_engine import ME, Site
 from unit.engines.slurm.test_slurm_script import ANN, AROUND, CASES, NAMES, attempt_of, load
 
@@ -41,7 +48,7 @@ def handed_over(site: Site, attempts: list[Attempt]) -> list[int]:
 
     def numbers() -> list[int]:
         journal = [site.journal.find(attempt.id) for attempt in attempts]
-        return [entry.number for entry in journal if entry and entry.number is not None]
+        return [entry.slurm_job_id for entry in journal if entry and entry.slurm_job_id is not None]
 
     site.wait_until(lambda: len(numbers()) == len(attempts), "all have a number")
     return numbers()
@@ -60,7 +67,7 @@ def test_an_array_is_one_submission_and_each_element_is_told_of_for_itself(site:
     site.slurm.run(numbers[3])
     site.slurm.end(numbers[1])
     site.wait_until(site.ends, "an end is told")
-    assert sorted(one.attempt_id for one in site.reports if isinstance(one, Started)) == ["2.1", "4.1"]
+    assert sorted(one.attempt_id for one in site.reports if isinstance(one, AttemptStarted)) == ["2.1", "4.1"]
     assert [end.attempt_id for end in site.ends()] == ["2.1"]
     assert len(site.slurm.submitted) == 1
 
@@ -81,10 +88,10 @@ def test_an_array_whose_answer_was_lost_is_found_and_not_handed_over_again(site:
 def test_a_server_killed_before_the_submission_hands_over_nothing_twice(site: Site) -> None:
     attempts = elements(site, 3)
     for index, attempt in enumerate(attempts[:2]):  # the third was not even noted
-        site.journal.put(attempt.id, JournalEntry(ME, element=Element("1.1", index)))
+        site.journal.put(attempt.id, JournalEntry(ME, element=ArrayElement("1.1", index)))
     seen = site.engine.observe(attempts)
-    assert [(one.attempt_id, one.cause) for one in seen if isinstance(one, Ended)] == [
-        (attempt.id, Cause.NOT_STARTED) for attempt in attempts
+    assert [(one.attempt_id, one.cause) for one in seen if isinstance(one, AttemptEnded)] == [
+        (attempt.id, EndCause.NOT_STARTED) for attempt in attempts
     ]
     site.engine.start(attempts)
     assert site.slurm.submitted == []
@@ -93,22 +100,22 @@ def test_a_server_killed_before_the_submission_hands_over_nothing_twice(site: Si
 def test_a_server_killed_after_the_submission_finds_every_element(site: Site) -> None:
     attempts = elements(site, 3)
     for index, attempt in enumerate(attempts):
-        site.journal.put(attempt.id, JournalEntry(ME, element=Element("1.1", index)))
-        site.slurm.put(ElementNumber.of(55, index), array_comment_of(site.engine.instance, "1.1"))
-    site.slurm.run(ElementNumber.of(55, 1))
+        site.journal.put(attempt.id, JournalEntry(ME, element=ArrayElement("1.1", index)))
+        site.slurm.put(ArrayElementId.of(55, index), array_comment(site.engine.instance, "1.1"))
+    site.slurm.run(ArrayElementId.of(55, 1))
     (seen,) = site.engine.observe(attempts)
-    assert (type(seen), seen.attempt_id) == (Started, "2.1")
-    assert site.journal.find("3.1") == JournalEntry(ME, ElementNumber.of(55, 2), Element("1.1", 2))
+    assert (type(seen), seen.attempt_id) == (AttemptStarted, "2.1")
+    assert site.journal.find("3.1") == JournalEntry(ME, ArrayElementId.of(55, 2), ArrayElement("1.1", 2))
 
 
 def test_an_array_of_another_user_that_bears_our_mark_is_not_ours(site: Site) -> None:
     attempts = elements(site, 2)
     for index, attempt in enumerate(attempts):
-        site.journal.put(attempt.id, JournalEntry(ME, element=Element("1.1", index)))
-        mark = array_comment_of(site.engine.instance, "1.1")
-        site.slurm.put(ElementNumber.of(55, index), mark, uid=ME + 1)
+        site.journal.put(attempt.id, JournalEntry(ME, element=ArrayElement("1.1", index)))
+        mark = array_comment(site.engine.instance, "1.1")
+        site.slurm.put(ArrayElementId.of(55, index), mark, uid=ME + 1)
     seen = site.engine.observe(attempts)
-    assert {one.cause for one in seen if isinstance(one, Ended)} == {Cause.NOT_STARTED}
+    assert {one.cause for one in seen if isinstance(one, AttemptEnded)} == {EndCause.NOT_STARTED}
 
 
 def test_elements_nobody_wants_any_more_are_taken_out_after_a_restart(site: Site) -> None:
@@ -117,7 +124,7 @@ def test_elements_nobody_wants_any_more_are_taken_out_after_a_restart(site: Site
     numbers = handed_over(site, attempts)
     site.restart()
     site.engine.observe(attempts[1:])
-    site.engine.forget_all_but([attempt.id for attempt in attempts[1:]])
+    site.engine.forget_all_except([attempt.id for attempt in attempts[1:]])
     site.wait_until(lambda: site.slurm.cancelled == numbers[:1], "the first is cancelled")
 
 
@@ -126,20 +133,20 @@ def test_an_element_cancelled_while_it_waits_leaves_no_trace_in_slurm_and_is_ove
     attempts = elements(site, 3)
     site.engine.start(attempts)
     numbers = handed_over(site, attempts)
-    site.wait_until(lambda: site.engine.waiting("2.1"), "it was seen waiting")
+    site.wait_until(lambda: site.engine.wait_reason("2.1"), "it was seen waiting")
     if by_us:
         site.engine.stop(attempts[1], 0)
         site.wait_until(lambda: numbers[1] in site.slurm.cancelled, "it is cancelled")
     del site.slurm.known[numbers[1]]
     site.wait_until(site.ends, "its end is told")
-    assert [(end.attempt_id, end.cause) for end in site.ends()] == [("2.1", Cause.STOPPED)]
+    assert [(end.attempt_id, end.cause) for end in site.ends()] == [("2.1", EndCause.STOPPED)]
 
 
 def test_a_part_that_slurm_refuses_ends_with_its_words_for_each(site: Site) -> None:
     site.slurm.refuses = "Invalid qos specification"
     site.engine.start(elements(site, 3))
     site.wait_until(lambda: len(site.ends()) == 3, "all ends are told")
-    assert {end.cause for end in site.ends()} == {Cause.REFUSED}
+    assert {end.cause for end in site.ends()} == {EndCause.REFUSED}
 
 
 def test_more_than_slurm_takes_at_once_go_in_parts_that_keep_the_limit_together(tmp_path: Path) -> None:
@@ -182,7 +189,7 @@ def test_only_what_asks_for_the_same_goes_together(site: Site) -> None:
     first, second, third = elements(site, 3)
     other = replace(third, job=replace(third.job, time_limit_seconds=60))
     alone = site.attempt(9)
-    assert [[one.id for one in chunk.attempts] for chunk in chunks_of([first, second, other, alone])] == [
+    assert [[one.id for one in chunk.attempts] for chunk in group_into_chunks([first, second, other, alone])] == [
         ["1.1", "2.1"],
         ["3.1"],
         ["9.1"],
@@ -195,21 +202,23 @@ def test_indexes_slurm_would_not_take_are_replaced_by_places() -> None:
         replace(one, id=f"{number}.1", job=replace(one.job, array_id=1, array_index=index))
         for number, (one, index) in enumerate(zip(attempts, (5, 70_000), strict=True))
     ]
-    (chunk,) = chunks_of(far)
+    (chunk,) = group_into_chunks(far)
     assert list(chunk.elements) == [0, 1]
 
 
 @given(st.sets(st.integers(0, 500), min_size=1))
 def test_ranges_name_every_index_once(indexes: set[int]) -> None:
-    assert sorted(int(one) for one in expand_hosts(f"[{ranges(list(indexes))}]")) == sorted(indexes)
+    assert sorted(int(one) for one in expand_host_list(f"[{format_index_ranges(list(indexes))}]")) == sorted(
+        indexes
+    )
 
 
 @given(st.integers(1, 2**32), st.integers(0, 4_000_000))
 def test_an_elements_number_is_read_as_it_is_written_and_is_no_other(array: int, index: int) -> None:
-    number = ElementNumber.of(array, index)
-    assert read_number(str(number)) == number
-    assert (f"{number}", number.array, number.index) == (f"{array}_{index}", array, index)
-    assert number not in {array, ElementNumber.of(array, index + 1), ElementNumber.of(array + 1, index)}
+    number = ArrayElementId.of(array, index)
+    assert parse_job_id(str(number)) == number
+    assert (f"{number}", number.array_job_id, number.index) == (f"{array}_{index}", array, index)
+    assert number not in {array, ArrayElementId.of(array, index + 1), ArrayElementId.of(array + 1, index)}
 
 
 HOSTILE_FOLDER = "a $(id) 'q' \"d\" ; % é\n-x"
@@ -242,7 +251,7 @@ def test_a_real_shell_passes_on_what_is_each_elements_own_and_nothing_else(
     (folder / "2.script").write_text(f"#!/usr/bin/env python3\n{told}\n")
     (folder / "2.script").chmod(0o700)
     (folder / "2.receipt").touch()
-    script = array_script(Chunk(attempts), ANN, AROUND, ArraySite(str(jobs), "ab12"))
+    script = render_array_script(SubmissionChunk(attempts), ANN, AROUND, ArrayScriptContext(str(jobs), "ab12"))
     given = {"SLURM_JOB_ID": "77", "SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "8", "SLURMD_NODENAME": "n1"}
     done = subprocess.run(["sh"], input=script.encode(), env=given, capture_output=True, cwd="/", check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")
@@ -273,9 +282,11 @@ def test_the_words_and_the_script_of_an_array_are_exactly_these(name: str) -> No
         )
         for number, index in ((12, 0), (13, 1), (14, 5))
     }
-    site = SlurmSite("ab12", as_root=True)
-    argv = array_argv(Chunk(attempts), ANN, site)
-    script = array_script(Chunk(attempts), ANN, AROUND, ArraySite("/srv/it's/jobs", "ab12"))
+    site = SlurmSite("ab12", runs_as_root=True)
+    argv = array_sbatch_argv(SubmissionChunk(attempts), ANN, site)
+    script = render_array_script(
+        SubmissionChunk(attempts), ANN, AROUND, ArrayScriptContext("/srv/it's/jobs", "ab12")
+    )
     text = "\n".join(map(repr, argv)) + "\n---\n" + script
     if os.environ.get("UPDATE_CASES"):
         expected.write_text(text, encoding="utf-8")
@@ -284,8 +295,8 @@ def test_the_words_and_the_script_of_an_array_are_exactly_these(name: str) -> No
 
 def test_an_element_slurm_has_made_up_runs_nothing(tmp_path: Path) -> None:
     first = attempt_of({"command": ["touch", str(tmp_path / "ran")]})
-    chunk = Chunk({0: replace(first, job=replace(first.job, array_id=1, array_index=0))})
-    script = array_script(chunk, ANN, AROUND, ArraySite(str(tmp_path), "ab12"))
+    chunk = SubmissionChunk({0: replace(first, job=replace(first.job, array_id=1, array_index=0))})
+    script = render_array_script(chunk, ANN, AROUND, ArrayScriptContext(str(tmp_path), "ab12"))
     done = subprocess.run(["sh"], input=script.encode(), env={"SLURM_ARRAY_TASK_ID": "1"}, cwd="/", check=False)
     assert (done.returncode, list(tmp_path.iterdir())) == (125, [])
 
@@ -295,7 +306,7 @@ def test_of_an_array_larger_than_slurm_takes_from_one_user_as_many_as_it_takes_g
     attempts = elements(site, 12)
     site.engine.start(attempts)
     handed_over(site, attempts[:5])
-    site.wait_until(lambda: "job submit limit" in str(site.engine.waiting("12.1")), "the others say why")
+    site.wait_until(lambda: "job submit limit" in str(site.engine.wait_reason("12.1")), "the others say why")
     assert len(site.slurm.known) == 5
     site.slurm.most = 100
     assert len({*handed_over(site, attempts)}) == 12

@@ -13,13 +13,13 @@ import pytest
 
 from heliostat.config import Settings
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
+from heliostat.engines.slurm.command_output import ArrayElementId
 from heliostat.engines.slurm.journal import JournalEntry
-from heliostat.engines.slurm.parse import ElementNumber
-from heliostat.engines.slurm.submit import receipt_path
+from heliostat.engines.slurm.submitter import receipt_path
 from heliostat.engines.slurm.timing import Backoff
-from heliostat.engines.slurm.usage import read_uses
+from heliostat.engines.slurm.usage import read_usage
 from heliostat.errors import EngineUnavailable
-from heliostat.models import Cause, Ended
+from heliostat.models import AttemptEnded, EndCause
 from unit.engines.slurm.test_slurm_engine import ME, FakeSlurm, Site
 
 FULL = EngineUnavailable("Slurm's queue is full (MaxJobCount).")
@@ -65,12 +65,12 @@ def test_one_that_cannot_be_submitted_blinds_nobody(site: PickySite, error: Exce
     site.engine.start([site.attempt(1)])
     site.wait_until(lambda: site.number_of("1.1"), "the first is handed over")
     site.engine.start([site.attempt(2)])
-    site.wait_until(lambda: site.engine.waiting("2.1"), "the second is put off")
+    site.wait_until(lambda: site.engine.wait_reason("2.1"), "the second is put off")
     site.engine.start([site.attempt(3, name="another")])
     site.wait_until(lambda: site.number_of("3.1"), "the third is handed over")
     site.slurm.end(site.number_of("1.1") or 0)
     site.wait_until(site.ends, "the end of the first is told")
-    assert site.engine.waiting("2.1") is not None
+    assert site.engine.wait_reason("2.1") is not None
     site.slurm.says = {}
     site.wait_until(lambda: site.number_of("2.1"), "the second is handed over")
     assert [end.attempt_id for end in site.ends()] == ["1.1"]
@@ -79,19 +79,19 @@ def test_one_that_cannot_be_submitted_blinds_nobody(site: PickySite, error: Exce
 def test_what_keeps_it_is_said(site: PickySite) -> None:
     site.slurm.says = {"1.1": FULL}
     site.engine.start([site.attempt(1)])
-    site.wait_until(lambda: "queue is full" in str(site.engine.waiting("1.1")), "it says so")
+    site.wait_until(lambda: "queue is full" in str(site.engine.wait_reason("1.1")), "it says so")
     site.slurm.says = {}
     site.wait_until(lambda: site.number_of("1.1"), "it is handed over")
-    assert "full" not in str(site.engine.waiting("1.1"))
+    assert "full" not in str(site.engine.wait_reason("1.1"))
 
 
 def test_one_that_was_put_off_can_be_stopped(site: PickySite) -> None:
     site.slurm.says = {"1.1": FULL}
     site.engine.start([site.attempt(1)])
-    site.wait_until(lambda: site.engine.waiting("1.1"), "it is put off")
+    site.wait_until(lambda: site.engine.wait_reason("1.1"), "it is put off")
     site.engine.stop(site.attempt(1), 0)
     site.wait_until(site.ends, "its end is told")
-    assert [end.cause for end in site.ends()] == [Cause.STOPPED]
+    assert [end.cause for end in site.ends()] == [EndCause.STOPPED]
 
 
 def test_what_an_earlier_server_sent_is_not_given_up_while_it_is_on_its_way(site: PickySite) -> None:
@@ -112,7 +112,7 @@ def test_an_orphan_is_not_forgotten_while_it_is_on_its_way(site: PickySite) -> N
     site.slurm.has_submission_under_way = True
     site.restart()
     site.engine.start([site.attempt(2)])
-    site.engine.forget_all_but(["2.1"])
+    site.engine.forget_all_except(["2.1"])
     looks = site.slurm.looks
     site.wait_until(lambda: site.slurm.looks > looks + 5, "Slurm was looked at")
     site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
@@ -129,9 +129,9 @@ def test_what_was_given_up_leaves_no_receipt_and_is_cancelled_when_it_comes_late
     site.journal.put("1.1", JournalEntry(ME))
     site.restart()
     (seen,) = site.engine.observe([attempt])
-    assert isinstance(seen, Ended)
-    assert (seen.cause, receipt.exists()) == (Cause.NOT_STARTED, False)
-    site.engine.forget_all_but([])
+    assert isinstance(seen, AttemptEnded)
+    assert (seen.cause, receipt.exists()) == (EndCause.NOT_STARTED, False)
+    site.engine.forget_all_except([])
     site.engine.forget(["1.1"])
     site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
     site.wait_until(lambda: 55 in site.slurm.cancelled, "the late one is cancelled")
@@ -142,7 +142,7 @@ def test_it_is_tried_ever_more_seldom_but_at_least_every_minute() -> None:
     backoff = Backoff(1.0, clock=lambda: now)
     waits = []
     for _ in range(100):
-        backoff.put_off(["1.1"], "full")
+        backoff.delay(["1.1"], "full")
         began = now
         while not backoff.is_due("1.1"):
             now += 0.5
@@ -150,8 +150,8 @@ def test_it_is_tried_ever_more_seldom_but_at_least_every_minute() -> None:
     assert waits[:7] == [1, 2, 4, 8, 16, 32, 60]
     assert waits[-1] == 60
     assert backoff.is_due("2.1")
-    backoff.put_off(["1.1"], "full")
-    backoff.hurry()
+    backoff.delay(["1.1"], "full")
+    backoff.clear()
     assert backoff.is_due("1.1")
 
 
@@ -200,15 +200,15 @@ def test_a_submission_is_given_its_script_and_gives_its_number(tools: Tools) -> 
 
 def test_a_submission_that_outlives_its_server_is_seen_by_the_next(tools: Tools) -> None:
     tools.make("sbatch", f'mkfifo "{tools.folder}/end"', f'cat "{tools.folder}/end"', "echo 1")
-    assert not tools.client.has_earlier_submissions()
+    assert not tools.client.has_unfinished_submissions()
     with ThreadPoolExecutor() as pool:
         number = pool.submit(tools.submit)
         while not (tools.folder / "end").exists() and not number.done():
             time.sleep(0.01)
-        assert tools.client.has_earlier_submissions()
+        assert tools.client.has_unfinished_submissions()
         (tools.folder / "end").write_text("")
         assert number.result() == 1
-    assert not tools.client.has_earlier_submissions()
+    assert not tools.client.has_unfinished_submissions()
 
 
 def test_without_sbatch_nothing_is_refused(tools: Tools) -> None:
@@ -218,8 +218,8 @@ def test_without_sbatch_nothing_is_refused(tools: Tools) -> None:
 
 def test_the_accounting_is_asked_for_any_number_of_jobs(tools: Tools) -> None:
     tools.make("sacct", f'echo "$@" | wc -c >>"{tools.folder}/lengths"')
-    assert tools.client.past_jobs([ElementNumber.of(1234567, index) for index in range(20_000)]) == {}
-    assert read_uses(tools.client, [ElementNumber.of(1234567, index) for index in range(20_000)]) == {}
+    assert tools.client.past_jobs([ArrayElementId.of(1234567, index) for index in range(20_000)]) == {}
+    assert read_usage(tools.client, [ArrayElementId.of(1234567, index) for index in range(20_000)]) == {}
     lengths = [int(length) for length in (tools.folder / "lengths").read_text().split()]
     assert len(lengths) == 80
     assert max(lengths) < 100_000
@@ -250,7 +250,7 @@ def test_of_those_that_are_over_only_ours_are_written_out(tools: Tools) -> None:
         f"*) echo '{LINE.format('8', 'RUNNING')}' ;;",
         "esac",
     )
-    ours = [7, 8, ElementNumber.of(9, 1), ElementNumber.of(9, 2)]
+    ours = [7, 8, ArrayElementId.of(9, 1), ArrayElementId.of(9, 2)]
     jobs = tools.client.jobs(ours)
     assert {str(number): job.state for number, job in jobs.items()} == {
         "8": "RUNNING",

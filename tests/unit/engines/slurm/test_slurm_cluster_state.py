@@ -12,11 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.config import Home, SlurmSettings, load_settings
-from heliostat.engines.slurm.cluster_state import ClusterSnapshot, check_request, in_our_words
-from heliostat.engines.slurm.mapping import NameMapping, Unfit, name_mapping, node_of, place_of
-from heliostat.engines.slurm.parse import SlurmNode, config_of, partitions_of, reservations_of
-from heliostat.engines.slurm.reservations import as_ours, names_of, reservation_option, words_to_create
-from heliostat.engines.slurm.script import Site, sbatch_argv
+from heliostat.engines.slurm.cluster_state import ClusterSnapshot, apply_name_mapping, check_request
+from heliostat.engines.slurm.command_output import (
+    SlurmNode,
+    parse_partitions,
+    parse_reservations,
+    parse_slurm_config,
+)
+from heliostat.engines.slurm.mapping import (
+    NameMapping,
+    UnsupportedRequest,
+    choose_partition,
+    make_name_mapping,
+    make_node,
+)
+from heliostat.engines.slurm.reservations import (
+    from_slurm_reservation,
+    reservation_arguments,
+    reservation_option,
+    slurm_reservation_names,
+)
+from heliostat.engines.slurm.script import SubmissionContext, sbatch_argv
 from heliostat.errors import Invalid
 from heliostat.models import Reservation
 from unit.engines.slurm.test_slurm_script import ANN, attempt_of, paths_in
@@ -34,7 +50,7 @@ NODES = (
     SlurmNode("n2", "idle", 16, 16000, (("A100", 4),), (), None),
     SlurmNode("n4", "idle", 64, 64000, (("t4", 2),), (), None),
 )
-PICTURE = ClusterSnapshot(partitions_of(PARTITIONS), NODES)
+PICTURE = ClusterSnapshot(parse_partitions(PARTITIONS), NODES)
 SETTINGS = SlurmSettings(
     data_classes={"2": "partition=secure"},
     labels={
@@ -46,12 +62,12 @@ SETTINGS = SlurmSettings(
     qos={"urgent": "high", "normal": "standard"},
     gpu_types={"Tesla": "t4"},
 )
-TERMS = replace(name_mapping(SETTINGS), seen_gpu_types={"a100": "a100", "t4": "t4"})
+TERMS = replace(make_name_mapping(SETTINGS), seen_gpu_types={"a100": "a100", "t4": "t4"})
 
 
 def words(data_class: int = 0, **case: Any) -> list[str]:
     attempt = replace(attempt_of({"command": ["true"], **case}), data_class=data_class)
-    site = Site("ab12", True, TERMS, PICTURE.longest_seconds)
+    site = SubmissionContext("ab12", True, TERMS, PICTURE.max_run_seconds)
     return sbatch_argv(attempt, ANN, paths_in("/j"), site)
 
 
@@ -65,16 +81,16 @@ def refusal(data_class: int = 0, **case: Any) -> Invalid:
 def test_partitions_are_read_and_nonsense_is_none() -> None:
     assert list(PICTURE.partitions) == ["main", "short", "secure", "closed", "empty"]
     short = PICTURE.partitions["short"]
-    assert (short.max_seconds, short.max_nodes, short.nodes) == (91800, 1, frozenset({"n1"}))
-    assert (PICTURE.default, PICTURE.longest_seconds) == ("main", {"short": 91800})
-    assert config_of("MaxArraySize            = 1001\nMaxDBDMsgs = 1\n")["MaxArraySize"] == "1001"
-    assert "MaxArraySize" not in config_of("Comment = MaxArraySize = 5\n")
+    assert (short.max_run_seconds, short.max_nodes, short.nodes) == (91800, 1, frozenset({"n1"}))
+    assert (PICTURE.default_partition, PICTURE.max_run_seconds) == ("main", {"short": 91800})
+    assert parse_slurm_config("MaxArraySize            = 1001\nMaxDBDMsgs = 1\n")["MaxArraySize"] == "1001"
+    assert "MaxArraySize" not in parse_slurm_config("Comment = MaxArraySize = 5\n")
 
 
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_reading_of_partitions_and_reservations(text: str) -> None:
-    partitions_of(text)
-    list(reservations_of(text))
+    parse_partitions(text)
+    list(parse_reservations(text))
 
 
 def test_labels_data_and_classes_become_partition_feature_and_qos() -> None:
@@ -94,8 +110,8 @@ def test_the_time_given_to_slurm_is_no_more_than_its_partition_allows() -> None:
 @pytest.mark.parametrize(("data_class", "labels"), [(1, []), (2, ["quick"])])
 def test_data_that_has_no_place_or_two_is_not_handed_over(data_class: int, labels: list[str]) -> None:
     job = attempt_of({"command": ["true"], "placement": {"labels": labels}}).job
-    with pytest.raises(Unfit):
-        place_of(job, data_class, TERMS)
+    with pytest.raises(UnsupportedRequest):
+        choose_partition(job, data_class, TERMS)
     assert "Slurm cannot run this" in refusal(data_class, placement={"labels": labels}).message
 
 
@@ -121,7 +137,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_labels_and_types_are_refused_both_early_and_late(text: str) -> None:
     for case in ({"placement": {"labels": [text]}}, {"gpus": 1, "gpu_type": text or " "}):
-        with pytest.raises(Unfit):
+        with pytest.raises(UnsupportedRequest):
             words(**case)
         refusal(**case)
 
@@ -183,12 +199,12 @@ def test_of_several_partitions_one_that_takes_it_is_enough() -> None:
 
 
 def test_nodes_carry_our_words_for_what_slurm_has_there() -> None:
-    n1, n2, n4 = in_our_words([node_of(node) for node in NODES], PICTURE, TERMS)
+    n1, n2, n4 = apply_name_mapping([make_node(node) for node in NODES], PICTURE, TERMS)
     assert (n1.labels["disk"], "quick" in n1.labels, "quick" in n2.labels) == ("ssd", True, False)
     assert {device.type for device in n4.devices} == {"Tesla"}
     assert [(node.min_data_class, node.data_class) for node in (n1, n4)] == [(0, 0), (2, 2)]
-    plain = [node_of(node) for node in NODES]
-    assert in_our_words(plain, PICTURE, NameMapping()) == plain
+    plain = [make_node(node) for node in NODES]
+    assert apply_name_mapping(plain, PICTURE, NameMapping()) == plain
 
 
 NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
@@ -201,8 +217,12 @@ def wish(**fields: Any) -> Reservation:
 
 def test_a_weekly_reservation_becomes_one_for_each_week_at_the_same_time_of_day() -> None:
     weekly = wish(weeks=3, time_zone="Europe/Berlin")  # clocks change on 29 March
-    made = list(words_to_create(weekly, ["bob", "ann", "x,y", "$(id)"], NOW))
-    assert [name for name, _ in made] == list(names_of(weekly)) == ["course-W1", "course-W2", "course-W3"]
+    made = list(reservation_arguments(weekly, ["bob", "ann", "x,y", "$(id)"], NOW))
+    assert (
+        [name for name, _ in made]
+        == list(slurm_reservation_names(weekly))
+        == ["course-W1", "course-W2", "course-W3"]
+    )
     begins = [int(said[2].removeprefix("StartTime=uts")) for _, said in made]
     assert [later - earlier for earlier, later in itertools.pairwise(begins)] == [604800, 601200]
     assert made[0][1][1] == "Nodes=n1,n2"
@@ -210,7 +230,7 @@ def test_a_weekly_reservation_becomes_one_for_each_week_at_the_same_time_of_day(
 
 
 def test_maintenance_is_for_nobody_and_what_has_begun_begins_now() -> None:
-    ((_, said),) = words_to_create(wish(project=None, starts_at=NOW - timedelta(hours=1)), [], NOW)
+    ((_, said),) = reservation_arguments(wish(project=None, starts_at=NOW - timedelta(hours=1)), [], NOW)
     assert said[2] == "StartTime=now"
     assert said[4:] == ["Users=root", "Flags=MAINT,IGNORE_JOBS"]
 
@@ -220,8 +240,11 @@ def test_reservations_of_slurm_are_told_with_whom_they_are_for() -> None:
         "ReservationName=x StartTime=1794891918 EndTime=1794895518 Duration=01:00:00 Nodes=n[3-4] Flags=MAINT "
         "Users=root,ann Accounts=(null)\nNo reservations in the system\n"
     )
-    (found,) = reservations_of(text)
-    assert (as_ours(found).nodes, as_ours(found).reason) == (("n3", "n4"), "in Slurm, for users root, ann")
+    (found,) = parse_reservations(text)
+    assert (from_slurm_reservation(found).nodes, from_slurm_reservation(found).reason) == (
+        ("n3", "n4"),
+        "in Slurm, for users root, ann",
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,7 +274,7 @@ def test_settings_for_slurm_are_read(tmp_path: Path) -> None:
         'slurm.partition = "gpu,old"\nslurm.data_classes = { 3 = "partition=secure feature=vault feature=cold" }\n'
         'slurm.labels = { "disk=ssd" = "feature=ssd" }\n'
     )
-    names = name_mapping(load_settings(Home(tmp_path)).slurm)
+    names = make_name_mapping(load_settings(Home(tmp_path)).slurm)
     assert names.partition == "gpu,old"
     assert (names.data_classes[3].partition, names.data_classes[3].features) == ("secure", ("vault", "cold"))
 
@@ -261,5 +284,5 @@ def test_a_reservation_is_named_by_those_of_its_weeks_that_slurm_still_has() -> 
     assert reservation_option("course", known) == "--reservation=course-W3,course-W4"
     assert reservation_option("other", known) == "--reservation=other"
     for name in ("gone", "a,b", "course.W3"):
-        with pytest.raises(Unfit):
+        with pytest.raises(UnsupportedRequest):
             reservation_option(name, known)

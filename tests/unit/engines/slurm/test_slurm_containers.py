@@ -16,13 +16,18 @@ from typing import Any
 import pytest
 
 from heliostat.config import ContainerSettings, Home, Settings
-from heliostat.engines.containers import Belongings
-from heliostat.engines.environment import Person, job_environment
-from heliostat.engines.folders import Refused
+from heliostat.engines.containers import ContainerInputs
+from heliostat.engines.job_folders import AttemptRefused
+from heliostat.engines.job_variables import RunAsUser, job_variables
 from heliostat.engines.slurm import containers as module
-from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_belongings, array_script
-from heliostat.engines.slurm.containers import check_container, contained, signal_to_send
-from heliostat.engines.slurm.script import batch_script
+from heliostat.engines.slurm.arrays import (
+    ArrayScriptContext,
+    SubmissionChunk,
+    array_container_inputs,
+    render_array_script,
+)
+from heliostat.engines.slurm.containers import check_container, make_container_script, signal_to_send
+from heliostat.engines.slurm.script import render_batch_script
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Mount
 from heliostat.runtimes.contract import TOOL_PATH
@@ -48,17 +53,19 @@ def settings(**more: Any) -> Settings:
     return Settings(Home(Path("/var/lib/heliostat")), containers=ContainerSettings(**more))
 
 
-def script_of(attempt: Attempt, person: Person = ANN, folder: str = "/srv/it's/12", **more: Any) -> str:
+def script_of(attempt: Attempt, person: RunAsUser = ANN, folder: str = "/srv/it's/12", **more: Any) -> str:
     paths = paths_in(folder, f"{folder}/work")
-    variables = job_environment(attempt, person, AROUND, {})
-    inner = contained(attempt, person, Belongings(paths.workdir, f"{folder}/c", None, variables), settings(**more))
-    return batch_script(attempt, person, paths, AROUND, inner)
+    variables = job_variables(attempt, person, AROUND, {})
+    inner = make_container_script(
+        attempt, person, ContainerInputs(paths.workdir, f"{folder}/c", None, variables), settings(**more)
+    )
+    return render_batch_script(attempt, person, paths, AROUND, inner)
 
 
 def array_script_of(attempt: Attempt) -> str:
-    chunk = Chunk({3: replace(attempt, job=replace(attempt.job, array_id=1, array_index=3))})
-    inner = contained(chunk.first, ANN, array_belongings(chunk, ANN, AROUND, "ab12"), settings())
-    return array_script(chunk, ANN, AROUND, ArraySite("/srv/it's/jobs", "ab12", inner))
+    chunk = SubmissionChunk({3: replace(attempt, job=replace(attempt.job, array_id=1, array_index=3))})
+    inner = make_container_script(chunk.first, ANN, array_container_inputs(chunk, ANN, AROUND, "ab12"), settings())
+    return render_array_script(chunk, ANN, AROUND, ArrayScriptContext("/srv/it's/jobs", "ab12", inner))
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, "array"])
@@ -157,7 +164,7 @@ def test_what_would_leave_slurms_limits_and_what_admins_forbid_is_refused() -> N
     of_root = asked(ASKED["podman"])
     with pytest.raises(Invalid, match="podman of root"):
         check_container(replace(of_root.job, unix_user="root"))
-    with pytest.raises(Refused, match="not allowed here"):
+    with pytest.raises(AttemptRefused, match="not allowed here"):
         script_of(of_root, allowed_registries=("registry.example.org",))
-    with pytest.raises(Refused, match="too long"):
+    with pytest.raises(AttemptRefused, match="too long"):
         script_of(asked({**ASKED["bubblewrap"], "env": {"A": "x" * 50_000}}, placement={"tasks": 2}))

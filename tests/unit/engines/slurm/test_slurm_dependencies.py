@@ -12,11 +12,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heliostat.config import Home, Settings
-from heliostat.controller.outcome import moves_for
+from heliostat.controller.transition_rules import transitions_for_observation
 from heliostat.errors import EngineUnavailable
-from heliostat.models import Attempt, Cause, Dependency, Ended, Job, JobState, Observation, Retimed, Rule, Started
-from heliostat.scheduling.handover import to_hand_over
-from support.examples import examples
+from heliostat.models import (
+    Attempt,
+    AttemptEnded,
+    AttemptStarted,
+    Dependency,
+    DependencyCondition,
+    EndCause,
+    Job,
+    JobState,
+    Observation,
+    TimeLimitChanged,
+)
+from heliostat.scheduling.dispatch import select_jobs_to_dispatch
+from support.hypothesis_examples import example_count
 from unit.engines.slurm.test_slurm_engine import BEGAN, Core, FakeSlurm, Site
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,7 +63,7 @@ class FailingSlurm(FakeSlurm):
 class Story:
     """The controller's part, as far as it matters: it records what it was told, and may die in between."""
 
-    def __init__(self, home: Home, rule: Rule, max_retries: int) -> None:
+    def __init__(self, home: Home, rule: DependencyCondition, max_retries: int) -> None:
         self.settings, self.slurm = Settings(home), FailingSlurm()
         parent = replace(Site.attempt(cast(Site, None), PARENT).job, attempt=0, handed_over=False)
         child = replace(parent, id=CHILD, after=(Dependency(PARENT, rule),), parents_left=1)
@@ -71,7 +82,7 @@ class Story:
         return [number for number, said in self.slurm.comments.items() if said.endswith(tuple(attempts))]
 
     def living(self, job: int) -> int | None:
-        there = [number for number in self.numbers(job) if not self.slurm.known[number].is_over]
+        there = [number for number in self.numbers(job) if not self.slurm.known[number].is_terminal]
         assert len(there) <= 1, "it is in Slurm twice"
         return there[0] if there else None
 
@@ -85,7 +96,7 @@ class Story:
             with contextlib.suppress(EngineUnavailable):
                 self.round()
             self.slurm.calls_left = None
-            self.untold += self.core.tracked.told()
+            self.untold += self.core.tracked.take_reports()
             return
         if what in ("round", "record", "die", "record and die"):
             {"round": self.round, "record": self.record, "die": self.die}.get(what, self.record_and_die)()
@@ -102,7 +113,7 @@ class Story:
             return
         if what == "the parent begins":
             self.begin(number)
-        elif self.slurm.known[number].has_run:
+        elif self.slurm.known[number].has_started:
             self.end(number, what)
 
     def begin(self, number: int) -> None:
@@ -129,7 +140,7 @@ class Story:
 
     def wish(self, what: str) -> None:
         parent = self.jobs[PARENT]
-        if parent.is_over or parent.stop_requested:
+        if parent.is_terminal or parent.stop_requested:
             return
         if parent.state is JobState.RUNNING:
             self.jobs[PARENT] = replace(parent, stop_requested=what)
@@ -145,17 +156,17 @@ class Story:
             if attempt := self.arrived.pop(attempt_id, None):
                 self.core.submitter.withdraw(attempt)
             if tracked := self.core.tracked.jobs.get(attempt_id):
-                tracked.ask_to_stop(Cause.STOPPED, "TERM", 1e18)
+                tracked.request_stop(EndCause.STOPPED, "TERM", 1e18)
         self.wishes = []
         try:
             for attempt in self.arrived.values():
                 self.core.submitter.submit(attempt)
         finally:
-            gone = {*self.core.tracked.jobs, *self.core.tracked.over}
+            gone = {*self.core.tracked.jobs, *self.core.tracked.ended}
             self.arrived = {key: one for key, one in self.arrived.items() if key not in gone}
-        self.core.observer.look()
+        self.core.observer.poll()
         self.core.observer.send_signals()
-        self.untold += self.core.tracked.told()
+        self.untold += self.core.tracked.take_reports()
 
     def record(self) -> None:
         ended = self.observed()
@@ -170,22 +181,26 @@ class Story:
 
     def observed(self) -> list[str]:
         seen, self.untold = self.untold, []
-        for kind in (Started, Ended):
+        for kind in (AttemptStarted, AttemptEnded):
             for one in [one for one in seen if isinstance(one, kind)]:
                 job = self.jobs[int(one.attempt_id.partition(".")[0])]
                 is_newest = job.attempt_id == one.attempt_id
                 if is_newest and (job.state in (JobState.STARTING, JobState.RUNNING) or job.handed_over):
-                    for move in moves_for(job, one, may_try_again=True):
-                        self.move(self.jobs[job.id], move.to, dict(move.values))
-        return [one.attempt_id for one in seen if isinstance(one, Ended) and not isinstance(one, Retimed)]
+                    for move in transitions_for_observation(job, one, may_try_again=True):
+                        self.move(self.jobs[job.id], move.to_state, dict(move.values))
+        return [
+            one.attempt_id
+            for one in seen
+            if isinstance(one, AttemptEnded) and not isinstance(one, TimeLimitChanged)
+        ]
 
     def move(self, job: Job, to: JobState, values: dict[str, object]) -> None:
-        """As `store/moves.py`, which tells the child."""
+        """As `store/transitions.py`, which tells the child."""
         self.jobs[job.id] = replace(job, **{"handed_over": False, **values, "state": to})  # type: ignore[arg-type]
         child = self.jobs[CHILD]
-        if job.id != PARENT or not self.jobs[PARENT].is_over or child.is_over:
+        if job.id != PARENT or not self.jobs[PARENT].is_terminal or child.is_terminal:
             return
-        if child.after[0].rule.is_met_by(to):
+        if child.after[0].condition.is_met_by(to):
             self.jobs[CHILD] = replace(child, parents_left=0)
         else:
             assert child.state is JobState.PENDING
@@ -193,8 +208,8 @@ class Story:
             self.jobs[CHILD] = replace(child, state=JobState.CANCELLED)
 
     def hand_over(self) -> None:
-        alive = {number: job for number, job in self.jobs.items() if not job.is_over}
-        for ready in to_hand_over(alive.values(), NOW):
+        alive = {number: job for number, job in self.jobs.items() if not job.is_terminal}
+        for ready in select_jobs_to_dispatch(alive.values(), NOW):
             job = self.jobs[ready.id] = replace(ready, attempt=ready.attempt + 1, handed_over=True)
             self.arrived[job.attempt_id] = Attempt(job.attempt_id, job, "")
 
@@ -208,12 +223,16 @@ class Story:
             if job.handed_over or job.state in (JobState.STARTING, JobState.RUNNING)
         ]
         for job in mine:
-            self.core.observer.take_up(Attempt(job.attempt_id, job, ""))
-        self.core.observer.look()
+            self.core.observer.adopt(Attempt(job.attempt_id, job, ""))
+        self.core.observer.poll()
         known = {job.attempt_id for job in mine if job.state is JobState.RUNNING}
-        told = self.core.tracked.told()
-        self.untold = [seen for seen in told if not (isinstance(seen, Started) and seen.attempt_id in known)]
-        self.core.submitter.cancel_orphans(set(self.core.tracked.journal.ids()) - {job.attempt_id for job in mine})
+        told = self.core.tracked.take_reports()
+        self.untold = [
+            seen for seen in told if not (isinstance(seen, AttemptStarted) and seen.attempt_id in known)
+        ]
+        self.core.submitter.cancel_orphans(
+            set(self.core.tracked.journal.attempt_ids()) - {job.attempt_id for job in mine}
+        )
         self.wishes = [job.attempt_id for job in mine if job.stop_requested]
 
     def play_to_the_end(self) -> None:
@@ -222,19 +241,19 @@ class Story:
                 self.step(what)
             for what in ("round", "record", "slurm starts the child", "round", "record", "the child ends"):
                 self.step(what)
-            if all(job.is_over for job in self.jobs.values()):
+            if all(job.is_terminal for job in self.jobs.values()):
                 return
         raise AssertionError(f"they do not come to an end: {self.jobs}")
 
 
-@settings(max_examples=examples(300), deadline=None)
-@given(STEPS, st.sampled_from(Rule), st.integers(0, 1))
-@example([*["all goes on"] * 2, "its node fails", "slurm starts the child"], Rule.ANY, 1)
-@example([*["all goes on"] * 2, "somebody requeues it", "round", "it exits with 0"], Rule.OK, 0)
-@example([*["all goes on"] * 2, "somebody requeues it", "round of 4 calls", "die"], Rule.ANY, 0)
-@example(["record", "all goes on", "it exits with 1", "slurm starts the child"], Rule.BUILT, 0)
+@settings(max_examples=example_count(300), deadline=None)
+@given(STEPS, st.sampled_from(DependencyCondition), st.integers(0, 1))
+@example([*["all goes on"] * 2, "its node fails", "slurm starts the child"], DependencyCondition.ANY, 1)
+@example([*["all goes on"] * 2, "somebody requeues it", "round", "it exits with 0"], DependencyCondition.OK, 0)
+@example([*["all goes on"] * 2, "somebody requeues it", "round of 4 calls", "die"], DependencyCondition.ANY, 0)
+@example(["record", "all goes on", "it exits with 1", "slurm starts the child"], DependencyCondition.BUILT, 0)
 def test_a_child_runs_once_if_its_parent_ended_as_it_should_and_else_never(
-    steps: list[str], rule: Rule, max_retries: int
+    steps: list[str], rule: DependencyCondition, max_retries: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder))

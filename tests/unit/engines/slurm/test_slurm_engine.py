@@ -18,27 +18,37 @@ import pytest
 from heliostat.config import Home, Settings
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
 from heliostat.engines.slurm.cluster_state import ClusterState
-from heliostat.engines.slurm.engine import SlurmEngine
-from heliostat.engines.slurm.journal import Element, Journal, JournalEntry
-from heliostat.engines.slurm.observe import Observer
-from heliostat.engines.slurm.parse import (
-    ElementNumber,
-    Partition,
+from heliostat.engines.slurm.command_output import (
+    ArrayElementId,
     SlurmJob,
     SlurmNode,
+    SlurmPartition,
     SlurmReservation,
-    expand_hosts,
+    expand_host_list,
 )
-from heliostat.engines.slurm.script import Site as SlurmSite
-from heliostat.engines.slurm.submit import Submitter
+from heliostat.engines.slurm.engine import SlurmEngine
+from heliostat.engines.slurm.journal import ArrayElement, JournalEntry, SubmissionJournal
+from heliostat.engines.slurm.observer import Observer
+from heliostat.engines.slurm.script import SubmissionContext as SlurmSite
+from heliostat.engines.slurm.submitter import Submitter
 from heliostat.engines.slurm.timing import SlurmTiming
 from heliostat.engines.slurm.tracked_job import TrackedJobs
 from heliostat.errors import EngineUnavailable
-from heliostat.models import Attempt, Cause, Ended, Job, JobSpec, JobState, Observation, Resources, Started
+from heliostat.models import (
+    Attempt,
+    AttemptEnded,
+    AttemptStarted,
+    EndCause,
+    Job,
+    JobSpec,
+    JobState,
+    Observation,
+    Resources,
+)
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 ME = os.geteuid()
-SELDOM = SlurmTiming(look_seconds=3600)
+SELDOM = SlurmTiming(poll_seconds=3600)
 
 
 TOO_MANY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
@@ -73,21 +83,21 @@ class FakeSlurm:
     def end(self, number: int, state: str = "COMPLETED") -> None:
         self.run(number)
         with self.receipt(number).open("a") as receipt:
-            run = f"{number} {self.known[number].place.restarts}"
+            run = f"{number} {self.known[number].queue_details.restart_count}"
             receipt.write(f"begun {run} n1\nended {run} 0\n")
         self.known[number] = replace(self.known[number], state=state, ended_at=BEGAN)
 
     def receipt(self, number: int) -> Path:
         """Where the script it was submitted with notes its life."""
-        if not isinstance(number, ElementNumber):
+        if not isinstance(number, ArrayElementId):
             (word,) = re.findall("^done <(.*)$", self.scripts[number - 100], re.MULTILINE)
             return Path(shlex.split(word)[0])
-        script = self.scripts[number.array - 100]
+        script = self.scripts[number.array_job_id - 100]
         ((job, attempt),) = re.findall(rf"^{number.index}\) set -- (\d+) (\d+) ", script, re.MULTILINE)
         (folder,) = re.findall(r'^set -- "\$@" (.*)/"\$1"$', script, re.MULTILINE)
         return Path(shlex.split(folder)[0]) / job / f"{attempt}.receipt"
 
-    def ask(self, argv: Sequence[str]) -> str:
+    def run_command(self, argv: Sequence[str]) -> str:
         raise EngineUnavailable("There is no accounting here.")
 
     def submit(self, argv: Sequence[str], script: str) -> int:
@@ -95,21 +105,21 @@ class FakeSlurm:
         if self.refuses:
             raise SlurmRefused(self.refuses)
         options = dict(word.split("=", 1) for word in argv if "=" in word)
-        indexes = expand_hosts(f"[{options['--array'].partition('%')[0]}]") if "--array" in options else ()
+        indexes = expand_host_list(f"[{options['--array'].partition('%')[0]}]") if "--array" in options else ()
         with self._lock:
             if len(self.known) + max(1, len(indexes)) > self.most:
                 raise SlurmRefused(TOO_MANY)
             number = 100 + len(self.submitted)
             self.submitted.append(list(argv))
             self.scripts.append(script)
-            for one in [ElementNumber.of(number, int(index)) for index in indexes] or [number]:
+            for one in [ArrayElementId.of(number, int(index)) for index in indexes] or [number]:
                 self.put(one, options["--comment"])
         if self.loses_answers:
             self.loses_answers = False
             raise EngineUnavailable("The answer was lost.")
         return number
 
-    def has_earlier_submissions(self) -> bool:
+    def has_unfinished_submissions(self) -> bool:
         return self.has_submission_under_way
 
     def jobs(self, ours: Iterable[int] | None = None) -> dict[int, SlurmJob]:
@@ -121,29 +131,29 @@ class FakeSlurm:
         self._answer()
         return {number: self.past[number] for number in numbers if number in self.past}
 
-    def comments_of(self, uid: int) -> list[tuple[int, str]]:
+    def job_comments(self, uid: int) -> list[tuple[int, str]]:
         self._answer()
         return list(self.comments.items())
 
-    def names(self) -> dict[int, str]:
+    def job_names(self) -> dict[int, str]:
         return dict.fromkeys(self.known, "a\x1b[2Jb\nc")
 
-    def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
+    def job_devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
         return {"n1": (1, 3)}
 
     def nodes(self) -> list[SlurmNode]:
         self._answer()
         return [SlurmNode("n1", "idle", 8, 8000, (("a100", 4),), (), None)]
 
-    def partitions(self) -> dict[str, Partition]:
+    def partitions(self) -> dict[str, SlurmPartition]:
         self._answer()
-        return {"main": Partition("main", frozenset({"n1"}), is_default=True)}
+        return {"main": SlurmPartition("main", frozenset({"n1"}), is_default=True)}
 
     def reservations(self) -> list[SlurmReservation]:
         self._answer()
         return []
 
-    def booted_at(self) -> datetime | None:
+    def controller_started_at(self) -> datetime | None:
         return BEGAN - timedelta(days=1)
 
     def max_array_size(self) -> int | None:
@@ -153,10 +163,10 @@ class FakeSlurm:
         self._answer()
         self.cancelled += numbers
         for number in numbers:
-            if number in self.known and not self.known[number].is_over:
+            if number in self.known and not self.known[number].is_terminal:
                 self.known[number] = replace(self.known[number], state="CANCELLED")
 
-    def signal(self, number: int, name: str) -> None:
+    def send_signal(self, number: int, name: str) -> None:
         self._answer()
 
     def _answer(self) -> None:
@@ -169,27 +179,27 @@ class Core:
 
     def __init__(self, settings: Settings, slurm: FakeSlurm) -> None:
         client = cast(SlurmClient, slurm)
-        self.tracked = TrackedJobs(Journal(settings.home.attempts))
-        cluster = ClusterState(client, SlurmSite("x", as_root=os.geteuid() == 0))
+        self.tracked = TrackedJobs(SubmissionJournal(settings.home.attempts))
+        cluster = ClusterState(client, SlurmSite("x", runs_as_root=os.geteuid() == 0))
         self.submitter = Submitter(settings, client, self.tracked, cluster)
         self.observer = Observer(settings, client, self.tracked, cluster, self.submitter)
 
 
 class Site:
-    timing = SlurmTiming(look_seconds=0.01)
+    timing = SlurmTiming(poll_seconds=0.01)
 
     def __init__(self, folder: Path) -> None:
         self.home = Home(folder)
         for made in (self.home.jobs, self.home.attempts):
             made.mkdir()
         self.slurm = FakeSlurm()
-        self.journal = Journal(self.home.attempts)
+        self.journal = SubmissionJournal(self.home.attempts)
         self.reports: list[Observation] = []
         self.engine = self.new_engine()
 
     def new_engine(self) -> SlurmEngine:
         engine = SlurmEngine(Settings(self.home), cast(SlurmClient, self.slurm), self.timing)
-        engine.on_observation(self.reports.extend)
+        engine.set_observation_callback(self.reports.extend)
         return engine
 
     def restart(self) -> None:
@@ -221,10 +231,10 @@ class Site:
 
     def number_of(self, attempt_id: str) -> int | None:
         entry = self.journal.find(attempt_id)
-        return entry.number if entry else None
+        return entry.slurm_job_id if entry else None
 
-    def ends(self) -> list[Ended]:
-        return [seen for seen in self.reports if isinstance(seen, Ended)]
+    def ends(self) -> list[AttemptEnded]:
+        return [seen for seen in self.reports if isinstance(seen, AttemptEnded)]
 
 
 @pytest.fixture
@@ -249,7 +259,7 @@ def test_a_job_whose_answer_was_lost_is_found_after_a_restart(site: Site) -> Non
     site.slurm.put(55, comment)
     site.slurm.run(55)
     (seen,) = site.engine.observe([site.attempt()])
-    assert isinstance(seen, Started)
+    assert isinstance(seen, AttemptStarted)
     assert site.journal.find("1.1") == JournalEntry(ME, 55)
 
 
@@ -258,11 +268,11 @@ def test_a_job_of_another_user_that_bears_our_mark_is_not_ours(site: Site) -> No
     site.journal.put("1.1", JournalEntry(ME))
     site.slurm.put(55, comment, uid=ME + 1)
     (seen,) = site.engine.observe([site.attempt()])
-    assert isinstance(seen, Ended)
-    assert seen.cause is Cause.NOT_STARTED
+    assert isinstance(seen, AttemptEnded)
+    assert seen.cause is EndCause.NOT_STARTED
     site.engine.start([site.attempt()])
     site.engine.stop(site.attempt(), 0)
-    site.engine.forget_all_but([])
+    site.engine.forget_all_except([])
     site.wait_until(lambda: site.journal.find("1.1") is None, "the trace is swept")
     assert site.slurm.cancelled == []
 
@@ -274,7 +284,7 @@ def test_what_was_started_and_ended_while_nobody_looked_is_told_as_both(site: Si
     site.slurm.end(100)
     site.engine = site.new_engine()
     seen = site.engine.observe([site.attempt()])
-    assert [type(one) for one in seen] == [Started, Ended]
+    assert [type(one) for one in seen] == [AttemptStarted, AttemptEnded]
 
 
 def test_while_slurm_is_away_nothing_is_said_to_have_ended(site: Site) -> None:
@@ -282,7 +292,7 @@ def test_while_slurm_is_away_nothing_is_said_to_have_ended(site: Site) -> None:
     site.wait_until(lambda: site.journal.find("1.1") == JournalEntry(ME, 100), "it is handed over")
     site.slurm.is_away = True
     site.engine.start([site.attempt(2)])
-    site.wait_until(lambda: "does not answer" in str(site.engine.waiting("2.1")), "it says so")
+    site.wait_until(lambda: "does not answer" in str(site.engine.wait_reason("2.1")), "it says so")
     site.restart()
     assert site.engine.observe([site.attempt(1)]) == []
     site.slurm.is_away = False
@@ -309,14 +319,14 @@ def test_who_is_stopped_before_slurm_has_heard_of_it_never_reaches_it(site: Site
     site.slurm.is_away = True
     site.engine.start([site.attempt(1), site.attempt(2)])
     site.wait_until(
-        lambda: site.journal.find("1.1") == JournalEntry(ME, element=Element("1.1", 0)),
+        lambda: site.journal.find("1.1") == JournalEntry(ME, element=ArrayElement("1.1", 0)),
         "the first was tried in vain",
     )
     site.engine.stop(site.attempt(1), 0)
     site.engine.stop(site.attempt(2), 0)
     site.slurm.is_away = False
     site.wait_until(lambda: len(site.ends()) == 2, "both ends are told")
-    assert [end.cause for end in site.ends()] == [Cause.STOPPED, Cause.STOPPED]
+    assert [end.cause for end in site.ends()] == [EndCause.STOPPED, EndCause.STOPPED]
 
 
 def test_who_is_stopped_after_its_answer_was_lost_is_taken_out_of_slurm(site: Site) -> None:
@@ -328,7 +338,7 @@ def test_who_is_stopped_after_its_answer_was_lost_is_taken_out_of_slurm(site: Si
     site.slurm.put(55, comment)
     site.slurm.is_away = False
     site.wait_until(site.ends, "its end is told")
-    assert (site.slurm.cancelled[:1], site.ends()[0].cause) == ([55], Cause.STOPPED)
+    assert (site.slurm.cancelled[:1], site.ends()[0].cause) == ([55], EndCause.STOPPED)
 
 
 def test_what_nobody_wants_any_more_is_taken_out_of_slurm_after_a_restart(site: Site) -> None:
@@ -337,9 +347,9 @@ def test_what_nobody_wants_any_more_is_taken_out_of_slurm_after_a_restart(site: 
     first, second = site.number_of("1.1"), site.number_of("2.1")
     site.restart()
     site.engine.observe([site.attempt(2)])
-    site.engine.forget_all_but(["2.1"])
+    site.engine.forget_all_except(["2.1"])
     site.wait_until(lambda: site.slurm.cancelled == [first], "the first is cancelled")
-    assert site.journal.find("2.1") == JournalEntry(ME, second, Element("1.1", 1))
+    assert site.journal.find("2.1") == JournalEntry(ME, second, ArrayElement("1.1", 1))
 
 
 def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) -> None:
@@ -348,7 +358,7 @@ def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) ->
     site.slurm.put(100, "", uid=ME + 1)
     site.engine.stop(site.attempt(), 0)
     site.wait_until(site.ends, "it is given up")
-    assert site.ends()[0].cause is Cause.STOPPED
+    assert site.ends()[0].cause is EndCause.STOPPED
     assert site.slurm.cancelled == []
 
 
@@ -371,7 +381,7 @@ def test_one_that_could_not_note_its_end_has_ended_as_slurm_says(site: Site) -> 
     site.slurm.run(100)
     site.slurm.known[100] = replace(site.slurm.known[100], state="COMPLETED", ended_at=BEGAN)
     site.wait_until(site.ends, "its end is told")
-    assert (site.ends()[0].cause, site.ends()[0].exit_code) == (Cause.EXITED, 0)
+    assert (site.ends()[0].cause, site.ends()[0].exit_code) == (EndCause.EXITED, 0)
 
 
 def test_a_trace_that_cannot_be_read_is_looked_up_by_its_mark(site: Site) -> None:
@@ -379,21 +389,21 @@ def test_a_trace_that_cannot_be_read_is_looked_up_by_its_mark(site: Site) -> Non
     site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
     site.slurm.run(55)
     (seen,) = site.engine.observe([site.attempt()])
-    assert isinstance(seen, Started)
+    assert isinstance(seen, AttemptStarted)
 
 
 def test_a_refusal_ends_the_attempt_with_slurms_words(site: Site) -> None:
     site.slurm.refuses = "Invalid qos specification"
     site.engine.start([site.attempt()])
     site.wait_until(site.ends, "its end is told")
-    assert site.ends()[0].cause is Cause.REFUSED
+    assert site.ends()[0].cause is EndCause.REFUSED
     assert "Invalid qos specification" in str(site.ends()[0].detail)
 
 
 def test_a_limit_on_submitted_jobs_is_waited_for_without_end(site: Site) -> None:
     site.slurm.refuses = TOO_MANY
     site.engine.start([site.attempt(1), site.attempt(2)])
-    site.wait_until(lambda: "job submit limit" in str(site.engine.waiting("2.1")), "it says so")
+    site.wait_until(lambda: "job submit limit" in str(site.engine.wait_reason("2.1")), "it says so")
     site.slurm.refuses = None
     site.wait_until(lambda: site.number_of("1.1") and site.number_of("2.1"), "both are handed over")
     assert site.ends() == []
@@ -404,9 +414,9 @@ def test_a_full_disk_is_waited_for_without_end(site: Site, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("heliostat.engines.slurm.submit.lay_out", full)
+        patched.setattr("heliostat.engines.slurm.submitter.lay_out", full)
         site.engine.start([site.attempt(1), site.attempt(2)])
-        site.wait_until(lambda: "No space left" in str(site.engine.waiting("2.1")), "it says so")
+        site.wait_until(lambda: "No space left" in str(site.engine.wait_reason("2.1")), "it says so")
     site.wait_until(lambda: site.number_of("1.1") and site.number_of("2.1"), "both are handed over")
     assert site.ends() == []
 
@@ -417,6 +427,6 @@ def test_a_start_says_where_and_on_which_gpus(site: Site) -> None:
     site.slurm.run(100)
     site.wait_until(lambda: site.reports, "its start is told")
     started = site.reports[0]
-    assert isinstance(started, Started)
+    assert isinstance(started, AttemptStarted)
     assert [(place.node, place.devices) for place in started.places] == [("n1", ("n1:1", "n1:3"))]
     assert started.gpu_type == "a100"

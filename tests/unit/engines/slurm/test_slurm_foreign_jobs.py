@@ -8,9 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.foreign_jobs import ForeignJobs, foreign_job, harmless, resources_of, user_name
-from heliostat.engines.slurm.parse import ElementNumber, SlurmJob, Standing, names_of, new_mark
-from heliostat.models import Place
+from heliostat.engines.slurm.command_output import (
+    ArrayElementId,
+    QueueDetails,
+    SlurmJob,
+    parse_job_names,
+    random_delimiter,
+)
+from heliostat.engines.slurm.foreign_jobs import (
+    ForeignJobs,
+    make_foreign_job,
+    parse_job_resources,
+    sanitize_text,
+    user_name,
+)
+from heliostat.models import TaskPlacement
 from unit.engines.slurm.test_slurm_engine import BEGAN, ME, Site
 
 TRES = "cpu=4,mem=1.50G,node=2,billing=4,gres/gpu=4"
@@ -34,7 +46,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     ],
 )
 def test_what_a_job_has_is_read_from_slurms_list(tres: str, found: tuple[int, int, int]) -> None:
-    assert resources_of(tres) == found
+    assert parse_job_resources(tres) == found
 
 
 def test_elements_of_an_array_that_wait_are_one_row() -> None:
@@ -43,13 +55,13 @@ def test_elements_of_an_array_that_wait_are_one_row() -> None:
             return {}
 
     def row(number: int, state: str) -> SlurmJob:
-        return SlurmJob(number, state, ME, 0, 0, None, None, (), "Priority", Standing(tres="cpu=1"))
+        return SlurmJob(number, state, ME, 0, 0, None, None, (), "Priority", QueueDetails(tres="cpu=1"))
 
-    elements = [row(ElementNumber.of(7, index), "PENDING") for index in range(3)]
-    rows = [*elements, row(ElementNumber.of(7, 9), "RUNNING"), row(8, "PENDING")]
+    elements = [row(ArrayElementId.of(7, index), "PENDING") for index in range(3)]
+    rows = [*elements, row(ArrayElementId.of(7, 9), "RUNNING"), row(8, "PENDING")]
     others = ForeignJobs(Named())  # type: ignore[arg-type]
-    others.look({job.number: job for job in rows}, ())
-    assert [(seen.id, seen.tasks, seen.act_with) for seen in others.found] == [
+    others.refresh({job.job_id: job for job in rows}, ())
+    assert [(seen.id, seen.tasks, seen.cancel_command) for seen in others.jobs] == [
         ("slurm:7", 3, "scancel 7"),
         ("slurm:7_9", 1, "scancel 7_9"),
         ("slurm:8", 1, "scancel 8"),
@@ -58,16 +70,16 @@ def test_elements_of_an_array_that_wait_are_one_row() -> None:
 
 @given(st.text())
 def test_a_name_becomes_one_short_printable_line(text: str) -> None:
-    name = harmless(text)
+    name = sanitize_text(text)
     assert len(name) <= 64
     assert name.isprintable()
 
 
 @given(st.dictionaries(st.integers(1, 10**9), st.text(), max_size=5))
 def test_no_name_can_pass_for_another_job(names: dict[int, str]) -> None:
-    mark = new_mark()
+    mark = random_delimiter()
     said = "".join(f"{number}{mark}{name}{mark}\n" for number, name in names.items())
-    assert dict(names_of(said, mark)) == names
+    assert dict(parse_job_names(said, mark)) == names
 
 
 def test_a_user_nobody_knows_is_a_number() -> None:
@@ -76,12 +88,12 @@ def test_a_user_nobody_knows_is_a_number() -> None:
 
 
 def test_a_job_on_two_nodes_has_a_place_on_each() -> None:
-    standing = Standing(tres=TRES, submitted="1700000000", limit="1:00:00")
-    job = SlurmJob(ElementNumber.of(7, 2), "RUNNING", ME, 0, 0, BEGAN, None, ("n1", "n2"), "None", standing)
-    seen = foreign_job(job, "x", {"n1": (0, 1), "n2": (3,)})
-    assert (seen.id, seen.act_with, seen.time_limit_seconds) == ("slurm:7_2", "scancel 7_2", 3600)
-    assert seen.places == (Place("n1", ("n1:0", "n1:1")), Place("n2", ("n2:3",)))
-    waiting = foreign_job(replace(job, state="PENDING", reason="Priority"), "x", {})
+    standing = QueueDetails(tres=TRES, submit_time="1700000000", time_limit="1:00:00")
+    job = SlurmJob(ArrayElementId.of(7, 2), "RUNNING", ME, 0, 0, BEGAN, None, ("n1", "n2"), "None", standing)
+    seen = make_foreign_job(job, "x", {"n1": (0, 1), "n2": (3,)})
+    assert (seen.id, seen.cancel_command, seen.time_limit_seconds) == ("slurm:7_2", "scancel 7_2", 3600)
+    assert seen.places == (TaskPlacement("n1", ("n1:0", "n1:1")), TaskPlacement("n2", ("n2:3",)))
+    waiting = make_foreign_job(replace(job, state="PENDING", reason="Priority"), "x", {})
     assert (waiting.state, waiting.places, waiting.started_at) == ("pending", (), None)
 
 
@@ -92,7 +104,7 @@ def test_others_are_shown_while_we_have_no_job_and_ours_are_not_among_them(site:
     site.slurm.put(8, "", "COMPLETED")
     site.restart()
     site.engine.observe([site.attempt()])
-    site.engine.forget_all_but(["1.1"])
-    site.wait_until(site.engine.others, "they are shown")
-    assert [(job.id, job.name) for job in site.engine.others()] == [("slurm:7", "a [2Jb c")]
+    site.engine.forget_all_except(["1.1"])
+    site.wait_until(site.engine.foreign_jobs, "they are shown")
+    assert [(job.id, job.name) for job in site.engine.foreign_jobs()] == [("slurm:7", "a [2Jb c")]
     assert site.slurm.cancelled == []

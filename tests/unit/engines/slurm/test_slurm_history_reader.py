@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.engines.contract import PastJob
-from heliostat.engines.slurm.history import SacctReader
+from heliostat.engines.slurm.sacct_history import SacctReader
 from heliostat.errors import Invalid
 from heliostat.models import AttemptUsage, JobState
 
@@ -44,7 +44,7 @@ def line(**changed: str) -> str:
 
 
 def read(*lines: str, **options: object) -> list[PastJob]:
-    return list(SacctReader(**options).jobs([HEADER, *lines]))  # type: ignore[arg-type]
+    return list(SacctReader(**options).read_jobs([HEADER, *lines]))  # type: ignore[arg-type]
 
 
 def at(seconds: int) -> datetime:
@@ -57,7 +57,7 @@ def test_a_job_with_its_steps_is_one_record() -> None:
     (job,) = read(line(), batch, step)
     assert job == PastJob(
         cluster="lab",
-        number="12",
+        external_job_id="12",
         user="ann",
         account="tumours",
         name="train",
@@ -99,20 +99,26 @@ def test_what_is_not_over_is_left_out_and_counted() -> None:
     reader = SacctReader()
     running = line(JobID="13", State="RUNNING", End="Unknown")
     pending = line(JobID="12_[3-9%2]", State="PENDING", Start="Unknown", End="Unknown")
-    assert list(reader.jobs([HEADER, running, line(JobID="13.batch", State="RUNNING"), pending])) == []
-    assert reader.left_out == {"not over": 2}
+    assert list(reader.read_jobs([HEADER, running, line(JobID="13.batch", State="RUNNING"), pending])) == []
+    assert reader.skipped_counts == {"not over": 2}
 
 
 def test_a_job_cancelled_before_it_ran_never_started() -> None:
     waiting = {"State": "CANCELLED by 0", "NodeList": "None assigned", "AllocTRES": "", "AllocCPUS": "0"}
     (job,) = read(line(JobID="12_[3-9]", **waiting))
-    assert (job.number, job.started_at, job.exit_code, job.nodes, job.usage) == ("12_[3-9]", None, None, (), None)
+    assert (job.external_job_id, job.started_at, job.exit_code, job.nodes, job.usage) == (
+        "12_[3-9]",
+        None,
+        None,
+        (),
+        None,
+    )
     assert (job.cpus, job.gpus, job.memory_mib) == (8, 2, 16384)
 
 
 def test_elements_of_arrays_and_parts_of_compound_jobs_keep_their_numbers() -> None:
     jobs = read(line(JobID="12_3"), line(JobID="12_3.batch", MaxRSS="1G"), line(JobID="40+0"), line(JobID="40+1"))
-    assert [job.number for job in jobs] == ["12_3", "40+0", "40+1"]
+    assert [job.external_job_id for job in jobs] == ["12_3", "40+0", "40+1"]
     assert jobs[0].usage
     assert jobs[0].usage.memory_mib == 1024.0
 
@@ -120,16 +126,16 @@ def test_elements_of_arrays_and_parts_of_compound_jobs_keep_their_numbers() -> N
 def test_names_with_bars_and_line_breaks_harm_nobody() -> None:
     hostile = line(JobName="a|b\n999|x\n\x1b[31m")
     reader = SacctReader()
-    jobs = list(reader.jobs([HEADER, *hostile.split("\n"), line(JobID="13")]))
-    assert [(job.number, job.name) for job in jobs] == [("12", "a|b"), ("13", "train")]
-    assert reader.left_out == {"unreadable lines": 2}
+    jobs = list(reader.read_jobs([HEADER, *hostile.split("\n"), line(JobID="13")]))
+    assert [(job.external_job_id, job.name) for job in jobs] == [("12", "a|b"), ("13", "train")]
+    assert reader.skipped_counts == {"unreadable lines": 2}
 
 
 def test_a_bar_in_a_name_that_is_not_the_last_field_loses_the_job_and_shifts_nothing() -> None:
     header = "JobID|JobName|User|Account|State|Submit|Start|End"
     lines = [header, f"1|a|b|ann|lab|COMPLETED|{MADE_AT}|{MADE_AT}|{MADE_AT}"]
     reader = SacctReader()
-    assert (list(reader.jobs(lines)), reader.left_out) == ([], {"unreadable lines": 1})
+    assert (list(reader.read_jobs(lines)), reader.skipped_counts) == ([], {"unreadable lines": 1})
 
 
 def test_with_a_delimiter_nobody_can_guess_no_name_can_pretend_to_be_a_job() -> None:
@@ -139,7 +145,7 @@ def test_with_a_delimiter_nobody_can_guess_no_name_can_pretend_to_be_a_job() -> 
     lines = [one.replace("|", between) for one in text]
     lines.insert(2, forged)
     reader = SacctReader(delimiter=between)
-    assert [job.number for job in reader.jobs(lines)] == ["12", "13"]
+    assert [job.external_job_id for job in reader.read_jobs(lines)] == ["12", "13"]
 
 
 def test_times_of_the_clock_on_the_wall_are_those_of_the_zone() -> None:
@@ -161,9 +167,9 @@ def test_a_clock_that_was_set_back_makes_no_time_less_than_none() -> None:
 
 def test_a_file_without_its_header_is_refused_with_what_it_lacks() -> None:
     with pytest.raises(Invalid, match="JobID, User"):
-        list(SacctReader().jobs([line()]))
+        list(SacctReader().read_jobs([line()]))
     with pytest.raises(Invalid):
-        list(SacctReader().jobs([]))
+        list(SacctReader().read_jobs([]))
 
 
 @given(st.lists(st.text()), st.lists(st.lists(st.text(max_size=12), min_size=21, max_size=21)))

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliostat.config import Home, Settings
+from heliostat.engines.slurm.command_output import QueueDetails, SlurmJob
 from heliostat.engines.slurm.journal import JournalEntry
-from heliostat.engines.slurm.parse import SlurmJob, Standing
-from heliostat.models import Attempt, Cause, Ended, JobState, Started
-from support.examples import examples
+from heliostat.models import Attempt, AttemptEnded, AttemptStarted, EndCause, JobState
+from support.hypothesis_examples import example_count
 from unit.engines.slurm.test_slurm_engine import BEGAN, ME, Core, FakeSlurm, Site
 
 STEPS = st.lists(
@@ -29,8 +29,8 @@ class Story:
     def __init__(self, home: Home) -> None:
         self.settings, self.slurm, self.restarts = Settings(home), FakeSlurm(), 0
         self.core = self.new_core()
-        self.untold: list[Started | Ended] = []
-        self.recorded: list[Started | Ended] = []
+        self.untold: list[AttemptStarted | AttemptEnded] = []
+        self.recorded: list[AttemptStarted | AttemptEnded] = []
         self.job = Site.attempt(cast(Site, None)).job
         self.core.submitter.submit(self.attempt)
         (self.number,) = self.slurm.known
@@ -44,21 +44,21 @@ class Story:
 
     def put(self, state: str) -> None:
         runs = state in ("RUNNING", "SUSPENDED")
-        standing = Standing(restarts=self.restarts, priority=1)
+        standing = QueueDetails(restart_count=self.restarts, priority=1)
         nodes, began = (("n1",), BEGAN) if runs else ((), None)
         self.slurm.known[self.number] = SlurmJob(
             self.number, state, ME, 0, 0, began, None, nodes, "None", standing
         )
 
     def step(self, what: str) -> None:
-        if what == "requeue" and self.slurm.known[self.number].has_run:
+        if what == "requeue" and self.slurm.known[self.number].has_started:
             self.restarts += 1
             self.put("PENDING")
-        elif what == "run" or (what == "suspend" and self.slurm.known[self.number].has_run):
+        elif what == "run" or (what == "suspend" and self.slurm.known[self.number].has_started):
             self.put("RUNNING" if what == "run" else "SUSPENDED")
         elif what == "look":
-            self.core.observer.look()
-            self.untold += cast(list[Started | Ended], self.core.tracked.told())
+            self.core.observer.poll()
+            self.untold += cast(list[AttemptStarted | AttemptEnded], self.core.tracked.take_reports())
         elif what == "record":
             self.record()
         elif what == "die":
@@ -72,9 +72,9 @@ class Story:
         for seen in self.untold:
             assert seen.attempt_id == newest
             self.recorded.append(seen)
-            if isinstance(seen, Started):
+            if isinstance(seen, AttemptStarted):
                 self.job = replace(self.job, state=JobState.RUNNING, handed_over=False)
-            elif seen.cause is Cause.REQUEUED:
+            elif seen.cause is EndCause.REQUEUED:
                 self.job = replace(
                     self.job, state=JobState.PENDING, handed_over=True, attempt=self.job.attempt + 1
                 )
@@ -86,15 +86,15 @@ class Story:
         """What was told and not recorded is forgotten."""
         self.untold = []
         self.core = self.new_core()
-        self.core.observer.take_up(self.attempt)
-        self.core.observer.look()
+        self.core.observer.adopt(self.attempt)
+        self.core.observer.poll()
         is_known = self.job.state is JobState.RUNNING
-        told = cast(list[Started | Ended], self.core.tracked.told())
-        self.untold = [seen for seen in told if not (is_known and isinstance(seen, Started))]
-        self.core.submitter.cancel_orphans(set(self.core.tracked.journal.ids()) - {self.job.attempt_id})
+        told = cast(list[AttemptStarted | AttemptEnded], self.core.tracked.take_reports())
+        self.untold = [seen for seen in told if not (is_known and isinstance(seen, AttemptStarted))]
+        self.core.submitter.cancel_orphans(set(self.core.tracked.journal.attempt_ids()) - {self.job.attempt_id})
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=example_count(300), deadline=None)
 @given(STEPS)
 def test_each_attempt_is_told_in_order_and_the_job_is_in_slurm_once(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -109,10 +109,10 @@ def test_each_attempt_is_told_in_order_and_the_job_is_in_slurm_once(steps: list[
         assert story.job.state is JobState.RUNNING
         assert story.slurm.cancelled == []
         assert len(story.slurm.comments) == 1
-        causes = [seen.cause for seen in story.recorded if isinstance(seen, Ended)]
-        assert causes == [Cause.REQUEUED] * (story.job.attempt - 1)
+        causes = [seen.cause for seen in story.recorded if isinstance(seen, AttemptEnded)]
+        assert causes == [EndCause.REQUEUED] * (story.job.attempt - 1)
         assert story.job.attempt <= 1 + story.restarts
-        starts = [seen.attempt_id for seen in story.recorded if isinstance(seen, Started)]
+        starts = [seen.attempt_id for seen in story.recorded if isinstance(seen, AttemptStarted)]
         assert len(starts) == len(set(starts))
 
 
@@ -140,7 +140,7 @@ def test_the_end_of_a_job_is_not_that_of_another_which_had_its_number(tmp_path: 
     site.wait_until(lambda: len(site.ends()) == 2, "both have ended")
     site.engine.close()
     causes = {end.attempt_id: end.cause for end in site.ends()}
-    assert causes == {"1.1": Cause.LOST, "2.1": Cause.EXITED}
+    assert causes == {"1.1": EndCause.LOST, "2.1": EndCause.EXITED}
 
 
 def test_one_whose_number_was_given_twice_and_who_never_began_is_handed_over_again(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_one_whose_number_was_given_twice_and_who_never_began_is_handed_over_aga
     site.wait_until(lambda: len(site.ends()) == 2, "both have ended")
     site.engine.close()
     causes = {end.attempt_id: end.cause for end in site.ends()}
-    assert causes == {"1.1": Cause.LOST, "2.1": Cause.NOT_STARTED}
+    assert causes == {"1.1": EndCause.LOST, "2.1": EndCause.NOT_STARTED}
 
 
 def test_the_word_of_a_job_that_it_ended_counts_more_than_accounts_that_were_never_closed(tmp_path: Path) -> None:
@@ -168,4 +168,4 @@ def test_the_word_of_a_job_that_it_ended_counts_more_than_accounts_that_were_nev
     site.reports += site.engine.observe([attempt])
     site.wait_until(lambda: bool(site.ends()), "its end")
     site.engine.close()
-    assert [(end.cause, end.exit_code) for end in site.ends()] == [(Cause.EXITED, 0)]
+    assert [(end.cause, end.exit_code) for end in site.ends()] == [(EndCause.EXITED, 0)]

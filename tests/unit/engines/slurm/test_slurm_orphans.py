@@ -6,12 +6,12 @@ from typing import cast
 import pytest
 
 from heliostat.engines.slurm.client import SlurmClient
-from heliostat.engines.slurm.journal import Element, JournalEntry
-from heliostat.engines.slurm.parse import ElementNumber
-from heliostat.engines.slurm.script import array_comment_of, comment_of
-from heliostat.engines.slurm.tracked_job import Lookup
+from heliostat.engines.slurm.command_output import ArrayElementId
+from heliostat.engines.slurm.journal import ArrayElement, JournalEntry
+from heliostat.engines.slurm.script import array_comment, attempt_comment
+from heliostat.engines.slurm.tracked_job import JobLookup
 
-UID, ELEMENT = 1001, ElementNumber.of(57, 3)
+UID, ELEMENT = 1001, ArrayElementId.of(57, 3)
 
 
 def orphans(comments: dict[int, str], attempt_id: str, entry: JournalEntry) -> list[int]:
@@ -20,38 +20,42 @@ def orphans(comments: dict[int, str], attempt_id: str, entry: JournalEntry) -> l
         comments_of=lambda uid: list(comments.items()),
         jobs=lambda: {number: SimpleNamespace(uid=UID) for number in comments},
     )
-    return Lookup(cast(SlurmClient, client), "here").orphans({attempt_id: entry})
+    return JobLookup(cast(SlurmClient, client), "here").find_orphans({attempt_id: entry})
 
 
 @pytest.mark.parametrize(
     ("comments", "entry"),
     [
-        ({57: comment_of("here", "12.2")}, JournalEntry(UID, 57)),
-        ({57: comment_of("here", "12.2")}, JournalEntry(UID)),  # the answer was lost
+        ({57: attempt_comment("here", "12.2")}, JournalEntry(UID, 57)),
+        ({57: attempt_comment("here", "12.2")}, JournalEntry(UID)),  # the answer was lost
         ({57: "what its user wrote there"}, JournalEntry(UID, 57)),
-        ({57: comment_of("here", "12.1")}, JournalEntry(UID, 57, first=1)),  # requeued
-        ({57: comment_of("elsewhere", "12.2")}, JournalEntry(UID, 57)),
+        ({57: attempt_comment("here", "12.1")}, JournalEntry(UID, 57, submitted_as_attempt=1)),  # requeued
+        ({57: attempt_comment("elsewhere", "12.2")}, JournalEntry(UID, 57)),
     ],
 )
 def test_what_is_its_own_goes(comments: dict[int, str], entry: JournalEntry) -> None:
     assert orphans(comments, "12.2", entry) == [57]
 
 
-@pytest.mark.parametrize("element", [Element("9.1", 3), None])
-def test_an_element_of_an_array_goes_alone(element: Element | None) -> None:
+@pytest.mark.parametrize("element", [ArrayElement("9.1", 3), None])
+def test_an_element_of_an_array_goes_alone(element: ArrayElement | None) -> None:
     """Earlier versions noted nothing of its array once its number was known."""
-    comments = {ELEMENT: array_comment_of("here", "9.1"), ElementNumber.of(57, 4): array_comment_of("here", "9.1")}
+    comments = {ELEMENT: array_comment("here", "9.1"), ArrayElementId.of(57, 4): array_comment("here", "9.1")}
     assert orphans(comments, "12.1", JournalEntry(UID, ELEMENT, element)) == [ELEMENT]
 
 
 @pytest.mark.parametrize(
     "comments",
-    [{57: comment_of("here", "30.1")}, {57: array_comment_of("here", "30.1")}, {57: comment_of("here", "12.3")}],
+    [
+        {57: attempt_comment("here", "30.1")},
+        {57: array_comment("here", "30.1")},
+        {57: attempt_comment("here", "12.3")},
+    ],
 )
 def test_a_slurm_that_lost_its_state_gives_the_number_to_another_which_stays(comments: dict[int, str]) -> None:
     assert orphans(comments, "12.2", JournalEntry(UID, 57)) == []
 
 
 def test_so_does_an_element_whose_array_is_another_by_now() -> None:
-    comments = {ELEMENT: array_comment_of("here", "30.1")}
-    assert orphans(comments, "12.1", JournalEntry(UID, ELEMENT, Element("9.1", 3))) == []
+    comments = {ELEMENT: array_comment("here", "30.1")}
+    assert orphans(comments, "12.1", JournalEntry(UID, ELEMENT, ArrayElement("9.1", 3))) == []

@@ -10,23 +10,23 @@ from typing import cast
 import pytest
 
 from heliostat.config import Home, ServerSettings, Settings
-from heliostat.engines.slurm.checks import judge_configuration
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
-from heliostat.engines.slurm.parse import Partition, config_of
-from heliostat.engines.slurm.probe import (
-    Answer,
-    Question,
-    answer_of,
-    judged,
-    last_probe,
-    not_tried,
-    probe,
-    srun_argv,
+from heliostat.engines.slurm.command_output import SlurmPartition, parse_slurm_config
+from heliostat.engines.slurm.installation_checks import examine_slurm_configuration
+from heliostat.engines.slurm.node_probe import (
+    ProbeRequest,
+    ProbeResult,
+    evaluate_probe,
+    last_probe_findings,
+    parse_probe_output,
+    probe_failed_finding,
+    probe_partitions,
+    probe_srun_argv,
 )
 from heliostat.errors import Conflict
 
-QUESTION = Question("/shared/probe-1", "w0rd", {"ann": (1001, 1001), "bob": (1002, 1002)})
-RIGHT = Answer("n1", 1000.5, "w0rd", True, dict(QUESTION.users))
+QUESTION = ProbeRequest("/shared/probe-1", "w0rd", {"ann": (1001, 1001), "bob": (1002, 1002)})
+RIGHT = ProbeResult("n1", 1000.5, "w0rd", True, dict(QUESTION.users))
 CONFIG = """\
 Configuration data as of 2024-01-01T00:00:00
 AccountingStorageTRES   = cpu,mem,gres/gpu
@@ -40,8 +40,8 @@ TaskPlugin              = task/cgroup,task/affinity
 """
 
 
-def verdict(answer: Answer, asked: tuple[float, float] = (1000.0, 1001.0)) -> list[tuple[str, str]]:
-    found = judged("main", "/shared", QUESTION, answer, asked)
+def verdict(answer: ProbeResult, asked: tuple[float, float] = (1000.0, 1001.0)) -> list[tuple[str, str]]:
+    found = evaluate_probe("main", "/shared", QUESTION, answer, asked)
     assert all(hint for _, level, _, hint in found if level != "ok")
     return [(level, message) for _, level, message, _ in found]
 
@@ -68,7 +68,7 @@ def test_a_node_that_sees_what_we_see_is_well() -> None:
         (replace(RIGHT, clock=1101.0), "warning", "clock of n1 is 100 s off"),
     ],
 )
-def test_what_is_wrong_on_a_node_is_told(answer: Answer, level: str, words: str) -> None:
+def test_what_is_wrong_on_a_node_is_told(answer: ProbeResult, level: str, words: str) -> None:
     ((found, message),) = verdict(answer)
     assert found == level
     assert words in message
@@ -81,28 +81,30 @@ def test_a_clock_of_which_nothing_is_known_is_not_judged() -> None:
 def test_the_script_says_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "word").write_text("w0rd\n")
     (tmp_path / "tray").mkdir()
-    question = Question(str(tmp_path), "w0rd", {"root": (0, 0), "nobody-of-that-name": (1, 1)})
-    argv = srun_argv("main", question)
+    question = ProbeRequest(str(tmp_path), "w0rd", {"root": (0, 0), "nobody-of-that-name": (1, 1)})
+    argv = probe_srun_argv("main", question)
     said = subprocess.run(
         argv[argv.index("/bin/sh") :], env={"SLURMD_NODENAME": "n7"}, capture_output=True, text=True, check=False
     )
-    answer = answer_of(said.stdout)
-    assert (answer.node, answer.word, answer.can_write) == ("n7", "w0rd", True)
+    answer = parse_probe_output(said.stdout)
+    assert (answer.node, answer.marker, answer.can_write) == ("n7", "w0rd", True)
     assert answer.users == {"root": (0, 0), "nobody-of-that-name": None}
-    assert answer.clock is not None
+    assert answer.clock_seconds is not None
     assert said.stderr == ""
 
 
 def test_the_script_says_little_where_the_folder_is_not_there(tmp_path: Path) -> None:
-    argv = srun_argv("main", Question(str(tmp_path / "none"), "w0rd"))
+    argv = probe_srun_argv("main", ProbeRequest(str(tmp_path / "none"), "w0rd"))
     said = subprocess.run(argv[argv.index("/bin/sh") :], env={}, capture_output=True, text=True, check=False)
-    assert (answer_of(said.stdout).word, answer_of(said.stdout).can_write) == (None, False)
+    assert (parse_probe_output(said.stdout).marker, parse_probe_output(said.stdout).can_write) == (None, False)
     assert (said.returncode, said.stderr) == (0, "")
 
 
 def test_a_full_partition_is_told_apart_from_a_broken_one() -> None:
-    assert "had room" in not_tried("main", "Unable to allocate resources: Requested nodes are busy")[2]
-    assert "could not be probed: Job cannot run as root" in not_tried("main", "Job cannot run as root")[2]
+    assert "had room" in probe_failed_finding("main", "Unable to allocate resources: Requested nodes are busy")[2]
+    assert (
+        "could not be probed: Job cannot run as root" in probe_failed_finding("main", "Job cannot run as root")[2]
+    )
 
 
 class OnePartition:
@@ -111,11 +113,14 @@ class OnePartition:
     def __init__(self, says: str | None) -> None:
         self.says, self.asked = says, 0
 
-    def partitions(self) -> dict[str, Partition]:
+    def partitions(self) -> dict[str, SlurmPartition]:
         nodes = frozenset({"n1"})
-        return {"main": Partition("main", nodes), "closed": Partition("closed", nodes, is_open=False)}
+        return {
+            "main": SlurmPartition("main", nodes),
+            "closed": SlurmPartition("closed", nodes, accepts_jobs=False),
+        }
 
-    def ask(self, argv: list[str]) -> str:
+    def run_command(self, argv: list[str]) -> str:
         self.asked += 1
         if self.says is None:
             raise SlurmRefused("Requested nodes are busy")
@@ -131,16 +136,18 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_what_was_found_is_kept_with_its_age_and_nothing_is_left(settings: Settings) -> None:
-    assert [(level, hint) for _, level, _, hint in last_probe(settings)] == [("warning", "helio doctor --probe")]
+    assert [(level, hint) for _, level, _, hint in last_probe_findings(settings)] == [
+        ("warning", "helio doctor --probe")
+    ]
     slurm = OnePartition("node n1\nword WORD\nwritable yes\n")
-    found = probe(settings, {}, cast(SlurmClient, slurm))
-    assert (slurm.asked, list(last_probe(settings))) == (1, found)
+    found = probe_partitions(settings, {}, cast(SlurmClient, slurm))
+    assert (slurm.asked, list(last_probe_findings(settings))) == (1, found)
     assert [level for _, level, _, _ in found] == ["ok"]
     assert not list(settings.home.path.glob("probe-*"))
     path = settings.home.attempts / "probed.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps({**kept, "at": kept["at"] - 5 * 3600}))
-    assert next(message for _, _, message, _ in last_probe(settings)).endswith("(5 h ago)")
+    assert next(message for _, _, message, _ in last_probe_findings(settings)).endswith("(5 h ago)")
 
 
 def test_nobody_changes_the_word_and_what_they_put_beside_it_goes_away(settings: Settings) -> None:
@@ -153,14 +160,14 @@ def test_nobody_changes_the_word_and_what_they_put_beside_it_goes_away(settings:
             for _ in range(1500):
                 tray /= "d"
                 tray.mkdir()
-            return super().ask(argv)
+            return super().run_command(argv)
 
-    assert probe(settings, {}, cast(SlurmClient, Watched("node n1\nword WORD\nwritable yes\n")))
+    assert probe_partitions(settings, {}, cast(SlurmClient, Watched("node n1\nword WORD\nwritable yes\n")))
     assert not list(settings.home.path.glob("probe-*"))
 
 
 def test_a_refusal_is_a_finding(settings: Settings) -> None:
-    ((_, level, message, hint),) = probe(settings, {}, cast(SlurmClient, OnePartition(None)))
+    ((_, level, message, hint),) = probe_partitions(settings, {}, cast(SlurmClient, OnePartition(None)))
     assert (level, message) == ("warning", "No node of partition main had room for a probe.")
     assert hint
 
@@ -169,14 +176,17 @@ def test_two_do_not_probe_at_once(settings: Settings) -> None:
     class Impatient(OnePartition):
         def ask(self, argv: list[str]) -> str:
             with pytest.raises(Conflict):
-                probe(settings, {}, cast(SlurmClient, OnePartition("")))
-            return super().ask(argv)
+                probe_partitions(settings, {}, cast(SlurmClient, OnePartition("")))
+            return super().run_command(argv)
 
-    assert len(probe(settings, {}, cast(SlurmClient, Impatient("node n1\nword WORD\nwritable yes\n")))) == 1
+    assert (
+        len(probe_partitions(settings, {}, cast(SlurmClient, Impatient("node n1\nword WORD\nwritable yes\n"))))
+        == 1
+    )
 
 
 def test_good_settings_of_slurm_give_no_warning() -> None:
-    found = list(judge_configuration(config_of(CONFIG), gpus=4))
+    found = list(examine_slurm_configuration(parse_slurm_config(CONFIG), gpus=4))
     assert [(level, message[:24]) for _, level, message, _ in found] == [("ok", "Arrays of up to 1001 ele")]
 
 
@@ -194,7 +204,7 @@ def test_good_settings_of_slurm_give_no_warning() -> None:
 def test_settings_of_slurm_that_are_in_the_way_are_told_with_a_hint(
     name: str, value: str, gpus: int, words: str
 ) -> None:
-    found = list(judge_configuration({**config_of(CONFIG), name: value}, gpus))
+    found = list(examine_slurm_configuration({**parse_slurm_config(CONFIG), name: value}, gpus))
     ((message, hint),) = [(message, hint) for _, level, message, hint in found if level != "ok"]
     assert words in message
     assert hint
@@ -202,5 +212,5 @@ def test_settings_of_slurm_that_are_in_the_way_are_told_with_a_hint(
 
 def test_a_slurm_that_forgets_at_once_and_keeps_nothing_is_a_problem() -> None:
     forgetful = {"AccountingStorageType": "(null)", "MinJobAge": "2 sec"}
-    found = list(judge_configuration({**config_of(CONFIG), **forgetful}, 4))
+    found = list(examine_slurm_configuration({**parse_slurm_config(CONFIG), **forgetful}, 4))
     assert [level for _, level, _, _ in found if level != "ok"] == ["problem"]

@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.config import Home, load_settings
-from heliostat.engines.slurm import recompose
+from heliostat.engines.slurm import recomposer
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
-from heliostat.engines.slurm.recompose import (
-    REASON,
+from heliostat.engines.slurm.recomposer import (
+    DRAIN_REASON,
+    ObservedNode,
+    PendingRecomposition,
     Recomposer,
-    SeenNode,
-    Step,
+    RecompositionStep,
     StepFailed,
-    Work,
-    command_argv,
-    run,
-    seen_node,
-    work_of,
+    node_command_argv,
+    parse_scontrol_node,
+    plan_recomposition,
+    run_node_command,
 )
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
 
@@ -43,7 +43,7 @@ class FakeSlurm:
         self.dynamic, self.away = True, False
         self.did: list[str] = []
 
-    def ask(self, argv: Sequence[str]) -> str:
+    def run_command(self, argv: Sequence[str]) -> str:
         if self.away:
             raise EngineUnavailable("Slurm does not answer.")
         if argv[1] == "delete":
@@ -53,7 +53,7 @@ class FakeSlurm:
             return ""
         if not self.exists:
             refused = SlurmRefused("scontrol ended with 1")
-            refused.said = "Node d1 not found"
+            refused.output = "Node d1 not found"
             raise refused
         state = ("MIXED" if self.used else "IDLE") + ("+DRAIN" if self.drained else "")
         reason = f" Reason={self.drained} [root@2024-01-01T00:00:00]" if self.drained else ""
@@ -94,21 +94,21 @@ class Still(Recomposer):
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     slurm = FakeSlurm()
-    monkeypatch.setattr(recompose, "run", slurm.command)
+    monkeypatch.setattr(recomposer, "run", slurm.command)
     return slurm
 
 
-def recomposer(slurm: FakeSlurm, folder: Path) -> Still:
+def make_recomposer(slurm: FakeSlurm, folder: Path) -> Still:
     return Still(folder, cast(SlurmClient, slurm), TEMPLATE)
 
 
 def test_an_empty_node_gets_other_gpus_and_is_used_again(slurm: FakeSlurm, tmp_path: Path) -> None:
-    ours = recomposer(slurm, tmp_path)
+    ours = make_recomposer(slurm, tmp_path)
     told = ours.recompose("d1", {"a100": 4, "t4": 1})
     assert (told.at, told.steps[4]) == (0, f"Start slurmd with {BASE} Gres=gpu:a100:4,gpu:t4:1.")
-    ours.advance_by(len(Step))
+    ours.advance_by(len(RecompositionStep))
     assert slurm.did == ["State=DRAIN", "stop", "delete", "start"]
-    assert (slurm.gres, slurm.drained, ours.of("d1"), list(tmp_path.iterdir())) == (
+    assert (slurm.gres, slurm.drained, ours.find("d1"), list(tmp_path.iterdir())) == (
         "gpu:a100:4,gpu:t4:1",
         "",
         None,
@@ -117,21 +117,21 @@ def test_an_empty_node_gets_other_gpus_and_is_used_again(slurm: FakeSlurm, tmp_p
 
 
 def test_a_dry_run_changes_nothing(slurm: FakeSlurm, tmp_path: Path) -> None:
-    ours = recomposer(slurm, tmp_path)
-    assert len(ours.recompose("d1", {"a100": 0}, dry_run=True).steps) == len(Step)
+    ours = make_recomposer(slurm, tmp_path)
+    assert len(ours.recompose("d1", {"a100": 0}, dry_run=True).steps) == len(RecompositionStep)
     ours.advance_by(9)
-    assert (slurm.did, ours.of("d1"), list(tmp_path.iterdir())) == ([], None, [])
+    assert (slurm.did, ours.find("d1"), list(tmp_path.iterdir())) == ([], None, [])
 
 
 def test_a_node_that_has_them_is_left_alone(slurm: FakeSlurm, tmp_path: Path) -> None:
-    ours = recomposer(slurm, tmp_path)
+    ours = make_recomposer(slurm, tmp_path)
     assert ours.recompose("d1", {"a100": 2, "t4": 0}).steps == ()
-    assert ours.of("d1") is None
+    assert ours.find("d1") is None
 
 
 def test_running_jobs_end_by_themselves(slurm: FakeSlurm, tmp_path: Path) -> None:
     slurm.used = 2
-    ours = recomposer(slurm, tmp_path)
+    ours = make_recomposer(slurm, tmp_path)
     ours.recompose("d1", {})
     ours.advance_by(9)
     assert slurm.did == ["State=DRAIN"]
@@ -142,17 +142,17 @@ def test_running_jobs_end_by_themselves(slurm: FakeSlurm, tmp_path: Path) -> Non
 
 def test_resuming_the_node_before_it_is_empty_abandons_it(slurm: FakeSlurm, tmp_path: Path) -> None:
     slurm.used = 2
-    ours = recomposer(slurm, tmp_path)
+    ours = make_recomposer(slurm, tmp_path)
     ours.recompose("d1", {})
     ours.advance_by(3)
     slurm.drained = ""
     ours.advance_by(9)
-    assert (ours.of("d1"), slurm.did) == (None, ["State=DRAIN"])
+    assert (ours.find("d1"), slurm.did) == (None, ["State=DRAIN"])
 
 
 def test_who_was_drained_by_somebody_else_is_drained_again(slurm: FakeSlurm, tmp_path: Path) -> None:
     slurm.drained = "new fan"
-    ours = recomposer(slurm, tmp_path)
+    ours = make_recomposer(slurm, tmp_path)
     ours.recompose("d1", {"a100": 1})
     ours.advance_by(3)
     ours.recompose("d1", {"a100": 3})
@@ -166,15 +166,15 @@ def test_a_step_that_fails_says_why_and_is_tried_again(
     def fail(argv: Sequence[str]) -> None:
         raise StepFailed("node_command ended with 255: no route to host")
 
-    ours = recomposer(slurm, tmp_path)
+    ours = make_recomposer(slurm, tmp_path)
     ours.recompose("d1", {"a100": 1})
-    monkeypatch.setattr(recompose, "run", fail)
+    monkeypatch.setattr(recomposer, "run", fail)
     ours.advance_by(9)
-    told = ours.of("d1")
+    told = ours.find("d1")
     assert told is not None
     assert (told.at, told.error) == (2, "node_command ended with 255: no route to host")
     ours.advance()  # not at once
-    monkeypatch.setattr(recompose, "run", slurm.command)
+    monkeypatch.setattr(recomposer, "run", slurm.command)
     ours.advance_by(9)
     assert slurm.gres == "gpu:a100:1"
 
@@ -186,14 +186,14 @@ def test_a_node_that_joins_with_other_gpus_gets_no_jobs(
         slurm.command(argv)
         slurm.gres = "gpu:a100:1"
 
-    monkeypatch.setattr(recompose, "run", wrongly)
-    ours = recomposer(slurm, tmp_path)
+    monkeypatch.setattr(recomposer, "run", wrongly)
+    ours = make_recomposer(slurm, tmp_path)
     ours.recompose("d1", {"a100": 4})
     ours.advance_by(9)
-    told = ours.of("d1")
+    told = ours.find("d1")
     assert told is not None
     assert "has joined with 1 a100; see gres.conf" in (told.error or "")
-    assert slurm.drained == REASON
+    assert slurm.drained == DRAIN_REASON
 
 
 @given(killed=st.lists(st.integers(0, 7), max_size=4), lost=st.booleans())
@@ -203,24 +203,24 @@ def test_a_killed_server_goes_on_where_it_was(
     """`lost`: it dies after a step was done, before that is noted."""
     folder, slurm = tmp_path_factory.mktemp("notes"), FakeSlurm()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recompose, "run", slurm.command)
-        recomposer(slurm, folder).recompose("d1", {"a100": 4})
+        patch.setattr(recomposer, "run", slurm.command)
+        make_recomposer(slurm, folder).recompose("d1", {"a100": 4})
         for steps in killed:
-            ours = recomposer(slurm, folder)
+            ours = make_recomposer(slurm, folder)
             ours.advance_by(steps)
             if lost and (work := ours._works.get("d1")):
                 ours._after(work)
-        ours = recomposer(slurm, folder)
+        ours = make_recomposer(slurm, folder)
         ours.advance_by(9)
-    assert (slurm.gres, slurm.drained, ours.of("d1"), slurm.exists) == ("gpu:a100:4", "", None, True)
+    assert (slurm.gres, slurm.drained, ours.find("d1"), slurm.exists) == ("gpu:a100:4", "", None, True)
 
 
 def test_slurm_away_is_waited_for(slurm: FakeSlurm, tmp_path: Path) -> None:
-    ours = recomposer(slurm, tmp_path)
+    ours = make_recomposer(slurm, tmp_path)
     ours.recompose("d1", {"a100": 1})
     slurm.away = True
     ours.advance_by(3)
-    assert (ours.of("d1") or pytest.fail("gone")).error == "Slurm does not answer."
+    assert (ours.find("d1") or pytest.fail("gone")).error == "Slurm does not answer."
     slurm.away = False
     ours.advance_by(9)
     assert slurm.gres == "gpu:a100:1"
@@ -229,7 +229,7 @@ def test_slurm_away_is_waited_for(slurm: FakeSlurm, tmp_path: Path) -> None:
 def test_a_node_of_slurm_conf_is_refused(slurm: FakeSlurm, tmp_path: Path) -> None:
     slurm.dynamic = False
     with pytest.raises(Conflict, match=r"written in slurm\.conf"):
-        recomposer(slurm, tmp_path).recompose("d1", {"a100": 1})
+        make_recomposer(slurm, tmp_path).recompose("d1", {"a100": 1})
 
 
 def test_without_a_command_it_is_refused(slurm: FakeSlurm, tmp_path: Path) -> None:
@@ -239,37 +239,37 @@ def test_without_a_command_it_is_refused(slurm: FakeSlurm, tmp_path: Path) -> No
 
 
 def test_words_that_a_shell_would_understand_are_not_passed_on() -> None:
-    node = SeenNode("d1", "idle+dynamic_norm", {}, "CPUs=4 Feature=a;reboot", 0, None)
+    node = ObservedNode("d1", "idle+dynamic_norm", {}, "CPUs=4 Feature=a;reboot", 0, None)
     with pytest.raises(Conflict, match="cannot be passed on"):
-        work_of(node, {"a100": 1})
+        plan_recomposition(node, {"a100": 1})
 
 
 def test_what_is_filled_in_is_not_read_again() -> None:
-    work = Work("{conf}", {"t4": 1}, "CPUs=4")
-    assert command_argv(TEMPLATE, "stop", work) == ["node", "stop", "{conf}", "CPUs=4 Gres=gpu:t4:1"]
+    work = PendingRecomposition("{conf}", {"t4": 1}, "CPUs=4")
+    assert node_command_argv(TEMPLATE, "stop", work) == ["node", "stop", "{conf}", "CPUs=4 Gres=gpu:t4:1"]
 
 
 def test_a_reason_cannot_pretend_to_be_a_fact() -> None:
     line = LINE.format(
         used=0, gres="gpu:a100:2(S:0),gpu:t4:1", state="IDLE+DRAIN", reason=" Reason=x State=IDLE Gres=y"
     )
-    seen = seen_node(line)
+    seen = parse_scontrol_node(line)
     assert seen is not None
-    assert (seen.state, seen.gpus, seen.base, seen.reason) == (
+    assert (seen.state, seen.gpus, seen.base_config, seen.drain_reason) == (
         "idle+drain",
         {"a100": 2, "t4": 1},
         BASE,
         "x State=IDLE Gres=y",
     )
-    assert seen_node("Node d1 not found\n") is None
+    assert parse_scontrol_node("Node d1 not found\n") is None
 
 
 def test_a_command_is_run_without_a_shell_and_its_last_words_are_kept() -> None:
-    run(["/bin/sh", "-c", '[ "$1" = "a  b" ]', "sh", "a  b"])
+    run_node_command(["/bin/sh", "-c", '[ "$1" = "a  b" ]', "sh", "a  b"])
     with pytest.raises(StepFailed, match="ended with 3: second"):
-        run(["/bin/sh", "-c", "echo first; echo second >&2; exit 3"])
+        run_node_command(["/bin/sh", "-c", "echo first; echo second >&2; exit 3"])
     with pytest.raises(StepFailed, match="cannot be run: /nonexistent: No such file"):
-        run(["/nonexistent"])
+        run_node_command(["/nonexistent"])
 
 
 @pytest.mark.parametrize("value", ['["ssh", "{node}"]', "[1]", '["{node}", "{verb}", "{conf}"]', '"ssh {node}"'])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from heliostat.engines.slurm.command_output import QueueDetails, SlurmJob
 from heliostat.engines.slurm.journal import JournalEntry
-from heliostat.engines.slurm.parse import SlurmJob, Standing
-from heliostat.engines.slurm.tracked_job import TrackedJob, limit_set_in_slurm
-from heliostat.models import Attempt, Cause, Ended, Retimed, Started
+from heliostat.engines.slurm.tracked_job import TrackedJob, find_changed_time_limit
+from heliostat.models import Attempt, AttemptEnded, AttemptStarted, EndCause, TimeLimitChanged
 from unit.engines.slurm.test_slurm_engine import BEGAN, ME, Site
 
 
@@ -31,13 +31,13 @@ def running(site: Site) -> Attempt:
 
 
 def starts(site: Site) -> list[str]:
-    return [seen.attempt_id for seen in site.reports if isinstance(seen, Started)]
+    return [seen.attempt_id for seen in site.reports if isinstance(seen, AttemptStarted)]
 
 
 def requeue(site: Site, restarts: int = 1, state: str = "PENDING") -> None:
     job = site.slurm.known[100]
     nodes, began = ((), None) if state == "PENDING" else (("n1",), BEGAN)
-    standing = Standing(restarts=restarts, priority=1)
+    standing = QueueDetails(restart_count=restarts, priority=1)
     site.slurm.known[100] = replace(job, state=state, nodes=nodes, started_at=began, standing=standing)
 
 
@@ -46,16 +46,16 @@ def test_a_requeued_job_ends_as_this_attempt_and_waits_as_the_next(site: Site) -
     requeue(site)
     site.wait_until(site.ends, "its end is told")
     (end,) = site.ends()
-    assert (end.attempt_id, end.cause) == ("1.1", Cause.REQUEUED)
-    site.wait_until(lambda: site.engine.waiting("1.2"), "it waits")
+    assert (end.attempt_id, end.cause) == ("1.1", EndCause.REQUEUED)
+    site.wait_until(lambda: site.engine.wait_reason("1.2"), "it waits")
     site.engine.forget(["1.1"])
     assert site.journal.find("1.1") is None
-    assert site.journal.find("1.2") == JournalEntry(ME, 100, restarts=1, first=1)
+    assert site.journal.find("1.2") == JournalEntry(ME, 100, restart_count=1, submitted_as_attempt=1)
     requeue(site, state="RUNNING")
     site.wait_until(lambda: starts(site) == ["1.1", "1.2"], "its second start is told")
     site.slurm.end(100)
     site.wait_until(lambda: len(site.ends()) == 2, "its end is told")
-    assert site.ends()[1].cause is Cause.EXITED
+    assert site.ends()[1].cause is EndCause.EXITED
     assert list(site.slurm.comments) == [100]
     assert site.slurm.cancelled == []
 
@@ -109,9 +109,9 @@ def test_a_server_killed_before_the_requeue_is_recorded_tells_it_again(site: Sit
     site.wait_until(site.ends, "its end is told")
     site.restart()
     (seen,) = site.engine.observe([attempt])
-    site.engine.forget_all_but({"1.1"})
-    assert isinstance(seen, Ended)
-    assert (seen.attempt_id, seen.cause) == ("1.1", Cause.REQUEUED)
+    site.engine.forget_all_except({"1.1"})
+    assert isinstance(seen, AttemptEnded)
+    assert (seen.attempt_id, seen.cause) == ("1.1", EndCause.REQUEUED)
     assert site.slurm.cancelled == []
 
 
@@ -122,8 +122,8 @@ def test_a_server_killed_after_the_requeue_is_recorded_finds_the_job_under_its_n
     site.restart()
     again = Attempt("1.2", replace(attempt.job, attempt=2), "")
     assert site.engine.observe([again]) == []
-    site.engine.forget_all_but({"1.2"})
-    assert site.journal.find("1.2") == JournalEntry(ME, 100, restarts=1, first=1)
+    site.engine.forget_all_except({"1.2"})
+    assert site.journal.find("1.2") == JournalEntry(ME, 100, restart_count=1, submitted_as_attempt=1)
     requeue(site, state="RUNNING")
     site.wait_until(lambda: "1.2" in starts(site), "its second start is told")
     assert site.slurm.cancelled == []
@@ -137,9 +137,9 @@ def test_one_that_runs_again_after_such_a_death_is_not_taken_for_requeued_once_m
     site.restart()
     again = Attempt("1.2", replace(attempt.job, attempt=2), "")
     (seen,) = site.engine.observe([again])
-    assert isinstance(seen, Started)
+    assert isinstance(seen, AttemptStarted)
     assert seen.attempt_id == "1.2"
-    assert site.journal.find("1.2") == JournalEntry(ME, 100, restarts=1, first=1)
+    assert site.journal.find("1.2") == JournalEntry(ME, 100, restart_count=1, submitted_as_attempt=1)
 
 
 def test_a_stop_that_comes_while_it_is_requeued_takes_it_out_of_slurm(site: Site) -> None:
@@ -157,19 +157,21 @@ def test_who_is_being_stopped_is_not_put_back(site: Site) -> None:
     site.wait_until(lambda: site.slurm.looks > looks + 1, "it heard of it")
     requeue(site)
     site.wait_until(site.ends, "its end is told")
-    assert (site.ends()[0].attempt_id, site.ends()[0].cause) == ("1.1", Cause.STOPPED)
+    assert (site.ends()[0].attempt_id, site.ends()[0].cause) == ("1.1", EndCause.STOPPED)
 
 
 def test_a_limit_changed_with_slurms_tools_is_told_once(site: Site) -> None:
     attempt = site.attempt(time_limit_seconds=600)
     site.engine.start([attempt])
     site.wait_until(lambda: 100 in site.slurm.known, "it is in Slurm")
-    standing = Standing(limit="2:00:00")
+    standing = QueueDetails(time_limit="2:00:00")
     site.slurm.known[100] = replace(site.slurm.known[100], standing=standing)
     site.wait_until(lambda: site.reports, "it is told")
     looks = site.slurm.looks
     site.wait_until(lambda: site.slurm.looks > looks + 3, "it looks on")
-    assert [(type(seen), getattr(seen, "time_limit_seconds", 0)) for seen in site.reports] == [(Retimed, 7200)]
+    assert [(type(seen), getattr(seen, "time_limit_seconds", 0)) for seen in site.reports] == [
+        (TimeLimitChanged, 7200)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -185,20 +187,22 @@ def test_a_limit_changed_with_slurms_tools_is_told_once(site: Site) -> None:
 def test_a_limit_is_others_when_it_is_not_what_we_asked_for(
     site: Site, ours: int | None, slurms: str, found: tuple[int | None] | None
 ) -> None:
-    job = SlurmJob(1, "RUNNING", ME, 0, 0, BEGAN, None, ("n1",), "None", Standing(limit=slurms))
+    job = SlurmJob(1, "RUNNING", ME, 0, 0, BEGAN, None, ("n1",), "None", QueueDetails(time_limit=slurms))
     attempt = site.attempt(time_limit_seconds=ours)
     attempt = replace(attempt, job=replace(attempt.job, spec=replace(attempt.job.spec, grace_seconds=30.0)))
-    assert limit_set_in_slurm(attempt, job, None if ours is None else 12) == found
+    assert find_changed_time_limit(attempt, job, None if ours is None else 12) == found
 
 
 def test_time_in_which_a_job_was_suspended_does_not_count(site: Site) -> None:
     now = datetime(2026, 1, 1, 1, tzinfo=UTC)
     began = now - timedelta(seconds=900)
-    tracked = TrackedJob(site.attempt(time_limit_seconds=600), "", ME, 1, started=Started("1.1", began), runs=True)
-    job = SlurmJob(1, "SUSPENDED", ME, 0, 0, began, None, ("n1",), "None", Standing(used="5:00"))
-    assert tracked.is_over_limit(now)
-    tracked.note_pause(job, now)
-    assert not tracked.is_over_limit(now)
-    tracked.note_pause(replace(job, state="RUNNING"), now)
-    assert not tracked.is_over_limit(now + timedelta(seconds=299))
-    assert tracked.is_over_limit(now + timedelta(seconds=300))
+    tracked = TrackedJob(
+        site.attempt(time_limit_seconds=600), "", ME, 1, started=AttemptStarted("1.1", began), is_running=True
+    )
+    job = SlurmJob(1, "SUSPENDED", ME, 0, 0, began, None, ("n1",), "None", QueueDetails(time_used="5:00"))
+    assert tracked.has_exceeded_time_limit(now)
+    tracked.update_suspension(job, now)
+    assert not tracked.has_exceeded_time_limit(now)
+    tracked.update_suspension(replace(job, state="RUNNING"), now)
+    assert not tracked.has_exceeded_time_limit(now + timedelta(seconds=299))
+    assert tracked.has_exceeded_time_limit(now + timedelta(seconds=300))

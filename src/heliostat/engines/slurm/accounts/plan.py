@@ -7,30 +7,30 @@ if we have noted that we put them there.
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from heliostat.engines.accounts import OurAccounts
+from heliostat.engines.account_sync import HeliostatAccounts
 from heliostat.engines.slurm.accounts.steps import (
+    AccountingStep,
+    AccountLimits,
     AddAccount,
     AddQos,
     AddUser,
     Association,
-    Found,
+    AssociationKey,
     GrantQos,
-    Limits,
-    Place,
+    ObservedAccounting,
     RemoveUser,
     SetAccount,
-    SetDefault,
+    SetDefaultAccount,
     SetQos,
     SetUser,
-    Step,
-    is_safe,
-    mark,
+    is_safe_name,
+    ownership_description,
 )
 from heliostat.models import Quota
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DesiredAccount:
     """A department or a project."""
 
     kind: str
@@ -38,18 +38,18 @@ class Group:
     account: str
     parent: str
     share: int
-    limits: Limits
+    limits: AccountLimits
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class DesiredUser:
     user: str  # in Unix and in Slurm
     accounts: tuple[str, ...]  # the default one first
-    limits: Limits
+    limits: AccountLimits
 
 
 @dataclass(frozen=True, slots=True)
-class Class:
+class DesiredQos:
     """A priority class, which is a QOS in Slurm."""
 
     name: str
@@ -59,44 +59,46 @@ class Class:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredAccounting:
     instance: str
-    groups: tuple[Group, ...] = ()  # a parent before what is below it
-    people: tuple[Person, ...] = ()
-    classes: tuple[Class, ...] = ()
+    accounts: tuple[DesiredAccount, ...] = ()  # a parent before what is below it
+    users: tuple[DesiredUser, ...] = ()
+    qos: tuple[DesiredQos, ...] = ()
     notes: tuple[str, ...] = ()  # what Slurm cannot express, or does not heed as it is set up
 
 
 @dataclass(frozen=True, slots=True)
-class Conduct:
+class AccountingConfig:
     """How this Slurm is set up, as far as it matters here."""
 
     cluster: str
-    enforces: frozenset[str] = frozenset()
-    counts_by_month: bool = False  # usage never fades, and begins anew each month
-    weighs_shares: bool = True
-    weighs_classes: bool = True
+    enforced: frozenset[str] = frozenset()
+    resets_usage_monthly: bool = False  # usage never fades, and begins anew each month
+    uses_fair_share: bool = True
+    uses_qos_priority: bool = True
     preempts_by_qos: bool = True
 
 
 # Jobs are handed over with --no-requeue, so one that must go is ended; its retries are ours.
 _CLASSES = (
-    Class("scavenger", 0, (), "cancel"),
-    Class("interactive", 200, ("scavenger",), "cluster"),
-    Class("urgent", 1000, ("scavenger",), "cluster"),
+    DesiredQos("scavenger", 0, (), "cancel"),
+    DesiredQos("interactive", 200, ("scavenger",), "cluster"),
+    DesiredQos("urgent", 1000, ("scavenger",), "cluster"),
 )
 
 
-def department_account(name: str) -> str:
+def department_account_name(name: str) -> str:
     """No project begins with an underscore, so the two never meet in Slurm's one set of names."""
     return f"_{name}"
 
 
-def project_account(name: str) -> str:
+def project_account_name(name: str) -> str:
     return name
 
 
-def wanted_accounts(ours: OurAccounts, conduct: Conduct, instance: str) -> Wanted:
+def build_desired_accounting(
+    ours: HeliostatAccounts, conduct: AccountingConfig, instance: str
+) -> DesiredAccounting:
     notes = [*_conduct_notes(conduct)]
     groups = [*_groups(ours, conduct, notes)]
     people = [*_people(ours, conduct, notes)]
@@ -106,66 +108,68 @@ def wanted_accounts(ours: OurAccounts, conduct: Conduct, instance: str) -> Wante
             f"The {ours.urgent_gpu_hours:g} GPU-hours of the class urgent a project has each month: Slurm has"
             " no such limit. To bound it: sacctmgr modify qos urgent set MaxTRESPerAccount=gres/gpu=N"
         )
-    return Wanted(instance, tuple(groups), tuple(people), classes, tuple(notes))
+    return DesiredAccounting(instance, tuple(groups), tuple(people), classes, tuple(notes))
 
 
-def _groups(ours: OurAccounts, conduct: Conduct, notes: list[str]) -> Iterator[Group]:
+def _groups(ours: HeliostatAccounts, conduct: AccountingConfig, notes: list[str]) -> Iterator[DesiredAccount]:
     for department in ours.departments:
         limits = _limits(department.quota, f"department {department.name}", conduct, notes)
-        account = department_account(department.name)
-        yield Group("department", department.name, account, "root", department.share, limits)
+        account = department_account_name(department.name)
+        yield DesiredAccount("department", department.name, account, "root", department.share, limits)
     for project in ours.projects:
         limits = _limits(project.quota, f"project {project.name}", conduct, notes)
-        above = department_account(project.department)
-        yield Group("project", project.name, project_account(project.name), above, project.share, limits)
+        above = department_account_name(project.department)
+        yield DesiredAccount(
+            "project", project.name, project_account_name(project.name), above, project.share, limits
+        )
 
 
-def _people(ours: OurAccounts, conduct: Conduct, notes: list[str]) -> Iterator[Person]:
+def _people(ours: HeliostatAccounts, conduct: AccountingConfig, notes: list[str]) -> Iterator[DesiredUser]:
     for user in ours.users:
         projects = [membership.project for membership in user.memberships]
         if not user.active or user.unix_user is None or not projects:
             continue
-        if not is_safe(user.unix_user):
+        if not is_safe_name(user.unix_user):
             notes.append(f"{user.name}: Slurm cannot hold the Unix user {user.unix_user!a}.")
             continue
         limits = _limits(user.quota, f"user {user.name}", conduct, notes)
-        if limits != Limits() and len(projects) > 1:
+        if limits != AccountLimits() and len(projects) > 1:
             notes.append(
                 f"The quota of user {user.name}: Slurm counts it in each of their {len(projects)} projects alone."
             )
         projects.sort(key=lambda name: (name != ours.default_project, name))
-        yield Person(user.unix_user, tuple(map(project_account, projects)), limits)
+        yield DesiredUser(user.unix_user, tuple(map(project_account_name, projects)), limits)
 
 
-def _limits(quota: Quota, whose: str, conduct: Conduct, notes: list[str]) -> Limits:
+def _limits(quota: Quota, whose: str, conduct: AccountingConfig, notes: list[str]) -> AccountLimits:
     if quota.queued_gpus is not None:
         notes.append(
             f"The {quota.queued_gpus} GPUs in the queue of {whose}: Slurm has no such limit."
             " Heliostat keeps it for jobs submitted through it."
         )
     hours = quota.gpu_hours_per_month
-    if hours is not None and not conduct.counts_by_month:
+    if hours is not None and not conduct.resets_usage_monthly:
         notes.append(
             f"The {hours} GPU-hours a month of {whose}: this Slurm does not count by the month. It would with"
             " PriorityDecayHalfLife=0 and PriorityUsageResetPeriod=MONTHLY in slurm.conf."
         )
         hours = None
-    return Limits(quota.running_gpus, None if hours is None else hours * 60)
+    return AccountLimits(quota.running_gpus, None if hours is None else hours * 60)
 
 
-def _conduct_notes(conduct: Conduct) -> Iterable[str]:
-    missing = [word for word in ("associations", "limits", "qos") if word not in conduct.enforces]
+def _conduct_notes(conduct: AccountingConfig) -> Iterable[str]:
+    missing = [word for word in ("associations", "limits", "qos") if word not in conduct.enforced]
     if missing:
         yield (
             f"Slurm does not heed {', '.join(missing)} as it is set up:"
-            f" AccountingStorageEnforce={','.join(sorted(conduct.enforces | set(missing)))} in slurm.conf."
+            f" AccountingStorageEnforce={','.join(sorted(conduct.enforced | set(missing)))} in slurm.conf."
         )
-    if not conduct.weighs_shares:
+    if not conduct.uses_fair_share:
         yield (
             "Slurm does not weigh shares as it is set up: PriorityType=priority/multifactor and"
             " PriorityWeightFairshare=100000 in slurm.conf."
         )
-    if not conduct.weighs_classes:
+    if not conduct.uses_qos_priority:
         yield "Slurm does not weigh classes as it is set up: PriorityWeightQOS=100000 in slurm.conf."
     if not conduct.preempts_by_qos:
         yield (
@@ -175,27 +179,29 @@ def _conduct_notes(conduct: Conduct) -> Iterable[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AccountingPlan:
     cluster: str
-    steps: tuple[Step, ...]
+    steps: tuple[AccountingStep, ...]
     left_alone: tuple[str, ...]  # what is there and not ours
     not_expressed: tuple[str, ...]
 
 
-def plan_accounts(wanted: Wanted, found: Found, made: Collection[Place]) -> Plan:
+def plan_accounting(
+    wanted: DesiredAccounting, found: ObservedAccounting, made: Collection[AssociationKey]
+) -> AccountingPlan:
     """`made`: the users in accounts that we have put there. Once its steps are done, there are no further ones."""
     draft = _Draft(wanted, found, frozenset(made))
     draft.classes()
-    for group in wanted.groups:
+    for group in wanted.accounts:
         draft.group(group)
-    for person in wanted.people:
+    for person in wanted.users:
         draft.person(person)
     draft.removals()
     notes = (*wanted.notes, *_notes(draft.found))
-    return Plan(found.cluster, tuple(draft.steps), tuple(draft.left_alone), notes)
+    return AccountingPlan(found.cluster, tuple(draft.steps), tuple(draft.left_alone), notes)
 
 
-def _notes(found: Found) -> Iterator[str]:
+def _notes(found: ObservedAccounting) -> Iterator[str]:
     normal, least = found.qos.get("normal"), found.qos.get("scavenger")
     if normal is not None and least is not None and normal.priority <= least.priority:
         yield (
@@ -204,7 +210,7 @@ def _notes(found: Found) -> Iterator[str]:
         )
 
 
-def made_after(step: Step, made: frozenset[Place]) -> frozenset[Place]:
+def managed_memberships_after(step: AccountingStep, made: frozenset[AssociationKey]) -> frozenset[AssociationKey]:
     match step:
         case AddUser(account, user):
             return made | {(account, user)}
@@ -215,20 +221,20 @@ def made_after(step: Step, made: frozenset[Place]) -> frozenset[Place]:
 
 @dataclass(slots=True)
 class _Draft:
-    wanted: Wanted
-    found: Found  # as it is after the steps so far
-    made: frozenset[Place]
-    steps: list[Step] = field(default_factory=list)
+    wanted: DesiredAccounting
+    found: ObservedAccounting  # as it is after the steps so far
+    made: frozenset[AssociationKey]
+    steps: list[AccountingStep] = field(default_factory=list)
     left_alone: list[str] = field(default_factory=list)
 
-    def do(self, step: Step) -> None:
+    def do(self, step: AccountingStep) -> None:
         self.steps.append(step)
-        self.found = step.applied(self.found)
-        self.made = made_after(step, self.made)
+        self.found = step.apply_to(self.found)
+        self.made = managed_memberships_after(step, self.made)
 
     def classes(self) -> None:
-        for one in self.wanted.classes:
-            description = mark(self.wanted.instance, "class", one.name)
+        for one in self.wanted.qos:
+            description = ownership_description(self.wanted.instance, "class", one.name)
             there = self.found.qos.get(one.name)
             if there is None:
                 self.do(AddQos(one.name, description, one.priority, one.preempt_mode))
@@ -237,7 +243,7 @@ class _Draft:
                     f"The QOS {one.name} was not made by this Heliostat; it and who may use it stay."
                 )
         ours = self._our_qos()
-        for one in self.wanted.classes:
+        for one in self.wanted.qos:
             if one.name not in ours:
                 continue
             there = self.found.qos[one.name]
@@ -249,12 +255,12 @@ class _Draft:
             ):
                 self.do(SetQos(one.name, one.priority, preempts, one.preempt_mode))
 
-    def group(self, group: Group) -> None:
+    def group(self, group: DesiredAccount) -> None:
         if group.account in self.found.descriptions and not self._is_ours(group.account):
             self.left_alone.append(
                 f"The account {group.account} was not made by this Heliostat; it stays as it is,"
                 f" and serves the {group.kind} {group.name}. To hand it over: sacctmgr modify account where"
-                f" name={group.account} set description={mark(self.wanted.instance, group.kind, group.name)}"
+                f" name={group.account} set description={ownership_description(self.wanted.instance, group.kind, group.name)}"
             )
             return
         if group.parent != "root" and not self._is_ours(group.parent):
@@ -264,7 +270,7 @@ class _Draft:
             return
         there = self.found.associations.get((group.account, ""))
         if there is None:
-            description = mark(self.wanted.instance, group.kind, group.name)
+            description = ownership_description(self.wanted.instance, group.kind, group.name)
             self.do(AddAccount(group.account, group.parent, description, group.share, group.limits))
         else:
             after = replace(there, parent=group.parent, share=group.share, limits=group.limits)
@@ -272,7 +278,7 @@ class _Draft:
                 self.do(SetAccount(group.account, there, after))
         self._grant(group.account, "")
 
-    def person(self, person: Person) -> None:
+    def person(self, person: DesiredUser) -> None:
         for account in person.accounts:
             there = self.found.associations.get((account, person.user))
             if there is not None:
@@ -289,12 +295,12 @@ class _Draft:
 
     def removals(self) -> None:
         """Last: Slurm refuses to remove who has jobs there, and then all else is done."""
-        kept = {(account, person.user) for person in self.wanted.people for account in person.accounts}
+        kept = {(account, person.user) for person in self.wanted.users for account in person.accounts}
         for place in sorted(self.made - kept):
             if place in self.found.associations and self._is_ours(place[0]):
                 self.do(RemoveUser(*place))
 
-    def _keep(self, account: str, person: Person, there: Association) -> None:
+    def _keep(self, account: str, person: DesiredUser, there: Association) -> None:
         if (account, person.user) not in self.made or not self._is_ours(account):
             return
         after = replace(there, share=1, limits=person.limits)
@@ -302,14 +308,14 @@ class _Draft:
             self.do(SetUser(account, person.user, there, after))
         self._grant(account, person.user)
 
-    def _default(self, person: Person) -> None:
+    def _default(self, person: DesiredUser) -> None:
         """Theirs, unless it is a place we have given them, or they have none."""
-        now = self.found.defaults.get(person.user)
+        now = self.found.default_accounts.get(person.user)
         if now is not None and (now, person.user) not in self.made:
             return
         wish = next((one for one in person.accounts if (one, person.user) in self.found.associations), None)
         if wish is not None and wish != now:
-            self.do(SetDefault(wish, person.user))
+            self.do(SetDefaultAccount(wish, person.user))
 
     def _grant(self, account: str, user: str) -> None:
         missing = tuple(sorted(set(self._our_qos()) - self.found.associations[account, user].qos))
@@ -317,15 +323,17 @@ class _Draft:
             self.do(GrantQos(account, user, missing))
 
     def _our_qos(self) -> list[str]:
-        return [one.name for one in self.wanted.classes if self._is_our_qos(one.name)]
+        return [one.name for one in self.wanted.qos if self._is_our_qos(one.name)]
 
     def _is_our_qos(self, name: str) -> bool:
         there = self.found.qos.get(name)
-        return there is not None and there.description == mark(self.wanted.instance, "class", name)
+        return there is not None and there.description == ownership_description(
+            self.wanted.instance, "class", name
+        )
 
     def _is_ours(self, account: str) -> bool:
         return self.found.descriptions.get(account) in set(self._marks(account))
 
     def _marks(self, account: str) -> Iterator[str]:
         for kind, name in (("project", account), ("department", account.removeprefix("_"))):
-            yield mark(self.wanted.instance, kind, name)
+            yield ownership_description(self.wanted.instance, kind, name)

@@ -5,12 +5,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from heliostat.engines.accounts import AccountUse
-from heliostat.engines.slurm.accounts.plan import Conduct, project_account
-from heliostat.engines.slurm.accounts.steps import Association, Found, Limits, Place, Qos
+from heliostat.engines.account_sync import AccountUsage
+from heliostat.engines.slurm.accounts.plan import AccountingConfig, project_account_name
+from heliostat.engines.slurm.accounts.steps import (
+    AccountLimits,
+    Association,
+    AssociationKey,
+    ObservedAccounting,
+    Qos,
+)
 from heliostat.engines.slurm.client import SlurmRefused
-from heliostat.engines.slurm.parse import config_of
-from heliostat.engines.slurm.timing import Refreshed
+from heliostat.engines.slurm.command_output import parse_slurm_config
+from heliostat.engines.slurm.timing import RefreshedValue
 from heliostat.errors import Conflict, EngineUnavailable
 
 _SHOW = ("sacctmgr", "--parsable2", "--noheader", "show")
@@ -23,26 +29,26 @@ _USAGE_SECONDS, _USAGE_WAIT_SECONDS = 5.0, 2.0
 _SSHARE = ("sshare", "--all", "--parsable2", "--noheader", f"--format={SSHARE_FIELDS}")
 
 
-class Asks(Protocol):
-    def ask(self, argv: Sequence[str]) -> str:
+class CommandRunner(Protocol):
+    def run_command(self, argv: Sequence[str]) -> str:
         """What it prints. Raises SlurmRefused, EngineUnavailable."""
 
 
-def read_conduct(slurm: Asks) -> Conduct:
-    return conduct_of(slurm.ask(["scontrol", "show", "config"]))
+def read_accounting_config(slurm: CommandRunner) -> AccountingConfig:
+    return parse_accounting_config(slurm.run_command(["scontrol", "show", "config"]))
 
 
-def read_accounts(slurm: Asks, cluster: str) -> Found:
+def read_accounting(slurm: CommandRunner, cluster: str) -> ObservedAccounting:
     """Raises EngineUnavailable; Conflict where Slurm keeps no accounting."""
     try:
         here = ("where", f"cluster={cluster}")
-        descriptions = slurm.ask([*_SHOW, "account", "format=account,description"])
-        associations = slurm.ask([*_SHOW, "associations", *here, f"format={_ASSOCIATION}"])
-        users = slurm.ask([*_SHOW, "user", *here, "format=user,defaultaccount"])
-        qos = slurm.ask([*_SHOW, "qos", "format=name,priority,preempt,preemptmode,description"])
+        descriptions = slurm.run_command([*_SHOW, "account", "format=account,description"])
+        associations = slurm.run_command([*_SHOW, "associations", *here, f"format={_ASSOCIATION}"])
+        users = slurm.run_command([*_SHOW, "user", *here, "format=user,defaultaccount"])
+        qos = slurm.run_command([*_SHOW, "qos", "format=name,priority,preempt,preemptmode,description"])
     except SlurmRefused as error:
-        raise Conflict(f"Slurm's accounting cannot be read: {first_line(error)}.", _HINT) from error
-    return Found(
+        raise Conflict(f"Slurm's accounting cannot be read: {first_error_line(error)}.", _HINT) from error
+    return ObservedAccounting(
         cluster,
         {row[0]: row[1] for row in _rows(descriptions, 2)},
         dict(_associations(associations)),
@@ -51,26 +57,26 @@ def read_accounts(slurm: Asks, cluster: str) -> Found:
     )
 
 
-def carry_out(slurm: Asks, argv: Sequence[str]) -> bool:
+def run_sacctmgr(slurm: CommandRunner, argv: Sequence[str]) -> bool:
     """Already so is success, but not our doing: False. Raises SlurmRefused, EngineUnavailable."""
     try:
-        slurm.ask(argv)
+        slurm.run_command(argv)
     except SlurmRefused as error:
-        if any(words in error.said.lower() for words in _ALREADY):
+        if any(words in error.output.lower() for words in _ALREADY):
             return False
         raise
     return True
 
 
-def first_line(error: SlurmRefused) -> str:
+def first_error_line(error: SlurmRefused) -> str:
     """What it says first; below are the jobs or associations it is about."""
-    lines = [line.strip() for line in error.said.splitlines() if line.strip()]
+    lines = [line.strip() for line in error.output.splitlines() if line.strip()]
     return (lines[0] if lines else str(error)).removeprefix("Error with request: ").rstrip(".")[:200]
 
 
-def conduct_of(said: str) -> Conduct:
+def parse_accounting_config(said: str) -> AccountingConfig:
     """Of `scontrol show config`."""
-    settings = config_of(said)
+    settings = parse_slurm_config(said)
     cluster = settings.get("ClusterName", "")
     if not cluster:
         raise EngineUnavailable("Slurm does not say what its cluster is called.", "See `scontrol show config`.")
@@ -78,13 +84,13 @@ def conduct_of(said: str) -> Conduct:
     if "safe" in enforced or "limits" in enforced or "qos" in enforced:
         enforced |= {"associations"}  # which these imply
     is_multifactor = settings.get("PriorityType") == "priority/multifactor"
-    return Conduct(
+    return AccountingConfig(
         cluster=cluster,
-        enforces=enforced | ({"limits"} if "safe" in enforced else set()),
-        counts_by_month=settings.get("PriorityDecayHalfLife") == "00:00:00"
+        enforced=enforced | ({"limits"} if "safe" in enforced else set()),
+        resets_usage_monthly=settings.get("PriorityDecayHalfLife") == "00:00:00"
         and settings.get("PriorityUsageResetPeriod") == "MONTHLY",
-        weighs_shares=is_multifactor and settings.get("PriorityWeightFairShare", "0") != "0",
-        weighs_classes=is_multifactor and settings.get("PriorityWeightQOS", "0") != "0",
+        uses_fair_share=is_multifactor and settings.get("PriorityWeightFairShare", "0") != "0",
+        uses_qos_priority=is_multifactor and settings.get("PriorityWeightQOS", "0") != "0",
         preempts_by_qos=settings.get("PreemptType") == "preempt/qos",
     )
 
@@ -92,12 +98,12 @@ def conduct_of(said: str) -> Conduct:
 _ASSOCIATION = "account,user,partition,parentname,share,grptres,grptresmins,qos"
 
 
-def _associations(said: str) -> Iterator[tuple[Place, Association]]:
+def _associations(said: str) -> Iterator[tuple[AssociationKey, Association]]:
     """But those for one partition only, which are never ours."""
     for account, user, partition, parent, share, tres, minutes, qos in _rows(said, 8):
         if partition:
             continue
-        limits = Limits(_gpus(tres), _gpus(minutes))
+        limits = AccountLimits(_gpus(tres), _gpus(minutes))
         names = frozenset(name for name in qos.split(",") if name)
         yield (account, user), Association(parent, int(share) if share.isdecimal() else None, limits, names)
 
@@ -122,7 +128,7 @@ def _rows(said: str, columns: int) -> Iterator[list[str]]:
             yield row
 
 
-def parse_sshare(said: str) -> Iterator[AccountUse]:
+def parse_sshare_usage(said: str) -> Iterator[AccountUsage]:
     """Of `Account|User|NormShares|RawUsage|GrpTRESRaw`; what is below stands one blank further in."""
     above: list[str] = []
     for line in said.splitlines():
@@ -135,7 +141,7 @@ def parse_sshare(said: str) -> Iterator[AccountUse]:
         parent = above[-1] if above else ""
         if not user:
             above += [name] * (depth + 1 - len(above))
-        yield AccountUse(name, user, parent, _number(row[2]), _number(row[3]), _gpu_minutes(row[4]) / 60)
+        yield AccountUsage(name, user, parent, _number(row[2]), _number(row[3]), _gpu_minutes(row[4]) / 60)
 
 
 def _gpu_minutes(tres: str) -> float:
@@ -150,23 +156,23 @@ def _number(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    conduct: Conduct
-    found: Found
+class AccountAccess:
+    config: AccountingConfig
+    accounting: ObservedAccounting
 
-    def account_for(self, user: str, project: str) -> str | None:
-        account = project_account(project)
-        return account if (account, user) in self.found.associations else None
+    def find_account(self, user: str, project: str) -> str | None:
+        account = project_account_name(project)
+        return account if (account, user) in self.accounting.associations else None
 
-    def refused_qos(self, user: str, project: str, name: str) -> str | None:
+    def qos_refusal_reason(self, user: str, project: str, name: str) -> str | None:
         """Why Slurm will refuse this QOS to them; None if it will not, or it is not known."""
         if name == "normal":
             return None
-        if name not in self.found.qos:
+        if name not in self.accounting.qos:
             return f"it has no QOS {name}"
-        account = self.account_for(user, project) or self.found.defaults.get(user, "")
-        there = self.found.associations.get((account, user))
-        if there is None or name in there.qos or "qos" not in self.conduct.enforces:
+        account = self.find_account(user, project) or self.accounting.default_accounts.get(user, "")
+        there = self.accounting.associations.get((account, user))
+        if there is None or name in there.qos or "qos" not in self.config.enforced:
             return None
         return f"it does not let {user} use the QOS {name} in the account {account}"
 
@@ -174,49 +180,49 @@ class Access:
 class SlurmAccounts:
     """Threads may share it. What needs the accounting says nothing while that is away."""
 
-    def __init__(self, slurm: Asks) -> None:
-        self.slurm = slurm
-        self.changing = threading.Lock()  # held by whoever makes a plan and carries it out
-        self._access = Refreshed("slurm_accounts", self._read_access, _OLD_SECONDS)
-        self._usage = Refreshed("slurm_usage", self._read_usage, _USAGE_SECONDS)
+    def __init__(self, slurm: CommandRunner) -> None:
+        self.client = slurm
+        self.change_lock = threading.Lock()  # held by whoever makes a plan and carries it out
+        self._access = RefreshedValue("slurm_accounts", self._read_access, _OLD_SECONDS)
+        self._usage = RefreshedValue("slurm_usage", self._read_usage, _USAGE_SECONDS)
 
-    def look(self) -> Access:
+    def refresh(self) -> AccountAccess:
         """As it is now. Raises EngineUnavailable, Conflict, SlurmRefused."""
-        return self._access.now()
+        return self._access.refresh()
 
-    def look_again(self) -> None:
+    def try_refresh(self) -> None:
         """Something was changed: what was seen before is old."""
-        self._access.again()
+        self._access.try_refresh()
 
-    def look_if_old(self) -> None:
+    def refresh_if_stale(self) -> None:
         """Returns at once: the accounting may be slow or away while Slurm itself is not."""
-        self._access.if_old()
+        self._access.refresh_if_stale()
 
-    def account_for(self, user: str, project: str) -> str | None:
+    def find_account(self, user: str, project: str) -> str | None:
         """The account of this project, if Slurm lets this user use it. Waits a while for the first look."""
         access = self._first_access()
-        return access.account_for(user, project) if access else None
+        return access.find_account(user, project) if access else None
 
-    def refused_qos(self, user: str, project: str, name: str) -> str | None:
+    def qos_refusal_reason(self, user: str, project: str, name: str) -> str | None:
         """Why, if Slurm will refuse it. Waits for the first look, or what comes just after our start fails."""
         access = self._first_access()
-        return access.refused_qos(user, project, name) if access else None
+        return access.qos_refusal_reason(user, project, name) if access else None
 
-    def _first_access(self) -> Access | None:
-        if self._access.last is None:
-            self._access.if_old()
-            self._access.wait(_FIRST_SECONDS)
-        return self._access.last
+    def _first_access(self) -> AccountAccess | None:
+        if self._access.value is None:
+            self._access.refresh_if_stale()
+            self._access.wait_for_refresh(_FIRST_SECONDS)
+        return self._access.value
 
-    def used(self) -> tuple[AccountUse, ...]:
+    def account_usage(self) -> tuple[AccountUsage, ...]:
         """Slurm's own count of what each has used, of some seconds ago; while it is away, the last."""
-        self._usage.if_old()
-        self._usage.wait(_USAGE_WAIT_SECONDS)
-        return self._usage.last or ()
+        self._usage.refresh_if_stale()
+        self._usage.wait_for_refresh(_USAGE_WAIT_SECONDS)
+        return self._usage.value or ()
 
-    def _read_access(self) -> Access:
-        conduct = read_conduct(self.slurm)
-        return Access(conduct, read_accounts(self.slurm, conduct.cluster))
+    def _read_access(self) -> AccountAccess:
+        conduct = read_accounting_config(self.client)
+        return AccountAccess(conduct, read_accounting(self.client, conduct.cluster))
 
-    def _read_usage(self) -> tuple[AccountUse, ...]:
-        return tuple(parse_sshare(self.slurm.ask(_SSHARE)))
+    def _read_usage(self) -> tuple[AccountUsage, ...]:
+        return tuple(parse_sshare_usage(self.client.run_command(_SSHARE)))

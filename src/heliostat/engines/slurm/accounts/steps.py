@@ -8,23 +8,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-Place = tuple[str, str]  # account, user; "" for the account itself
+AssociationKey = tuple[str, str]  # account, user; "" for the account itself
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,127}")
 ORGANIZATION = "heliostat"
 
 
-def is_safe(name: str) -> bool:
+def is_safe_name(name: str) -> bool:
     """Slurm keeps it as it is, and gives no meaning to anything in it."""
     return _NAME.fullmatch(name) is not None
 
 
-def mark(instance: str, kind: str, name: str) -> str:
+def ownership_description(instance: str, kind: str, name: str) -> str:
     """The description by which we know our own again."""
     return f"heliostat:{instance}:{kind}:{name}"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AccountLimits:
     """None: no limit."""
 
     gpus: int | None = None  # at once
@@ -37,7 +37,7 @@ class Association:
 
     parent: str = ""  # of an account
     share: int | None = 1  # None: something else than a number
-    limits: Limits = Limits()
+    limits: AccountLimits = AccountLimits()
     qos: frozenset[str] = frozenset()
 
 
@@ -50,14 +50,14 @@ class Qos:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ObservedAccounting:
     cluster: str
     descriptions: Mapping[str, str] = field(default_factory=dict)  # of accounts, by name
-    associations: Mapping[Place, Association] = field(default_factory=dict)
-    defaults: Mapping[str, str] = field(default_factory=dict)  # the default account of each user
+    associations: Mapping[AssociationKey, Association] = field(default_factory=dict)
+    default_accounts: Mapping[str, str] = field(default_factory=dict)  # the default account of each user
     qos: Mapping[str, Qos] = field(default_factory=dict)
 
-    def below(self, account: str) -> set[str]:
+    def with_descendants(self, account: str) -> set[str]:
         """Accounts below this one, itself included."""
         names = {account}
         while more := {a for (a, u), one in self.associations.items() if not u and one.parent in names} - names:
@@ -65,13 +65,13 @@ class Found:
         return names
 
 
-class Step(Protocol):
+class AccountingStep(Protocol):
     @property
     def sentence(self) -> str: ...
 
     def argv(self, cluster: str) -> list[str]: ...
 
-    def applied(self, found: Found) -> Found: ...
+    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class AddQos:
         values = f"priority={self.priority}", f"preemptmode={self.preempt_mode}"
         return [*_WORDS, "add", "qos", f"name={self.name}", f"description={self.description}", *values]
 
-    def applied(self, found: Found) -> Found:
+    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
         made = Qos(self.description, self.priority, frozenset(), self.preempt_mode)
         return replace(found, qos={**found.qos, self.name: made})
 
@@ -113,7 +113,7 @@ class SetQos:
     def _preempt(self) -> str:
         return f"preempt={','.join(self.preempts)}"
 
-    def applied(self, found: Found) -> Found:
+    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
         made = Qos(found.qos[self.name].description, self.priority, frozenset(self.preempts), self.preempt_mode)
         return replace(found, qos={**found.qos, self.name: made})
 
@@ -124,7 +124,7 @@ class AddAccount:
     parent: str
     description: str
     share: int
-    limits: Limits
+    limits: AccountLimits
 
     @property
     def sentence(self) -> str:
@@ -133,9 +133,9 @@ class AddAccount:
     def argv(self, cluster: str) -> list[str]:
         who = f"name={self.account}", f"cluster={cluster}", f"parent={self.parent}"
         about = f"description={self.description}", f"organization={ORGANIZATION}", f"fairshare={self.share}"
-        return [*_WORDS, "add", "account", *who, *about, *_limit_words(Limits(), self.limits)]
+        return [*_WORDS, "add", "account", *who, *about, *_limit_words(AccountLimits(), self.limits)]
 
-    def applied(self, found: Found) -> Found:
+    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
         above = found.associations.get((self.parent, ""), Association())
         made = Association(self.parent, self.share, self.limits, above.qos)
         return replace(
@@ -161,7 +161,7 @@ class SetAccount:
         where = "where", f"name={self.account}", f"cluster={cluster}"
         return [*_WORDS, "modify", "account", *where, "set", *_change_words(self.before, self.after)]
 
-    def applied(self, found: Found) -> Found:
+    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
         return replace(found, associations={**found.associations, (self.account, ""): self.after})
 
 
@@ -184,8 +184,8 @@ class GrantQos:
         grant = f"qos+={','.join(self.names)}"
         return [*_WORDS, "modify", kind, "where", *who, f"cluster={cluster}", "set", grant]
 
-    def applied(self, found: Found) -> Found:
-        accounts = found.below(self.account)
+    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
+        accounts = found.with_descendants(self.account)
         return replace(
             found,
             associations={
@@ -194,7 +194,7 @@ class GrantQos:
             },
         )
 
-    def _reaches(self, place: Place, accounts: set[str]) -> bool:
+    def _reaches(self, place: AssociationKey, accounts: set[str]) -> bool:
         return place == (self.account, self.user) if self.user else place[0] in accounts
 
 
@@ -202,7 +202,7 @@ class GrantQos:
 class AddUser:
     account: str
     user: str
-    limits: Limits
+    limits: AccountLimits
 
     @property
     def sentence(self) -> str:
@@ -210,15 +210,15 @@ class AddUser:
 
     def argv(self, cluster: str) -> list[str]:
         who = f"name={self.user}", f"account={self.account}", f"cluster={cluster}", "fairshare=1"
-        return [*_WORDS, "add", "user", *who, *_limit_words(Limits(), self.limits)]
+        return [*_WORDS, "add", "user", *who, *_limit_words(AccountLimits(), self.limits)]
 
-    def applied(self, found: Found) -> Found:
+    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
         above = found.associations.get((self.account, ""), Association())
         made = Association("", 1, self.limits, above.qos)
         return replace(
             found,
             associations={**found.associations, (self.account, self.user): made},
-            defaults={self.user: self.account, **found.defaults},
+            default_accounts={self.user: self.account, **found.default_accounts},
         )
 
 
@@ -237,12 +237,12 @@ class SetUser:
         where = "where", f"name={self.user}", f"account={self.account}", f"cluster={cluster}"
         return [*_WORDS, "modify", "user", *where, "set", *_change_words(self.before, self.after)]
 
-    def applied(self, found: Found) -> Found:
+    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
         return replace(found, associations={**found.associations, (self.account, self.user): self.after})
 
 
 @dataclass(frozen=True, slots=True)
-class SetDefault:
+class SetDefaultAccount:
     account: str
     user: str
 
@@ -254,8 +254,8 @@ class SetDefault:
         where = "where", f"name={self.user}", f"cluster={cluster}"
         return [*_WORDS, "modify", "user", *where, "set", f"defaultaccount={self.account}"]
 
-    def applied(self, found: Found) -> Found:
-        return replace(found, defaults={**found.defaults, self.user: self.account})
+    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
+        return replace(found, default_accounts={**found.default_accounts, self.user: self.account})
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,18 +271,18 @@ class RemoveUser:
         where = "where", f"name={self.user}", f"account={self.account}", f"cluster={cluster}"
         return [*_WORDS, "delete", "user", *where]
 
-    def applied(self, found: Found) -> Found:
+    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
         left = {place: one for place, one in found.associations.items() if place != (self.account, self.user)}
         has_more = any(user == self.user for _, user in left)
-        gone = not has_more or found.defaults.get(self.user) == self.account
-        defaults = {user: one for user, one in found.defaults.items() if not (gone and user == self.user)}
-        return replace(found, associations=left, defaults=defaults)
+        gone = not has_more or found.default_accounts.get(self.user) == self.account
+        defaults = {user: one for user, one in found.default_accounts.items() if not (gone and user == self.user)}
+        return replace(found, associations=left, default_accounts=defaults)
 
 
 _WORDS = ("sacctmgr", "--immediate", "--quiet")
 
 
-def _limit_words(before: Limits, after: Limits) -> list[str]:
+def _limit_words(before: AccountLimits, after: AccountLimits) -> list[str]:
     pairs = (("GrpTRES", before.gpus, after.gpus), ("GrpTRESMins", before.gpu_minutes, after.gpu_minutes))
     return [f"{name}=gres/gpu={-1 if new is None else new}" for name, old, new in pairs if old != new]
 
@@ -311,6 +311,6 @@ def _limit(value: int | None) -> str:
     return "any number of" if value is None else str(value)
 
 
-def _said(limits: Limits) -> str:
+def _said(limits: AccountLimits) -> str:
     gpus = "" if limits.gpus is None else f", at most {limits.gpus} GPUs at once"
     return gpus + ("" if limits.gpu_minutes is None else f", at most {limits.gpu_minutes} GPU-minutes a month")

@@ -3,16 +3,22 @@
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from heliostat.engines.accounts import AccountPlan, AccountStep, AccountUse, Membership, OurAccounts
-from heliostat.engines.slurm.accounts.plan import (
-    Wanted,
-    department_account,
-    plan_accounts,
-    project_account,
-    wanted_accounts,
+from heliostat.engines.account_sync import (
+    AccountPlan,
+    AccountStep,
+    AccountUsage,
+    EngineMembership,
+    HeliostatAccounts,
 )
-from heliostat.engines.slurm.accounts.sacctmgr import Access, SlurmAccounts, carry_out, first_line
-from heliostat.engines.slurm.accounts.steps import AddUser, Found, RemoveUser, Step
+from heliostat.engines.slurm.accounts.plan import (
+    DesiredAccounting,
+    build_desired_accounting,
+    department_account_name,
+    plan_accounting,
+    project_account_name,
+)
+from heliostat.engines.slurm.accounts.sacctmgr import AccountAccess, SlurmAccounts, first_error_line, run_sacctmgr
+from heliostat.engines.slurm.accounts.steps import AccountingStep, AddUser, ObservedAccounting, RemoveUser
 from heliostat.engines.slurm.client import SlurmRefused
 from heliostat.errors import Conflict
 
@@ -24,51 +30,55 @@ class SlurmAccountSync:
         self._accounts, self._instance = accounts, instance
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
-        with self._accounts.changing:
+    def lock_changes(self) -> Iterator[None]:
+        with self._accounts.change_lock:
             try:
                 yield
             finally:
-                self._accounts.look_again()
+                self._accounts.try_refresh()
 
-    def plan(self, ours: OurAccounts, made: Collection[Membership]) -> AccountPlan:
+    def plan(self, ours: HeliostatAccounts, made: Collection[EngineMembership]) -> AccountPlan:
         access = self._look()
-        plan = plan_accounts(wanted_accounts(ours, access.conduct, self._instance), access.found, made)
+        plan = plan_accounting(
+            build_desired_accounting(ours, access.config, self._instance), access.accounting, made
+        )
         steps = tuple(_told(step, plan.cluster) for step in plan.steps)
         return AccountPlan(plan.cluster, steps, plan.left_alone, plan.not_expressed)
 
-    def carry_out(self, step: AccountStep) -> bool:
+    def apply_step(self, step: AccountStep) -> bool:
         try:
-            return carry_out(self._accounts.slurm, step.argv)
+            return run_sacctmgr(self._accounts.client, step.argv)
         except SlurmRefused as error:
-            raise Conflict(first_line(error), "See `sacctmgr show associations`.") from error
+            raise Conflict(first_error_line(error), "See `sacctmgr show associations`.") from error
 
-    def missing(self, ours: OurAccounts) -> tuple[int, int]:
+    def count_missing(self, ours: HeliostatAccounts) -> tuple[int, int]:
         access = self._look()
-        return _missing(wanted_accounts(ours, access.conduct, self._instance), access.found)
+        return _missing(build_desired_accounting(ours, access.config, self._instance), access.accounting)
 
-    def used(self) -> Sequence[AccountUse]:
-        return self._accounts.used()
+    def account_usage(self) -> Sequence[AccountUsage]:
+        return self._accounts.account_usage()
 
-    def account_of(self, kind: str, name: str) -> str:
-        return department_account(name) if kind == "department" else project_account(name)
+    def account_name(self, kind: str, name: str) -> str:
+        return department_account_name(name) if kind == "department" else project_account_name(name)
 
-    def _look(self) -> Access:
+    def _look(self) -> AccountAccess:
         try:
-            return self._accounts.look()
+            return self._accounts.refresh()
         except SlurmRefused as error:
-            raise Conflict(f"Slurm refuses it: {first_line(error)}.", "See `scontrol show config`.") from error
+            raise Conflict(
+                f"Slurm refuses it: {first_error_line(error)}.", "See `scontrol show config`."
+            ) from error
 
 
-def _told(step: Step, cluster: str) -> AccountStep:
+def _told(step: AccountingStep, cluster: str) -> AccountStep:
     adds = (step.account, step.user) if isinstance(step, AddUser) else None
     removes = (step.account, step.user) if isinstance(step, RemoveUser) else None
     return AccountStep(step.sentence, step.argv(cluster), adds, removes)
 
 
-def _missing(wanted: Wanted, found: Found) -> tuple[int, int]:
+def _missing(wanted: DesiredAccounting, found: ObservedAccounting) -> tuple[int, int]:
     """Users in at least one project's account that they are not in, and projects without an account."""
     there = found.associations
-    users = sum(any((one, person.user) not in there for one in person.accounts) for person in wanted.people)
-    accounts = (project_account(group.name) for group in wanted.groups if group.kind == "project")
+    users = sum(any((one, person.user) not in there for one in person.accounts) for person in wanted.users)
+    accounts = (project_account_name(group.name) for group in wanted.accounts if group.kind == "project")
     return users, sum((account, "") not in there for account in accounts)

@@ -1,0 +1,118 @@
+"""Slows down whoever guesses passwords."""
+
+import ipaddress
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heliostat.errors import TooManyRequests
+
+FREE_FAILURES_PER_NAME = 5
+FREE_FAILURES_PER_ADDRESS = 20  # a whole lab may sit behind one address
+MAX_DELAY_SECONDS = 300.0  # a stranger who fails on purpose must not keep the owner out for long
+FAILURE_MEMORY_SECONDS = 3600.0
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int
+    last_at: float
+
+
+class LoginRateLimiter:
+    """Counts failed logins per account name and per address. Thread-safe; keeps nothing across a restart.
+
+    An attempt counts as failed from its beginning until it succeeds, so many attempts at once gain nothing.
+    """
+
+    def __init__(self, clock: Callable[[], float], size: int = 10_000) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._names = _Counter(FREE_FAILURES_PER_NAME, size)
+        self._addresses = _Counter(FREE_FAILURES_PER_ADDRESS, size)
+
+    def begin_login(self, name: str | None, address: str) -> None:
+        """Raises TooManyRequests while one has to wait. None: a name that no account can have."""
+        now, network = self._clock(), _network(address)
+        with self._lock:
+            wait = self._addresses.wait(network, now)
+            if name is not None:
+                wait = max(wait, self._names.wait(name, now))
+            if wait > 0:
+                raise TooManyRequests("Too many failed logins.", f"Try again in {math.ceil(wait)} seconds.")
+            self._addresses.add(network, now)
+            if name is not None:
+                self._names.add(name, now)
+
+    def login_succeeded(self, name: str, address: str) -> None:
+        """The name starts afresh; the address only gets this attempt back, for it may hold a guesser too."""
+        with self._lock:
+            self._names.clear(name)
+            self._addresses.take_back(_network(address))
+
+    def login_aborted(self, name: str | None, address: str) -> None:
+        """It came to no answer, through no fault of the caller."""
+        with self._lock:
+            self._addresses.take_back(_network(address))
+            if name is not None:
+                self._names.take_back(name)
+
+
+class _Counter:
+    """Failures by key, the longest quiet key first.
+
+    When full it drops the quietest key. To be forgotten that way a guesser needs as many failures on other keys as
+    the counter holds, which gains less than waiting does.
+    """
+
+    def __init__(self, free: int, size: int) -> None:
+        self._free = free
+        self._size = size
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+
+    def wait(self, key: str, now: float) -> float:
+        failures = self._failures.get(key)
+        if failures is None:
+            return 0.0
+        failures.last_at = min(failures.last_at, now)  # the clock may have been set back
+        if now - failures.last_at >= FAILURE_MEMORY_SECONDS:
+            self.clear(key)
+            return 0.0
+        return failures.last_at + self._delay(failures.count) - now
+
+    def add(self, key: str, now: float) -> None:
+        failures = self._failures.setdefault(key, _Failures(0, now))
+        failures.count += 1
+        failures.last_at = now
+        self._failures.move_to_end(key)
+        if len(self._failures) > self._size:
+            self._failures.popitem(last=False)
+
+    def take_back(self, key: str) -> None:
+        if failures := self._failures.get(key):
+            failures.count -= 1
+            if failures.count <= 0:
+                self.clear(key)
+
+    def clear(self, key: str) -> None:
+        self._failures.pop(key, None)
+
+    def _delay(self, count: int) -> float:
+        if count < self._free:
+            return 0.0
+        return min(2.0 ** min(count - self._free, 30), MAX_DELAY_SECONDS)
+
+
+def _network(address: str) -> str:
+    """The unit somebody can hold all of: one IPv4 address, or the /64 of an IPv6 address."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:64]
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))

@@ -1,0 +1,108 @@
+"""Commands that wait for jobs."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heliostat.cli.connection import connect
+from heliostat.cli.job_wait import first_failed_exit_code, print_job_end
+from heliostat.cli.output import (
+    Column,
+    JsonFlag,
+    StateCell,
+    format_cell,
+    print_json,
+    print_json_line,
+    print_message,
+    print_table,
+)
+from heliostat.cli.value_format import format_time, parse_duration_option
+from heliostat.errors import HeliostatError
+
+if TYPE_CHECKING:
+    from heliostat.client.api_types import JobEventData
+
+
+def wait(
+    jobs: Annotated[list[int], typer.Argument(metavar="JOB", help="Job ids.")],
+    timeout: Annotated[str | None, typer.Option(help="Give up after 30s, 10m, 2h.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Wait until jobs are over.
+
+    Exits with 0 when all have completed, else with the code of the first that has not.
+    """
+    seconds = None if timeout is None else parse_duration_option(timeout, "--timeout")
+    try:
+        ended = [job.data for job in connect().wait(jobs, seconds)]
+    except TimeoutError as error:
+        raise HeliostatError(f"{error}.", "They go on; helio ps shows them.") from error
+    if as_json:
+        print_json(ended)
+    else:
+        for job in ended:
+            print_job_end(job)
+    raise typer.Exit(first_failed_exit_code(ended))
+
+
+def events(
+    job: Annotated[int | None, typer.Argument(metavar="[JOB]", show_default=False)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens next.")] = False,
+    after: Annotated[int | None, typer.Option(help="Only those after this event.", min=0)] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 200,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what happened to jobs.
+
+    Without a job or --after, the newest events. With --follow, what happens from now on (or after --after), one
+    line each.
+    """
+    client = connect()
+    if follow:
+        start = after if after is not None or job is None else 0
+        for event in client.events.follow(job, after=start):
+            _print_event(event, as_json)
+        return
+    start = -limit if after is None and job is None else after
+    found = list(client.events.list(job, after=start, limit=limit))
+    if as_json:
+        print_json(found)
+    elif not found:
+        print("Nothing has happened yet. Submit a job: helio run -- hostname")
+    else:
+        _print_events(found)
+        if len(found) == limit and after is not None:
+            print_message(f"There may be more: helio events --after {found[-1]['id']}")
+
+
+def _print_event(event: "JobEventData", as_json: bool) -> None:
+    if as_json:
+        print_json_line(event)
+        return
+    state = format_cell(StateCell(event["state"]))
+    print(
+        f"{format_time(event['at'])}  job {event['job_id']}  {state}  {event['detail'] or ''}".rstrip(), flush=True
+    )
+
+
+def _print_events(found: "list[JobEventData]") -> None:
+    columns = (
+        Column("EVENT", right_aligned=True),
+        Column("AT"),
+        Column("JOB", right_aligned=True),
+        Column("KIND"),
+        Column("STATE"),
+        Column("DETAIL", shrinkable=True),
+    )
+    rows = [
+        [
+            str(event["id"]),
+            format_time(event["at"]),
+            str(event["job_id"]),
+            event["kind"],
+            StateCell(event["state"]),
+            event["detail"] or "",
+        ]
+        for event in found
+    ]
+    print_table(columns, rows)

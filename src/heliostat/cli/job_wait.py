@@ -1,0 +1,94 @@
+"""What a command says of the jobs it submitted, up to their end, which becomes its exit code."""
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import typer
+
+from heliostat.cli.output import StateCell, format_cell, format_count, print_json, print_json_line, print_message
+from heliostat.cli.value_format import format_duration, seconds_between
+
+if TYPE_CHECKING:
+    from heliostat.client import Client, JobArray, JobHandle
+    from heliostat.client.api_types import JobData
+
+_OF_STATE = {"completed": 0, "cancelled": 130, "timed_out": 124, "lost": 125}
+
+
+def exit_code_for_job(job: "JobData") -> int:
+    """The job's own; 130 cancelled, 124 timed out, 125 lost."""
+    code = _OF_STATE.get(job["state"])
+    if code is None:
+        return job.get("exit_code") or 1
+    return code
+
+
+def first_failed_exit_code(jobs: Iterable["JobData"]) -> int:
+    return next((code for job in jobs if (code := exit_code_for_job(job))), 0)
+
+
+def print_job_end(job: "JobData") -> None:
+    took = seconds_between(job.get("started_at"), job.get("ended_at"))
+    after = f" after {format_duration(took)}" if took is not None and job.get("ended_at") else ""
+    why = f": {job['reason']}" if job.get("reason") else ""
+    print_message(f"Job {job['id']} {format_cell(StateCell(job['state']), sys.stderr)}{after}{why}")
+
+
+def print_left_running_hint(job_ids: Iterable[int]) -> None:
+    """Ctrl-C stops the waiting, not the job."""
+    ids = " ".join(str(job_id) for job_id in job_ids)
+    print_message(
+        f"\nNo longer waiting; the job goes on. Watch it: helio logs -f {ids}   Stop it: helio cancel {ids}"
+    )
+
+
+def report_submitted_job(client: "Client", job: "JobHandle", wait: bool, follow: bool, as_json: bool) -> None:
+    """Says what was submitted and, when asked to, stays until its end."""
+    if not (wait or follow):
+        if as_json:
+            print_json(job.data)
+        else:
+            print(f"Job {job.id} {format_cell(StateCell(job.data['state']))}. Watch it: helio logs -f {job.id}")
+        return
+    print_message(f"Job {job.id} {format_cell(StateCell(job.data['state']), sys.stderr)}")
+    try:
+        if follow:
+            _print_followed(client, job, as_json)
+        job.wait()
+    except KeyboardInterrupt:
+        print_left_running_hint([job.id])
+        raise typer.Exit(130) from None
+    if as_json:
+        (print_json_line if follow else print_json)(job.data)
+    print_job_end(job.data)
+    raise typer.Exit(exit_code_for_job(job.data))
+
+
+def report_submitted_array(array: "JobArray", wait: bool, as_json: bool) -> None:
+    submitted = {"array_id": array.id, "count": len(array), "job_ids": [job.id for job in array]}
+    if not as_json:
+        say_or_print = print_message if wait else print
+        say_or_print(
+            f"Array {array.id} of {format_count(len(array), 'job')} submitted. Watch it: helio ps --array {array.id}"
+        )
+    elif not wait:
+        print_json(submitted)
+    if not wait:
+        return
+    try:
+        array.wait()
+    except KeyboardInterrupt:
+        print_message(f"\nNo longer waiting; the jobs go on. Stop them: helio cancel --array {array.id}")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json({**submitted, "jobs": [job.data for job in array]})
+    failed = [job.data for job in array if not job.ok]
+    print_message(f"{len(array) - len(failed)} of {format_count(len(array), 'job')} completed.")
+    raise typer.Exit(first_failed_exit_code(failed))
+
+
+def _print_followed(client: "Client", job: "JobHandle", as_json: bool) -> None:
+    from heliostat.cli.logs import print_log_chunks
+
+    print_log_chunks(client.logs.follow(job), as_json)

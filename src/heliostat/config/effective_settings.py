@@ -1,0 +1,115 @@
+"""What each setting is, where its value comes from, and what it means. Secrets are only said to be there."""
+
+from dataclasses import Field, dataclass
+from typing import Any
+
+from heliostat.config.load import find_closest_match
+from heliostat.config.renamed_settings import REMOVED_SETTINGS, RENAMED_SETTINGS
+from heliostat.config.setting_rules import (
+    describe_range,
+    describe_type,
+    format_toml,
+    redact_value,
+    rules_of_setting,
+)
+from heliostat.config.settings import SECTIONS, Settings, section_fields
+from heliostat.errors import Invalid, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSetting:
+    section: str
+    name: str
+    value: Any  # None: not set
+    default: Any
+    source: str  # default, cluster.toml, command line; at the start: by a program
+
+    @property
+    def key(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def is_set(self) -> bool:
+        return self.source != "default"
+
+    @property
+    def value_text(self) -> str:
+        """As it is written in the file; empty for what is not set."""
+        return format_toml(self.value)
+
+    @property
+    def default_text(self) -> str:
+        return format_toml(self.default)
+
+
+def effective_settings(settings: Settings) -> list[EffectiveSetting]:
+    """In the order of the sections."""
+    return [
+        _effective(section, name, settings, getattr(record(), name))
+        for section, record in SECTIONS.items()
+        for name in section_fields(section)
+    ]
+
+
+def _effective(section: str, name: str, settings: Settings, default: object) -> EffectiveSetting:
+    value = getattr(getattr(settings, section), name)
+    source = settings.sources.get(f"{section}.{name}", "default" if value == default else "at the start")
+    return EffectiveSetting(section, name, redact_value(name, value), default, source)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingExplanation:
+    section: str
+    name: str
+    help: str
+    type: str
+    values: str  # empty: all of that type
+    default: str  # as it is written in the file; empty: not set
+    example: str
+    see: str  # page and heading of the documentation
+
+
+def explain_setting(text: str) -> SettingExplanation:
+    """`containers.keep_days`, or `keep_days` if only one section has it. Raises NotFound, Invalid."""
+    section, one = _find(text)
+    rule = rules_of_setting(one)
+    return SettingExplanation(
+        section=section,
+        name=one.name,
+        help=f"{rule.help[0].upper()}{rule.help[1:]}.".replace("`", ""),
+        type=describe_type(one),
+        values=describe_range(one),
+        default=format_toml(default_value(one)),
+        example=rule.example,
+        see=rule.see,
+    )
+
+
+def default_value(one: "Field[Any]") -> Any:
+    return one.default_factory() if callable(one.default_factory) else one.default
+
+
+def _find(text: str) -> tuple[str, "Field[Any]"]:
+    known = {
+        f"{section}.{name}": (section, one)
+        for section in SECTIONS
+        for name, one in section_fields(section).items()
+    }
+    keys = [text] if text in known else [key for key in known if key.endswith(f".{text}")]
+    if len(keys) == 1:
+        return known[keys[0]]
+    if keys:
+        raise Invalid(f"{len(keys)} sections have a setting {text}.", f"Choose one of: {', '.join(keys)}.")
+    raise NotFound(f"There is no setting {text!r}.", _advice(text, list(known)))
+
+
+def _advice(text: str, keys: list[str]) -> str:
+    if text in REMOVED_SETTINGS:
+        return REMOVED_SETTINGS[text]
+    if text in RENAMED_SETTINGS:
+        return f"It is now {RENAMED_SETTINGS[text]}."
+    near = find_closest_match(text, [*keys, *(key.partition(".")[2] for key in keys), *RENAMED_SETTINGS])
+    if near is None:
+        return "helio config show lists all."
+    meant = [key for key in keys if key == RENAMED_SETTINGS.get(near, near) or key.endswith(f".{near}")]
+    return f"Did you mean {' or '.join(meant)}?"

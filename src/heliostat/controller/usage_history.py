@@ -1,0 +1,62 @@
+"""What happened before: what was used, and how long jobs ran, as the scheduler wants to know it."""
+
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime, time, timedelta
+
+from heliostat.models import JobId
+from heliostat.scheduling.duration_estimator import RunDuration
+from heliostat.scheduling.policy import SchedulingPolicy
+from heliostat.scheduling.queue_state import PastUsage
+from heliostat.store.database import Store
+from heliostat.store.forecasts import FinishedRun, list_finished_runs, list_finished_runs_of_jobs
+from heliostat.store.usage import DailyUsage, list_daily_usage
+
+_HALF_LIVES = 8  # what is older counts for next to nothing
+_A_MONTH = timedelta(days=31)  # for the quotas
+_HISTORY = timedelta(days=90)
+_MOST_RUNS = 20_000
+
+
+def load_usage_history(store: Store, policy: SchedulingPolicy, now: datetime) -> list[PastUsage]:
+    """By day; when on the day something ran makes no difference to a half-life of days."""
+    counted = max(timedelta(seconds=_HALF_LIVES * policy.half_life_seconds), _A_MONTH)
+    with store.read() as conn:
+        rows = list_daily_usage(conn, now - counted, now)
+    return list(_usages(rows, policy, now))
+
+
+def load_run_durations(store: Store, now: datetime) -> list[RunDuration]:
+    """Of the newest finished jobs, oldest first."""
+    with store.read() as conn:
+        return [_ran(run) for run in list_finished_runs(conn, now - _HISTORY, _MOST_RUNS)]
+
+
+def load_run_durations_of_jobs(store: Store, ids: Collection[JobId]) -> list[RunDuration]:
+    """Of these jobs, as far as they ran."""
+    with store.read() as conn:
+        return [_ran(run) for run in list_finished_runs_of_jobs(conn, ids)]
+
+
+def _ran(run: FinishedRun) -> RunDuration:
+    return RunDuration(run.user, run.project, run.name, run.seconds, run.limit_seconds)
+
+
+def _usages(rows: list[DailyUsage], policy: SchedulingPolicy, now: datetime) -> Iterator[PastUsage]:
+    charges = policy.charges
+    for row in rows:
+        begin = datetime.combine(row.day, time(), UTC)
+        end = min(begin + timedelta(days=1), now)
+        seconds = max((end - begin).total_seconds(), 1.0)
+        per_gpu = charges.gpus.get((row.gpu_type or "").lower(), charges.gpu)
+        memory = row.memory_mib_seconds / 1024 * charges.memory_gib
+        cost = (row.gpu_seconds * per_gpu + row.cpu_seconds * charges.cpu + memory) / 3600
+        start = begin.timestamp()
+        yield PastUsage(
+            user=row.user,
+            project=row.project,
+            priority_class=row.priority_class,
+            start=start,
+            end=start + seconds,
+            charge_per_second=cost / seconds,
+            gpu_hours=row.gpu_seconds / 3600,
+        )

@@ -1,0 +1,137 @@
+"""What every payload finds in its environment and where jobs of a workflow hand on files, on any engine: pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heliostat.models import Attempt, Job, Mount
+from heliostat.models.environments import INTERNAL_JOB_KINDS
+from heliostat.models.images import IMAGE_ARCHIVE_FILE
+from heliostat.models.workflows import WORKFLOW, WorkflowMembership
+
+CHECKPOINT_FILE = "saved"
+IMAGE_DIGEST_FILE = ".image"  # beside it: what the image of the newest attempt is
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"  # most are in /usr/bin
+
+OUTPUT_VALUES_FILE = ".output"  # in a job's folder: lines of KEY=VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class RunAsUser:
+    """The Unix user a payload runs as."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+    shell: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptContext:
+    installation_folder: str  # HELIOSTAT_HOME
+    process_mark: str  # tells this attempt's processes from all others
+    checkpoint_folder: str  # a folder that outlives the attempt
+
+
+def environment_folder(installation: str, digest: str) -> str:
+    """Where software that was built for jobs is found, on every node that sees the installation."""
+    return f"{installation}/environments/ready/{digest}"
+
+
+def job_environment_folder(job: Job, installation: str) -> str | None:
+    """The folder of the environment this job runs in; None: the node's own software, or that of an image."""
+    if job.environment is None or job.kind in INTERNAL_JOB_KINDS or job.spec.image is not None:
+        return None
+    return environment_folder(installation, job.environment)
+
+
+def built_image_path(job: Job, installation: str) -> str | None:
+    """The file of the image this job runs in, if it was built here."""
+    if job.environment is None or job.spec.image is None:
+        return None
+    if job.spec.image.startswith("/"):
+        return job.spec.image
+    return f"{environment_folder(installation, job.environment)}/{IMAGE_ARCHIVE_FILE}"
+
+
+def job_variables(
+    attempt: Attempt, person: RunAsUser, around: AttemptContext, devices: Mapping[str, str]
+) -> dict[str, str]:
+    """A clean environment: nothing of the server's own, what a login gives, and what the job should know."""
+    job = attempt.job
+    return {
+        "HOME": person.home,
+        "USER": person.name,
+        "LOGNAME": person.name,
+        "SHELL": person.shell,
+        "PATH": DEFAULT_PATH,
+        "LANG": "C.UTF-8",
+        "HELIOSTAT_HOME": around.installation_folder,
+        "HELIOSTAT_JOB_ID": str(job.id),
+        "HELIOSTAT_JOB_NAME": job.name,
+        "HELIOSTAT_PROJECT": job.project,
+        "HELIOSTAT_ATTEMPT": str(job.attempt),
+        "HELIOSTAT_ATTEMPT_ID": attempt.id,
+        "HELIOSTAT_MARK": around.process_mark,
+        "HELIOSTAT_NODE": attempt.node,
+        "HELIOSTAT_CPUS": str(job.resources.cpus),
+        "HELIOSTAT_MEMORY_MIB": str(job.resources.memory_mib),
+        "HELIOSTAT_GPUS": f"{job.resources.gpus:g}",
+        "HELIOSTAT_CHECKPOINT_DIR": around.checkpoint_folder,
+        "HELIOSTAT_CHECKPOINT_FILE": f"{around.checkpoint_folder}/{CHECKPOINT_FILE}",
+        **_software(job, around.installation_folder),
+        **devices,
+        "OMP_NUM_THREADS": str(job.resources.cpus),
+        **_array(job),
+        **workflow_variables(job, around.installation_folder),
+    }
+
+
+def _software(job: Job, installation: str) -> dict[str, str]:
+    folder = job_environment_folder(job, installation)
+    if folder is None:
+        return {}
+    return {
+        "PATH": f"{folder}/bin:{DEFAULT_PATH}",
+        "VIRTUAL_ENV": folder,
+        "HELIOSTAT_ENVIRONMENT": job.environment or "",
+    }
+
+
+def _array(job: Job) -> dict[str, str]:
+    if job.array_id is None:
+        return {}
+    return {"HELIOSTAT_ARRAY_ID": str(job.array_id), "HELIOSTAT_ARRAY_INDEX": str(job.array_index)}
+
+
+def job_workflow_membership(job: Job) -> WorkflowMembership | None:
+    return job.part if job.part is not None and job.part.of == WORKFLOW else None
+
+
+def workflow_folder(installation: str, part: WorkflowMembership) -> str:
+    return f"{installation}/workflows/{part.number}"
+
+
+def workflow_job_folder(installation: str, part: WorkflowMembership) -> str:
+    return f"{workflow_folder(installation, part)}/{part.key}"
+
+
+def workflow_variables(job: Job, installation: str) -> dict[str, str]:
+    part = job_workflow_membership(job)
+    if part is None:
+        return {}
+    return {
+        "HELIOSTAT_WORKFLOW": str(part.number),
+        "HELIOSTAT_WORKFLOW_DIR": workflow_folder(installation, part),
+        "HELIOSTAT_OUTPUT_DIR": workflow_job_folder(installation, part),
+        "HELIOSTAT_OUTPUT": f"{workflow_job_folder(installation, part)}/{OUTPUT_VALUES_FILE}",
+    }
+
+
+def workflow_mounts(job: Job, installation: str) -> list[Mount]:
+    """In a container: all to be read, its own to be written."""
+    part = job_workflow_membership(job)
+    if part is None:
+        return []
+    shared, own = workflow_folder(installation, part), workflow_job_folder(installation, part)
+    return [Mount(shared, shared, read_only=True), Mount(own, own)]

@@ -1,0 +1,117 @@
+"""The processes of an attempt on a machine without cgroups: found by session and mark, with no limits."""
+
+import contextlib
+import os
+
+from heliostat.engines.local.cgroups import Cgroup, CgroupLimits
+from heliostat.engines.local.claim_files import WrapperClaim
+from heliostat.engines.local.process_usage import ProcessUsage, read_process_usage
+from heliostat.engines.local.processes import (
+    find_attempt_pids,
+    kill_attempt_processes,
+    process_start_time,
+    send_signal,
+)
+from heliostat.models import AttemptId
+
+MARK_VARIABLE = "HELIOSTAT_MARK"
+
+
+def container_runtime_folder(instance: str) -> str:
+    """Where tools that hold containers keep their notes. Podman takes only short names, and wants it empty after
+    a boot."""
+    if os.geteuid() == 0:
+        return f"/run/heliostat-{instance}"
+    own = os.environ.get("XDG_RUNTIME_DIR", "")
+    return f"{own}/heliostat-{instance}" if os.path.isdir(own) else f"/tmp/heliostat-{instance}"  # noqa: S108
+
+
+class FallbackCgroup:
+    """Does what a cgroup does, as well as it can be done without one."""
+
+    enter_files: tuple[str, ...] = ()
+
+    def __init__(self, instance: str, name: str) -> None:
+        # A tool that holds a container forgets all variables but where it may keep its things.
+        self._markers = (
+            f"{MARK_VARIABLE}={instance}-{name}",
+            f"XDG_RUNTIME_DIR={container_runtime_folder(instance)}/{name}",
+        )
+        self._wrapper = WrapperClaim(0, 0)
+
+    def set_wrapper(self, wrapper: WrapperClaim) -> None:
+        """The session is the wrapper's; the wrapper itself is not one of the payload's processes."""
+        born = wrapper.start_time
+        if born is None:
+            with contextlib.suppress(OSError):  # no descriptor left, say: the marks tell its processes too
+                born = process_start_time(wrapper.pid)
+        self._wrapper = WrapperClaim(wrapper.pid, born)
+
+    def pids(self) -> list[int]:
+        leader = self._wrapper
+        return find_attempt_pids(
+            leader.pid, self._markers, leader_start_time=leader.start_time, spare=[leader.pid]
+        )
+
+    def kill(self, patience_seconds: float = 2.0) -> bool:
+        leader = self._wrapper
+        left = kill_attempt_processes(
+            leader.pid,
+            self._markers,
+            leader_start_time=leader.start_time,
+            spare=[leader.pid],
+            patience_seconds=patience_seconds,
+        )
+        return not left
+
+    def signal(self, signal_number: int) -> None:
+        for pid in self.pids():
+            if (born := process_start_time(pid)) is not None:
+                send_signal(pid, born, signal_number)
+
+    def oom_kills(self) -> int:
+        return 0
+
+    def memory_peak_mib(self) -> int | None:
+        return None
+
+    def usage(self) -> ProcessUsage:
+        return read_process_usage(self.pids())
+
+    def remove(self) -> bool:
+        """Nothing to remove; like a cgroup, it cannot be while processes are left."""
+        return not self.pids()
+
+
+class FallbackCgroupTree:
+    """Stands in for the cgroup tree."""
+
+    description = "no cgroups: memory and cpu limits are not enforced"
+    controllers: frozenset[str] = frozenset()
+
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
+
+    def create(self, name: str, limits: CgroupLimits) -> FallbackCgroup:
+        return FallbackCgroup(self._instance, name)
+
+    def find(self, name: str) -> FallbackCgroup | None:
+        return FallbackCgroup(self._instance, name)
+
+    def names(self) -> list[str]:
+        return []
+
+    def remove(self) -> bool:
+        return True
+
+
+def make_marked_group(instance: str, attempt_id: AttemptId) -> Cgroup:
+    """What carries its mark: all there can be left when its cgroup is gone, or outside of it."""
+    return FallbackCgroup(instance, attempt_id)
+
+
+def with_wrapper_session(group: Cgroup, wrapper: WrapperClaim) -> Cgroup:
+    """Without a cgroup, those of the wrapper's session are the attempt's too."""
+    if isinstance(group, FallbackCgroup):
+        group.set_wrapper(wrapper)
+    return group

@@ -1,0 +1,225 @@
+"""Attempts that run on this machine: their wrappers are watched by pidfd, their ends cleaned up and reported."""
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from signal import SIGCONT, Signals
+
+from heliostat.config import Settings
+from heliostat.engines.contract import ObservationCallback
+from heliostat.engines.job_folders import JobFolder
+from heliostat.engines.local.cgroup_fallback import make_marked_group, with_wrapper_session
+from heliostat.engines.local.cgroups import Cgroup, CgroupTree
+from heliostat.engines.local.claim_files import ClaimFiles, WrapperExit
+from heliostat.engines.local.containers import signal_container
+from heliostat.engines.local.exit_status import (
+    RunningAttempt,
+    attempts_by_device,
+    make_attempt_ended,
+    make_ended_before_boot,
+    ran_out_of_memory,
+    utc_now,
+)
+from heliostat.engines.local.gpu_monitor import GpuMonitor
+from heliostat.engines.local.log_order import LogOrderRecorder
+from heliostat.engines.local.process_watch import ProcessWatch
+from heliostat.engines.local.processes import boot_time, open_pidfd, send_signal
+from heliostat.models import Attempt, AttemptEnded, AttemptId, AttemptStarted, EndCause, Observation
+from heliostat.server_log import get_logger
+
+log = get_logger()
+
+# The tool that holds a container tells the exit code and goes; its last process is gone a moment later by itself.
+_ENDS_BY_ITSELF, _MOMENT_SECONDS = 8, 0.0002
+_NEVER_BEGAN = "it could not be started: its supervising shell was killed"
+
+
+class AttemptSupervisor:
+    """What runs, from the moment its wrapper was started until its end is reported."""
+
+    def __init__(self, settings: Settings, instance: str, traces: ClaimFiles, groups: CgroupTree) -> None:
+        self._jobs, self._instance, self._traces, self._groups = settings.home.jobs, instance, traces, groups
+        self.lock = threading.Lock()
+        self.running: dict[AttemptId, RunningAttempt] = {}
+        self.report: ObservationCallback = lambda observations: None
+        self.devices = GpuMonitor(settings.server.simulate_gpus, instance, self._holders)
+        self.process_watch = ProcessWatch()
+        self.reapers = ThreadPoolExecutor(4, "reaper")
+        self._cleanup = AttemptCleanup(traces, instance, self.devices)
+        self._log_order = LogOrderRecorder()
+
+    def start_log_recording(self, attempt: Attempt) -> None:
+        """Just before its wrapper is started: from here on nothing of its log is missed."""
+        self._log_order.start_recording(
+            attempt.id, JobFolder.for_job(self._jobs, attempt.job.id), attempt.job.attempt
+        )
+
+    def cancel_log_recording(self, attempt_id: AttemptId) -> None:
+        self._log_order.stop_recording(attempt_id)
+
+    def adopt(self, attempt: Attempt) -> Observation:
+        """One that an earlier server has started, or was about to."""
+        if attempt.id in self.running:
+            return AttemptStarted(attempt.id, utc_now())
+        was_before_boot = attempt.job.started_at is not None and attempt.job.started_at < boot_time()
+        if self._traces.disown(attempt.id) and not was_before_boot:
+            if unused := self._groups.find(attempt.id):
+                unused.remove()
+            return AttemptEnded(attempt.id, utc_now(), EndCause.NOT_STARTED)
+        claim = self._traces.read_claim(attempt.id)
+        if claim is None:
+            return make_ended_before_boot(attempt, self._traces.read_exit(attempt.id))
+        group = self._groups.find(claim.cgroup_name) or make_marked_group(self._instance, attempt.id)
+        running = RunningAttempt(
+            attempt, claim, with_wrapper_session(group, claim), is_in_container=attempt.job.spec.uses_container
+        )
+        self.start_log_recording(attempt)
+        if not self._watch_earlier(running):
+            if end := self._cleanup.try_quick_end(running):
+                self._log_order.stop_recording(attempt.id)
+                return end
+            with self.lock:
+                self.running[attempt.id] = running
+            self.reapers.submit(self._end, running)
+        return AttemptStarted(attempt.id, self._traces.read_claim_time(attempt.id) or utc_now())
+
+    def _watch_earlier(self, running: RunningAttempt) -> bool:
+        """The wrapper of an earlier server. False when it has ended."""
+        pidfd = open_pidfd(running.claim.pid, running.claim.start_time or 0)
+        if pidfd is None:
+            return False
+        with self.lock:
+            self.running[running.attempt.id] = running
+        self.process_watch.call_on_exit(pidfd, lambda: self._wrapper_ended(running))
+        return True
+
+    def watch_wrapper(self, running: RunningAttempt) -> None:
+        """A wrapper that we started. It runs, so nothing may say that it could not be started: not even that no
+        descriptor is left for it."""
+        try:
+            self.process_watch.call_on_exit(os.pidfd_open(running.claim.pid), lambda: self._wrapper_ended(running))
+        except OSError as error:
+            log.warning("attempt_not_watched", attempt=running.attempt.id, error=repr(error))
+            self.process_watch.call_after(1.0, lambda: self.watch_wrapper(running))
+
+    def _wrapper_ended(self, running: RunningAttempt) -> None:
+        try:
+            end = self._cleanup.try_quick_end(running)
+        except OSError:
+            end = None  # no descriptor left, say: the reaper tries until it knows
+        if end:
+            self._report_end(end)
+        else:
+            self.reapers.submit(self._end, running)
+
+    def _end(self, running: RunningAttempt) -> None:
+        try:
+            end = self._cleanup.force_end(running)
+        except (ProcessesRemaining, OSError) as error:
+            log.warning("attempt_not_finished", attempt=running.attempt.id, error=repr(error))
+            self.process_watch.call_after(5.0, lambda: self._wrapper_ended(running))
+        else:
+            self._report_end(end)
+
+    def _report_end(self, end: AttemptEnded) -> None:
+        self._log_order.stop_recording(end.attempt_id)
+        with self.lock:
+            self.running.pop(end.attempt_id, None)
+        self.report([end])
+
+    def _holders(self) -> dict[str, list[AttemptId]]:
+        with self.lock:
+            return attempts_by_device(self.running.values())
+
+    def signal_attempt(self, running: RunningAttempt, signal: Signals) -> None:
+        """The payload enters its group a moment after the wrapper has started: the signal waits for it."""
+        has_entered = bool(running.group.pids())
+        if running.is_in_container:
+            signal_container(running.group, signal)
+        else:
+            running.group.signal(signal)
+        if not has_entered and self.running.get(running.attempt.id) is running:
+            self.process_watch.call_after(0.02, lambda: self.signal_attempt(running, signal))
+
+    def kill_attempt(self, attempt_id: AttemptId) -> None:
+        if running := self.running.get(attempt_id):
+            self.reapers.submit(self._kill, running)
+
+    def _kill(self, running: RunningAttempt) -> None:
+        """The payload enters its group a moment after the wrapper has started, and is killed then.
+
+        A job of the server's own user can stop its process group, to which the wrapper belongs: continue it.
+        """
+        if not running.group.pids() and self.running.get(running.attempt.id) is running:
+            self.process_watch.call_after(0.02, lambda: self.kill_attempt(running.attempt.id))
+        running.group.kill()
+        if (claim := self._traces.read_claim(running.attempt.id)) and claim.start_time:
+            send_signal(claim.pid, claim.start_time, SIGCONT)
+
+
+class ProcessesRemaining(Exception):
+    """Not even KILL has ended them yet, as when they hang in the kernel."""
+
+
+class AttemptCleanup:
+    """Nothing of an attempt is left when its end is told: its devices and its place go to somebody else."""
+
+    def __init__(self, traces: ClaimFiles, instance: str, devices: GpuMonitor) -> None:
+        self._traces, self._instance, self._devices = traces, instance, devices
+
+    def try_quick_end(self, running: RunningAttempt) -> AttemptEnded | None:
+        """With an exit status and nothing left. Only a group that is empty can be removed."""
+        if running.attempt.devices and self._devices.are_real:
+            return None  # the driver must be asked, which may take its time
+        ending = self._traces.read_exit(running.attempt.id)
+        if ending.exit_code is None or not self._removed(running, ending):
+            return None
+        return make_attempt_ended(running, ending)
+
+    def force_end(self, running: RunningAttempt) -> AttemptEnded:
+        """Whatever it takes, and however long. ProcessesLeft when it is not over yet."""
+        ending = self._traces.read_exit(running.attempt.id)
+        if ending.exit_code is None and self._traces.disown(running.attempt.id):
+            running.group.remove()
+            return AttemptEnded(running.attempt.id, utc_now(), EndCause.NOT_STARTED, detail=_NEVER_BEGAN)
+        self._kill_what_is_left(running, ending)
+        if ending.exit_code is None and not self._left_by_wrapper(running).kill():
+            raise ProcessesRemaining(
+                running.attempt.id
+            )  # the wrapper was killed, and its watch of the limit lives
+        self._give_back_devices(running)
+        return make_attempt_ended(running, ending)
+
+    def _kill_what_is_left(self, running: RunningAttempt, ending: WrapperExit) -> None:
+        for tries in range(100):
+            if self._removed(running, ending):
+                return
+            if tries < _ENDS_BY_ITSELF and running.is_in_container and ending.exit_code is not None:
+                time.sleep(_MOMENT_SECONDS)
+                continue
+            if not running.group.kill():
+                raise ProcessesRemaining(running.attempt.id, running.group.pids()[:20])
+            # The kernel may call a group busy for a moment after its last process, most often after a container.
+            time.sleep(min(0.01, 0.0005 * 2**tries))
+
+    def _removed(self, running: RunningAttempt, ending: WrapperExit) -> bool:
+        if ending.exit_code != 0 and ran_out_of_memory(running, ending):  # the count goes with the group
+            running.out_of_memory = True
+        return running.group.remove()
+
+    def _left_by_wrapper(self, running: RunningAttempt) -> Cgroup:
+        """The process that enforces its limit: in its session, not in the cgroup. The claim on disk says
+        when the wrapper was born: by now its pid may belong to another process."""
+        claim = self._traces.read_claim(running.attempt.id) or running.claim
+        return with_wrapper_session(make_marked_group(self._instance, running.attempt.id), claim)
+
+    def _give_back_devices(self, running: RunningAttempt) -> None:
+        running.has_exited = True
+        devices = running.attempt.devices
+        if (
+            devices
+            and self._devices.are_real
+            and not self._devices.wait_until_released(running.attempt.id, devices)
+        ):
+            log.warning("devices_not_empty", attempt=running.attempt.id, devices=devices)

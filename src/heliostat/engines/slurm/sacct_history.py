@@ -1,0 +1,200 @@
+"""Past jobs of a cluster, as `sacct --parsable2` prints them with a header and any fields in any order: pure.
+
+A job's line is followed by those of its steps. Users name their jobs as they like, also with bars and line breaks:
+the name comes last and takes what is left of its line, and a line that cannot be a job's is none.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, tzinfo
+
+from heliostat.engines.contract import PastJob
+from heliostat.engines.slurm.command_output import (
+    expand_host_list,
+    gpus_in_tres,
+    parse_duration_seconds,
+    parse_size_mib,
+    parse_tres,
+    parse_whole_number,
+)
+from heliostat.errors import Invalid
+from heliostat.models import AttemptUsage, JobState
+
+REQUIRED_FIELDS = ("JobID", "User", "Account", "State", "Submit", "Start", "End")
+NOT_FINISHED, UNREADABLE_LINES = "not over", "unreadable lines"
+_ENDS: dict[str, tuple[JobState, str | None]] = {
+    "COMPLETED": (JobState.COMPLETED, None),
+    "FAILED": (JobState.FAILED, None),
+    "OUT_OF_MEMORY": (JobState.FAILED, "out of memory"),
+    "CANCELLED": (JobState.CANCELLED, "cancelled"),
+    "PREEMPTED": (JobState.CANCELLED, "sent away for another job"),
+    "TIMEOUT": (JobState.TIMED_OUT, "its time limit was over"),
+    "DEADLINE": (JobState.TIMED_OUT, "its deadline had passed"),
+    "NODE_FAIL": (JobState.LOST, "its node failed"),
+    "BOOT_FAIL": (JobState.LOST, "its node could not be booted"),
+}
+_NAME = "JobName"
+_NO_NODES = ("", "None assigned", "(null)", "None")
+_LATEST = 2**33
+_MOST_TEXT = 128
+_MOST_CPUS, _MOST_MIB = 10_000_000, 2**40
+
+
+@dataclass(slots=True)
+class SacctReader:
+    """Reads lines of one file or one call; counts what it leaves out."""
+
+    zone: tzinfo = UTC  # of times that are not given as seconds since 1970
+    delimiter: str = "|"
+    skipped_counts: Counter[str] = field(default_factory=Counter)
+
+    def read_jobs(self, lines: Iterable[str]) -> Iterator[PastJob]:
+        """In the order of the lines. Raises Invalid when the first of them does not name the fields needed."""
+        numbered = iter(lines)
+        header = next(numbered, "").rstrip("\r\n").split(self.delimiter)
+        if missing := [name for name in REQUIRED_FIELDS if name not in header]:
+            raise Invalid(
+                f"The first line does not name the fields of sacct: {', '.join(missing)} not found.",
+                "Make it with: sacct --allusers --parsable2 --format=…; leave its header in.",
+            )
+        last: PastJob | None = None
+        for line in numbered:
+            fields = self._fields(header, line)
+            if fields is None:
+                continue
+            if "." in fields["JobID"]:
+                last = last and _with_step(last, fields)
+                continue
+            if last is not None:
+                yield last
+            last = self._job(fields)
+        if last is not None:
+            yield last
+
+    def _fields(self, header: list[str], line: str) -> dict[str, str] | None:
+        most = len(header) - 1 if header[-1] == _NAME else -1  # elsewhere a bar in a name would shift the fields
+        words = line.rstrip("\r\n").split(self.delimiter, most)
+        if len(words) == len(header) and words[header.index("JobID")][:1].isdecimal():
+            return dict(zip(header, words, strict=True))
+        if line.strip():
+            self.skipped_counts[UNREADABLE_LINES] += 1
+        return None
+
+    def _job(self, fields: Mapping[str, str]) -> PastJob | None:
+        state = _ENDS.get(fields["State"].partition(" ")[0])  # "CANCELLED by 1000"
+        submitted_at, ended_at = self._time(fields["Submit"]), self._time(fields["End"])
+        if state is None or ended_at is None:
+            self.skipped_counts[NOT_FINISHED] += 1
+            return None
+        if submitted_at is None or not fields["User"].strip():
+            self.skipped_counts[UNREADABLE_LINES] += 1
+            return None
+        return _job(fields, state, (submitted_at, self._time(fields["Start"]), ended_at))
+
+    def _time(self, text: str) -> datetime | None:
+        """`1794805360`, `2026-11-16T05:02:34`; "Unknown", "None" and the like are none."""
+        if (seconds := parse_whole_number(text)) is not None:
+            return datetime.fromtimestamp(seconds, UTC) if 0 < seconds < _LATEST else None
+        try:
+            at = datetime.fromisoformat(text)
+            at = (at if at.tzinfo else at.replace(tzinfo=self.zone)).astimezone(UTC)
+        except (ValueError, OverflowError):
+            return None
+        return at if 0 < at.timestamp() < _LATEST else None
+
+
+_Times = tuple[datetime, datetime | None, datetime]
+
+
+def _job(fields: Mapping[str, str], end: tuple[JobState, str | None], times: _Times) -> PastJob:
+    submitted_at, started_at, ended_at = times
+    nodes = _nodes(fields, started_at, ended_at)
+    started_at = max(started_at, submitted_at) if nodes and started_at else None
+    ended_at = max(ended_at, started_at or submitted_at)
+    state, reason = end
+    code = _exit_code(fields.get("ExitCode", "")) if started_at else None
+    resources = parse_tres(fields.get("AllocTRES") or fields.get("ReqTRES", ""))
+    gpus, gpu_type = gpus_in_tres(resources)
+    minutes = parse_whole_number(fields.get("TimelimitRaw", ""))
+    return PastJob(
+        cluster=_text(fields.get("Cluster", "")),
+        external_job_id=_text(fields["JobID"]),
+        user=_text(fields["User"]),
+        account=_text(fields["Account"]),
+        name=_text(fields.get(_NAME, "")) or "job",
+        state=state,
+        reason=reason or (f"exit code {code}" if code else None),
+        exit_code=code,
+        submitted_at=submitted_at,
+        started_at=started_at,
+        ended_at=ended_at,
+        cpus=_cpus(fields, resources),
+        memory_mib=_memory(fields, resources, len(nodes)),
+        gpus=min(gpus, _MOST_CPUS),
+        gpu_type=None if gpu_type is None else _text(gpu_type),
+        nodes=nodes,
+        time_limit_seconds=None if minutes is None else min(minutes, 2**31) * 60,
+        qos=_text(fields.get("QOS", "")),
+        usage=_usage(fields, (ended_at - started_at).total_seconds(), gpus) if started_at else None,
+    )
+
+
+def _nodes(fields: Mapping[str, str], started_at: datetime | None, ended_at: datetime) -> tuple[str, ...]:
+    """Those it ran on; none: it never ran. Where nobody says which, there was one if it took any time."""
+    if "NodeList" in fields:
+        said = fields["NodeList"]
+        return () if said in _NO_NODES else tuple(_text(name) for name in expand_host_list(said))
+    return ("unknown",) if started_at is not None and started_at < ended_at else ()
+
+
+def _exit_code(text: str) -> int | None:
+    """`3:0`; ended by a signal: `0:9`."""
+    code, _, signal = text.partition(":")
+    if (number := parse_whole_number(signal)) and number < 128:
+        return 128 + number
+    number = parse_whole_number(code)
+    return number if number is not None and number < 2**31 else None
+
+
+def _cpus(fields: Mapping[str, str], resources: Mapping[str, str]) -> int:
+    said = (fields.get("AllocCPUS", ""), resources.get("cpu", ""), fields.get("ReqCPUS", ""))
+    return min(next(filter(None, map(parse_whole_number, said)), 1), _MOST_CPUS)
+
+
+def _memory(fields: Mapping[str, str], resources: Mapping[str, str], nodes: int) -> int:
+    """Of old versions only what was asked for is known: `4Gn` for each node, `100Mc` for each cpu."""
+    held = parse_size_mib(resources.get("mem", ""))
+    asked = fields.get("ReqMem", "")
+    if held is None and (each := parse_size_mib(asked)) is not None:
+        held = each * {"n": max(nodes, 1), "c": _cpus(fields, resources)}.get(asked[-1:], 1)
+    return max(1, min(round(held or 0), _MOST_MIB))
+
+
+def _usage(fields: Mapping[str, str], seconds: float, gpus: int) -> AttemptUsage:
+    cpu = parse_duration_seconds(fields.get("TotalCPU", ""))
+    return AttemptUsage(seconds, cpu or None, None, gpus * seconds if gpus else None)
+
+
+def _with_step(job: PastJob, fields: Mapping[str, str]) -> PastJob:
+    """A step says what memory was used."""
+    if job.usage is None or not fields["JobID"].startswith(f"{job.external_job_id}."):
+        return job
+    mean, tasks = parse_size_mib(fields.get("AveRSS", "")), parse_whole_number(fields.get("NTasks", ""))
+    seen = (
+        job.usage.memory_mib,
+        parse_size_mib(fields.get("MaxRSS", "")),
+        mean * tasks if mean and tasks else None,
+    )
+    largest = max((value for value in seen if value), default=None)
+    out = job.usage.out_of_memory or fields["State"].startswith("OUT_OF_MEMORY")
+    if (largest, out) == (job.usage.memory_mib, job.usage.out_of_memory):
+        return job
+    return replace(job, usage=replace(job.usage, memory_mib=largest, out_of_memory=out))
+
+
+def _text(text: str) -> str:
+    """One line of what can be shown."""
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else " " for char in text)
+    return text.strip()[:_MOST_TEXT]

@@ -1,0 +1,111 @@
+"""Who may do what: department > project > user."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    USER = "user"
+    ADMIN = "admin"
+
+
+class ProjectRole(StrEnum):
+    MEMBER = "member"
+    MANAGER = "manager"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Limits on GPUs; None: no limit."""
+
+    running_gpus: int | None = None  # at once
+    queued_gpus: int | None = None  # of jobs that are not over
+    gpu_hours_per_month: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Department:
+    name: str
+    share: int = 1  # of the cluster, relative to the other departments
+    quota: Quota = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    project: str
+    role: ProjectRole
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    name: str
+    department: str
+    members: tuple[tuple[str, ProjectRole], ...] = ()
+    share: int = 1  # of its department, relative to the other projects
+    quota: Quota = Quota()
+    data_class: int = 0  # how sensitive its data are: 0 open … 3 secret
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A person. `unix_user` is whom their jobs run as; None: they may look but not run."""
+
+    name: str
+    role: Role
+    unix_user: str | None
+    active: bool
+    created_at: datetime
+    memberships: tuple[Membership, ...] = ()
+    has_password: bool = False
+    quota: Quota = Quota()
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role is Role.ADMIN
+
+    def may_manage(self, project: str) -> bool:
+        return self.is_admin or Membership(project, ProjectRole.MANAGER) in self.memberships
+
+    def is_member_of(self, project: str) -> bool:
+        return any(membership.project == project for membership in self.memberships)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A personal token as listed; the secret itself is shown once, at creation."""
+
+    id: int
+    user: str
+    name: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WebLogin:
+    """A browser that is logged in; the secret itself is only in its cookie."""
+
+    id: int
+    user: str
+    via: str  # password, link
+    created_at: datetime
+    expires_at: datetime
+    seen_at: datetime
+    user_agent: str
+    address: str
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who speaks, and by what proof: `socket`, `token`, `password`, or `web` for a browser that is logged in.
+
+    `live` is a page in such a browser that refreshes by itself.
+    """
+
+    user: User
+    via: str
+    address: str

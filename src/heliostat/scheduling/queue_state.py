@@ -1,0 +1,383 @@
+"""A picture of all jobs that are not over, kept as columns so that a plan need not read them one by one."""
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+
+import numpy as np
+
+from heliostat.models import ACTIVE_STATES, Job, JobId, JobState, Node, Reservation, TaskPlacement
+from heliostat.scheduling.fair_share_tree import FairShareTree, Leaf, build_fair_share_tree
+from heliostat.scheduling.job_shape import IndexedSet, JobShape
+from heliostat.scheduling.keyed_array import Array, KeyedArray
+from heliostat.scheduling.node_table import NodeTable
+from heliostat.scheduling.policy import SchedulingPolicy
+from heliostat.scheduling.queue_order import HOUR_SECONDS, project_priority_points, static_priority_points
+from heliostat.scheduling.quotas import QuotaKey, count_occupied_gpus, priority_class_quota_key, quota_keys
+from heliostat.scheduling.reservations import find_reservation_access, with_reservation_label
+from heliostat.scheduling.share_accounts import ShareAccounts
+from heliostat.scheduling.snapshot import PENDING_DTYPE, RUNNING_DTYPE, Snapshot
+from heliostat.scheduling.usage_ledger import UsageLedger
+
+
+@dataclass(frozen=True, slots=True)
+class PastUsage:
+    """What was used in the past, before the board began to count."""
+
+    user: str
+    project: str
+    priority_class: str
+    start: float
+    end: float
+    charge_per_second: float  # charge per second
+    gpu_hours: float
+
+
+class QueueState:
+    """Belongs to one thread; its snapshots may be read by all."""
+
+    def __init__(self, policy: SchedulingPolicy) -> None:
+        self.policy = policy
+        self.node_table = NodeTable()
+        self.accounts = ShareAccounts()
+        self.reservations: tuple[Reservation, ...] = ()
+        self.jobs: dict[JobId, Job] = {}
+        self._free = self.node_table.total_resources()
+        self._pending = KeyedArray(PENDING_DTYPE)
+        self._held_back: set[JobId] = (
+            set()
+        )  # pending jobs that their array or the budget of their class may hold back
+        self._later: list[tuple[float, JobId]] = []  # a heap: when those that may not begin yet may
+        self._running = KeyedArray(RUNNING_DTYPE)
+        self._rows: dict[JobId, int] = {}  # of active jobs: how many rows they have
+        self._began: dict[JobId, float] = {}  # when an active job was first seen as such
+        self._held: dict[str, JobId] = {}
+        self._parts: defaultdict[str, float] = defaultdict(float)
+        self._shapes: IndexedSet[JobShape] = IndexedSet()
+        self._leaves: IndexedSet[Leaf] = IndexedSet()
+        self._tree: FairShareTree | None = None
+        self._ledger = UsageLedger(policy.half_life_seconds)
+        self._month: defaultdict[QuotaKey, float] = defaultdict(float)
+        self._month_began = -math.inf
+
+    def set_nodes(self, nodes: tuple[Node, ...]) -> None:
+        if nodes is not self.node_table.nodes:
+            self.node_table = NodeTable(nodes)
+            self._renew_running()
+
+    def set_accounts(self, accounts: ShareAccounts) -> None:
+        if accounts is not self.accounts:
+            self.accounts = accounts
+            self._tree = None
+            self._renew_pending()
+
+    def set_reservations(self, reservations: tuple[Reservation, ...]) -> None:
+        self.reservations = reservations
+
+    def add_past_usage(self, past: Iterable[PastUsage], now: datetime) -> None:
+        """What happened before."""
+        self._turn_month(now.timestamp())
+        for used in past:
+            self._ledger.charge(
+                self._leaves.index_of((used.project, used.user)), used.charge_per_second, used.start, used.end
+            )
+            if used.start >= self._month_began:
+                self._add_to_month(used.user, used.project, f"class {used.priority_class}", used.gpu_hours)
+        self._tree = None
+
+    def update_job(self, job: Job, now: datetime) -> None:
+        """The job as it is from now on. One that stops running is charged for what it held."""
+        before = self.jobs.pop(job.id, None)
+        if before is not None:
+            self._take_out(before, job, now)
+        if job.is_terminal:
+            return
+        self.jobs[job.id] = job
+        if job.state is JobState.PENDING:
+            self._let_wait(job, now.timestamp())
+        elif job.state in ACTIVE_STATES:
+            self._began.setdefault(job.id, now.timestamp())
+            self._add_running(job)
+
+    def _let_wait(self, job: Job, now: float) -> None:
+        """In line, unless it waits for its parents or for its time to begin."""
+        if job.parents_left or self._is_closed_to(job, now):
+            return
+        if job.begin_at is not None and job.begin_at.timestamp() > now:
+            heapq.heappush(self._later, (job.begin_at.timestamp(), job.id))
+            return
+        self._pending.add(job.id, self._pending_row(job))
+        if (
+            job.array_limit is not None
+            or self.policy.find_priority_class(job.priority_class).gpu_hours_per_month is not None
+        ):
+            self._held_back.add(job.id)
+
+    def _is_closed_to(self, job: Job, now: float) -> bool:
+        """Its reservation does not hold now; if it will, it is let in then."""
+        if job.placement.reservation is None:
+            return False
+        opening = find_reservation_access(job, self.reservations, datetime.fromtimestamp(now, UTC))
+        if opening.opens_at is not None:
+            heapq.heappush(self._later, (opening.opens_at.timestamp(), job.id))
+        return not opening.is_open
+
+    def refresh_reservation_jobs(self, now: datetime) -> None:
+        """Reservations have changed, begun or ended: who waits for one may be in line now, or no longer."""
+        waiting = [job for job in self.jobs.values() if job.state is JobState.PENDING]
+        for job in [job for job in waiting if job.placement.reservation is not None]:
+            self.update_job(job, now)
+
+    def admit_eligible_jobs(self, now: float) -> None:
+        """Those whose time to begin has come; others may have gone meanwhile."""
+        while self._later and self._later[0][0] <= now:
+            job = self.jobs.get(heapq.heappop(self._later)[1])
+            if job and job.state is JobState.PENDING and job.id not in self._pending:
+                self._let_wait(job, now)
+
+    def active_jobs(self) -> list[Job]:
+        """Those that start or run."""
+        return [self.jobs[job_id] for job_id in self._rows]
+
+    @property
+    def eligible_count(self) -> int:
+        """How many wait in line."""
+        return len(self._pending)
+
+    def next_begin_at(self) -> datetime | None:
+        """When a job takes its place in line though nothing happens."""
+        return datetime.fromtimestamp(self._later[0][0], UTC) if self._later else None
+
+    def snapshot(self, now: datetime, ended: Collection[JobId] = (), delayed: Collection[JobId] = ()) -> Snapshot:
+        """As it will be once these have ended; the delayed are not to be tried yet."""
+        seen = self.live_snapshot(now)
+        pending, running = seen.pending.copy(), seen.running.copy()
+        held, parts, free = dict(self._held), dict(self._parts), self._free.copy()
+        if delayed:
+            pending = pending[~np.isin(pending["job"], list(delayed))]
+        if ended:
+            seconds = now.timestamp()
+            is_over = np.isin(running["job"], list(ended))
+            over, running = running[is_over], running[~is_over]
+            free.add_rows(over["node"], over)
+            used = over["rate"] * self._ledger.decayed_seconds(np.minimum(over["started"], seconds), seconds)
+            seen.past_usage[:] += np.bincount(over["leaf"], used, len(seen.past_usage))  # is not forgotten
+            for job_id in self._rows.keys() & set(ended):
+                self._release(self.jobs[job_id], held, parts)
+        return replace(
+            seen,
+            pending=pending,
+            running=running,
+            jobs=self.jobs.copy(),
+            free=free,
+            held_devices=held,
+            shared_device_use=parts,
+            month_gpu_hours=dict(self._month),
+        )
+
+    def live_snapshot(self, now: datetime) -> Snapshot:
+        """As it is. It shares what the board holds: good until the next change."""
+        seconds = now.timestamp()
+        self._turn_month(seconds)
+        self.admit_eligible_jobs(seconds)
+        if self._tree is None or len(self._tree.leaves) != len(self._leaves.items):
+            self._tree = build_fair_share_tree(tuple(self._leaves.items), self.accounts)
+        return Snapshot(
+            node_table=self.node_table,
+            pending=self._pending.rows,
+            running=self._running.rows,
+            jobs=self.jobs,
+            shapes=self._shapes.items,
+            share_tree=self._tree,
+            free=self._free,
+            past_usage=self._ledger.decayed_usage(len(self._leaves.items), seconds),
+            current_usage=partial(self._present_usage, now=seconds),
+            held_devices=self._held,
+            shared_device_use=self._parts,
+            accounts=self.accounts,
+            reservations=self.reservations,
+            month_gpu_hours=self._month,
+            month_start=self._month_began,
+            has_array_or_budget_limits=bool(self._held_back),
+            next_begin_at=self.next_begin_at(),
+        )
+
+    def copy(self) -> "QueueState":
+        """Another board that goes its own way from here."""
+        other = QueueState(self.policy)
+        other.node_table, other.accounts, other.reservations = self.node_table, self.accounts, self.reservations
+        other._leaves, other._shapes, other._tree = self._leaves.copy(), self._shapes.copy(), self._tree
+        other._ledger = self._ledger.copy()
+        other._month, other._month_began = self._month.copy(), self._month_began
+        other.jobs, other._rows, other._began = self.jobs.copy(), self._rows.copy(), self._began.copy()
+        other._pending, other._running = self._pending.copy(), self._running.copy()
+        other._held_back, other._later = self._held_back.copy(), self._later.copy()
+        other._held, other._parts, other._free = self._held.copy(), self._parts.copy(), self._free.copy()
+        return other
+
+    def _take_out(self, before: Job, after: Job, now: datetime) -> None:
+        if before.id in self._pending:
+            self._pending.remove(before.id)
+            self._held_back.discard(before.id)
+        if after.state not in ACTIVE_STATES:
+            self._began.pop(before.id, None)
+        rows = self._rows.pop(before.id, 0)
+        for number in range(rows):
+            self._free.take_row(self._running.row((before.id, number)), -1)
+            self._running.remove((before.id, number))
+        if rows:
+            self._release(before, self._held, self._parts)
+        if after.state in ACTIVE_STATES or not (rows or before.state is JobState.PENDING):
+            return
+        # Its start and its end may come together, in another's queue even with its leaving that.
+        if started_at := before.started_at or after.started_at:
+            self._charge(before if rows else after, started_at, after.ended_at or now)
+
+    def _charge(self, job: Job, started_at: datetime, ended_at: datetime) -> None:
+        start, end = started_at.timestamp(), ended_at.timestamp()
+        self._turn_month(end)
+        self._ledger.charge(
+            self._leaves.index_of((job.project, job.user)), self._rate(job), start, max(start, end)
+        )
+        hours = self._gpus(job) * max(0.0, end - max(start, self._month_began)) / HOUR_SECONDS
+        self._add_to_month(job.user, job.project, priority_class_quota_key(job)[0], hours)
+
+    def _pending_row(self, job: Job) -> tuple[object, ...]:
+        limit = float(job.time_limit_seconds or self.policy.assumed_limit_seconds)
+        cost = self._rate(job) * limit
+        priority_class = self.policy.find_priority_class(job.priority_class)
+        return (
+            job.id,
+            static_priority_points(job, self.policy, cost),
+            project_priority_points(job),
+            job.queued_since.timestamp() - job.waited_seconds,
+            limit,
+            self._shapes.index_of(self._shape(job)),
+            self._leaves.index_of((job.project, job.user)),
+            priority_class.rank,
+            job.preemptible or priority_class.preemptible,
+            self._gpus(job),
+            cost,
+            -1 if job.array_id is None else job.array_id,
+        )
+
+    def _add_running(self, job: Job) -> None:
+        """One row for each node and kind of device."""
+        groups: defaultdict[tuple[int, int], list[TaskPlacement]] = defaultdict(list)
+        for place in job.places or (TaskPlacement(job.node or "", job.devices),):
+            if place.node in self.node_table.index_by_name:
+                kind = self.node_table.kind_of_device.get(place.devices[0], -1) if place.devices else -1
+                groups[self.node_table.index_by_name[place.node], kind].append(place)
+        for number, ((node, kind), places) in enumerate(groups.items()):
+            row = self._running.add((job.id, number), self._running_row(job, node, kind, places))
+            self._free.take_row(row)
+        self._rows[job.id] = len(groups)
+        if 0 < job.resources.gpus < 1:
+            for uuid in job.devices:
+                self._parts[uuid] += job.resources.gpus
+        else:
+            self._held.update(dict.fromkeys(job.devices, job.id))
+
+    def _running_row(self, job: Job, node: int, kind: int, places: list[TaskPlacement]) -> tuple[object, ...]:
+        wanted, count = job.resources, len(places)
+        priority_class = self.policy.find_priority_class(job.priority_class)
+        whole = job.placement.exclusive
+        started = job.started_at.timestamp() if job.started_at else self._began[job.id]
+        return (
+            job.id,
+            node,
+            kind,
+            0 if 0 < wanted.gpus < 1 else self._usable(places, kind),
+            self.node_table.cpus[node] if whole else count * wanted.cpus,
+            self.node_table.memory_mib[node] if whole else count * wanted.memory_mib,
+            started,
+            float(job.time_limit_seconds or 0),
+            job.time_limit_seconds is not None,
+            self._leaves.index_of((job.project, job.user)),
+            priority_class.rank,
+            max(count * wanted.gpus, float(self.node_table.gpus[node].sum()) if whole else 0.0),
+            self._rate(job) * count / job.placement.tasks,
+            job.checkpointed_at.timestamp() if job.checkpointed_at else math.nan,
+            job.preemptible or priority_class.preemptible,
+            started + self.policy.protection_seconds_for(job, started),
+            job.overtime,
+            {None: math.inf, "kill": 0.0}.get(job.stop_requested, job.spec.grace_seconds),
+            -1 if job.array_id is None else job.array_id,
+        )
+
+    def _usable(self, places: list[TaskPlacement], kind: int) -> int:
+        """How many devices of these come back when the job has ended: not one that is out of order."""
+        machines, uuids = self.node_table, (uuid for place in places for uuid in place.devices)
+        return sum(
+            machines.kind_of_device.get(uuid) == kind and uuid not in machines.unusable_devices for uuid in uuids
+        )
+
+    def _release(self, job: Job, held: dict[str, JobId], parts: dict[str, float]) -> None:
+        for uuid in job.devices:
+            if held.get(uuid) == job.id:
+                del held[uuid]
+            elif uuid in parts:
+                parts[uuid] -= job.resources.gpus
+                if parts[uuid] < 1e-6:
+                    del parts[uuid]
+
+    def _present_usage(self, running: Array, now: float) -> Array:
+        """What running jobs have used, and what they may still use: who has just been given much has had their
+        turn."""
+        so_far = self._ledger.decayed_seconds(np.minimum(running["started"], now), now)
+        limit = np.where(running["has_limit"], running["limit"], self.policy.assumed_limit_seconds)
+        ahead = np.maximum(running["started"] + limit - now, 0.0)
+        return np.asarray(running["rate"] * (so_far + ahead))
+
+    def _add_to_month(self, user: str, project: str, class_name: str, hours: float) -> None:
+        for scope in (*quota_keys(user, project, self.accounts), (class_name, project)):
+            self._month[scope] += hours
+
+    def _turn_month(self, now: float) -> None:
+        began = start_of_month(now)
+        if began != self._month_began:
+            self._month.clear()
+            self._month_began = began
+
+    def _shape(self, job: Job) -> JobShape:
+        return JobShape(
+            job.resources,
+            with_reservation_label(job.placement),
+            self.accounts.project_or_default(job.project).data_class,
+        )
+
+    def _rate(self, job: Job) -> float:
+        kind = self.node_table.kind_of_device.get(job.devices[0]) if job.devices else None
+        gpu_type = None if kind is None else self.node_table.device_kinds[kind].type
+        if job.placement.exclusive:
+            wanted = replace(job.resources, gpus=self._gpus(job) / job.placement.tasks)
+            return self.policy.charges.charge_per_second(wanted, job.placement.tasks, gpu_type)
+        return self.policy.charges.charge_per_second(job.resources, job.placement.tasks, gpu_type)
+
+    def _gpus(self, job: Job) -> float:
+        return count_occupied_gpus(job, self.node_table, self.accounts)
+
+    def _renew_pending(self) -> None:
+        """Their rows speak of shapes, which know the data class of the project."""
+        before, self._pending = self._pending, KeyedArray(PENDING_DTYPE)
+        for job in self.jobs.values():
+            if job.id in before:
+                self._pending.add(job.id, self._pending_row(job))
+
+    def _renew_running(self) -> None:
+        """Their rows speak of nodes by number."""
+        self._running = KeyedArray(RUNNING_DTYPE)
+        self._rows, self._held, self._parts = {}, {}, defaultdict(float)
+        self._free = self.node_table.total_resources()
+        for job in self.jobs.values():
+            if job.state in ACTIVE_STATES:
+                self._add_running(job)
+
+
+def start_of_month(now: float) -> float:
+    day = datetime.fromtimestamp(now, UTC)
+    return datetime(day.year, day.month, 1, tzinfo=UTC).timestamp()

@@ -1,0 +1,115 @@
+"""Who used what in a month: everything for admins, their projects for managers, their own for everybody."""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+
+from heliostat.errors import Invalid
+from heliostat.models import Caller, ProjectRole
+from heliostat.services.context import Context
+from heliostat.store.usage_report import (
+    ReportPeriod,
+    ReportScope,
+    UsageTotals,
+    WaitTimes,
+    compute_wait_times,
+    find_first_attempt_start,
+    sum_usage,
+    total_gpu_hours,
+)
+
+_MOST_MONTHS = 120
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReportLine:
+    """One department, project or user in one month."""
+
+    month: str
+    name: str
+    jobs: int  # that ran in it
+    gpu_hours: float
+    cpu_hours: float
+    part_of_all: float  # of the GPU-hours of everybody
+    wasted_gpu_hours: (
+        float  # of attempts that failed, timed out, were lost or preempted, since their last checkpoint
+    )
+    wasted_cpu_hours: float
+    mean_wait_seconds: float | None  # of jobs that first started in it
+    median_wait_seconds: float | None
+
+
+def monthly_usage_report(context: Context, caller: Caller, month: str | None, by: str) -> list[UsageReportLine]:
+    """The largest users of GPUs first. A month is `2026-11`, in UTC; None: the present one."""
+    now = context.now()
+    name = month or f"{now:%Y-%m}"
+    span = _month_span(name, now)
+    scope = _scope(caller)
+    with context.store.read() as conn:
+        used = sum_usage(conn, span, by, scope)
+        waits = compute_wait_times(conn, span, by, scope)
+        total = total_gpu_hours(conn, span) if scope else sum(one.gpu_hours for one in used)
+    lines = [_line(name, one, waits.get(one.name), total) for one in used]
+    return sorted(lines, key=lambda line: (-line.gpu_hours, -line.cpu_hours, line.name))
+
+
+def list_report_months(context: Context) -> list[str]:
+    """Those there may be something to say about, the present one first."""
+    now = context.now()
+    with context.store.read() as conn:
+        first = find_first_attempt_start(conn) or now
+    last, count = now.year * 12 + now.month - 1, (now.year - first.year) * 12 + now.month - first.month
+    numbers = range(last, last - min(max(count, 0), _MOST_MONTHS) - 1, -1)
+    return [f"{number // 12:04}-{number % 12 + 1:02}" for number in numbers]
+
+
+def usage_report_csv(lines: Sequence[UsageReportLine], by: str) -> str:
+    """With a header. Text that a spreadsheet would take for a formula is quoted."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow([by if field.name == "name" else field.name for field in fields(UsageReportLine)])
+    for line in lines:
+        writer.writerow([_cell(value) for value in asdict(line).values()])
+    return text.getvalue()
+
+
+def _line(month: str, one: UsageTotals, wait: WaitTimes | None, total: float) -> UsageReportLine:
+    return UsageReportLine(
+        month=month,
+        name=one.name,
+        jobs=one.jobs,
+        gpu_hours=round(one.gpu_hours, 2),
+        cpu_hours=round(one.cpu_hours, 2),
+        part_of_all=round(one.gpu_hours / total, 4) if total else 0.0,
+        wasted_gpu_hours=round(one.wasted_gpu_hours, 2),
+        wasted_cpu_hours=round(one.wasted_cpu_hours, 2),
+        mean_wait_seconds=None if wait is None else round(wait.mean, 1),
+        median_wait_seconds=None if wait is None else round(wait.median, 1),
+    )
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _month_span(month: str, now: datetime) -> ReportPeriod:
+    match = re.fullmatch(r"(\d{4})-(0[1-9]|1[0-2])", month, re.ASCII)
+    if match is None or not 1970 <= int(match[1]) <= 9998:
+        raise Invalid(f"{month[:20]!a} is not a month.", "Write 2026-11.", fields={"month": "write 2026-11"})
+    year, number = int(match[1]), int(match[2])
+    begins = datetime(year, number, 1, tzinfo=UTC)
+    if begins > now:
+        fields = {"month": "has not begun"}
+        raise Invalid(f"{month} has not begun.", f"The present month is {now:%Y-%m}.", fields=fields)
+    return ReportPeriod(begins, datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC), now)
+
+
+def _scope(caller: Caller) -> ReportScope | None:
+    if caller.user.is_admin:
+        return None
+    managed = [one.project for one in caller.user.memberships if one.role is ProjectRole.MANAGER]
+    return ReportScope(caller.user.name, managed)

@@ -1,1 +1,0 @@
-"""Batch notebooks: put into the queue, and what runs them inside their jobs."""

@@ -1,0 +1,234 @@
+"""From this machine alone to Slurm: the same people, projects, history and waiting jobs, on another engine.
+
+Done while no server runs, in an order that a crash cannot hurt: copies first, then the jobs that Slurm cannot take
+are held, and the line in `cluster.toml` last. Until that line is written nothing has moved; done again it goes on.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from heliostat.config import Home, Settings
+from heliostat.config.toml_edit import replace_setting
+from heliostat.doctor import check_installation
+from heliostat.engines.contract import ChecksRequests, Finding
+from heliostat.engines.factory import make_slurm_request_checker
+from heliostat.engines.job_folders import AttemptRefused, require_run_as_user
+from heliostat.errors import Conflict, Invalid
+from heliostat.models import ACTIVE_STATES, Job, JobId, JobState
+from heliostat.store.database import Store
+from heliostat.store.jobs import get_jobs, list_unfinished_jobs
+from heliostat.store.schema_upgrade import LATEST_REVISION, database_revision
+from heliostat.store.shares_and_quotas import project_data_classes
+from heliostat.store.transitions import JobTransition, apply_transitions
+
+_COPY = ".before-slurm"
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedJob:
+    """A waiting job that Slurm cannot take."""
+
+    job_id: JobId
+    user: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    """What a move would meet."""
+
+    is_done: bool  # it is on Slurm already
+    waiting: int  # jobs, held ones too, that come along
+    active: tuple[JobId, ...]  # run on this machine, and must end or be requeued first
+    unfit: tuple[UnsupportedJob, ...]  # of those that are not held
+    problems: tuple[Finding, ...]
+
+    def require_ready(self, hold_unfit: bool) -> None:
+        """Raises Conflict with the first thing in the way."""
+        if self.problems:
+            first = self.problems[0]
+            raise Conflict(f"Not ready for Slurm: {first.message}", first.hint)
+        if self.active:
+            raise Conflict(
+                f"Jobs run on this machine, or did when the server was stopped: {_listed(self.active)}.",
+                "`helio up`, then `helio node drain` so that no more start; wait or `helio requeue` them, "
+                "`helio down`, and once more.",
+            )
+        if self.unfit and not hold_unfit:
+            numbers = _listed([one.job_id for one in self.unfit])
+            raise Conflict(
+                f"Slurm cannot take these jobs: {numbers}.",
+                "Cancel them, or hold them with --hold; see --dry-run.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationResult:
+    plan: MigrationPlan
+    backup_files: tuple[Path, ...]  # of the files as they were
+
+
+SlurmChecks = Callable[[Settings], tuple[Sequence[Finding], ChecksRequests]]
+
+
+def plan_migration(settings: Settings, look: SlurmChecks | None = None) -> MigrationPlan:
+    """Looks and changes nothing; a server may be running."""
+    if settings.server.engine == "slurm":
+        return MigrationPlan(True, 0, (), (), ())
+    if settings.server.engine != "local":
+        raise Conflict(
+            f"The engine is {settings.server.engine}, not local.", "Only what runs on this machine can be moved."
+        )
+    findings, slurm = (look or _look)(settings)
+    jobs, classes = _unfinished(settings.home)
+    waiting = [job for job in jobs if job.state not in ACTIVE_STATES]
+    pending = [job for job in waiting if job.state is JobState.PENDING]
+    reasons = ((job, _why_not(job, classes.get(job.project, 0), slurm)) for job in pending)
+    unfit = [UnsupportedJob(job.id, job.user, why) for job, why in reasons if why]
+    problems = tuple(finding for finding in findings if finding.level == "problem")
+    active = tuple(job.id for job in jobs if job.state in ACTIVE_STATES)
+    return MigrationPlan(False, len(waiting), active, tuple(unfit), problems)
+
+
+def migrate_to_slurm(
+    settings: Settings, hold_unfit: bool = False, look: SlurmChecks | None = None
+) -> MigrationResult:
+    """Raises Conflict when something is in the way: then nothing has changed."""
+    home = settings.home
+    if settings.server.engine == "slurm":
+        return MigrationResult(plan_migration(settings), ())
+    with _no_server(home):
+        plan = plan_migration(settings, look)
+        plan.require_ready(hold_unfit)
+        text = _read(home.config_file)
+        changed = replace_setting(text, "server", "engine", "slurm")
+        copies = tuple(_copies(home))
+        _hold(home, plan.unfit)
+        _write(home.config_file, changed, home.config_file)
+    return MigrationResult(plan, copies)
+
+
+def _look(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
+    on_slurm = replace(settings, server=replace(settings.server, engine="slurm"))
+    return check_installation(on_slurm), make_slurm_request_checker(settings)
+
+
+def _why_not(job: Job, data_class: int, slurm: ChecksRequests) -> str | None:
+    """Why Slurm could never run it; None: nothing speaks against it. The same as its engine would say."""
+    try:
+        require_run_as_user(job.unix_user)
+        slurm.check_request(job, data_class)
+    except (Invalid, AttemptRefused) as error:
+        return str(error)
+    return None
+
+
+@contextmanager
+def _no_server(home: Home) -> Iterator[None]:
+    """Nor may one start meanwhile."""
+    home.path.mkdir(parents=True, exist_ok=True)
+    with open(home.lock_file, "a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(
+                f"Heliostat is running on {home.path}.", "Stop it first: helio down. --dry-run works meanwhile."
+            ) from None
+        yield
+
+
+def _unfinished(home: Home) -> tuple[list[Job], dict[str, int]]:
+    """The jobs, those that wait with all they ask for, and the data classes of projects."""
+    if not home.database.exists():
+        return [], {}
+    if database_revision(home.database) != LATEST_REVISION:
+        raise Conflict(
+            "The database is of another version.", "Start and stop this version once: helio up, helio down."
+        )
+    store = Store(home.database)
+    try:
+        with store.read() as conn:
+            listed = list_unfinished_jobs(conn)
+            whole = get_jobs(conn, [job.id for job in listed if job.state is JobState.PENDING])
+            return [whole.get(job.id, job) for job in listed], project_data_classes(conn)
+    finally:
+        store.close()
+
+
+def _hold(home: Home, unfit: Sequence[UnsupportedJob]) -> None:
+    if not unfit:
+        return
+    store, now = Store(home.database), datetime.now(UTC)
+    try:
+        reasons = {one.job_id: f"held when Heliostat moved to Slurm: {one.why}" for one in unfit}
+        held = [
+            JobTransition(job_id, JobState.HELD, "held", now, values={"reason": reason}, detail=reason)
+            for job_id, reason in reasons.items()
+        ]
+        store.write(lambda tx: apply_transitions(tx, held))
+    finally:
+        store.close()
+
+
+def _copies(home: Home) -> Iterator[Path]:
+    if home.config_file.exists():
+        copy = home.config_file.with_name(home.config_file.name + _COPY)
+        _write(copy, _read(home.config_file), home.config_file)
+        yield copy
+    if home.database.exists():
+        copy = home.database.with_name(home.database.name + _COPY)
+        _copy_database(home.database, copy)
+        yield copy
+
+
+def _copy_database(path: Path, copy: Path) -> None:
+    """As one consistent file, whatever lies in the log beside it."""
+    draft = copy.with_name(copy.name + ".draft")
+    draft.unlink(missing_ok=True)
+    draft.touch(0o600)
+    source, target = sqlite3.connect(path), sqlite3.connect(draft)
+    try:
+        source.backup(target)
+    finally:
+        target.close()
+        source.close()
+    _keep(draft, copy)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{path} cannot be read: {error}", "Fix that line; the format is TOML.") from error
+
+
+def _write(path: Path, text: str, like: Path) -> None:
+    """All of it or nothing, with the mode of that file."""
+    draft = path.with_name(path.name + ".draft")
+    draft.write_bytes(text.encode("utf-8"))
+    if like.exists():
+        draft.chmod(like.stat().st_mode & 0o777)
+    _keep(draft, path)
+
+
+def _keep(draft: Path, path: Path) -> None:
+    with open(draft, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:20])) + (f" and {len(numbers) - 20} more" if len(numbers) > 20 else "")

@@ -1,0 +1,123 @@
+"""The page: what was replayed, the figures side by side, four plots."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+import numpy as np
+
+from heliostat.simulation.comparison import PolicyResult, ReplayScenario
+from heliostat.simulation.metrics import compute_job_sizes, compute_job_times
+from heliostat.simulation.report import curves, svg_charts
+from heliostat.simulation.summary import METRIC_ROWS
+
+_MOST_PROJECTS = 20
+
+
+def render_page(
+    title: str, facts: Mapping[str, str], scenario: ReplayScenario, outcomes: Sequence[PolicyResult]
+) -> str:
+    """A whole HTML document, without scripts and without anything from elsewhere."""
+    plots = "".join(_figure(caption, svg) for caption, svg in _plots(scenario, outcomes))
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title><style>{_STYLE}</style></head>
+<body><main><h1>{escape(title)}</h1>
+<p>{" · ".join(f"{escape(name)}: <b>{escape(value)}</b>" for name, value in facts.items())}</p>
+{_table(outcomes)}
+<p class="legend">{_legend(outcomes)}</p>
+{plots}</main></body></html>
+"""
+
+
+def _table(outcomes: Sequence[PolicyResult]) -> str:
+    head = "".join(f"<th>{escape(outcome.policy)}</th>" for outcome in outcomes)
+    body = "".join(
+        f"<tr><th>{escape(row.title)}</th>"
+        + "".join(f"<td>{escape(row.format_value(outcome.metrics))}</td>" for outcome in outcomes)
+        + "</tr>"
+        for row in METRIC_ROWS
+    )
+    return f'<div class="wide"><table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _legend(outcomes: Sequence[PolicyResult]) -> str:
+    return " ".join(f'<span class="key k{nth}">{escape(one.policy)}</span>' for nth, one in enumerate(outcomes))
+
+
+def _plots(scenario: ReplayScenario, outcomes: Sequence[PolicyResult]) -> Iterable[tuple[str, str]]:
+    workload, cluster = scenario.workload, scenario.cluster
+    sizes = compute_job_sizes(workload, cluster)
+    lives = {one.policy: compute_job_times(workload, one.attempts) for one in outcomes}
+    until = max(one.metrics.makespan_seconds for one in outcomes)
+    time = svg_charts.elapsed_time_axis("time since the first submission", until)
+    waits = {name: curves.cumulative_distribution(life.wait_seconds, 1.0) for name, life in lives.items()}
+    longest = max(one.metrics.wait.max for one in outcomes)
+    percent = svg_charts.linear_axis("jobs, %", 100.0)
+    yield (
+        "How long jobs waited",
+        svg_charts.line_chart("waits", svg_charts.duration_axis("wait at most", longest), percent, waits),
+    )
+    used = {one.policy: curves.utilisation_over_time(one.attempts, sizes, cluster.size, until) for one in outcomes}
+    share = svg_charts.linear_axis(f"{'GPUs' if cluster.gpus else 'CPUs'} in use, %", 100.0)
+    yield "How much of the cluster was used", svg_charts.line_chart("use", time, share, used)
+    came = workload.submitted_seconds
+    queues = {one.policy: curves.queue_length_over_time(one.attempts, came, until) for one in outcomes}
+    most = max((y for points in queues.values() for _, y in points), default=1.0)
+    count = svg_charts.linear_axis(
+        "jobs that wait", max(most, 1.0), "{:,.0f}".format if most > 5 else "{:g}".format
+    )
+    yield "How long the queue was", svg_charts.line_chart("queue", time, count, queues)
+    yield _slowdowns(scenario, outcomes)
+
+
+def _slowdowns(scenario: ReplayScenario, outcomes: Sequence[PolicyResult]) -> tuple[str, str]:
+    counts = Counter(job.project for job in scenario.workload.jobs)
+    groups = [name for name, _ in counts.most_common(_MOST_PROJECTS)]
+    means = {one.policy: [one.metrics.projects.slowdowns.get(name, 1.0) for name in groups] for one in outcomes}
+    highest = float(np.max(list(means.values()), initial=1.0))
+    x = svg_charts.factor_axis("mean bounded slowdown: 1 is no waiting at all", highest)
+    more = f" (the {_MOST_PROJECTS} with the most jobs)" if len(counts) > _MOST_PROJECTS else ""
+    return f"How much each project was slowed down{more}", svg_charts.bar_chart("slowdowns", x, groups, means)
+
+
+def _figure(caption: str, svg: str) -> str:
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{svg}</figure>"
+
+
+_LIGHT = ("#0b62c4", "#c2410c", "#15803d", "#a21caf", "#b45309", "#0e7490", "#be123c", "#4d7c0f")
+_DARK = ("#6cb0ff", "#ff9b6a", "#5fd38a", "#f08bff", "#fbbf4a", "#5ad4e6", "#ff7d9a", "#b6e35a")
+
+
+def _colours(colours: Sequence[str]) -> str:
+    return "".join(f"--c{nth}:{colour};" for nth, colour in enumerate(colours))
+
+
+_SERIES = "".join(
+    f".line.s{nth}{{stroke:var(--c{nth})}}rect.s{nth}{{fill:var(--c{nth})}}.k{nth}::before{{background:var(--c{nth})}}"
+    for nth in range(len(_LIGHT))
+)
+_STYLE = f"""
+:root{{color-scheme:light dark;--ink:#1c2330;--faint:#5b6472;--rule:#d9dee5;--paper:#fff;{_colours(_LIGHT)}}}
+@media (prefers-color-scheme:dark){{:root{{--ink:#e6eaf0;--faint:#9aa5b4;--rule:#333c49;--paper:#12161c;
+{_colours(_DARK)}}}}}
+body{{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}}
+main{{max-width:860px;margin:0 auto;padding:24px 16px}}
+h1{{font-size:1.4rem}}
+.wide{{overflow-x:auto}}
+table{{border-collapse:collapse;font-variant-numeric:tabular-nums}}
+th,td{{padding:4px 14px 4px 0;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}}
+th{{font-weight:400}}
+thead th{{font-weight:600}}
+tbody th{{text-align:left;color:var(--faint)}}
+figure{{margin:32px 0}}
+figcaption{{font-weight:600;margin-bottom:8px}}
+svg{{width:100%;height:auto;display:block;font:12px system-ui,sans-serif;fill:var(--faint)}}
+.title{{text-anchor:middle}}
+.grid{{stroke:var(--rule)}}
+.line{{fill:none;stroke-width:2;stroke-linejoin:round}}
+.legend{{position:sticky;top:0;background:var(--paper);padding:8px 0;margin:16px 0 0}}
+.key{{margin-right:18px;white-space:nowrap}}
+.key::before{{content:"";display:inline-block;width:14px;height:4px;margin-right:6px;vertical-align:middle}}
+{_SERIES}
+"""

@@ -1,0 +1,75 @@
+"""The Standard Workload Format: 18 numbers a line, comments after a semicolon."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from heliostat.simulation.traces import value_parsing
+from heliostat.simulation.traces.trace import BadValue, TraceJob, validate_trace_job
+
+SWF_FIELDS = (
+    "job",
+    "submit",
+    "wait",
+    "run",
+    "processors used",
+    "cpu time",
+    "memory used",
+    "processors asked",
+    "time asked",
+    "memory asked",
+    "status",
+    "user",
+    "group",
+    "application",
+    "queue",
+    "partition",
+    "preceding job",
+    "think time",
+)
+_KIB_PER_MIB = 1024
+
+
+class SwfFormat:
+    """Processors become cpus, times asked for become limits, groups become projects."""
+
+    def __init__(self) -> None:
+        self.trace_start_seconds = 0.0
+
+    def read_records(self, lines: Iterable[str]) -> Iterator[tuple[int, Sequence[str]]]:
+        for line_number, line in enumerate(lines, 1):
+            text = line.strip()
+            if text.startswith(";"):
+                self._learn(text.lstrip("; "))
+            elif text:
+                yield line_number, text.split()
+
+    def parse_job(self, words: Sequence[str]) -> TraceJob | str:
+        """-1 stands for what is not known."""
+        if len(words) != len(SWF_FIELDS):
+            raise BadValue("line", f"has {len(words)} fields instead of {len(SWF_FIELDS)}")
+        of = dict(
+            zip(
+                SWF_FIELDS,
+                (value_parsing.parse_number(f, w) for f, w in zip(SWF_FIELDS, words, strict=True)),
+                strict=True,
+            )
+        )
+        cpus = of["processors asked"] if of["processors asked"] > 0 else of["processors used"]
+        if of["run"] < 0 or cpus <= 0:
+            return "never ran"
+        memory_kib = max(of["memory asked"], 0.0) * cpus  # the format counts it by processor
+        return validate_trace_job(
+            TraceJob(
+                submitted_at=self.trace_start_seconds + of["submit"],
+                run_seconds=of["run"],
+                limit_seconds=of["time asked"] if of["time asked"] > 0 else None,
+                cpus=int(cpus),
+                memory_mib=int(memory_kib / _KIB_PER_MIB) or None,
+                user=f"user_{int(of['user'])}" if of["user"] >= 0 else "user",
+                project=f"group_{int(of['group'])}" if of["group"] >= 0 else "default",
+            )
+        )
+
+    def _learn(self, comment: str) -> None:
+        title, _, value = comment.partition(":")
+        if title.strip() == "UnixStartTime" and value.strip().isdecimal():
+            self.trace_start_seconds = float(value)

@@ -1,0 +1,245 @@
+"""Notices in the database, what is on its way, and how far the log of events was read."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from heliostat.models import JobEvent, JobId, JobState
+from heliostat.models.notifications import (
+    LATE_EVENT,
+    NOTIFIED_EVENT_KINDS,
+    Delivery,
+    DeliveryState,
+    Notification,
+    NotificationChannel,
+    NotificationId,
+)
+from heliostat.store import schema
+from heliostat.store.database import Transaction, query_batches
+from heliostat.store.timestamps import to_datetime, to_timestamp
+
+_notices, _deliveries, _cursor = schema.notifications, schema.notification_deliveries, schema.notification_cursor
+_events, _jobs, _forecasts = schema.events, schema.jobs, schema.forecasts
+
+
+@dataclass(frozen=True, slots=True)
+class EventWithJob:
+    """An event, and what is to be known of its job to tell of it."""
+
+    event: JobEvent
+    name: str
+    user: str
+    project: str
+    notify: tuple[str, ...]
+    is_imported: bool
+
+
+_TOLD = select(*_events.c, _jobs.c.name, _jobs.c.user, _jobs.c.project, _jobs.c.notify, _jobs.c.origin).join_from(
+    _events, _jobs, _jobs.c.id == _events.c.job_id
+)
+
+
+def list_notifications(conn: Connection, user: str | None = None) -> list[Notification]:
+    wanted = select(_notices).order_by(_notices.c.id)
+    return [
+        _notice(row) for row in conn.execute(wanted if user is None else wanted.where(_notices.c.user == user))
+    ]
+
+
+def find_notification(conn: Connection, notice_id: NotificationId) -> Notification | None:
+    row = conn.execute(select(_notices).where(_notices.c.id == notice_id)).first()
+    return None if row is None else _notice(row)
+
+
+def has_notifications(conn: Connection, user: str) -> bool:
+    return conn.execute(select(_notices.c.id).where(_notices.c.user == user).limit(1)).first() is not None
+
+
+def add_notification(tx: Transaction, notice: Notification) -> Notification:
+    """Keep it; return it with the id it got. What has happened until now is not told."""
+    newest = tx.conn.execute(select(func.max(_events.c.id))).scalar() or 0
+    values = {
+        "user": notice.user,
+        "project": notice.project,
+        "channel": notice.channel.value,
+        "address": notice.address,
+        "occasions": ",".join(notice.occasions),
+        "salt": notice.salt,
+        "created_at": to_timestamp(notice.created_at),
+        "after_event": newest,
+    }
+    row = tx.conn.execute(insert(_notices).values(**values).returning(_notices)).one()
+    tx.changes.notifications_changed = True
+    return _notice(row)
+
+
+def remove_notification(tx: Transaction, notice_id: NotificationId) -> None:
+    """With all that is on its way."""
+    tx.conn.execute(delete(_deliveries).where(_deliveries.c.notice_id == notice_id))
+    tx.conn.execute(delete(_notices).where(_notices.c.id == notice_id))
+    tx.changes.notifications_changed = True
+
+
+def update_notification(tx: Transaction, notice_id: NotificationId, **values: Any) -> None:
+    row = {name: to_timestamp(one) if isinstance(one, datetime) else one for name, one in values.items()}
+    tx.conn.execute(update(_notices).where(_notices.c.id == notice_id).values(**row))
+
+
+def last_processed_event(conn: Connection) -> int:
+    """The last event of which is known whom it is told; 0: none."""
+    found: int | None = conn.execute(select(_cursor.c.event_id)).scalar()
+    return found or 0
+
+
+def set_last_processed_event(tx: Transaction, event_id: int) -> None:
+    row = {"id": 1, "event_id": event_id}
+    tx.conn.execute(upsert(_cursor).values(row).on_conflict_do_update(index_elements=["id"], set_=row))
+
+
+def list_notifiable_events(conn: Connection, event_id: int, limit: int) -> list[EventWithJob]:
+    """Those that may be told, in order."""
+    query = (
+        _TOLD.where(_events.c.id > event_id, _events.c.kind.in_(NOTIFIED_EVENT_KINDS))
+        .order_by(_events.c.id)
+        .limit(limit)
+    )
+    return [_job_of_event(row) for row in conn.execute(query)]
+
+
+def get_events_with_jobs(conn: Connection, event_ids: Sequence[int]) -> list[EventWithJob]:
+    found: list[EventWithJob] = []
+    for some in query_batches(event_ids):
+        query = _TOLD.where(_events.c.id.in_(some)).order_by(_events.c.id)
+        found += [_job_of_event(row) for row in conn.execute(query)]
+    return found
+
+
+def find_newest_delivery(conn: Connection, notice_id: NotificationId) -> Delivery | None:
+    query = select(_deliveries).where(_deliveries.c.notice_id == notice_id)
+    row = conn.execute(
+        query.order_by(_deliveries.c.created_at.desc(), _deliveries.c.due_at.desc()).limit(1)
+    ).first()
+    return None if row is None else _delivery(row)
+
+
+def add_delivery(tx: Transaction, delivery: Delivery) -> None:
+    values = {
+        "id": delivery.id,
+        "notice_id": delivery.notification_id,
+        "event_ids": json.dumps(delivery.event_ids),
+        "more": delivery.more,
+        "state": delivery.state.value,
+        "created_at": to_timestamp(delivery.created_at),
+        "due_at": to_timestamp(delivery.due_at),
+        "tries": delivery.tries,
+    }
+    tx.conn.execute(insert(_deliveries).values(**values))
+
+
+def set_delivery_events(tx: Transaction, delivery_id: str, event_ids: Sequence[int], more: int) -> None:
+    change = update(_deliveries).where(_deliveries.c.id == delivery_id)
+    tx.conn.execute(change.values(event_ids=json.dumps(event_ids), more=more))
+
+
+def list_next_deliveries(conn: Connection) -> list[Delivery]:
+    """Of each notice the oldest that waits: the others come after it. The one that is due first comes first."""
+    waiting = _deliveries.c.state == DeliveryState.WAITING.value
+    order = (_deliveries.c.created_at, _deliveries.c.due_at, _deliveries.c.id)
+    ranked = func.row_number().over(partition_by=_deliveries.c.notice_id, order_by=order).label("rank")
+    inner = select(_deliveries, ranked).where(waiting).subquery()
+    rows = conn.execute(select(inner).where(inner.c.rank == 1).order_by(inner.c.due_at))
+    return [_delivery(row) for row in rows]
+
+
+def begin_send(tx: Transaction, delivery: Delivery, again_at: datetime) -> Delivery | None:
+    """From here on nothing is added to it; should we die, it is tried again then. None: it is gone."""
+    here = (_deliveries.c.id == delivery.id, _deliveries.c.state == DeliveryState.WAITING.value)
+    change = update(_deliveries).where(*here, _deliveries.c.tries == delivery.tries)
+    row = tx.conn.execute(
+        change.values(tries=delivery.tries + 1, due_at=to_timestamp(again_at)).returning(_deliveries)
+    ).first()
+    return None if row is None else _delivery(row)
+
+
+def finish_send(tx: Transaction, delivery: Delivery, state: DeliveryState, problem: str | None) -> None:
+    change = update(_deliveries).where(_deliveries.c.id == delivery.id)
+    tx.conn.execute(change.values(state=state.value, problem=problem))
+
+
+def remove_old_deliveries(tx: Transaction, before: datetime) -> None:
+    over = _deliveries.c.state != DeliveryState.WAITING.value
+    tx.conn.execute(delete(_deliveries).where(over, _deliveries.c.created_at < to_timestamp(before)))
+
+
+def count_deliveries(
+    conn: Connection, ids: Collection[NotificationId]
+) -> dict[tuple[NotificationId, DeliveryState], int]:
+    """By notice and state."""
+    wanted = (
+        select(_deliveries.c.notice_id, _deliveries.c.state, func.count())
+        .where(_deliveries.c.notice_id.in_(list(ids)))
+        .group_by(_deliveries.c.notice_id, _deliveries.c.state)
+    )
+    return {(notice_id, DeliveryState(state)): count for notice_id, state, count in conn.execute(wanted)}
+
+
+def list_waiting_jobs_with_forecast(
+    conn: Connection, users: Collection[str], projects: Collection[str]
+) -> list[tuple[JobId, datetime]]:
+    """Jobs that wait, and by when they were first said to start: of these people and projects, and those that ask
+    for it. Without those who were told to be late."""
+    told = select(_events.c.id).where(_events.c.job_id == _jobs.c.id, _events.c.kind == LATE_EVENT)
+    wanted = _jobs.c.user.in_(list(users)) | _jobs.c.project.in_(list(projects))
+    query = (
+        select(_jobs.c.id, _forecasts.c.latest_at)
+        .join(_forecasts, _forecasts.c.job_id == _jobs.c.id)
+        .where(_jobs.c.ended_at.is_(None), _jobs.c.state == JobState.PENDING.value)
+        .where(
+            wanted | _jobs.c.notify.contains(f'"{LATE_EVENT}"'), _forecasts.c.started_at.is_(None), ~told.exists()
+        )
+    )
+    return [(job_id, to_datetime(latest)) for job_id, latest in conn.execute(query)]
+
+
+def _job_of_event(row: Any) -> EventWithJob:
+    event = JobEvent(
+        row.id, row.job_id, row.attempt, to_datetime(row.at), row.kind, JobState(row.state), row.detail
+    )
+    is_imported = row.origin is not None
+    return EventWithJob(event, row.name, row.user, row.project, tuple(json.loads(row.notify)), is_imported)
+
+
+def _notice(row: Row[Any]) -> Notification:
+    return Notification(
+        id=row.id,
+        user=row.user,
+        project=row.project,
+        channel=NotificationChannel(row.channel),
+        address=row.address,
+        occasions=tuple(row.occasions.split(",")) if row.occasions else (),
+        salt=row.salt,
+        created_at=to_datetime(row.created_at),
+        after_event=row.after_event,
+        sent_at=to_datetime(row.sent_at),
+        problem=row.problem,
+        tested_at=to_datetime(row.tested_at),
+    )
+
+
+def _delivery(row: Row[Any]) -> Delivery:
+    return Delivery(
+        id=row.id,
+        notification_id=row.notice_id,
+        event_ids=tuple(json.loads(row.event_ids)),
+        more=row.more,
+        state=DeliveryState(row.state),
+        created_at=to_datetime(row.created_at),
+        due_at=to_datetime(row.due_at),
+        tries=row.tries,
+        problem=row.problem,
+    )

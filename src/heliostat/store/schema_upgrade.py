@@ -1,0 +1,77 @@
+"""Bring a database to the present schema."""
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, create_engine, event, inspect, text
+
+from heliostat.store.database import sqlite_url
+from heliostat.store.schema import metadata
+
+LATEST_REVISION = "0023"  # the newest file in migrations/versions; a test keeps this true
+_VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
+
+
+def migrate(path: Path) -> None:
+    """Create or upgrade, all of it or nothing. Only an upgrade loads Alembic, which is big and stays in memory."""
+    found = database_revision(path)
+    if found is None:
+        _create(path)
+    elif found != LATEST_REVISION:
+        upgrade(path)
+
+
+def upgrade(path: Path) -> None:
+    """Step by step. From nothing, this makes what `migrate` creates at once; a test keeps that true."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
+    config.attributes["engine"] = engine = _engine(path)
+    try:
+        command.upgrade(config, "head")
+    finally:
+        engine.dispose()
+
+
+def database_revision(path: Path) -> str | None:
+    """That of a database; None: there is none yet."""
+    if not path.exists():
+        return None
+    engine = create_engine(sqlite_url(path))
+    try:
+        with engine.connect() as conn:
+            if not inspect(conn).has_table(_VERSION.name):
+                return None
+            found: str | None = conn.execute(text("SELECT version_num FROM alembic_version")).scalar()
+            return found
+    finally:
+        engine.dispose()
+
+
+def _create(path: Path) -> None:
+    engine = _engine(path)
+    try:
+        with engine.begin() as conn:
+            metadata.create_all(conn, checkfirst=False)  # tables of which nobody knows the version are an error
+            _VERSION.create(conn, checkfirst=True)
+            conn.execute(_VERSION.insert().values(version_num=LATEST_REVISION))
+    finally:
+        engine.dispose()
+
+
+def _engine(path: Path) -> Engine:
+    """SQLite can take back the making of tables, but its driver would commit each one by itself: a server killed
+    in between left half a schema, with which no later one could start."""
+    engine = create_engine(sqlite_url(path))
+
+    @event.listens_for(engine, "connect")
+    def _configure(dbapi: Any, _record: object) -> None:
+        dbapi.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def _begin(conn: Connection) -> None:
+        conn.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine

@@ -1,0 +1,106 @@
+"""Shares, quotas and data classes of departments, projects and users; and whom we have put into Slurm's."""
+
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from heliostat.models import Department, Project, Quota
+from heliostat.store import schema
+from heliostat.store.database import Transaction
+
+_projects, _departments = schema.projects, schema.departments
+
+_made = schema.slurm_associations
+
+_quotas = schema.quotas
+NO_QUOTA = Quota()
+
+
+class QuotaLevel(StrEnum):
+    USER = "user"
+    PROJECT = "project"
+    DEPARTMENT = "department"
+
+
+def list_quotas(conn: Connection, scope: QuotaLevel) -> dict[str, Quota]:
+    """Of those who have one, by name."""
+    rows = conn.execute(select(_quotas).where(_quotas.c.scope == scope.value))
+    return {row.name: _quota(row) for row in rows}
+
+
+def find_quota(conn: Connection, scope: QuotaLevel, name: str) -> Quota:
+    row = conn.execute(select(_quotas).where(_quotas.c.scope == scope.value, _quotas.c.name == name)).first()
+    return NO_QUOTA if row is None else _quota(row)
+
+
+def set_quota(tx: Transaction, scope: QuotaLevel, name: str, quota: Quota) -> None:
+    """One without any limit is forgotten."""
+    tx.conn.execute(delete(_quotas).where(_quotas.c.scope == scope.value, _quotas.c.name == name))
+    if quota != NO_QUOTA:
+        limits = {
+            "running_gpus": quota.running_gpus,
+            "queued_gpus": quota.queued_gpus,
+            "gpu_hours_per_month": quota.gpu_hours_per_month,
+        }
+        tx.conn.execute(insert(_quotas).values(scope=scope.value, name=name, **limits))
+    tx.changes.rules_changed = True
+
+
+def _quota(row: Row[Any]) -> Quota:
+    return Quota(row.running_gpus, row.queued_gpus, row.gpu_hours_per_month)
+
+
+def list_departments(conn: Connection) -> list[Department]:
+    quotas = list_quotas(conn, QuotaLevel.DEPARTMENT)
+    rows = conn.execute(select(_departments).order_by(_departments.c.name))
+    return [Department(row.name, row.share, quotas.get(row.name, NO_QUOTA)) for row in rows]
+
+
+def find_department(conn: Connection, name: str) -> Department | None:
+    return next((found for found in list_departments(conn) if found.name == name), None)
+
+
+def list_projects_without_members(conn: Connection) -> list[Project]:
+    """Who belongs to them says nothing about their share."""
+    quotas = list_quotas(conn, QuotaLevel.PROJECT)
+    return [
+        Project(row.name, row.department, (), row.share, quotas.get(row.name, NO_QUOTA), row.data_class)
+        for row in conn.execute(select(_projects))
+    ]
+
+
+def project_data_classes(conn: Connection) -> dict[str, int]:
+    """Of all projects by name, but for those of class 0."""
+    query = select(_projects.c.name, _projects.c.data_class).where(_projects.c.data_class > 0)
+    return {row.name: row.data_class for row in conn.execute(query)}
+
+
+def set_department_share(tx: Transaction, name: str, share: int) -> None:
+    tx.conn.execute(update(_departments).where(_departments.c.name == name).values(share=share))
+    tx.changes.rules_changed = True
+
+
+def set_project_share(tx: Transaction, name: str, share: int) -> None:
+    tx.conn.execute(update(_projects).where(_projects.c.name == name).values(share=share))
+    tx.changes.rules_changed = True
+
+
+def set_project_data_class(tx: Transaction, name: str, data_class: int) -> None:
+    tx.conn.execute(update(_projects).where(_projects.c.name == name).values(data_class=data_class))
+    tx.changes.rules_changed = True
+
+
+def list_slurm_associations(conn: Connection) -> frozenset[tuple[str, str]]:
+    """Account and Unix user of whom we have put into Slurm's accounts: Slurm keeps no word about that."""
+    return frozenset((row.account, row.user) for row in conn.execute(select(_made)))
+
+
+def add_slurm_association(tx: Transaction, account: str, user: str) -> None:
+    """May be repeated."""
+    remove_slurm_association(tx, account, user)
+    tx.conn.execute(insert(_made).values(account=account, user=user))
+
+
+def remove_slurm_association(tx: Transaction, account: str, user: str) -> None:
+    tx.conn.execute(delete(_made).where(_made.c.account == account, _made.c.user == user))

@@ -1,0 +1,81 @@
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from heliostat.loops.notifier import LateJobDetector
+from heliostat.models import Job, JobEvent
+from heliostat.models.notifications import Notification, NotificationChannel
+from heliostat.scheduling.forecast import Forecast
+from heliostat.store import forecasts
+from heliostat.store import notifications as stored
+from heliostat.store.forecasts import FirstForecast
+from unit.services.site import Site, new_site
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with new_site(tmp_path) as site:
+        yield site
+
+
+def a_notice(*occasions: str, project: str | None = None) -> Notification:
+    return Notification(1, "root", project, NotificationChannel.EMAIL, "root@example.org", occasions, "s", NOON, 0)
+
+
+def foretold(site: Site, number: int, **fields: object) -> Job:
+    """To start between one and two o'clock."""
+    job = site.add_job(number, **fields)
+    first = FirstForecast(number, NOON, NOON + HOUR, NOON + 2 * HOUR)
+    site.context.store.write(lambda tx: forecasts.add_forecasts(tx, [first]))
+    return job
+
+
+def look(site: Site, starts_at: datetime, *notices: Notification) -> None:
+    def forecast_of(job: Job) -> Forecast:
+        return Forecast(starts_at, starts_at, starts_at, None)
+
+    LateJobDetector(site.context.store, forecast_of, 3600, lambda: NOON).record_late_jobs(notices)
+
+
+def told(site: Site) -> list[JobEvent]:
+    with site.context.store.read() as conn:
+        return [one.event for one in stored.list_notifiable_events(conn, 0, 100) if one.event.kind == "late"]
+
+
+def test_who_will_start_much_later_than_foretold_is_noted_once(site: Site) -> None:
+    foretold(site, 1)
+    look(site, NOON + 4 * HOUR, a_notice("late"))
+    look(site, NOON + 9 * HOUR, a_notice("late"))
+    (event,) = told(site)
+    assert event.job_id == 1
+    assert event.detail == "was to start by 2026-03-01 14:00 UTC, now likely at 2026-03-01 16:00 UTC"
+
+
+def test_a_little_later_is_not_late(site: Site) -> None:
+    foretold(site, 1)
+    look(site, NOON + 3 * HOUR, a_notice("late"))
+    assert told(site) == []
+
+
+def test_what_nobody_wants_to_know_is_not_noted(site: Site) -> None:
+    foretold(site, 1)
+    look(site, NOON + 9 * HOUR, a_notice("ended"), a_notice("late", project="other"))
+    assert told(site) == []
+
+
+def test_a_job_may_ask_for_it_itself(site: Site) -> None:
+    foretold(site, 1, notify=("late",))
+    foretold(site, 2)
+    look(site, NOON + 9 * HOUR, a_notice())
+    assert [one.job_id for one in told(site)] == [1]
+
+
+def test_a_project_may_be_told_of_all_its_jobs(site: Site) -> None:
+    foretold(site, 1)
+    look(site, NOON + 9 * HOUR, a_notice("late", project="default"))
+    assert [one.job_id for one in told(site)] == [1]

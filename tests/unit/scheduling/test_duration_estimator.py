@@ -1,0 +1,72 @@
+"""How long jobs take, learnt from those that are over."""
+
+import pytest
+
+from heliostat.scheduling.duration_estimator import MIN_SAMPLES, DurationEstimator, RunDuration
+from unit.scheduling.made_up import a_job
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+def known(*past: RunDuration) -> DurationEstimator:
+    durations = DurationEstimator(DAY)
+    durations.add_samples(past)
+    return durations
+
+
+def ran(part: float, user: str = "ann", project: str = "default", name: str = "job") -> RunDuration:
+    return RunDuration(user, project, name, part * HOUR, HOUR)
+
+
+def test_where_nothing_is_known_it_may_take_anything_up_to_its_limit() -> None:
+    job, nothing = a_job(1, time_limit_seconds=100), known()
+    assert not nothing.has_samples_for(job)
+    assert [nothing.estimate_seconds(job, 0.0, chance) for chance in (0.0, 0.5, 1.0)] == [0.0, 50.0, 100.0]
+    assert nothing.estimate_seconds(job, 80.0, 0.5) == 90.0
+
+
+def test_a_job_without_a_limit_is_taken_to_have_the_assumed_one() -> None:
+    assert known().estimate_seconds(a_job(1), 0.0, 1.0) == DAY
+
+
+def test_jobs_are_compared_by_the_part_of_their_limit_that_they_used() -> None:
+    durations = known(*[ran(0.5)] * MIN_SAMPLES)
+    assert durations.estimate_seconds(a_job(1, time_limit_seconds=1000), 0.0, 0.3) == 500.0
+
+
+def test_those_of_the_same_name_count_before_those_of_the_user_the_project_and_everybody() -> None:
+    durations = known(
+        *[ran(0.1)] * MIN_SAMPLES,
+        *[ran(0.2, name="other")] * 50,
+        *[ran(0.3, user="bob")] * 100,
+        *[ran(0.4, user="cat", project="vision")] * 200,
+    )
+    limit = 1000
+    assert durations.estimate_seconds(a_job(1, time_limit_seconds=limit), 0.0, 0.9) == pytest.approx(100)
+    assert durations.estimate_seconds(a_job(1, name="new", time_limit_seconds=limit), 0.0, 0.9) == pytest.approx(
+        200
+    )
+    assert durations.estimate_seconds(a_job(1, user="dan", time_limit_seconds=limit), 0.0, 0.9) == pytest.approx(
+        300
+    )
+    stranger = a_job(1, user="dan", project="audio", time_limit_seconds=limit)
+    assert durations.estimate_seconds(stranger, 0.0, 0.9) == pytest.approx(400)
+
+
+def test_too_few_samples_say_nothing() -> None:
+    assert not known(*[ran(0.5)] * (MIN_SAMPLES - 1)).has_samples_for(a_job(1, time_limit_seconds=10))
+
+
+def test_what_has_run_for_long_does_not_end_before_now() -> None:
+    durations = known(*(ran(tenths / 10) for tenths in range(1, 11)))
+    job = a_job(1, time_limit_seconds=1000)
+    assert durations.estimate_seconds(job, 450.0, 0.0) == pytest.approx(500)
+    assert durations.estimate_seconds(job, 950.0, 0.0) == pytest.approx(1000)
+    assert durations.estimate_seconds(job, 1500.0, 0.0) > 1500
+
+
+def test_jobs_without_a_limit_are_compared_by_their_seconds_and_apart_from_the_others() -> None:
+    without = [RunDuration("ann", "default", "job", 77.0, None)] * MIN_SAMPLES
+    durations = known(*[ran(0.5)] * MIN_SAMPLES, *without)
+    assert durations.estimate_seconds(a_job(1), 0.0, 0.5) == 77.0

@@ -1,0 +1,33 @@
+"""Whatever the cluster and the queue: every job that waits is told why, and the reason agrees with the plan."""
+
+from hypothesis import given
+
+from heliostat.scheduling.explain.explainer import WaitExplainer
+from heliostat.scheduling.plan import plan
+from unit.scheduling.cases import MANY, Case, cases
+from unit.scheduling.made_up import NOW
+
+
+@MANY
+@given(cases())
+def test_every_job_that_waits_has_a_cause_and_a_place(case: Case) -> None:
+    snapshot = case.board().snapshot(NOW)
+    made = plan(snapshot, case.policy, NOW)
+    explainer = WaitExplainer(snapshot, case.policy, made, NOW)
+    started = {start.job.id for start in made.starts}
+    waiting = [job_id for job_id in snapshot.pending["job"].tolist() if job_id not in started]
+    told = [explainer.explain(job_id) for job_id in waiting]
+    assert sorted(one.position for one in told if one) == list(range(1, len(waiting) + 1))
+    assert all(one and one.sentence and "  " not in one.sentence for one in told)
+
+
+@MANY
+@given(cases())
+def test_a_job_for_which_room_is_booked_is_never_told_that_no_node_can_run_it(case: Case) -> None:
+    snapshot = case.board().snapshot(NOW)
+    made = plan(snapshot, case.policy, NOW)
+    explainer = WaitExplainer(snapshot, case.policy, made, NOW)
+    for head in made.booked_starts:
+        told = explainer.explain(head.job_id)
+        assert told is not None
+        assert told.blocked_by != "nodes", told

@@ -1,0 +1,79 @@
+"""Whatever the cluster and the queue: what every plan keeps to."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.scheduling.plan import plan
+from heliostat.scheduling.snapshot import Plan
+from unit.scheduling.cases import ALL, MANY, Case, cases, smallest
+from unit.scheduling.made_up import NOW
+from unit.scheduling.rules import broken
+
+
+def plan_of(case: Case) -> Plan:
+    return plan(case.board().snapshot(NOW), case.policy, NOW)
+
+
+@MANY
+@given(cases())
+def test_no_plan_breaks_a_rule(case: Case) -> None:
+    if broken(case, plan_of(case)):
+        found = smallest(case, lambda smaller: bool(broken(smaller, plan_of(smaller))))
+        assert broken(found, plan_of(found)) == [], found
+
+
+@MANY
+@given(cases(), st.randoms(use_true_random=False))
+def test_the_same_cluster_gets_the_same_plan_in_whatever_order_its_jobs_became_known(case, random) -> None:  # type: ignore[no-untyped-def]
+    jobs = list(case.jobs)
+    random.shuffle(jobs)
+    again = plan(case.board(jobs).snapshot(NOW), case.policy, NOW)
+    made = plan_of(case)
+    assert [(s.job.id, s.places) for s in again.starts] == [(s.job.id, s.places) for s in made.starts]
+    assert again == made
+
+
+@MANY
+@given(cases())
+def test_a_plan_changes_nothing_in_its_snapshot(case: Case) -> None:
+    snapshot = case.board().snapshot(NOW)
+    pending, running, usage = snapshot.pending.copy(), snapshot.running.copy(), snapshot.usage_by_leaf.copy()
+    before = copy.deepcopy(
+        (
+            dict(snapshot.held_devices),
+            dict(snapshot.shared_device_use),
+            dict(snapshot.month_gpu_hours),
+            dict(snapshot.jobs),
+        )
+    )
+    free = [
+        array.copy()
+        for array in (snapshot.node_table.cpus, snapshot.node_table.memory_mib, snapshot.node_table.gpus)
+    ]
+    first = plan(snapshot, case.policy, NOW)
+    assert (
+        dict(snapshot.held_devices),
+        dict(snapshot.shared_device_use),
+        dict(snapshot.month_gpu_hours),
+        dict(snapshot.jobs),
+    ) == before
+    assert np.array_equal(snapshot.pending, pending)
+    assert np.array_equal(snapshot.running, running, equal_nan=False) or repr(snapshot.running) == repr(running)
+    assert np.array_equal(snapshot.usage_by_leaf, usage)
+    for array, kept in zip(
+        (snapshot.node_table.cpus, snapshot.node_table.memory_mib, snapshot.node_table.gpus), free, strict=True
+    ):
+        assert np.array_equal(array, kept)
+    assert plan(snapshot, case.policy, NOW) == first
+
+
+@MANY
+@given(
+    cases(replace(ALL, nodes=2, running=14, pending=5, parts=False, accounts=False, arrays=False, max_reserved=1))
+)
+def test_no_plan_of_a_crowded_cluster_sends_away_the_wrong_ones(case: Case) -> None:
+    assert broken(case, plan_of(case)) == []

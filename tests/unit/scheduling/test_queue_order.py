@@ -1,0 +1,149 @@
+"""Who comes first."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from random import Random
+
+import pytest
+from hypothesis import given
+
+from heliostat.models import Job, Resources
+from heliostat.scheduling.policy import QueueOrdering, SchedulingPolicy
+from heliostat.scheduling.queue_order import priority_points, sort_pending
+from unit.scheduling.cases import ALL, MANY, Case, cases
+from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_running_job
+from unit.scheduling.passing_time import World
+from unit.scheduling.points import order_by_hand, points_by_hand
+
+HOUR = 3600
+NODES = (a_node("a", gpus=4),)
+
+
+def in_order(jobs: Iterable[Job], policy: SchedulingPolicy | None = None) -> list[int]:
+    board = a_board(NODES, jobs, policy)
+    snapshot = board.snapshot(NOW)
+    return snapshot.pending["job"][sort_pending(snapshot, board.policy, NOW.timestamp())].tolist()
+
+
+def gpu_job(number: int, hours: float = 1, waited: float = 0, **fields: object) -> Job:
+    job = a_job(number, Resources(1, 10, 1), time_limit_seconds=int(hours * HOUR), **fields)
+    return replace(job, submitted_at=NOW - timedelta(hours=waited))
+
+
+def test_ten_times_the_size_has_the_same_claim_after_ten_times_the_wait() -> None:
+    assert in_order([gpu_job(1, hours=10, waited=8), gpu_job(2, hours=1)]) == [2, 1]
+    assert in_order([gpu_job(1, hours=10, waited=12), gpu_job(2, hours=1)]) == [1, 2]
+
+
+def test_points_are_the_class_and_priority_less_the_size_plus_the_wait() -> None:
+    job = gpu_job(1, hours=2, waited=3, priority=1, priority_everywhere=True, priority_class="interactive")
+    snapshot = a_board(NODES, [job]).snapshot(NOW)
+    size = 2 * (1 + 0.02 + 10 / 1024 * 0.002) + 0.1
+    expected = 4 + 3 * 1 - math.log2(size) + math.log2(3 + 1)
+    assert priority_points(snapshot, SchedulingPolicy(), NOW.timestamp())[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_priority_of_a_manager_orders_their_project_and_costs_nobody_else_a_place() -> None:
+    others = [gpu_job(number, hours=number, project="other", user="bob") for number in (1, 3, 5)]
+    mine = [gpu_job(number, hours=number, project="mine") for number in (2, 4, 6)]
+    policy = SchedulingPolicy(share_weight=0)
+    assert in_order([*others, *mine], policy) == [1, 2, 3, 4, 5, 6]
+    raised = [*mine[:2], replace(mine[2], priority=1000)]
+    assert in_order([*others, *raised], policy) == [1, 3, 5, 6, 2, 4]
+    a_little = [mine[0], mine[1], replace(mine[2], priority=0)]
+    assert in_order([*others, *a_little], policy) == [1, 2, 3, 4, 5, 6]
+    by_admin = [*mine[:2], replace(mine[2], priority=1000, priority_everywhere=True)]
+    assert in_order([*others, *by_admin], policy) == [6, 1, 2, 3, 4, 5]
+
+
+def test_the_priority_of_a_manager_does_not_mix_classes() -> None:
+    yielding = gpu_job(1, priority=1000, priority_class="scavenger")
+    jobs = [yielding, gpu_job(2), gpu_job(3, priority_class="interactive"), gpu_job(4, hours=9, project="other")]
+    assert in_order(jobs) == [3, 2, 4, 1]
+
+
+@MANY
+@given(cases(replace(ALL, orders=(QueueOrdering.FAIR_SHARE,))))
+def test_whatever_priority_a_manager_gives_no_job_of_another_project_loses_a_place_to_it(case: Case) -> None:
+    plain = replace(case, policy=replace(case.policy, share_weight=0.0))
+    without = replace(plain, pending=tuple(replace(job, priority=0) for job in plain.pending))
+    raised = replace(
+        without,
+        pending=tuple(
+            replace(job, priority=job.id * 7 % 11, priority_everywhere=False) if job.project == "red" else job
+            for job in without.pending
+        ),
+    )
+    before, after = order_by_hand(without), order_by_hand(raised)
+    mine = {job.id for job in case.pending if job.project == "red"}
+    for number in set(before) - mine:
+        ahead = [set(order[: order.index(number)]) & mine for order in (before, after)]
+        assert len(ahead[1]) <= len(ahead[0])
+
+
+def test_only_time_in_the_queue_is_waiting() -> None:
+    old = gpu_job(1, hours=2, waited=100)
+    since = replace(old, waits_since=NOW - timedelta(hours=1))
+    assert in_order([gpu_job(2, waited=2), old]) == [1, 2]
+    assert in_order([gpu_job(2, waited=2), since]) == [2, 1]
+    assert in_order([gpu_job(2, waited=2), replace(since, waited_seconds=99 * HOUR)]) == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["normal", "scavenger", "urgent"])
+@pytest.mark.parametrize("order", list(QueueOrdering))
+def test_of_equals_the_one_submitted_first_goes_first_however_they_became_known(
+    order: QueueOrdering, name: str
+) -> None:
+    jobs = [gpu_job(number, priority_class=name) for number in range(1, 200)]
+    Random(1).shuffle(jobs)
+    assert in_order(jobs, SchedulingPolicy(order=order)) == list(range(1, 200))
+
+
+def test_the_other_orders_are_plain() -> None:
+    jobs = [gpu_job(1, hours=3), gpu_job(2, hours=1), gpu_job(3, hours=2, user="bob")]
+    assert in_order(jobs, SchedulingPolicy(order=QueueOrdering.FIFO)) == [1, 2, 3]
+    assert in_order(jobs, SchedulingPolicy(order=QueueOrdering.SHORTEST_JOB_FIRST)) == [2, 3, 1]
+    running = a_running_job(9, "a", Resources(1, 10, 1), devices=("a-0",), time_limit_seconds=HOUR)
+    assert in_order([*jobs, running], SchedulingPolicy(order=QueueOrdering.LEAST_ATTAINED_SERVICE)) == [3, 1, 2]
+
+
+@pytest.mark.parametrize("order", list(QueueOrdering))
+def test_those_who_may_be_sent_away_wait_behind_those_who_may_send_them(order: QueueOrdering) -> None:
+    jobs = [
+        gpu_job(1, waited=500, preemptible=True),
+        gpu_job(2, priority_class="interactive"),
+        gpu_job(3, waited=500, priority_class="scavenger"),
+        gpu_job(4, hours=2, waited=400),
+    ]
+    found = in_order(jobs, SchedulingPolicy(order=order))
+    assert found.index(2) < found.index(1)
+    assert found[-1] == 3
+    assert set(in_order(jobs, SchedulingPolicy(order=order, preempts=False))) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("order", list(QueueOrdering))
+def test_one_who_was_sent_away_does_not_take_the_place_back(order: QueueOrdering) -> None:
+    old = replace(gpu_job(1, hours=5, waited=500, preemptible=True), resources=Resources(1, 10, 4))
+    uuids = tuple(f"a-{index}" for index in range(4))
+    running = replace(
+        a_running_job(1, "a", old.resources, devices=uuids), time_limit_seconds=5 * HOUR, preemptible=True
+    )
+    running = replace(running, submitted_at=old.submitted_at)
+    world = World(
+        a_board(NODES, [running, gpu_job(2, priority_class="interactive")], SchedulingPolicy(order=order))
+    )
+    world.run(NOW + timedelta(hours=9))
+    assert world.started_at == {2: NOW, 1: NOW + timedelta(hours=1)}
+    assert len(world.plans) < 9
+
+
+@MANY
+@given(cases(replace(ALL, orders=(QueueOrdering.FAIR_SHARE,))))
+def test_points_and_order_are_those_worked_out_by_hand(case: Case) -> None:
+    snapshot = case.board().snapshot(NOW)
+    found = priority_points(snapshot, case.policy, NOW.timestamp())
+    assert dict(zip(snapshot.pending["job"].tolist(), found, strict=True)) == pytest.approx(points_by_hand(case))
+    in_turn = snapshot.pending["job"][sort_pending(snapshot, case.policy, NOW.timestamp())].tolist()
+    assert in_turn == order_by_hand(case)

@@ -1,0 +1,95 @@
+"""The fair-share tree as it is shown is the one the queue decides by."""
+
+from datetime import timedelta
+
+import pytest
+
+from heliostat.models import Department, Project, Resources
+from heliostat.scheduling.queue_order import priority_points
+from heliostat.scheduling.queue_state import QueueState
+from heliostat.scheduling.share_accounts import ShareAccounts
+from heliostat.scheduling.share_report import build_share_report
+from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_running_job
+
+ACCOUNTS = ShareAccounts(
+    {"lab": Department("lab", 3), "clinic": Department("clinic"), "idle": Department("idle")},
+    {
+        name: Project(name, home, (), share)
+        for name, home, share in (
+            ("vision", "lab", 1),
+            ("audio", "lab", 2),
+            ("scans", "clinic", 1),
+            ("empty", "idle", 1),
+        )
+    },
+)
+
+
+def a_shared_board() -> QueueState:
+    busy = a_running_job(
+        1,
+        "a",
+        Resources(1, 10, 4),
+        user="ann",
+        project="vision",
+        devices=("a-0", "a-1", "a-2", "a-3"),
+        time_limit_seconds=90 * 3600,
+    )
+    waiting = [
+        a_job(number, Resources(1, 10, 1), user=user, project=project, time_limit_seconds=3600)
+        for number, user, project in (
+            (2, "ann", "vision"),
+            (3, "bob", "vision"),
+            (4, "cat", "audio"),
+            (5, "dan", "scans"),
+        )
+    ]
+    return a_board((a_node("a", gpus=4),), [busy, *waiting], accounts=ACCOUNTS)
+
+
+def test_the_parts_are_those_of_the_shares_among_those_in_use() -> None:
+    board = a_shared_board()
+    clinic, idle, lab = build_share_report(board.snapshot(NOW), board.policy)
+    assert (clinic.entitled, idle.entitled, lab.entitled) == (0.25, None, 0.75)
+    assert {one.name: one.entitled for one in lab.children} == {"audio": 0.5, "vision": 0.25}
+    vision = lab.children[1]
+    assert [(one.name, one.entitled) for one in vision.children] == [("ann", 0.125), ("bob", 0.125)]
+    assert [one.name for one in idle.children] == ["empty"]
+
+
+def test_usage_adds_up_and_says_who_had_more_than_is_theirs() -> None:
+    board = a_shared_board()
+    clinic, _, lab = build_share_report(board.snapshot(NOW + timedelta(hours=1)), board.policy)
+    audio, vision = lab.children
+    assert lab.usage == pytest.approx(vision.usage) == pytest.approx(vision.children[0].usage)
+    assert vision.ratio > 1 > audio.ratio
+    assert clinic.usage == clinic.ratio == 0
+
+
+def test_the_points_lost_are_those_the_queue_takes() -> None:
+    board = a_shared_board()
+    snapshot = board.snapshot(NOW)
+    _, _, lab = build_share_report(snapshot, board.policy)
+    with_share = dict(
+        zip(
+            snapshot.pending["job"].tolist(),
+            priority_points(snapshot, board.policy, NOW.timestamp()).tolist(),
+            strict=True,
+        )
+    )
+    without = dict(zip(snapshot.pending["job"].tolist(), snapshot.pending["points"].tolist(), strict=True))
+    bob = lab.children[1].children[1]
+    ann = lab.children[1].children[0]
+    assert without[2] - with_share[2] == pytest.approx(ann.points, rel=0.2)  # jobs of theirs ahead count there too
+    assert ann.points > bob.points
+
+
+def test_an_empty_board_has_its_departments_and_nothing_used() -> None:
+    board = a_board((a_node("a"),), [], accounts=ACCOUNTS)
+    assert [
+        (one.name, one.usage, one.entitled) for one in build_share_report(board.snapshot(NOW), board.policy)
+    ] == [
+        ("clinic", 0.0, None),
+        ("idle", 0.0, None),
+        ("lab", 0.0, None),
+    ]

@@ -1,0 +1,232 @@
+"""From one machine to Slurm: all or nothing, and nothing is lost."""
+
+import fcntl
+import os
+import sqlite3
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.config import Home, ServerSettings, Settings, load_settings
+from heliostat.config.toml_edit import replace_setting
+from heliostat.engines.contract import ChecksRequests, Finding
+from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
+from heliostat.engines.slurm.cluster_state import ClusterSnapshot
+from heliostat.engines.slurm.command_output import SlurmNode, SlurmPartition
+from heliostat.engines.slurm.mapping import make_name_mapping
+from heliostat.engines.slurm.request_checker import SlurmRequestChecker
+from heliostat.errors import Conflict, Invalid
+from heliostat.models import Job, JobSpec, JobState, PlacementRequest, Resources
+from heliostat.services import slurm_migration
+from heliostat.services.slurm_migration import MigrationPlan, migrate_to_slurm, plan_migration
+from heliostat.store.database import Store
+from heliostat.store.jobs import get_job
+from heliostat.store.transitions import add_jobs
+from support.new_database import create_database
+from unit.store.made_up import a_job, add_people
+
+PICTURE = ClusterSnapshot(
+    {"main": SlurmPartition("main", frozenset({"n1"}), is_default=True)},
+    (SlurmNode("n1", "idle", 16, 16000, (("a100", 4),), ("fast",), None),),
+    (),
+)
+TOML = '# our lab\n[server]\nport = 9000\nengine = "local"  # for now\n\n[queue.gpu_charges]\nengine = 2.0\n'
+
+
+class Accounts:
+    """Slurm lets everybody use one class."""
+
+    def qos_refusal_reason(self, user: str, project: str, name: str) -> str | None:
+        return None if name == "low" else f"it has no QOS {name}"
+
+
+ACCOUNTS = cast(SlurmAccounts, Accounts())
+
+
+def look(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
+    names = make_name_mapping(settings.slurm).with_observed_gpu_types(PICTURE.gpu_types)
+    return [Finding("slurm", "ok", "slurmctld answers.")], SlurmRequestChecker(PICTURE, names, ACCOUNTS)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    home.config_file.write_text(TOML)
+    create_database(home.database)
+    return home
+
+
+def fill(home: Home, *jobs: Job) -> None:
+    store = Store(home.database)
+    store.write(add_people)
+    mine = [replace(job, unix_user="root") for job in jobs]
+    store.write(lambda tx: add_jobs(tx, mine))
+    store.close()
+
+
+def stored(home: Home, number: int) -> Job:
+    store = Store(home.database)
+    with store.read() as conn:
+        job = get_job(conn, number)
+    store.close()
+    assert job is not None
+    return job
+
+
+def move(home: Home, **options: bool) -> slurm_migration.MigrationResult:
+    return migrate_to_slurm(load_settings(home), look=look, **options)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run jobs as others")
+
+
+@needs_root
+def test_the_line_is_changed_and_all_else_stays_as_it_was_with_copies_beside_it(home: Home) -> None:
+    fill(home, a_job(1), a_job(2, state=JobState.HELD))
+    moved = move(home)
+    assert home.config_file.read_text() == TOML.replace('"local"', '"slurm"')
+    assert (moved.plan.waiting, moved.plan.unfit) == (2, ())
+    assert [copy.name for copy in moved.backup_files] == ["cluster.toml.before-slurm", "heliostat.db.before-slurm"]
+    assert moved.backup_files[0].read_text() == TOML
+    assert moved.backup_files[1].stat().st_mode & 0o777 == 0o600
+    connection = sqlite3.connect(moved.backup_files[1])
+    assert connection.execute("SELECT count(*) FROM jobs").fetchone() == (2,)
+    connection.close()
+    assert stored(home, 1).state is JobState.PENDING
+    assert move(home).plan.is_done
+
+
+def test_without_any_file_there_is_one_afterwards(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    assert move(home).backup_files == ()
+    assert load_settings(home).server.engine == "slurm"
+
+
+def test_running_jobs_are_in_the_way_and_named(home: Home) -> None:
+    fill(home, a_job(1, state=JobState.RUNNING, attempt=1, node="here"), a_job(2))
+    with pytest.raises(Conflict, match="stopped: 1"):
+        move(home)
+    assert home.config_file.read_text() == TOML
+    assert sorted(os.listdir(home.path)) == ["cluster.toml", "heliostat.db", "server.lock"]
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (a_job(1, resources=Resources(gpus=0.5)), "not parts"),
+        (a_job(1, resources=Resources(gpus=1, gpu_type="T4")), "No node in Slurm's partition"),
+        (a_job(1, resources=Resources(gpus=1, gpu_memory_mib=1)), "does not know how much memory"),
+        (a_job(1, resources=Resources(gpus=5)), "No node in Slurm's partition main has"),
+        (a_job(1, placement=PlacementRequest(labels=("disk=ssd",))), "knows no label"),
+        (a_job(1, placement=PlacementRequest(labels=("slow",))), "slow"),
+        (a_job(1, priority_class="high"), "would refuse the class high"),
+        (a_job(1, placement=PlacementRequest(reservation="course")), "no reservation course"),
+        (a_job(1, spec=JobSpec(("true",), image="alpine", runtime="docker")), "outside of Slurm's limits"),
+    ],
+)
+def test_jobs_that_slurm_cannot_take_are_listed_and_held_if_one_wants(home: Home, job: Job, why: str) -> None:
+    fill(
+        home,
+        job,
+        a_job(2, resources=Resources(gpus=4, gpu_type="A100"), placement=PlacementRequest(labels=("fast",))),
+    )
+    (unfit,) = plan_migration(load_settings(home), look).unfit
+    assert (unfit.job_id, why in unfit.why) == (1, True), unfit
+    with pytest.raises(Conflict, match="these jobs: 1"):
+        move(home)
+    move(home, hold_unfit=True)
+    held = stored(home, 1)
+    assert (held.state, why in (held.reason or "")) == (JobState.HELD, True)
+    assert stored(home, 2).state is JobState.PENDING
+
+
+def test_what_the_doctor_finds_wrong_is_in_the_way(home: Home) -> None:
+    problem = Finding("slurm", "problem", "slurmctld does not answer.", "See its log.")
+    with pytest.raises(Conflict, match="slurmctld does not answer"):
+        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], look(settings)[1]))
+    assert home.config_file.read_text() == TOML
+
+
+def test_nothing_is_done_beside_a_running_server_but_one_may_look(home: Home) -> None:
+    with open(home.lock_file, "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(Conflict, match="is running"):
+            move(home)
+        assert plan_migration(load_settings(home), look) == MigrationPlan(False, 0, (), (), ())
+
+
+@needs_root
+@pytest.mark.parametrize("step", ["_copy_database", "_hold", "_keep"])
+def test_interrupted_anywhere_it_can_be_done_again(home: Home, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    fill(home, a_job(1), a_job(2, resources=Resources(gpus=0.5)))
+
+    def broken(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    whole: Callable[..., object] = getattr(slurm_migration, step)
+    monkeypatch.setattr(slurm_migration, step, broken)
+    with pytest.raises(OSError, match="No space"):
+        move(home, hold_unfit=True)
+    assert load_settings(home).server.engine == "local"
+    monkeypatch.setattr(slurm_migration, step, whole)
+    move(home, hold_unfit=True)
+    assert load_settings(home).server.engine == "slurm"
+    assert [stored(home, number).state for number in (1, 2)] == [JobState.PENDING, JobState.HELD]
+
+
+def test_only_what_runs_on_this_machine_can_be_moved(home: Home) -> None:
+    with pytest.raises(Conflict, match="simulated"):
+        plan_migration(replace(load_settings(home), server=ServerSettings(engine="simulated")), look)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[server]",
+        "[server]\r\nport = 1\r\n",
+        "[queue.gpu_charges]\na = 1",
+        " [ server ] # x\n  engine='x' # y\n[a]\nb = 1\n",
+        "server.engine = 'x'",
+        "server.port = 1",
+        '[a]\nengine = "b"\n',
+        '[a]\nengine = "b"\n[server]\nport = 1\n[b]\nengine = 2\n',
+        '# [server]\n[server]\n# engine = "x"\n',
+        "[server.x]\ny = 1\n",
+    ],
+)
+def test_one_setting_changes_and_nothing_else(text: str) -> None:
+    changed, before = replace_setting(text, "server", "engine", "slurm"), tomllib.loads(text)
+    assert tomllib.loads(changed) == before | {"server": before.get("server", {}) | {"engine": "slurm"}}
+    assert replace_setting(changed, "server", "engine", "slurm") == changed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[server]\n"engine" = "local"\n',
+        '[server]\ntime_zone = """\nengine = "x"\n"""\nengine = 3\n',
+        "[server]\nengine = 3\n",
+        "server = { port = 1 }\n",
+        "server = 3\n",
+    ],
+)
+def test_what_cannot_be_changed_safely_is_left_to_the_admin(text: str) -> None:
+    with pytest.raises(Invalid, match="cannot be set"):
+        replace_setting(text, "server", "engine", "slurm")
+
+
+@given(st.text())
+def test_any_text_gives_a_good_file_or_a_refusal(text: str) -> None:
+    try:
+        changed = replace_setting(text, "server", "engine", "slurm")
+    except Invalid:
+        return
+    assert tomllib.loads(changed)["server"]["engine"] == "slurm"
