@@ -20,7 +20,7 @@ PAGE_FRAGMENTS = "counts,list"
 
 @dataclass
 class Viewer:
-    """What `static/live.js` does: listen; when something changed, ask for the parts again."""
+    """What `static/live_updates.js` does: listen; when something changed, ask for the parts again."""
 
     host: str
     port: int

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
-from heliostat.web.routes import paths as routes
+from heliostat.web.routes import route_paths as routes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from browser.addresses import PAGES

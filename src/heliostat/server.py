@@ -38,7 +38,7 @@ from heliostat.loops.reconciler import ServiceReconciler, SessionMonitor
 from heliostat.loops.sampler import EngineUsageRecorder, Sampler, SamplerSources
 from heliostat.loops.schedule_loop import ScheduleLoop
 from heliostat.payloads.archive import build_zipapp
-from heliostat.proxy.serving import ProxyServer, listen_for_proxy
+from heliostat.proxy.proxy_server import ProxyServer, open_proxy_listener
 from heliostat.server_log import configure_logging, get_logger
 from heliostat.services.context import Context, utc_now
 from heliostat.services.public_urls import build_public_urls
@@ -70,7 +70,7 @@ def serve(
     build_zipapp()  # now: an upgrade may replace the installed files while the server runs
     with _lock(settings.home), contextlib.ExitStack() as stack:
         sockets = [_tcp_socket(settings.server), _unix_socket(settings.home)]
-        url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings.server, sockets[0])
+        url, proxy_socket = _url(sockets[0]), open_proxy_listener(settings.server, sockets[0])
         migrate(settings.home.database)
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
         places = build_public_urls(settings.server, url, _url(proxy_socket))

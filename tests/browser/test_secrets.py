@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, Response
 
-from heliostat.web.routes import paths
+from heliostat.web.routes import route_paths
 from integration.running_server import RunningServer
 from integration.web.surfing import Surfer
 
@@ -43,12 +43,14 @@ def addresses(jobs: list[int]) -> list[str]:
     """Every GET route, with the number of each job and other names in its place."""
     named = [*map(str, jobs), "root", "default", "a100-01"]
     found = [
-        re.sub(r"\{[^}]+\}", name, path) for path in paths("GET") for name in (named if "{" in path else [""])
+        re.sub(r"\{[^}]+\}", name, path)
+        for path in route_paths("GET")
+        for name in (named if "{" in path else [""])
     ]
     asked = ["whose=all", f"whose=all&q={MARK}", "whose=all&user=root", "whose=all&sort=-gpus", f"q={MARK}"]
     like = [f"from={jobs[0]}", f"job={jobs[0]}", f"like={jobs[0]}", f"copy={jobs[0]}", f"again={jobs[0]}"]
     plain = [path for path in found if not path.startswith(("/live", "/login/link"))]
-    return plain + [f"{path}?{query}" for path in paths("GET") if "{" not in path for query in asked + like]
+    return plain + [f"{path}?{query}" for path in route_paths("GET") if "{" not in path for query in asked + like]
 
 
 def without_what_was_asked(text: str) -> str:

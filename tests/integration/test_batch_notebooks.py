@@ -32,7 +32,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     server = RunningServer(
-        f'sessions.jupyter_command = "{JUPYTER_LAB}"\nserver.simulate_gpus = "2xA100"\nmonitoring.sample_seconds = 0\n'
+        f'sessions.jupyter_command = "{JUPYTER_LAB}"\n'
+        'server.simulate_gpus = "2xA100"\nmonitoring.sample_seconds = 0\n'
     )
     yield server
     server.remove()

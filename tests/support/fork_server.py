@@ -162,7 +162,7 @@ def _read() -> None:
         importlib.import_module(name)
     for route in sys.modules["heliostat.api.app"].all_routes():
         route.matches({"type": "http", "method": "GET", "path": "/", "headers": []})
-    templates = sys.modules["heliostat.web.rendering"].environment()
+    templates = sys.modules["heliostat.web.rendering"].template_environment()
     for name in templates.list_templates():
         templates.get_template(name)
     server = sys.modules["heliostat.server"]

@@ -11,12 +11,12 @@ from pydantic import BaseModel, ValidationError
 from scripts.generate_job_fields import field_table, generate_files, option_rows, typed_dicts
 from typer.testing import CliRunner
 
-from heliostat.api.schemas import with_fields
+from heliostat.api.request_schemas import with_job_fields
 from heliostat.cli.job_options import job_options
 from heliostat.models import JobRequest, JobSpec
 from heliostat.models.job_fields import JOB_FIELDS, JobField
-from heliostat.web.job_form.command_line import command_line
-from heliostat.web.job_form.fields import groups_of
+from heliostat.web.job_form.command_line import build_command_line
+from heliostat.web.job_form.fields import group_fields
 
 MADE_UP = JobField(
     "fan_speed",
@@ -32,7 +32,7 @@ FIELDS = (*JOB_FIELDS, MADE_UP)
 
 
 def test_a_new_field_is_in_the_body_of_the_api_with_its_bounds() -> None:
-    @with_fields(FIELDS)
+    @with_job_fields(FIELDS)
     class Body(BaseModel):
         """A job."""
 
@@ -57,10 +57,12 @@ def test_a_new_field_is_an_option_of_the_command_line() -> None:
 
 
 def test_a_new_field_is_in_the_form_and_in_the_command_line_it_shows() -> None:
-    resources = next(group for group in groups_of(FIELDS) if group.title == "Resources")
+    resources = next(group for group in group_fields(FIELDS) if group.title == "Resources")
     shown = resources.fields[-1]
     assert (shown.label, shown.kind, shown.hint, shown.placeholder) == ("Fan speed", "whole", MADE_UP.help, "900")
-    assert command_line({"command": "a b", "fan_speed": 1200}, FIELDS) == "helio run --fan-speed 1200 -- 'a b'"
+    assert (
+        build_command_line({"command": "a b", "fan_speed": 1200}, FIELDS) == "helio run --fan-speed 1200 -- 'a b'"
+    )
 
 
 def test_a_new_field_is_in_the_types_of_the_client_and_in_the_documentation() -> None:

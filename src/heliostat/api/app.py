@@ -15,71 +15,71 @@ from starlette.routing import BaseRoute
 
 from heliostat import __version__
 from heliostat.api import (
+    accounts,
+    announcements,
     chronos,
     environments,
-    files,
+    event_streams,
+    exec_command,
     history,
     images,
-    inside,
+    job_files,
     jobs,
-    news,
     nodes,
     notebooks,
-    notices,
-    people,
+    notifications,
+    provenance,
     queue,
-    records,
     reports,
     reservations,
     schedules,
     services,
     sessions,
-    slurm,
+    slurm_accounts,
     stats,
-    streams,
     sweeps,
     uploads,
     workflows,
 )
-from heliostat.api.feed import Feed
-from heliostat.api.middleware import BodyLimit, ServerTiming
-from heliostat.api.refusals import Told, read_job, refusal
-from heliostat.api.schemas import ErrorView
-from heliostat.api.streams import FolderWatch
+from heliostat.api.event_feed import EventFeed
+from heliostat.api.event_streams import FolderWatcher
+from heliostat.api.middleware import BodyLimitMiddleware, ServerTimingMiddleware
+from heliostat.api.request_schemas import ErrorResponse
+from heliostat.api.validation import AsciiJSONResponse, read_job, validation_error
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
 from heliostat.services.jobs.uploads import parse_size_bytes
-from heliostat.web import faults, routes, visits
+from heliostat.web import error_pages, request_context, routes
 
 log = get_logger()
-PREFIX = "/api/v1"
+API_PREFIX = "/api/v1"
 
 
 _MODULES = (
     jobs,
-    streams,
+    event_streams,
     queue,
     nodes,
-    people,
+    accounts,
     reservations,
     reports,
     history,
     stats,
-    news,
-    slurm,
-    inside,
+    announcements,
+    slurm_accounts,
+    exec_command,
     uploads,
-    records,
+    provenance,
     environments,
     images,
     schedules,
-    notices,
+    notifications,
     workflows,
     sweeps,
     sessions,
     notebooks,
-    files,
+    job_files,
     services,
 )
 
@@ -92,29 +92,31 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         lifespan=_lifespan,
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
-        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_url=f"{API_PREFIX}/openapi.json",
     )
     app.state.context = context
     app.state.facts = facts
-    app.state.feed = Feed(context.store)
-    app.state.folder_watch = FolderWatch()
+    app.state.feed = EventFeed(context.store)
+    app.state.folder_watch = FolderWatcher()
     app.state.read_job = read_job  # for the web, which stands below
     app.router.routes.extend(all_routes())
-    routes.install(app, context)
+    routes.install_web(app, context)
     app.add_exception_handler(HeliostatError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
     app.add_middleware(
-        BodyLimit,
+        BodyLimitMiddleware,
         limit_bytes=context.settings.server.max_request_bytes,
         tell=_told,
         is_known=_is_known,
         stream_limits={
-            PREFIX + uploads.STREAM_PATH: lambda: 2 * parse_size_bytes(context.settings.storage.upload_max_size)
+            API_PREFIX + uploads.STREAM_PATH: lambda: (
+                2 * parse_size_bytes(context.settings.storage.upload_max_size)
+            )
         },
     )
-    app.add_middleware(ServerTiming)
+    app.add_middleware(ServerTimingMiddleware)
     return app
 
 
@@ -124,11 +126,11 @@ def all_routes() -> tuple[BaseRoute, ...]:
 
     FastAPI works out what a route takes and gives when the first request comes by, half a second for all of them.
     """
-    made = APIRouter(responses={"4XX": {"model": ErrorView}})
+    made = APIRouter(responses={"4XX": {"model": ErrorResponse}})
     for module in _MODULES:
-        made.include_router(module.router, prefix=PREFIX)
+        made.include_router(module.router, prefix=API_PREFIX)
     _include_chronos(made)
-    routes.include_pages(made)
+    routes.include_page_routers(made)
     return tuple(made.routes)
 
 
@@ -155,7 +157,7 @@ def _is_known(request: Request) -> bool:
     """By a token, or where none is shown, by the cookie of a browser."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
-        return visits.is_logged_in(request)
+        return request_context.is_logged_in(request)
     context: Context = request.app.state.context
     try:
         context.identities.authenticate_token(token.strip())
@@ -166,7 +168,9 @@ def _is_known(request: Request) -> bool:
 
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, HeliostatError)  # noqa: S101 - registered for this class only
-    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 and not faults.is_for_people(request) else {}
+    headers = (
+        {"WWW-Authenticate": "Bearer"} if error.status == 401 and not error_pages.is_web_request(request) else {}
+    )
     if isinstance(error, StoreUnavailable):
         log.error("store_unavailable", error=error.message)
         headers["Retry-After"] = "5"
@@ -176,7 +180,7 @@ async def _ours(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     problems = error.errors()
-    hint = f"The fields are described at {PREFIX}/openapi.json."
+    hint = f"The fields are described at {API_PREFIX}/openapi.json."
     if any(problem["type"] == "json_invalid" for problem in problems):
         where = problems[0].get("ctx", {}).get("error", "")
         raised: HeliostatError = BadRequest(f"The body is not JSON: {where}.", "Send a JSON object.")
@@ -186,14 +190,16 @@ async def _invalid(request: Request, error: Exception) -> Response:
         )
     else:
         # The first word of a place says whether it is in the body, the path…
-        raised = refusal([{**problem, "loc": problem["loc"][1:]} for problem in problems], hint)
+        raised = validation_error([{**problem, "loc": problem["loc"][1:]} for problem in problems], hint)
     return await _told(request, raised, raised.status)
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     raised: HeliostatError
-    hint = "Go back to the first page." if faults.is_for_people(request) else f"See {PREFIX}/openapi.json."
+    hint = (
+        "Go back to the first page." if error_pages.is_web_request(request) else f"See {API_PREFIX}/openapi.json."
+    )
     if error.status_code == 404:
         raised = NotFound(f"There is nothing at {request.url.path[:200]}.", hint)
     elif error.status_code == 405:
@@ -213,11 +219,11 @@ async def _told(
     request: Request, error: HeliostatError, status: int, headers: Mapping[str, str] | None = None
 ) -> Response:
     """As JSON, and where people look as a page."""
-    if chronos.is_for_chronos(request.url.path):
-        return chronos.told(error, status, headers)
-    if not faults.is_for_people(request):
-        return Told(error.as_dict(), status, headers)
-    page = await run_in_threadpool(faults.fault_page, request, error, status)
+    if chronos.is_chronos_path(request.url.path):
+        return chronos.chronos_error_response(error, status, headers)
+    if not error_pages.is_web_request(request):
+        return AsciiJSONResponse(error.as_dict(), status, headers)
+    page = await run_in_threadpool(error_pages.render_error_page, request, error, status)
     page.headers.update(headers or {})
     return page
 

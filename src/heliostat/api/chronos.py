@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from heliostat.api import chronos_stats as stats
-from heliostat.api.chronos_documents import document_of, wish_from
-from heliostat.api.deps import ContextDep, address_of, current_caller, get_context
-from heliostat.api.refusals import Told
+from heliostat.api.chronos_documents import document_to_schedule_request, schedule_to_document
+from heliostat.api.request_context import ContextDep, client_address, current_caller, get_context
+from heliostat.api.validation import AsciiJSONResponse
 from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, NotAuthenticated, NotFound
 from heliostat.models import Caller
 from heliostat.models.schedules import Schedule
@@ -51,7 +51,7 @@ class ChronosRoute(APIRoute):
         return handler
 
 
-async def chronos_caller(request: Request) -> Caller:
+async def current_chronos_caller(request: Request) -> Caller:
     """As everywhere; and in Basic a token may stand for the password."""
     scheme, _, proof = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
@@ -60,51 +60,51 @@ async def chronos_caller(request: Request) -> Caller:
             user = get_context(request).identities.authenticate_token(secret)
             if name and name != user.name:
                 raise NotAuthenticated("The token belongs to somebody else.", "Use your own name with it.")
-            return Caller(user, "token", address_of(request))
+            return Caller(user, "token", client_address(request))
     return await current_caller(request)
 
 
-ChronosCaller = Annotated[Caller, Depends(chronos_caller)]
-Name = Annotated[str, Path(max_length=200)]
-Document = Annotated[dict[str, Any], Body()]
-Term = Annotated[str, Query(max_length=200)]
+ChronosCallerDep = Annotated[Caller, Depends(current_chronos_caller)]
+ChronosJobName = Annotated[str, Path(max_length=200)]
+DocumentBody = Annotated[dict[str, Any], Body()]
+SearchTerm = Annotated[str, Query(max_length=200)]
 
 router = APIRouter(tags=["chronos"], route_class=ChronosRoute)
 leader_router = APIRouter(tags=["chronos"], route_class=ChronosRoute)
 
 
 @leader_router.get("/leader", summary="Who answers: this server")
-def leader(request: Request, caller: ChronosCaller) -> Response:
+def show_leader(request: Request, caller: ChronosCallerDep) -> Response:
     return JSONResponse({"leader": request.headers.get("host", "")})
 
 
 @router.post("/iso8601", status_code=204, summary="Add a job with a schedule, or replace it")
 @router.post("/dependency", status_code=204, summary="Add a job with parents, or replace it")
-def add_job(document: Document, caller: ChronosCaller, context: ContextDep) -> Response:
-    put(context, caller, wish_from(document, caller.user.unix_user))
+def add_job(document: DocumentBody, caller: ChronosCallerDep, context: ContextDep) -> Response:
+    create_or_replace_schedule(context, caller, document_to_schedule_request(document, caller.user.unix_user))
     return Response(status_code=204)
 
 
 @router.put("/iso8601", status_code=204, summary="Replace a job with a schedule")
 @router.put("/dependency", status_code=204, summary="Replace a job with parents")
-def replace_job(document: Document, caller: ChronosCaller, context: ContextDep) -> Response:
-    wish = wish_from(document, caller.user.unix_user)
+def replace_job(document: DocumentBody, caller: ChronosCallerDep, context: ContextDep) -> Response:
+    wish = document_to_schedule_request(document, caller.user.unix_user)
     _own(context, caller, wish.name)
-    put(context, caller, wish)
+    create_or_replace_schedule(context, caller, wish)
     return Response(status_code=204)
 
 
 @router.get("/jobs", summary="All your jobs, as Chronos lists them")
-def list_jobs(caller: ChronosCaller, context: ContextDep) -> Response:
+def list_jobs(caller: ChronosCallerDep, context: ContextDep) -> Response:
     return JSONResponse(_documents(services.list_schedules(context, caller)))
 
 
 @router.get("/jobs/search", summary="Those whose name or command contains this")
 def search_jobs(
-    caller: ChronosCaller,
+    caller: ChronosCallerDep,
     context: ContextDep,
-    name: Term = "",
-    command: Term = "",
+    name: SearchTerm = "",
+    command: SearchTerm = "",
     any_of: Annotated[str, Query(alias="any", max_length=200)] = "",
     limit: Annotated[int, Query(ge=0, le=10_000)] = 10,
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
@@ -122,25 +122,27 @@ def search_jobs(
 
 
 @router.get("/job/stat/{name}", summary="How long it took, and its last runs")
-def job_stat(name: Name, caller: ChronosCaller, context: ContextDep) -> Response:
-    return JSONResponse(stats.stat_of(context, _own(context, caller, name)))
+def show_job_stats(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
+    return JSONResponse(stats.schedule_statistics(context, _own(context, caller, name)))
 
 
 @router.put("/job/success/{name}", summary="Count it as successful, and let those after it run")
-def mark_successful(name: Name, caller: ChronosCaller, context: ContextDep) -> Response:
+def mark_successful(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
     marked = record_manual_success(context, _own(context, caller, name))
     return PlainTextResponse(f"marked job {name} as successful: {str(marked).lower()}")
 
 
 @router.get("/job/{name}", summary="One of your jobs")
-def show_job(name: Name, caller: ChronosCaller, context: ContextDep) -> Response:
+def show_job(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
     found = services.list_schedules(context, caller)
     one = _own(context, caller, name)
-    return JSONResponse(document_of(one, {other.id: other.name for other in found}))
+    return JSONResponse(schedule_to_document(one, {other.id: other.name for other in found}))
 
 
 @router.put("/job/{name}", status_code=204, summary="Run it once now")
-def run_job(name: Name, caller: ChronosCaller, context: ContextDep, arguments: Term = "") -> Response:
+def run_job(
+    name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep, arguments: SearchTerm = ""
+) -> Response:
     if arguments:
         raise BadRequest("Arguments for one run are not possible here.", "Change the job, or add a second one.")
     services.run_schedule(context, caller, str(_own(context, caller, name).id))
@@ -148,35 +150,37 @@ def run_job(name: Name, caller: ChronosCaller, context: ContextDep, arguments: T
 
 
 @router.delete("/job/{name}", status_code=204, summary="Remove it")
-def delete_job(name: Name, caller: ChronosCaller, context: ContextDep) -> Response:
+def delete_job(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
     services.remove_schedule(context, caller, str(_own(context, caller, name).id))
     return Response(status_code=204)
 
 
 @router.delete("/task/kill/{name}", status_code=204, summary="Cancel what runs of it")
-def kill_tasks(name: Name, caller: ChronosCaller, context: ContextDep) -> Response:
-    if jobs := stats.unfinished_jobs(context, _own(context, caller, name)):
+def kill_tasks(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
+    if jobs := stats.list_unfinished_jobs(context, _own(context, caller, name)):
         cancel_jobs(context, caller, jobs)
     return Response(status_code=204)
 
 
 @router.get("/graph/dot", summary="Who follows whom, for Graphviz")
-def graph_dot(caller: ChronosCaller, context: ContextDep) -> Response:
-    return PlainTextResponse(stats.dot_of(services.list_schedules(context, caller)))
+def graph_dot(caller: ChronosCallerDep, context: ContextDep) -> Response:
+    return PlainTextResponse(stats.dependency_graph_dot(services.list_schedules(context, caller)))
 
 
 @router.get("/graph/csv", summary="The same as lines")
-def graph_csv(caller: ChronosCaller, context: ContextDep) -> Response:
+def graph_csv(caller: ChronosCallerDep, context: ContextDep) -> Response:
     found = services.list_schedules(context, caller)
-    return PlainTextResponse(stats.csv_of(found, {one.id: stats.state_of(context, one) for one in found}))
+    return PlainTextResponse(
+        stats.dependency_graph_csv(found, {one.id: stats.schedule_run_state(context, one) for one in found})
+    )
 
 
 @router.get("/stats/{which}", summary="How long each took: mean, median, 75thPercentile…")
-def all_stats(which: Name, caller: ChronosCaller, context: ContextDep) -> Response:
-    return JSONResponse(stats.slowest(context, services.list_schedules(context, caller), which))
+def show_all_stats(which: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
+    return JSONResponse(stats.rank_by_duration(context, services.list_schedules(context, caller), which))
 
 
-def put(context: Context, caller: Caller, wish: ScheduleRequest) -> Schedule:
+def create_or_replace_schedule(context: Context, caller: Caller, wish: ScheduleRequest) -> Schedule:
     """Made, or if there is one of that name, replaced."""
     known = next((one for one in services.list_schedules(context, caller) if one.name == wish.name), None)
     if known is None:
@@ -187,7 +191,7 @@ def put(context: Context, caller: Caller, wish: ScheduleRequest) -> Schedule:
 
 def _documents(found: list[Schedule]) -> list[dict[str, Any]]:
     names = {one.id: one.name for one in found}
-    return [document_of(one, names) for one in found]
+    return [schedule_to_document(one, names) for one in found]
 
 
 def _own(context: Context, caller: Caller, name: str) -> Schedule:
@@ -210,16 +214,18 @@ def _check_origin(request: Request) -> None:
         raise Forbidden("This request came from another site.", "Use a program, or the web pages.")
 
 
-def is_for_chronos(path: str) -> bool:
+def is_chronos_path(path: str) -> bool:
     """Where whatever goes wrong, inside of a route or before it, is told as Chronos tells it."""
     return path.removeprefix("/v1").startswith(("/scheduler/", "/leader"))
 
 
-def told(error: HeliostatError, status: int, headers: Mapping[str, str] | None = None) -> Response:
+def chronos_error_response(
+    error: HeliostatError, status: int, headers: Mapping[str, str] | None = None
+) -> Response:
     message = " ".join(part for part in (error.message, error.hint) if part)
-    return Told({"message": message, "status": HTTPStatus(status).phrase}, status, headers)
+    return AsciiJSONResponse({"message": message, "status": HTTPStatus(status).phrase}, status, headers)
 
 
 def _told(error: HeliostatError) -> Response:
     status = 400 if isinstance(error, _BAD) else error.status
-    return told(error, status, _LOGIN if status == 401 else None)
+    return chronos_error_response(error, status, _LOGIN if status == 401 else None)

@@ -12,15 +12,15 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from heliostat.api.refusals import read_job
+from heliostat.api.validation import read_job
 from heliostat.errors import Invalid
 from heliostat.models.schedules import CatchUpMode, OverlapPolicy, Schedule, ScheduleState
 from heliostat.schedules.iso8601 import parse_period
 from heliostat.services.schedules.requests import ScheduleRequest
 
-Document = dict[str, Any]
+ChronosDocument = dict[str, Any]
 
-DEFAULTS: Document = {
+DOCUMENT_DEFAULTS: ChronosDocument = {
     "shell": True,
     "epsilon": "PT60S",
     "executor": "",
@@ -47,9 +47,9 @@ DEFAULTS: Document = {
     "arguments": [],
     "constraints": [],
 }
-COUNTED = ("successCount", "errorCount", "lastSuccess", "lastError", "errorsSinceLastSuccess")
+COUNTER_FIELDS = ("successCount", "errorCount", "lastSuccess", "lastError", "errorsSinceLastSuccess")
 _TEXTS = ("name", "command", "owner", "ownerName", "description", "runAsUser", "schedule", "scheduleTimeZone")
-_KNOWN = {*DEFAULTS, *COUNTED, *_TEXTS, "epsilon", "parents", "container", "dataJob"}
+_KNOWN = {*DOCUMENT_DEFAULTS, *COUNTER_FIELDS, *_TEXTS, "epsilon", "parents", "container", "dataJob"}
 _NUMBERS = {"cpus": 1e5, "mem": 2**40, "disk": 2**50, "gpus": 1e4, "retries": 100}
 _TRUTHS = (
     "shell",
@@ -69,7 +69,7 @@ _TAR = re.compile(r".*\.(tar|tgz|tar\.gz|tbz2|tar\.bz2|txz|tar\.xz)", re.IGNOREC
 _MOST = 100
 _SWITCHES = ("extract", "executable", "cache")  # nothing is kept for other runs: without `cache` it is the same
 
-Wrong = Callable[[str, str], Exception]
+FieldErrorFactory = Callable[[str, str], Exception]
 
 _CONTAINER_FIELDS = {
     "type",
@@ -85,7 +85,7 @@ _NETWORKS = {"HOST": "host", "BRIDGE": "private", "USER": "private", "NONE": "no
 _INSTEAD = {"forcePullImage": ", and name the version in the image", "parameters": ", and use volumes and network"}
 
 
-def wish_from(document: Document, unix_user: str | None) -> ScheduleRequest:
+def document_to_schedule_request(document: ChronosDocument, unix_user: str | None) -> ScheduleRequest:
     """Raises Invalid, with the field and the reason."""
     _check_types(document)
     _check_possible(document, unix_user)
@@ -105,20 +105,20 @@ def wish_from(document: Document, unix_user: str | None) -> ScheduleRequest:
         soft_error=bool(document.get("softError")),
         parents=tuple(parents or ()),
         paused=bool(document.get("disabled")),
-        document={name: value for name, value in document.items() if name not in COUNTED},
+        document={name: value for name, value in document.items() if name not in COUNTER_FIELDS},
     )
 
 
-def document_of(one: Schedule, names: Mapping[int, str]) -> Document:
+def schedule_to_document(one: Schedule, names: Mapping[int, str]) -> ChronosDocument:
     """As Chronos would list it; `names` are those of its parents."""
-    document: Document = {**DEFAULTS, **(one.document or _as_ours(one)), "name": one.name}
+    document: ChronosDocument = {**DOCUMENT_DEFAULTS, **(one.document or _as_ours(one)), "name": one.name}
     document["disabled"] = one.state is ScheduleState.PAUSED
     document |= {
         "successCount": one.succeeded,
         "errorCount": one.failed,
         "errorsSinceLastSuccess": one.failed_in_a_row,
-        "lastSuccess": time_text(one.succeeded_at),
-        "lastError": time_text(one.failed_at),
+        "lastSuccess": format_chronos_time(one.succeeded_at),
+        "lastError": format_chronos_time(one.failed_at),
     }
     if one.timing is None:
         document["parents"] = [names.get(parent, str(parent)) for parent in one.parents]
@@ -128,12 +128,12 @@ def document_of(one: Schedule, names: Mapping[int, str]) -> Document:
     return document
 
 
-def time_text(at: datetime | None) -> str:
+def format_chronos_time(at: datetime | None) -> str:
     """`2014-03-08T16:57:17.507Z`; empty: never."""
     return "" if at is None else f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
 
 
-def _as_ours(one: Schedule) -> Document:
+def _as_ours(one: Schedule) -> ChronosDocument:
     """Of one that was not made from a document: as near as Chronos' words come."""
     request = one.request
     command = request.spec.command
@@ -143,7 +143,7 @@ def _as_ours(one: Schedule) -> Document:
         "shell": is_line,
         "arguments": [] if is_line else list(command[1:]),
         "cpus": request.cpus or 1,
-        "mem": request.memory_mib or DEFAULTS["mem"],
+        "mem": request.memory_mib or DOCUMENT_DEFAULTS["mem"],
         "gpus": request.gpus,
         "retries": one.retries,
         "softError": one.soft_error,
@@ -153,7 +153,7 @@ def _as_ours(one: Schedule) -> Document:
     }
 
 
-def _check_types(document: Document) -> None:
+def _check_types(document: ChronosDocument) -> None:
     for name, value in document.items():
         if name not in _KNOWN:
             raise _wrong(str(name)[:60], "is not a field of Chronos that is known here")
@@ -170,7 +170,7 @@ def _check_types(document: Document) -> None:
             raise _wrong(name, "must be a list of texts")
 
 
-def _check_possible(document: Document, unix_user: str | None) -> None:
+def _check_possible(document: ChronosDocument, unix_user: str | None) -> None:
     for name in ("executor", "executorFlags", "taskInfoData"):
         if document.get(name):
             raise _wrong(name, "there are no Mesos executors here; leave it empty")
@@ -187,10 +187,14 @@ def _check_possible(document: Document, unix_user: str | None) -> None:
         raise _wrong("fetch", "say either uris or fetch")
 
 
-def _body(document: Document) -> dict[str, Any]:
+def _body(document: ChronosDocument) -> dict[str, Any]:
     """The job as our API takes it."""
     body: dict[str, Any] = {"name": document["name"][:128], "env": _environment(document)}
-    body |= {"labels": _labels(document), **container_of(document.get("container"), _wrong), **_command(document)}
+    body |= {
+        "labels": _labels(document),
+        **container_job_fields(document.get("container"), _wrong),
+        **_command(document),
+    }
     body["cpus"] = max(1, math.ceil(_number(document, "cpus")))
     body["memory"] = max(16, math.ceil(_number(document, "mem")))
     _number(
@@ -203,16 +207,16 @@ def _body(document: Document) -> dict[str, Any]:
     return body
 
 
-def _command(document: Document) -> dict[str, Any]:
+def _command(document: ChronosDocument) -> dict[str, Any]:
     is_line, command = document.get("shell", True), document["command"]
     words = [command, *(document.get("arguments") or [])]
     fetches = document.get("fetch") or [{"uri": uri} for uri in document.get("uris") or []]
     if fetches:
-        return {"script": script_with_fetches(fetches, command if is_line else words, _wrong)}
+        return {"script": build_fetch_script(fetches, command if is_line else words, _wrong)}
     return {"command": command if is_line else words}
 
 
-def _environment(document: Document) -> dict[str, str]:
+def _environment(document: ChronosDocument) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in _list(document, "environmentVariables"):
         if not isinstance(one, dict) or not isinstance(one.get("name"), str) or one.keys() - {"name", "value"}:
@@ -224,7 +228,7 @@ def _environment(document: Document) -> dict[str, str]:
     return found
 
 
-def _labels(document: Document) -> list[str]:
+def _labels(document: ChronosDocument) -> list[str]:
     labels = []
     for one in _list(document, "constraints"):
         if not isinstance(one, list) or len(one) != 3 or not all(isinstance(word, str) for word in one):
@@ -249,18 +253,18 @@ def _timing(schedule: str, zone: str | None) -> str:
     return re.sub(r"(Z|[+-]\d\d:?\d\d)/", "/", schedule, count=1, flags=re.IGNORECASE) if zone else schedule
 
 
-def _epsilon(document: Document) -> int:
-    text = document.get("epsilon") or DEFAULTS["epsilon"]
+def _epsilon(document: ChronosDocument) -> int:
+    text = document.get("epsilon") or DOCUMENT_DEFAULTS["epsilon"]
     try:
         return max(1, int(parse_period(text).typical_seconds))
     except (ValueError, AttributeError, TypeError):
         raise _wrong("epsilon", "is a period: PT30M") from None
 
 
-def _number(document: Document, name: str) -> float:
+def _number(document: ChronosDocument, name: str) -> float:
     """Chronos takes numbers as text too."""
     try:
-        value = float(str(document.get(name, DEFAULTS[name])))
+        value = float(str(document.get(name, DOCUMENT_DEFAULTS[name])))
     except (TypeError, ValueError):
         value = math.nan
     if not 0 <= value <= _NUMBERS[name]:
@@ -268,7 +272,7 @@ def _number(document: Document, name: str) -> float:
     return value
 
 
-def _list(document: Document, name: str) -> list[Any]:
+def _list(document: ChronosDocument, name: str) -> list[Any]:
     values = document.get(name) or []
     if not isinstance(values, list) or len(values) > 1000:
         raise _wrong(name, "must be a list")
@@ -279,7 +283,7 @@ def _wrong(field: str, why: str) -> Invalid:
     return Invalid(f"{field}: {why}.", "Change that field and send it again.", fields={field: why})
 
 
-def script_with_fetches(fetches: object, command: str | Sequence[str], wrong: Wrong) -> str:
+def build_fetch_script(fetches: object, command: str | Sequence[str], wrong: FieldErrorFactory) -> str:
     """A script that fetches them and then runs the line or the words."""
     if not isinstance(fetches, list) or len(fetches) > _MOST:
         raise wrong("fetch", f"must be a list of at most {_MOST}")
@@ -288,7 +292,7 @@ def script_with_fetches(fetches: object, command: str | Sequence[str], wrong: Wr
     return "\n".join(["#!/bin/sh", "set -e", *lines, "set +e", last, ""])
 
 
-def _fetch_lines(one: object, wrong: Wrong) -> list[str]:
+def _fetch_lines(one: object, wrong: FieldErrorFactory) -> list[str]:
     uri = one.get("uri") if isinstance(one, dict) else None
     if not isinstance(one, dict) or not isinstance(uri, str) or not uri.isprintable() or len(uri) > 4000:
         raise wrong("fetch", "each has a uri")
@@ -315,14 +319,14 @@ def _fetch_lines(one: object, wrong: Wrong) -> list[str]:
     return [*lines, f"chmod +x {file}"] if one.get("executable") else lines
 
 
-def _parts(uri: str, wrong: Wrong) -> SplitResult:
+def _parts(uri: str, wrong: FieldErrorFactory) -> SplitResult:
     try:
         return urlsplit(uri)
     except ValueError:
         raise wrong("fetch", f"{uri[:60]!a} is no address") from None
 
 
-def container_of(container: object, wrong: Wrong) -> dict[str, Any]:
+def container_job_fields(container: object, wrong: FieldErrorFactory) -> dict[str, Any]:
     """The fields of a job; none without a container."""
     if container is None:
         return {}
@@ -346,7 +350,7 @@ def container_of(container: object, wrong: Wrong) -> dict[str, Any]:
     return {"image": container["image"], "network": _NETWORKS[network], "mounts": mounts}
 
 
-def _mount(volume: object, wrong: Wrong) -> str:
+def _mount(volume: object, wrong: FieldErrorFactory) -> str:
     paths = [volume.get(name) for name in ("hostPath", "containerPath")] if isinstance(volume, dict) else []
     if not isinstance(volume, dict) or not all(isinstance(path, str) for path in paths):
         raise wrong(

@@ -21,30 +21,32 @@ _PERCENTILES = {
 _WORDS = {FiringState.RUNNING: "RUNNING", FiringState.SUCCEEDED: "SUCCESS"}
 
 
-def stat_of(context: Context, schedule: Schedule) -> dict[str, Any]:
+def schedule_statistics(context: Context, schedule: Schedule) -> dict[str, Any]:
     runs = _runs(context, schedule)
     history = [_task(schedule, firing, job) for firing, job in runs]
-    return {"histogram": histogram(_milliseconds(runs)), "taskStatHistory": history}
+    return {"histogram": duration_histogram(_milliseconds(runs)), "taskStatHistory": history}
 
 
-def slowest(context: Context, found: Sequence[Schedule], which: str) -> list[dict[str, Any]]:
+def rank_by_duration(context: Context, found: Sequence[Schedule], which: str) -> list[dict[str, Any]]:
     """The slowest first; jobs that never ran have none."""
     if which != "mean" and which not in _PERCENTILES:
         known = ", ".join(("mean", *_PERCENTILES))
         raise BadRequest(f"There is no statistic {which[:40]!a}.", f"There are: {known}.")
     timed = [(one.name, _milliseconds(_runs(context, one))) for one in found]
-    rows = [{"jobNameLabel": name, "time": histogram(times)[which] / 1000} for name, times in timed if times]
+    rows = [
+        {"jobNameLabel": name, "time": duration_histogram(times)[which] / 1000} for name, times in timed if times
+    ]
     return sorted(rows, key=lambda row: -row["time"])
 
 
-def unfinished_jobs(context: Context, schedule: Schedule) -> list[JobId]:
+def list_unfinished_jobs(context: Context, schedule: Schedule) -> list[JobId]:
     with context.store.read() as conn:
         running = fired.list_unfinished_firings(conn, schedule.id)
         numbers = [n for one in running for n in range(one.job_id or 0, (one.last_job_id or -1) + 1)]
         return [job.id for job in get_jobs_without_spec(conn, numbers).values() if not job.is_terminal]
 
 
-def state_of(context: Context, schedule: Schedule) -> str:
+def schedule_run_state(context: Context, schedule: Schedule) -> str:
     """`idle`, `queued`, `2 running`."""
     with context.store.read() as conn:
         numbers = [one.job_id or 0 for one in fired.list_unfinished_firings(conn, schedule.id)]
@@ -53,14 +55,14 @@ def state_of(context: Context, schedule: Schedule) -> str:
     return f"{running} running" if running else "queued" if jobs else "idle"
 
 
-def dot_of(found: Sequence[Schedule]) -> str:
+def dependency_graph_dot(found: Sequence[Schedule]) -> str:
     names = {one.id: _quoted(one.name) for one in found}
     nodes = [f"  {name};" for name in names.values()]
     edges = [f"  {names[p]} -> {names[one.id]};" for one in found for p in one.parents if p in names]
     return "\n".join(["digraph G {", *nodes, *edges, "}", ""])
 
 
-def csv_of(found: Sequence[Schedule], states: Mapping[int, str]) -> str:
+def dependency_graph_csv(found: Sequence[Schedule], states: Mapping[int, str]) -> str:
     names = {one.id: _cell(one.name) for one in found}
     nodes = [f"node,{names[one.id]},{_last(one)},{states[one.id]}" for one in found]
     links = [f"link,{names[parent]},{names[one.id]}" for one in found for parent in one.parents if parent in names]
@@ -80,7 +82,7 @@ def _milliseconds(runs: Sequence[tuple[Firing, Job]]) -> list[float]:
     return sorted((end - start).total_seconds() * 1000 for start, end in whole if start and end)
 
 
-def histogram(times: Sequence[float]) -> dict[str, float]:
+def duration_histogram(times: Sequence[float]) -> dict[str, float]:
     """Of times in order, as Chronos names its parts."""
     at = {
         name: times[min(len(times) - 1, int(part * len(times)))] if times else 0.0

@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.people_schemas import Page
-from heliostat.api.schemas import Count, EnvironmentBody, Line
+from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.request_schemas import EnvironmentBody, SingleLine, StrictInteger
 from heliostat.services.environments import lifecycle as services
 from heliostat.services.environments.lifecycle import EnvironmentView
 
@@ -16,20 +16,20 @@ router = APIRouter(tags=["environments"])
 DigestPath = Annotated[str, Path(min_length=1, max_length=64, description="Or the beginning of it.")]
 
 
-class BuildBody(BaseModel):
+class BuildEnvironmentBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     environment: EnvironmentBody
-    project: Line | None = Field(default=None, description="Whose share its build uses.")
+    project: SingleLine | None = Field(default=None, description="Whose share its build uses.")
 
 
-class PruneBody(BaseModel):
+class PruneEnvironmentsBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    days: Annotated[Count, Field(ge=0, le=36_500, description="Since it was last used.")]
+    days: Annotated[StrictInteger, Field(ge=0, le=36_500, description="Since it was last used.")]
 
 
-class EnvironmentAnswer(BaseModel):
+class EnvironmentResponse(BaseModel):
     digest: str
     kind: str
     python: str | None
@@ -46,32 +46,32 @@ class EnvironmentAnswer(BaseModel):
     folder: str | None = Field(description="On the nodes; null: it is not ready.")
 
     @classmethod
-    def of(cls, shown: EnvironmentView) -> "EnvironmentAnswer":
+    def of(cls, shown: EnvironmentView) -> "EnvironmentResponse":
         return cls.model_validate(_facts(shown))
 
 
-class EnvironmentDetail(EnvironmentAnswer):
+class EnvironmentDetailResponse(EnvironmentResponse):
     files: dict[str, str] = Field(description="What it is built from.")
     lock: str | None = Field(description="What was installed, exactly.")
 
     @classmethod
-    def of(cls, shown: EnvironmentView) -> "EnvironmentDetail":
+    def of(cls, shown: EnvironmentView) -> "EnvironmentDetailResponse":
         made = shown.environment
         return cls.model_validate({**_facts(shown), "files": dict(made.spec.files), "lock": made.lock})
 
 
-class LogAnswer(BaseModel):
+class BuildLogResponse(BaseModel):
     text: str
     next_offset: int
     state: str
 
 
-class Removed(BaseModel):
+class RemovalResponse(BaseModel):
     digest: str
     gone: bool = Field(description="False: others have asked for it too, so it stays for them.")
 
 
-class Pruned(BaseModel):
+class PruneResponse(BaseModel):
     count: int
 
 
@@ -96,25 +96,29 @@ def _facts(shown: EnvironmentView) -> dict[str, object]:
 
 
 @router.get("/environments", summary="Yours, the one used last first; everybodys=true, for admins: all")
-def list_environments(caller: CallerDep, context: ContextDep, everybodys: bool = False) -> Page[EnvironmentAnswer]:
+def list_environments(
+    caller: CallerDep, context: ContextDep, everybodys: bool = False
+) -> ListResponse[EnvironmentResponse]:
     found = services.list_environments(context, caller, everybodys=everybodys)
-    return Page(items=[EnvironmentAnswer.of(one) for one in found])
+    return ListResponse(items=[EnvironmentResponse.of(one) for one in found])
 
 
 @router.post("/environments", status_code=201, summary="Have one built, unless it is there already")
-def build_environment(body: BuildBody, caller: CallerDep, context: ContextDep) -> EnvironmentDetail:
-    made = services.build_environment(context, caller, body.environment.software(), body.project)
-    return EnvironmentDetail.of(made)
+def build_environment(
+    body: BuildEnvironmentBody, caller: CallerDep, context: ContextDep
+) -> EnvironmentDetailResponse:
+    made = services.build_environment(context, caller, body.environment.to_environment_spec(), body.project)
+    return EnvironmentDetailResponse.of(made)
 
 
 @router.post("/environments/prune", summary="Remove what was not used for so many days; for admins")
-def prune_environments(body: PruneBody, caller: CallerDep, context: ContextDep) -> Pruned:
-    return Pruned(count=services.prune_environments(context, caller, body.days))
+def prune_environments(body: PruneEnvironmentsBody, caller: CallerDep, context: ContextDep) -> PruneResponse:
+    return PruneResponse(count=services.prune_environments(context, caller, body.days))
 
 
 @router.get("/environments/{digest}", summary="One, with its files and what was installed")
-def show_environment(digest: DigestPath, caller: CallerDep, context: ContextDep) -> EnvironmentDetail:
-    return EnvironmentDetail.of(services.show_environment(context, caller, digest))
+def show_environment(digest: DigestPath, caller: CallerDep, context: ContextDep) -> EnvironmentDetailResponse:
+    return EnvironmentDetailResponse.of(services.show_environment(context, caller, digest))
 
 
 @router.get("/environments/{digest}/log", summary="What its build has printed, from a byte on")
@@ -123,14 +127,14 @@ def environment_log(
     caller: CallerDep,
     context: ContextDep,
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
-) -> LogAnswer:
+) -> BuildLogResponse:
     state = services.show_environment(context, caller, digest).state
     part = services.read_build_log(context, caller, digest, offset)
     text = part.data.decode("utf-8", "replace")
-    return LogAnswer(text=text, next_offset=part.offset + len(part.data), state=state.value)
+    return BuildLogResponse(text=text, next_offset=part.offset + len(part.data), state=state.value)
 
 
 @router.delete("/environments/{digest}", summary="Take it from your list, and from the disk if nobody else has it")
-def remove_environment(digest: DigestPath, caller: CallerDep, context: ContextDep) -> Removed:
+def remove_environment(digest: DigestPath, caller: CallerDep, context: ContextDep) -> RemovalResponse:
     found = services.show_environment(context, caller, digest).environment.digest
-    return Removed(digest=found, gone=services.remove_environment(context, caller, found))
+    return RemovalResponse(digest=found, gone=services.remove_environment(context, caller, found))

@@ -9,15 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.services.history_import_export import SacctImportRequest, export_history, import_slurm_history
 from heliostat.store.history import SubmissionPeriod
 
 router = APIRouter(tags=["history"])
-Since = Annotated[datetime | None, Query(alias="from")]
-Until = Annotated[datetime | None, Query(alias="to")]
+SinceParam = Annotated[datetime | None, Query(alias="from")]
+UntilParam = Annotated[datetime | None, Query(alias="to")]
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+AccountName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
 class SacctBody(BaseModel):
@@ -27,16 +27,20 @@ class SacctBody(BaseModel):
 
     text: str
     delimiter: Annotated[str, StringConstraints(min_length=1, max_length=40)] = "|"
-    projects: Annotated[dict[Name, Name], Field(max_length=10_000)] = {}
-    users: Annotated[dict[Name, Name], Field(max_length=10_000)] = {}
+    projects: Annotated[dict[AccountName, AccountName], Field(max_length=10_000)] = {}
+    users: Annotated[dict[AccountName, AccountName], Field(max_length=10_000)] = {}
 
-    def to_text(self) -> SacctImportRequest:
+    def to_sacct_text(self) -> SacctImportRequest:
         return SacctImportRequest(self.text, self.delimiter, self.projects, self.users)
 
 
 @router.get("/history")
-async def export(
-    caller: CallerDep, context: ContextDep, since: Since = None, until: Until = None, anonymous: bool = False
+async def export_jobs(
+    caller: CallerDep,
+    context: ContextDep,
+    since: SinceParam = None,
+    until: UntilParam = None,
+    anonymous: bool = False,
 ) -> Response:
     """Jobs that are over, oldest first, as JSON Lines; the last line counts them. Admins only."""
     period = SubmissionPeriod(_aware(since), _aware(until))
@@ -45,9 +49,9 @@ async def export(
 
 
 @router.post("/history/slurm")
-def bring_in(body: SacctBody, caller: CallerDep, context: ContextDep) -> Response:
+def import_slurm_jobs(body: SacctBody, caller: CallerDep, context: ContextDep) -> Response:
     """Past jobs of a Slurm cluster, as its `sacct` printed them. Said again, they change nothing. Admins only."""
-    return JSONResponse(asdict(import_slurm_history(context, caller, body.to_text())))
+    return JSONResponse(asdict(import_slurm_history(context, caller, body.to_sacct_text())))
 
 
 def _aware(at: datetime | None) -> datetime | None:

@@ -6,10 +6,10 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
-from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.environments import LogAnswer, Removed
-from heliostat.api.people_schemas import Page
-from heliostat.api.schemas import EnvironmentBody, Line
+from heliostat.api.account_schemas import ListResponse
+from heliostat.api.environments import BuildLogResponse, RemovalResponse
+from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.request_schemas import EnvironmentBody, SingleLine
 from heliostat.models.images import ImagePush
 from heliostat.services.environments import images
 from heliostat.services.environments import lifecycle as environments
@@ -19,8 +19,8 @@ router = APIRouter(tags=["images"])
 NamePath = Annotated[
     str, Path(min_length=1, max_length=200, description="NAME[:TAG], or the beginning of its digest.")
 ]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=256 * 1024, strict=True)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=500, strict=True)]
+BuildFileText = Annotated[str, StringConstraints(min_length=1, max_length=256 * 1024, strict=True)]
+ImageName = Annotated[str, StringConstraints(min_length=1, max_length=500, strict=True)]
 UploadId = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)]
 
 
@@ -29,13 +29,17 @@ class ImageBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: Name = Field(description="NAME[:TAG], of your own.")
-    containerfile: Text | None = Field(default=None, description="The text of a Containerfile or Dockerfile.")
-    definition: Text | None = Field(default=None, description="The text of a definition file of apptainer.")
+    name: ImageName = Field(description="NAME[:TAG], of your own.")
+    containerfile: BuildFileText | None = Field(
+        default=None, description="The text of a Containerfile or Dockerfile."
+    )
+    definition: BuildFileText | None = Field(
+        default=None, description="The text of a definition file of apptainer."
+    )
     environment: EnvironmentBody | None = Field(default=None, description="Packages to install on top of base.")
-    base: Name | None = Field(default=None, description="The image to begin with.")
+    base: ImageName | None = Field(default=None, description="The image to begin with.")
     upload: UploadId | None = Field(default=None, description="The folder it copies from.")
-    project: Line | None = Field(default=None, description="Whose share its build uses.")
+    project: SingleLine | None = Field(default=None, description="Whose share its build uses.")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -47,15 +51,15 @@ class ImageBody(BaseModel):
             raise ValueError("upload goes with containerfile or definition")
         return self
 
-    def wish(self) -> ImageBuildRequest:
-        software = None if self.environment is None else self.environment.software()
+    def to_image_request(self) -> ImageBuildRequest:
+        software = None if self.environment is None else self.environment.to_environment_spec()
         return ImageBuildRequest(self.name, self.containerfile, self.definition, software, self.base, self.upload)
 
 
-class PushBody(BaseModel):
+class PushImageBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    target: Name = Field(description="REGISTRY/NAME:TAG.")
+    target: ImageName = Field(description="REGISTRY/NAME:TAG.")
     username: (
         Annotated[str, StringConstraints(min_length=1, max_length=200, pattern="^[^:\\x00-\\x1f]+$")] | None
     ) = None
@@ -69,13 +73,13 @@ class PushBody(BaseModel):
             raise ValueError("username and password go together")
         return self
 
-    def login(self) -> RegistryLogin | None:
+    def to_registry_login(self) -> RegistryLogin | None:
         if self.username is None or self.password is None:
             return None
         return RegistryLogin(self.username, self.password.get_secret_value())
 
 
-class PushAnswer(BaseModel):
+class PushResponse(BaseModel):
     job_id: int
     target: str
     created_at: datetime
@@ -84,7 +88,7 @@ class PushAnswer(BaseModel):
     pushed_digest: str | None = Field(description="What it is at the registry.")
 
     @classmethod
-    def of(cls, push: ImagePush) -> "PushAnswer":
+    def of(cls, push: ImagePush) -> "PushResponse":
         return cls(
             job_id=push.job_id,
             target=push.target,
@@ -95,7 +99,7 @@ class PushAnswer(BaseModel):
         )
 
 
-class ImageAnswer(BaseModel):
+class ImageResponse(BaseModel):
     digest: str = Field(description="Of what it is built from.")
     names: list[str] = Field(description="That mean it now.")
     built_as: str = Field(description="The name it was built as.")
@@ -111,18 +115,18 @@ class ImageAnswer(BaseModel):
     build_job: int
 
     @classmethod
-    def of(cls, image: ImageView) -> "ImageAnswer":
+    def of(cls, image: ImageView) -> "ImageResponse":
         return cls.model_validate(_facts(image))
 
 
-class ImageDetail(ImageAnswer):
+class ImageDetailResponse(ImageResponse):
     files: dict[str, str] = Field(description="What it is built from.")
-    pushes: list[PushAnswer] = Field(description="The newest first.")
+    pushes: list[PushResponse] = Field(description="The newest first.")
 
     @classmethod
-    def of(cls, image: ImageView) -> "ImageDetail":
+    def of(cls, image: ImageView) -> "ImageDetailResponse":
         files = dict(image.environment_view.environment.spec.files)
-        pushes = [PushAnswer.of(push) for push in image.pushes]
+        pushes = [PushResponse.of(push) for push in image.pushes]
         return cls.model_validate({**_facts(image), "files": files, "pushes": pushes})
 
 
@@ -146,36 +150,38 @@ def _facts(image: ImageView) -> dict[str, object]:
 
 
 @router.get("/images", summary="Yours, the one used last first; everybodys=true, for admins: all")
-def list_images(caller: CallerDep, context: ContextDep, everybodys: bool = False) -> Page[ImageAnswer]:
-    return Page(items=[ImageAnswer.of(one) for one in images.list_images(context, caller, everybodys=everybodys)])
+def list_images(caller: CallerDep, context: ContextDep, everybodys: bool = False) -> ListResponse[ImageResponse]:
+    return ListResponse(
+        items=[ImageResponse.of(one) for one in images.list_images(context, caller, everybodys=everybodys)]
+    )
 
 
 @router.post("/images", status_code=201, summary="Have one built, unless it is there already")
-def build_image(body: ImageBody, caller: CallerDep, context: ContextDep) -> ImageDetail:
-    return ImageDetail.of(images.build_image(context, caller, body.wish(), body.project))
+def build_image(body: ImageBody, caller: CallerDep, context: ContextDep) -> ImageDetailResponse:
+    return ImageDetailResponse.of(images.build_image(context, caller, body.to_image_request(), body.project))
 
 
 @router.get("/images/{name}", summary="One, with its files and pushes")
-def show_image(name: NamePath, caller: CallerDep, context: ContextDep) -> ImageDetail:
-    return ImageDetail.of(images.show_image(context, caller, name))
+def show_image(name: NamePath, caller: CallerDep, context: ContextDep) -> ImageDetailResponse:
+    return ImageDetailResponse.of(images.show_image(context, caller, name))
 
 
 @router.get("/images/{name}/log", summary="What its build has printed, from a byte on")
-def image_log(
+def show_image_log(
     name: NamePath, caller: CallerDep, context: ContextDep, offset: Annotated[int, Query(ge=0, le=2**53)] = 0
-) -> LogAnswer:
+) -> BuildLogResponse:
     shown = images.show_image(context, caller, name).environment_view
     part = environments.read_build_log(context, caller, shown.environment.digest, offset)
     text = part.data.decode("utf-8", "replace")
-    return LogAnswer(text=text, next_offset=part.offset + len(part.data), state=shown.state.value)
+    return BuildLogResponse(text=text, next_offset=part.offset + len(part.data), state=shown.state.value)
 
 
 @router.post("/images/{name}/push", status_code=201, summary="Bring it to a registry, by a job")
-def push_image(name: NamePath, body: PushBody, caller: CallerDep, context: ContextDep) -> PushAnswer:
-    return PushAnswer.of(images.push_image(context, caller, name, body.target, body.login()))
+def push_image(name: NamePath, body: PushImageBody, caller: CallerDep, context: ContextDep) -> PushResponse:
+    return PushResponse.of(images.push_image(context, caller, name, body.target, body.to_registry_login()))
 
 
 @router.delete("/images/{name}", summary="Remove it here; what was pushed stays")
-def remove_image(name: NamePath, caller: CallerDep, context: ContextDep) -> Removed:
+def remove_image(name: NamePath, caller: CallerDep, context: ContextDep) -> RemovalResponse:
     digest = images.resolve_image_digest(context, caller, name)
-    return Removed(digest=digest, gone=images.remove_image(context, caller, digest))
+    return RemovalResponse(digest=digest, gone=images.remove_image(context, caller, digest))

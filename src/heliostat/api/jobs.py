@@ -11,11 +11,18 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath
-from heliostat.api.feed import Behind, Feed
-from heliostat.api.schedules import origin_view
-from heliostat.api.schemas import BulkBody, CancelBody, JobBody, WaitBody
-from heliostat.api.views import Json, family_view, forecast_view, job_detail_view, job_view, public_job_view
+from heliostat.api.event_feed import EventFeed, FollowerTooSlow
+from heliostat.api.request_context import MAX_ID, CallerDep, ContextDep, IdPath
+from heliostat.api.request_schemas import BulkSubmitBody, CancelJobsBody, JobBody, WaitForJobsBody
+from heliostat.api.schedules import serialize_schedule_origin
+from heliostat.api.serialization import (
+    Json,
+    serialize_dependencies,
+    serialize_forecast,
+    serialize_job,
+    serialize_job_detail,
+    serialize_public_job,
+)
 from heliostat.errors import Invalid
 from heliostat.models import TERMINAL_STATES, Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
@@ -36,16 +43,18 @@ from heliostat.store.schedules import find_schedule_origin
 from heliostat.store.usage import list_attempt_usage
 
 router = APIRouter(tags=["jobs"])
-HIDDEN = "(hidden)"
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-IdQuery = Annotated[int | None, Query(ge=1, le=MAX_ID)]
-Text = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # NUL would end it for SQLite
+HIDDEN_VALUE = "(hidden)"
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+IdQueryParam = Annotated[int | None, Query(ge=1, le=MAX_ID)]
+FilterText = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # NUL would end it for SQLite
 
 
 @router.post("/jobs", status_code=201)
-def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
+def submit_job(
+    body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Submit one job, or with `array` one job per index. The answer comes when it is safely stored."""
-    submitted = submit_jobs(context, caller, [body.to_request()], idempotency_key, body.about())
+    submitted = submit_jobs(context, caller, [body.to_request()], idempotency_key, body.fingerprint())
     if submitted.array_ids:
         ids = list(submitted.job_ids)
         return JSONResponse({"array_id": submitted.array_ids[0], "count": len(ids), "job_ids": ids}, 201)
@@ -53,9 +62,11 @@ def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempotency_ke
 
 
 @router.post("/jobs/bulk", status_code=201)
-def submit_many(body: BulkBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
+def submit_bulk(
+    body: BulkSubmitBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Submit up to 10,000 jobs in one transaction: all or none."""
-    submitted = submit_jobs(context, caller, body.to_requests(), idempotency_key, body.about())
+    submitted = submit_jobs(context, caller, body.to_requests(), idempotency_key, body.fingerprint())
     ids = list(submitted.job_ids)
     return JSONResponse({"count": len(ids), "job_ids": ids, "array_ids": list(submitted.array_ids)}, 201)
 
@@ -65,11 +76,11 @@ def list_jobs(
     caller: CallerDep,
     context: ContextDep,
     state: Annotated[list[JobState] | None, Query()] = None,
-    user: Text = None,
-    project: Text = None,
-    name: Text = None,
-    node: Text = None,
-    array_id: IdQuery = None,
+    user: FilterText = None,
+    project: FilterText = None,
+    name: FilterText = None,
+    node: FilterText = None,
+    array_id: IdQueryParam = None,
     submitted_after: datetime | None = None,
     submitted_before: datetime | None = None,
     unfinished: bool = False,
@@ -97,82 +108,86 @@ def list_jobs(
 
 
 @router.post("/jobs/cancel")
-def cancel_many(body: CancelBody, caller: CallerDep, context: ContextDep) -> Response:
+def cancel_jobs(body: CancelJobsBody, caller: CallerDep, context: ContextDep) -> Response:
     """Cancel many jobs, or an array, at once."""
     cancelled = services.cancel_jobs(context, caller, body.job_ids, body.array_id, force=body.force)
     return JSONResponse({"count": len(cancelled), "job_ids": cancelled})
 
 
 @router.post("/jobs/wait")
-async def wait(body: WaitBody, request: Request, caller: CallerDep, context: ContextDep) -> Response:
+async def wait_for_jobs(
+    body: WaitForJobsBody, request: Request, caller: CallerDep, context: ContextDep
+) -> Response:
     """Answer when all these jobs are over, or when the time is."""
-    feed: Feed = request.app.state.feed
+    feed: EventFeed = request.app.state.feed
     deadline = time.monotonic() + body.timeout_seconds
-    waited = Waited(context, caller, body.job_ids, lambda job: _view(context, caller, job))
+    waited = JobWaiter(context, caller, body.job_ids, lambda job: _view(context, caller, job))
     with feed.follow() as follower:
-        await run_in_threadpool(waited.look)
-        while waited.left and (seconds := deadline - time.monotonic()) > 0:
+        await run_in_threadpool(waited.refresh)
+        while waited.unfinished and (seconds := deadline - time.monotonic()) > 0:
             try:
-                waited.hear(await follower.next(seconds))
-            except Behind:
-                await run_in_threadpool(waited.look)
-    return await run_in_threadpool(waited.answer)
+                waited.apply_events(await follower.wait_for_events(seconds))
+            except FollowerTooSlow:
+                await run_in_threadpool(waited.refresh)
+    return await run_in_threadpool(waited.build_response)
 
 
 @router.get("/jobs/{job_id}")
-def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+def show_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """One job with all its attempts."""
     job = require_inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
         attempts, family = stored.list_attempts(conn, job_id), load_dependency_view(conn, job)
         accounted = total_attempt_usage(list_attempt_usage(conn, job_id))
         origin = find_schedule_origin(conn, job_id)
-    forecast = forecast_view(context.forecaster.forecast_of(job))
-    view = job_detail_view(job, context.controller.wait_reason(job), forecast, attempts) | family_view(family)
-    view["schedule"] = origin_view(origin)
+    forecast = serialize_forecast(context.forecaster.forecast_of(job))
+    view = serialize_job_detail(
+        job, context.controller.wait_reason(job), forecast, attempts
+    ) | serialize_dependencies(family)
+    view["schedule"] = serialize_schedule_origin(origin)
     view["part"] = job.part and {"of": job.part.of, "number": job.part.number, "key": job.part.key}
     view["accounted"] = None if accounted is None else asdict(accounted)
     for shown in (view["spec"]["env"], view["request"].get("env") or {}):
         shown.pop(TOKEN_VARIABLE, None)
     if not may_see_env_values(caller.user, job):
-        view["spec"]["env"] = dict.fromkeys(job.spec.env, HIDDEN)
+        view["spec"]["env"] = dict.fromkeys(job.spec.env, HIDDEN_VALUE)
         view["request"].pop("env", None)
     return JSONResponse(view)
 
 
 @router.post("/jobs/{job_id}/cancel")
-def cancel(job_id: IdPath, caller: CallerDep, context: ContextDep, force: bool = False) -> Response:
+def cancel_job(job_id: IdPath, caller: CallerDep, context: ContextDep, force: bool = False) -> Response:
     """Waiting: over at once. Running: TERM, the job's grace, then KILL; with `force` KILL at once. Already over is
     success."""
     return JSONResponse(_view(context, caller, services.cancel_job(context, caller, job_id, force=force)))
 
 
 @router.post("/jobs/{job_id}/hold")
-def hold(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+def hold_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """Keep a waiting job from starting."""
     return JSONResponse(_view(context, caller, services.hold_job(context, caller, job_id)))
 
 
 @router.post("/jobs/{job_id}/release")
-def release(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+def release_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """Let a held job start again in its turn."""
     return JSONResponse(_view(context, caller, services.release_job(context, caller, job_id)))
 
 
 @router.post("/jobs/{job_id}/requeue")
-def requeue(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+def requeue_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """Stop the running attempt and put the job back into the queue."""
     return JSONResponse(_view(context, caller, services.requeue_job(context, caller, job_id)))
 
 
 @router.post("/jobs/{job_id}/checkpoint")
-def checkpointed(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+def record_checkpoint(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """A running job has just saved its work: what it did until now is not lost when it is stopped."""
     return JSONResponse(_view(context, caller, services.record_checkpoint(context, caller, job_id)))
 
 
 @router.get("/jobs/{job_id}/logs")
-def logs(
+def show_log(
     job_id: IdPath,
     caller: CallerDep,
     context: ContextDep,
@@ -203,8 +218,10 @@ def show_log_order(
 
 def _view(context: Context, caller: Caller, job: Job) -> dict[str, Any]:
     if not may_inspect(caller.user, job):
-        return public_job_view(job)
-    return job_view(job, context.controller.wait_reason(job), forecast_view(context.forecaster.forecast_of(job)))
+        return serialize_public_job(job)
+    return serialize_job(
+        job, context.controller.wait_reason(job), serialize_forecast(context.forecaster.forecast_of(job))
+    )
 
 
 def _states(states: list[JobState] | None, unfinished: bool) -> set[JobState] | None:
@@ -240,16 +257,16 @@ def _before(cursor: str | None) -> JobId | None:
     return int(cursor)
 
 
-class Waited:
+class JobWaiter:
     """`left` are those that are not over."""
 
     def __init__(
         self, context: Context, caller: Caller, ids: Sequence[JobId], view: Callable[[Job], Json]
     ) -> None:
         self._context, self._caller, self._ids, self._view = context, caller, ids, view
-        self.left: set[JobId] = set()
+        self.unfinished: set[JobId] = set()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """In the store. Raises when one does not exist, or is not to be looked at."""
         with self._context.store.read() as conn:
             standings = stored.get_owners_and_states(conn, self._ids)
@@ -257,15 +274,15 @@ class Waited:
             if job_id not in standings:
                 require_inspectable_job(self._context, self._caller, job_id)
             require_inspectable(self._caller, standings[job_id])
-        self.left = {job.id for job in standings.values() if job.state not in TERMINAL_STATES}
+        self.unfinished = {job.id for job in standings.values() if job.state not in TERMINAL_STATES}
 
-    def hear(self, events: Iterable[JobEvent]) -> None:
-        self.left -= {event.job_id for event in events if event.state in TERMINAL_STATES}
+    def apply_events(self, events: Iterable[JobEvent]) -> None:
+        self.unfinished -= {event.job_id for event in events if event.state in TERMINAL_STATES}
 
-    def answer(self) -> JSONResponse:
+    def build_response(self) -> JSONResponse:
         """Takes a while when there are thousands."""
-        over = [job_id for job_id in self._ids if job_id not in self.left]
+        over = [job_id for job_id in self._ids if job_id not in self.unfinished]
         with self._context.store.read() as conn:
             jobs = stored.get_jobs_without_spec(conn, over)
         finished = [self._view(jobs[job_id]) for job_id in over]
-        return JSONResponse({"finished": finished, "unfinished": sorted(self.left)})
+        return JSONResponse({"finished": finished, "unfinished": sorted(self.unfinished)})

@@ -18,7 +18,7 @@ _HEARD_OUT_BYTES = 2**20  # of what is refused: an answer is lost on a connectio
 _HEARD_OUT_SECONDS = 2.0
 
 
-class BodyLimit:
+class BodyLimitMiddleware:
     """Refuses bodies over the limit, also those that do not say how long they are.
 
     Bodies are read and parsed before it is known who sent them, and all others wait meanwhile. So tokens and
@@ -112,7 +112,7 @@ def _too_large(limit: int) -> TooLarge:
     )
 
 
-class ServerTiming:
+class ServerTimingMiddleware:
     """Says in a header how long the server worked until its answer began."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import JSONResponse, Response
 
 from heliostat import __version__
-from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.schemas import DrainBody, NodeChangeBody, RecomposeBody
-from heliostat.api.views import Json, node_view, time_view
+from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.request_schemas import DrainNodeBody, NodeChangeBody, RecomposeNodeBody
+from heliostat.api.serialization import Json, serialize_node, serialize_time
 from heliostat.models import ACTIVE_STATES, Caller, Job, Node, Reservation
 from heliostat.services.cluster import nodes as services
 from heliostat.services.cluster.foreign_jobs import foreign_jobs_by_node, mark_devices_in_foreign_use
@@ -40,33 +40,33 @@ def show_node(name: NodeName, caller: CallerDep, context: ContextDep) -> Respons
 
 
 @router.post("/nodes/{name}/drain")
-def drain(name: NodeName, body: DrainBody, caller: CallerDep, context: ContextDep) -> Response:
+def drain_node(name: NodeName, body: DrainNodeBody, caller: CallerDep, context: ContextDep) -> Response:
     """Start nothing new on a node; what runs there goes on. Admins only."""
     return _answer(context, caller, services.drain_node(context, caller, name, body.reason))
 
 
 @router.post("/nodes/{name}/resume")
-def resume(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
+def resume_node(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
     """Use a drained node again. Admins only."""
     return _answer(context, caller, services.resume_node(context, caller, name))
 
 
 @router.patch("/nodes/{name}")
-def update(name: NodeName, body: NodeChangeBody, caller: CallerDep, context: ContextDep) -> Response:
+def update_node(name: NodeName, body: NodeChangeBody, caller: CallerDep, context: ContextDep) -> Response:
     """Set labels, data classes, and whether GPUs may be shared. Admins only."""
     wish = services.NodeChange(**body.model_dump(exclude_unset=True))
     return _answer(context, caller, *services.update_node(context, caller, name, wish))
 
 
 @router.post("/nodes/{name}/recompose")
-def recompose(name: NodeName, body: RecomposeBody, caller: CallerDep, context: ContextDep) -> Response:
+def recompose(name: NodeName, body: RecomposeNodeBody, caller: CallerDep, context: ContextDep) -> Response:
     """Give a dynamic node of Slurm other GPUs, once what runs there has ended. Returns at once. Admins only."""
     wish = recompose_node(context, caller, name, body.gpus, dry_run=body.dry_run)
     return JSONResponse(asdict(wish) | {"is_done": not wish.steps})
 
 
 @router.get("/nodes/{name}/recompose")
-def show_recompose(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
+def show_recompose_progress(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
     """How far that is. Admins only."""
     under_way = get_recomposition(context, caller, name)
     if under_way is None:
@@ -75,7 +75,7 @@ def show_recompose(name: NodeName, caller: CallerDep, context: ContextDep) -> Re
 
 
 @router.get("/status")
-def status(request: Request, caller: CallerDep, context: ContextDep) -> Response:
+def show_status(request: Request, caller: CallerDep, context: ContextDep) -> Response:
     """The server: process, version, engine, how many jobs are in which state, how good forecasts were."""
     with context.store.read() as conn:
         counts = stored.count_unfinished_by_state(conn)
@@ -86,14 +86,14 @@ def status(request: Request, caller: CallerDep, context: ContextDep) -> Response
 
 
 @router.get("/doctor")
-def doctor(caller: CallerDep, context: ContextDep) -> Response:
+def show_doctor(caller: CallerDep, context: ContextDep) -> Response:
     """What is wrong with this installation and what to do about it. Admins only."""
     findings = services.diagnose_installation(context, caller)
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 
 @router.post("/doctor")
-def probe(caller: CallerDep, context: ContextDep) -> Response:
+def run_doctor_probe(caller: CallerDep, context: ContextDep) -> Response:
     """The same; on Slurm, after a tiny job has looked from one node of each partition. Admins only."""
     findings = services.diagnose_installation(context, caller, probe=True)
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
@@ -109,12 +109,15 @@ def _views(context: Context, caller: Caller, nodes: Iterable[Node]) -> list[Json
     reservations = list_reservations(context, caller)
     guests = foreign_jobs_by_node(context, caller)
     return [
-        node_view(
+        serialize_node(
             mark_devices_in_foreign_use(node, guests.get(node.name, ())),
             tenants[node.name],
             guests.get(node.name, ()),
         )
-        | {"exclusive_job": _alone(tenants[node.name]), "reserved": reserved_view(node.name, reservations, now)}
+        | {
+            "exclusive_job": _alone(tenants[node.name]),
+            "reserved": serialize_node_reservations(node.name, reservations, now),
+        }
         for node in nodes
     ]
 
@@ -124,13 +127,13 @@ def _alone(jobs: Iterable[Job]) -> int | None:
     return next((job.id for job in jobs if job.placement.exclusive), None)
 
 
-def reserved_view(node: str, reservations: Iterable[Reservation], now: datetime) -> list[Json]:
+def serialize_node_reservations(node: str, reservations: Iterable[Reservation], now: datetime) -> list[Json]:
     """The next time of each reservation of this node that holds now or begins soon."""
     found = []
     for one in reservations:
         times = next(one.occurrences(now), None)
         if node in one.nodes and times is not None and times[0] <= now + _SOON:
-            when: Json = {"starts_at": time_view(times[0]), "ends_at": time_view(times[1])}
+            when: Json = {"starts_at": serialize_time(times[0]), "ends_at": serialize_time(times[1])}
             whose = {"name": one.name, "project": one.project, "gpus": one.gpus_per_node, "reason": one.reason}
             found.append(whose | when)
     return found

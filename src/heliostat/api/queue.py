@@ -5,9 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
-from heliostat.api.deps import CallerDep, ContextDep, IdPath
-from heliostat.api.schemas import WhenBody
-from heliostat.api.views import Json, account_view, answer_view, explanation_view, time_view
+from heliostat.api.request_context import CallerDep, ContextDep, IdPath
+from heliostat.api.request_schemas import StartForecastBody
+from heliostat.api.serialization import (
+    Json,
+    serialize_explanation,
+    serialize_share_account,
+    serialize_start_forecast,
+    serialize_time,
+)
 from heliostat.models import ForeignJob
 from heliostat.services.accounts.shares import share_tree, usage_source
 from heliostat.services.cluster.foreign_jobs import list_foreign_jobs
@@ -17,27 +23,27 @@ router = APIRouter(tags=["queue"])
 
 
 @router.get("/jobs/{job_id}/why")
-def why(job_id: IdPath, caller: CallerDep, context: ContextDep, what_if: bool = False) -> Response:
+def show_wait_reason(job_id: IdPath, caller: CallerDep, context: ContextDep, what_if: bool = False) -> Response:
     """Why a job waits: its place, who is ahead, what blocks it, when it will start, what would start earlier."""
-    return JSONResponse(explanation_view(explain_job(context, caller, job_id, what_if=what_if)))
+    return JSONResponse(serialize_explanation(explain_job(context, caller, job_id, what_if=what_if)))
 
 
 @router.post("/when")
-def when(body: WhenBody, caller: CallerDep, context: ContextDep) -> Response:
+def forecast_start(body: StartForecastBody, caller: CallerDep, context: ContextDep) -> Response:
     """When such a job would start, were it submitted now, and what would start earlier. Stores nothing."""
     answer = forecast_request(context, caller, body.to_request())
-    return JSONResponse(answer_view(answer, context.forecaster.accuracy()))
+    return JSONResponse(serialize_start_forecast(answer, context.forecaster.accuracy()))
 
 
 @router.get("/share")
-def share(caller: CallerDep, context: ContextDep) -> Response:
+def show_shares(caller: CallerDep, context: ContextDep) -> Response:
     """The fair-share tree: what is whose by right, what was used, what that costs. People: of your projects."""
-    tree = [account_view(one) for one in share_tree(context, caller)]
+    tree = [serialize_share_account(one) for one in share_tree(context, caller)]
     return JSONResponse({"items": tree, "next_cursor": None, "counted_by": usage_source(context)})
 
 
 @router.get("/others")
-def others(
+def show_foreign_jobs(
     caller: CallerDep,
     context: ContextDep,
     node: Annotated[str | None, Query(max_length=128)] = None,
@@ -45,11 +51,11 @@ def others(
 ) -> Response:
     """Jobs that went to Slurm without Heliostat, not stored here: those that run, then those that wait."""
     found = list_foreign_jobs(context, caller, node)
-    items = [foreign_view(job) for job in found[:limit]]
+    items = [serialize_foreign_job(job) for job in found[:limit]]
     return JSONResponse({"items": items, "total": len(found), "next_cursor": None})
 
 
-def foreign_view(job: ForeignJob) -> Json:
+def serialize_foreign_job(job: ForeignJob) -> Json:
     return {
         "id": job.id,
         "user": job.user,
@@ -62,8 +68,8 @@ def foreign_view(job: ForeignJob) -> Json:
         "tasks": job.tasks,
         "nodes": [place.node for place in job.places],
         "devices": [uuid for place in job.places for uuid in place.devices],
-        "submitted_at": time_view(job.submitted_at),
-        "started_at": time_view(job.started_at),
+        "submitted_at": serialize_time(job.submitted_at),
+        "started_at": serialize_time(job.started_at),
         "time_limit_seconds": job.time_limit_seconds,
         "act_with": job.cancel_command,
     }

@@ -7,35 +7,35 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
-from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.services.cluster.usage_reports import monthly_usage_report, usage_report_csv
 
 router = APIRouter(tags=["reports"])
-Month = Annotated[str | None, Query(max_length=20, description="2026-11; the present month unless said.")]
+MonthParam = Annotated[str | None, Query(max_length=20, description="2026-11; the present month unless said.")]
 
 
-class Group(StrEnum):
+class ReportGrouping(StrEnum):
     DEPARTMENT = "department"
     PROJECT = "project"
     USER = "user"
 
 
-class Format(StrEnum):
+class ReportFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
 
 
 @router.get("/report")
-def report(
+def show_report(
     caller: CallerDep,
     context: ContextDep,
-    month: Month = None,
-    by: Group = Group.PROJECT,
-    format: Format = Format.JSON,  # noqa: A002 - the name people expect
+    month: MonthParam = None,
+    by: ReportGrouping = ReportGrouping.PROJECT,
+    format: ReportFormat = ReportFormat.JSON,  # noqa: A002 - the name people expect
 ) -> Response:
     """Who used what in a month. Everybody for admins, their projects for managers, else yourself."""
     lines = monthly_usage_report(context, caller, month, by.value)
-    if format is Format.CSV:
+    if format is ReportFormat.CSV:
         headers = {"Content-Disposition": f'attachment; filename="heliostat-{by.value}.csv"'}
         return Response(usage_report_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)
     return JSONResponse({"items": [asdict(line) for line in lines], "next_cursor": None})

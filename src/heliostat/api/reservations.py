@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.people_schemas import Page
-from heliostat.api.schemas import Line
+from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.request_schemas import SingleLine
 from heliostat.models import Reservation
 from heliostat.services.cluster import reservations as services
 
@@ -32,12 +32,12 @@ def _aware(value: object) -> datetime:
         raise ValueError("is too far away") from None
 
 
-Time = Annotated[
+ZonedTime = Annotated[
     datetime,
     BeforeValidator(_aware, json_schema_input_type=str),
     Field(description="ISO 8601 with its time zone."),
 ]
-Number = Annotated[int, Field(strict=True)]
+StrictInteger = Annotated[int, Field(strict=True)]
 NodeName = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True)]
 
 
@@ -48,20 +48,22 @@ class ReservationBody(BaseModel):
 
     name: Annotated[str, StringConstraints(max_length=200, strict=True)]
     nodes: Annotated[list[NodeName], Field(min_length=1, max_length=10_000)]
-    starts_at: Time
-    ends_at: Time
+    starts_at: ZonedTime
+    ends_at: ZonedTime
     project: Annotated[str, StringConstraints(max_length=200, strict=True)] | None = None
-    gpus_per_node: Annotated[Number, Field(ge=1, le=10_000, description="Left out: whole nodes.")] | None = None
-    weeks: Annotated[Number, Field(ge=1, le=services.MAX_WEEKS, description="How many weeks in a row.")] = 1
-    reason: Annotated[Line, StringConstraints(max_length=128)] | None = None
+    gpus_per_node: (
+        Annotated[StrictInteger, Field(ge=1, le=10_000, description="Left out: whole nodes.")] | None
+    ) = None
+    weeks: Annotated[StrictInteger, Field(ge=1, le=services.MAX_WEEKS, description="How many weeks in a row.")] = 1
+    reason: Annotated[SingleLine, StringConstraints(max_length=128)] | None = None
 
 
-class OccurrenceAnswer(BaseModel):
+class OccurrenceResponse(BaseModel):
     starts_at: datetime
     ends_at: datetime
 
 
-class ReservationAnswer(BaseModel):
+class ReservationResponse(BaseModel):
     name: str
     project: str | None = Field(description="Null: maintenance.")
     nodes: list[str]
@@ -71,25 +73,27 @@ class ReservationAnswer(BaseModel):
     weeks: int
     reason: str
     time_zone: str = Field(description="In which it takes place at the same time of day every week.")
-    next: OccurrenceAnswer | None = Field(description="When it holds next, or holds now; null: it is over.")
+    next: OccurrenceResponse | None = Field(description="When it holds next, or holds now; null: it is over.")
 
     @classmethod
-    def of(cls, one: Reservation, now: datetime) -> "ReservationAnswer":
+    def of(cls, one: Reservation, now: datetime) -> "ReservationResponse":
         upcoming = next(one.occurrences(now), None)
         held: dict[str, Any] = {name: getattr(one, name) for name in cls.model_fields if name != "next"}
-        when = OccurrenceAnswer(starts_at=upcoming[0], ends_at=upcoming[1]) if upcoming else None
+        when = OccurrenceResponse(starts_at=upcoming[0], ends_at=upcoming[1]) if upcoming else None
         return cls(**held, next=when)
 
 
 @router.get("/reservations", summary="What is set aside, by its next time")
-def list_reservations(caller: CallerDep, context: ContextDep, past: bool = False) -> Page[ReservationAnswer]:
+def list_reservations(
+    caller: CallerDep, context: ContextDep, past: bool = False
+) -> ListResponse[ReservationResponse]:
     now = context.now()
     found = services.list_reservations(context, caller, past=past)
-    return Page(items=[ReservationAnswer.of(one, now) for one in found])
+    return ListResponse(items=[ReservationResponse.of(one, now) for one in found])
 
 
 @router.post("/reservations", status_code=201, summary="Set nodes aside for a project, or for maintenance")
-def create_reservation(body: ReservationBody, caller: CallerDep, context: ContextDep) -> ReservationAnswer:
+def create_reservation(body: ReservationBody, caller: CallerDep, context: ContextDep) -> ReservationResponse:
     wish = Reservation(
         name=body.name,
         nodes=tuple(body.nodes),
@@ -100,7 +104,7 @@ def create_reservation(body: ReservationBody, caller: CallerDep, context: Contex
         weeks=body.weeks,
         reason=body.reason or "",
     )
-    return ReservationAnswer.of(services.create_reservation(context, caller, wish), context.now())
+    return ReservationResponse.of(services.create_reservation(context, caller, wish), context.now())
 
 
 @router.delete("/reservations/{name}", status_code=204, summary="Delete a reservation")

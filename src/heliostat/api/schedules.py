@@ -5,12 +5,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StringConstraints
 
-from heliostat.api.chronos import put
-from heliostat.api.chronos_documents import wish_from
-from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.people_schemas import Page
-from heliostat.api.schemas import JobBody, Json
-from heliostat.api.views import time_view
+from heliostat.api.account_schemas import ListResponse
+from heliostat.api.chronos import create_or_replace_schedule
+from heliostat.api.chronos_documents import document_to_schedule_request
+from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.request_schemas import JobBody, Json
+from heliostat.api.serialization import serialize_time
 from heliostat.errors import Invalid
 from heliostat.models import Caller
 from heliostat.models.quantities import parse_duration
@@ -18,7 +18,7 @@ from heliostat.models.schedules import CatchUpMode, Firing, OverlapPolicy, Sched
 from heliostat.services.context import Context
 from heliostat.services.schedules import lifecycle as services
 from heliostat.services.schedules.requests import ScheduleRequest
-from heliostat.web.job_form.bodies import body_of
+from heliostat.web.job_form.job_body import request_to_body
 
 
 def _seconds(value: object) -> object:
@@ -26,13 +26,13 @@ def _seconds(value: object) -> object:
 
 
 router = APIRouter(tags=["schedules"])
-HIDDEN = "(hidden)"
-SHOWN_TIMES = 10
-Count = Annotated[int, Field(strict=True)]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=200, strict=True)]
-Seconds = Annotated[Count, BeforeValidator(_seconds), Field(ge=1, le=366 * 86400)]
-Reference = Annotated[str, Path(max_length=200, description="Its number, or the name of one of yours.")]
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+HIDDEN_VALUE = "(hidden)"
+PREVIEW_TIMES = 10
+StrictInteger = Annotated[int, Field(strict=True)]
+ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, strict=True)]
+DurationSeconds = Annotated[StrictInteger, BeforeValidator(_seconds), Field(ge=1, le=366 * 86400)]
+ScheduleReference = Annotated[str, Path(max_length=200, description="Its number, or the name of one of yours.")]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 
 
 class ScheduleChangeBody(BaseModel):
@@ -40,12 +40,14 @@ class ScheduleChangeBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: Text | None = None
-    schedule: Text | None = Field(
+    name: ShortText | None = None
+    schedule: ShortText | None = Field(
         default=None,
         description="R/2026-07-22T12:00:00Z/PT24H, R5//P1M, 0 9 * * 1-5, @daily; null: after parents.",
     )
-    time_zone: Text | None = Field(default=None, description="Europe/Berlin; left out: UTC if the start says Z.")
+    time_zone: ShortText | None = Field(
+        default=None, description="Europe/Berlin; left out: UTC if the start says Z."
+    )
     job: JobBody | None = None
     overlap: OverlapPolicy = Field(
         default=OverlapPolicy.SKIP, description="While an earlier job of it is not over."
@@ -53,16 +55,20 @@ class ScheduleChangeBody(BaseModel):
     catch_up: CatchUpMode = Field(
         default=CatchUpMode.LAST, description="What is made up for after nobody was there."
     )
-    epsilon: Seconds | None = Field(default=None, description="How late is too late for that: 30m, or seconds.")
-    retries: Annotated[Count, Field(ge=0, le=100)] = Field(default=0, description="Of a job that failed.")
-    ends_after: Annotated[Count, Field(ge=1, le=10**9)] | None = Field(default=None, description="Firings.")
+    epsilon: DurationSeconds | None = Field(
+        default=None, description="How late is too late for that: 30m, or seconds."
+    )
+    retries: Annotated[StrictInteger, Field(ge=0, le=100)] = Field(default=0, description="Of a job that failed.")
+    ends_after: Annotated[StrictInteger, Field(ge=1, le=10**9)] | None = Field(
+        default=None, description="Firings."
+    )
     soft_error: StrictBool = Field(default=False, description="Its children fire also after it has failed.")
-    parents: Annotated[list[Text], Field(max_length=1000)] = Field(
+    parents: Annotated[list[ShortText], Field(max_length=1000)] = Field(
         default=[], description="Schedules of yours: it fires when all have succeeded since it fired last."
     )
     paused: StrictBool = False
 
-    def changes(self) -> dict[str, Any]:
+    def to_changes(self) -> dict[str, Any]:
         """What was given, as a wish has it."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         for name, ours in (("schedule", "timing"), ("time_zone", "zone"), ("epsilon", "epsilon_seconds")):
@@ -82,19 +88,19 @@ class ScheduleChangeBody(BaseModel):
 class ScheduleBody(ScheduleChangeBody):
     """A schedule to make."""
 
-    name: Text
+    name: ShortText
     job: JobBody
 
-    def wish(self) -> ScheduleRequest:
-        return ScheduleRequest(**self.changes())
+    def to_schedule_request(self) -> ScheduleRequest:
+        return ScheduleRequest(**self.to_changes())
 
 
-class PreviewBody(BaseModel):
+class SchedulePreviewBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    schedule: Text
-    time_zone: Text | None = None
-    count: Annotated[Count, Field(ge=1, le=100)] = SHOWN_TIMES
+    schedule: ShortText
+    time_zone: ShortText | None = None
+    count: Annotated[StrictInteger, Field(ge=1, le=100)] = PREVIEW_TIMES
 
 
 @router.get("/schedules", summary="Your schedules, by name")
@@ -102,71 +108,81 @@ def list_schedules(
     caller: CallerDep,
     context: ContextDep,
     everybodys: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
-) -> Page[Json]:
+) -> ListResponse[Json]:
     found = services.list_schedules(context, caller, everybodys=everybodys)
-    return Page(items=[schedule_view(one) for one in found])
+    return ListResponse(items=[serialize_schedule(one) for one in found])
 
 
 @router.post("/schedules", status_code=201, summary="Make a schedule")
 def create_schedule(body: ScheduleBody, caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(context, caller, services.create_schedule(context, caller, body.wish()))
+    return serialize_schedule_detail(
+        context, caller, services.create_schedule(context, caller, body.to_schedule_request())
+    )
 
 
 @router.post("/schedules/preview", summary="When such a schedule would fire; stores nothing")
-def preview(body: PreviewBody, caller: CallerDep, context: ContextDep) -> Json:
+def preview_schedule(body: SchedulePreviewBody, caller: CallerDep, context: ContextDep) -> Json:
     times = services.preview_times(context, caller, body.schedule, body.time_zone, body.count)
-    return {"times": [time_view(at) for at in times]}
+    return {"times": [serialize_time(at) for at in times]}
 
 
 @router.post("/schedules/chronos", status_code=201, summary="Make or replace a schedule as Chronos writes it")
-def put_chronos(document: dict[str, Any], caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(context, caller, put(context, caller, wish_from(document, caller.user.unix_user)))
+def import_chronos_schedule(document: dict[str, Any], caller: CallerDep, context: ContextDep) -> Json:
+    return serialize_schedule_detail(
+        context,
+        caller,
+        create_or_replace_schedule(context, caller, document_to_schedule_request(document, caller.user.unix_user)),
+    )
 
 
 @router.get("/schedules/{reference}", summary="One schedule, with its job and its next times")
-def show_schedule(reference: Reference, caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(context, caller, services.get_schedule(context, caller, reference))
+def show_schedule(reference: ScheduleReference, caller: CallerDep, context: ContextDep) -> Json:
+    return serialize_schedule_detail(context, caller, services.get_schedule(context, caller, reference))
 
 
 @router.patch("/schedules/{reference}", summary="Change a schedule of yours")
-def edit_schedule(reference: Reference, body: ScheduleChangeBody, caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(context, caller, services.edit_schedule(context, caller, reference, body.changes()))
+def edit_schedule(
+    reference: ScheduleReference, body: ScheduleChangeBody, caller: CallerDep, context: ContextDep
+) -> Json:
+    return serialize_schedule_detail(
+        context, caller, services.edit_schedule(context, caller, reference, body.to_changes())
+    )
 
 
 @router.delete("/schedules/{reference}", status_code=204, summary="Remove a schedule; its jobs stay")
-def remove_schedule(reference: Reference, caller: CallerDep, context: ContextDep) -> None:
+def remove_schedule(reference: ScheduleReference, caller: CallerDep, context: ContextDep) -> None:
     services.remove_schedule(context, caller, reference)
 
 
 @router.post("/schedules/{reference}/pause", summary="Fire no more until it is resumed")
-def pause_schedule(reference: Reference, caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(context, caller, services.pause_schedule(context, caller, reference))
+def pause_schedule(reference: ScheduleReference, caller: CallerDep, context: ContextDep) -> Json:
+    return serialize_schedule_detail(context, caller, services.pause_schedule(context, caller, reference))
 
 
 @router.post("/schedules/{reference}/resume", summary="Fire again, from now on")
-def resume_schedule(reference: Reference, caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(context, caller, services.resume_schedule(context, caller, reference))
+def resume_schedule(reference: ScheduleReference, caller: CallerDep, context: ContextDep) -> Json:
+    return serialize_schedule_detail(context, caller, services.resume_schedule(context, caller, reference))
 
 
 @router.post("/schedules/{reference}/run", status_code=201, summary="Fire once now")
 def run_schedule(
-    reference: Reference, caller: CallerDep, context: ContextDep, idempotency_key: Key = None
+    reference: ScheduleReference, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
 ) -> Json:
-    return firing_view(services.run_schedule(context, caller, reference, idempotency_key))
+    return serialize_firing(services.run_schedule(context, caller, reference, idempotency_key))
 
 
 @router.get("/schedules/{reference}/firings", summary="The times it was due, newest first")
 def list_firings(
-    reference: Reference,
+    reference: ScheduleReference,
     caller: CallerDep,
     context: ContextDep,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-) -> Page[Json]:
+) -> ListResponse[Json]:
     schedule = services.get_schedule(context, caller, reference)
-    return Page(items=[firing_view(one) for one in services.list_firings(context, schedule, limit)])
+    return ListResponse(items=[serialize_firing(one) for one in services.list_firings(context, schedule, limit)])
 
 
-def schedule_view(one: Schedule) -> Json:
+def serialize_schedule(one: Schedule) -> Json:
     return {
         "id": one.id,
         "name": one.name,
@@ -182,35 +198,35 @@ def schedule_view(one: Schedule) -> Json:
         "retries": one.retries,
         "ends_after": one.ends_after,
         "soft_error": one.soft_error,
-        "created_at": time_view(one.created_at),
-        "next_at": time_view(one.next_at),
-        "last_due_at": time_view(one.last_due_at),
+        "created_at": serialize_time(one.created_at),
+        "next_at": serialize_time(one.next_at),
+        "last_due_at": serialize_time(one.last_due_at),
         "fired": one.fired,
         "succeeded": one.succeeded,
         "failed": one.failed,
         "failed_in_a_row": one.failed_in_a_row,
-        "succeeded_at": time_view(one.succeeded_at),
-        "failed_at": time_view(one.failed_at),
+        "succeeded_at": serialize_time(one.succeeded_at),
+        "failed_at": serialize_time(one.failed_at),
     }
 
 
-def detail_view(context: Context, caller: Caller, one: Schedule) -> Json:
+def serialize_schedule_detail(context: Context, caller: Caller, one: Schedule) -> Json:
     """With its job; values of variables are their owner's."""
-    job = body_of(one.request)
+    job = request_to_body(one.request)
     if one.user != caller.user.name and "env" in job:
-        job["env"] = dict.fromkeys(job["env"], HIDDEN)
-    times = [time_view(at) for at in services.next_times(context, one, SHOWN_TIMES)]
-    return {**schedule_view(one), "job": job, "next_times": times}
+        job["env"] = dict.fromkeys(job["env"], HIDDEN_VALUE)
+    times = [serialize_time(at) for at in services.next_times(context, one, PREVIEW_TIMES)]
+    return {**serialize_schedule(one), "job": job, "next_times": times}
 
 
-def origin_view(one: ScheduleOrigin | None) -> Json | None:
-    return None if one is None else {"id": one.schedule_id, "name": one.name, "due_at": time_view(one.due_at)}
+def serialize_schedule_origin(one: ScheduleOrigin | None) -> Json | None:
+    return None if one is None else {"id": one.schedule_id, "name": one.name, "due_at": serialize_time(one.due_at)}
 
 
-def firing_view(one: Firing) -> Json:
+def serialize_firing(one: Firing) -> Json:
     return {
-        "due_at": time_view(one.due_at),
-        "at": time_view(one.at),
+        "due_at": serialize_time(one.due_at),
+        "at": serialize_time(one.at),
         "state": one.state.value,
         "reason": one.reason,
         "job_id": one.job_id,
@@ -218,5 +234,5 @@ def firing_view(one: Firing) -> Json:
         "tries": one.tries,
         "count": one.count,
         "by_hand": one.by_hand,
-        "ended_at": time_view(one.ended_at),
+        "ended_at": serialize_time(one.ended_at),
     }

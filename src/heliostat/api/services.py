@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.people_schemas import Page
-from heliostat.api.schemas import Count, JobBody, Json
-from heliostat.api.sessions import KeyAnswer, addresses_for
-from heliostat.api.views import time_view
+from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.request_schemas import JobBody, Json, StrictInteger
+from heliostat.api.serialization import serialize_time
+from heliostat.api.sessions import AccessKeyResponse, addresses_for_caller
 from heliostat.errors import Invalid
 from heliostat.models import Caller
 from heliostat.models.quantities import parse_duration
@@ -20,10 +20,10 @@ from heliostat.services.web_services import lifecycle as services
 from heliostat.services.web_services.lifecycle import ReplicaState, ServiceView
 from heliostat.services.web_services.requests import MAX_REPLICAS, ServiceRequest
 from heliostat.services.web_services.routing import may_manage_service
-from heliostat.web.job_form.bodies import body_of
+from heliostat.web.job_form.job_body import request_to_body
 
 router = APIRouter(tags=["services"])
-HIDDEN = "(hidden)"
+HIDDEN_VALUE = "(hidden)"
 NamePath = Annotated[str, Path(max_length=64, description="The name of the service.")]
 
 
@@ -31,23 +31,23 @@ def _seconds(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) and len(value) <= 40 else value
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(strict=True, allow_inf_nan=False)]
-Replicas = Annotated[Count, Field(ge=0, le=MAX_REPLICAS)]
+DurationSeconds = Annotated[float, BeforeValidator(_seconds), Field(strict=True, allow_inf_nan=False)]
+ReplicaCount = Annotated[StrictInteger, Field(ge=0, le=MAX_REPLICAS)]
 UrlPath = Annotated[str, StringConstraints(max_length=1000, pattern=r"^/[\x21-\x7e]*$", strict=True)]
 
 
-class HealthBody(BaseModel):
+class HealthCheckBody(BaseModel):
     """When a replica counts as healthy."""
 
     model_config = ConfigDict(extra="forbid")
 
     path: UrlPath | None = Field(default=None, description="That answers 2xx or 3xx; left out: it listens.")
-    interval: Annotated[Seconds, Field(ge=1, le=3600)] = 5.0
-    timeout: Annotated[Seconds, Field(ge=0.1, le=60)] = 5.0
-    threshold: Annotated[Count, Field(ge=1, le=100)] = 3
-    grace: Annotated[Seconds, Field(ge=1, le=86400)] = 300.0
+    interval: Annotated[DurationSeconds, Field(ge=1, le=3600)] = 5.0
+    timeout: Annotated[DurationSeconds, Field(ge=0.1, le=60)] = 5.0
+    threshold: Annotated[StrictInteger, Field(ge=1, le=100)] = 3
+    grace: Annotated[DurationSeconds, Field(ge=1, le=86400)] = 300.0
 
-    def check(self) -> HealthCheck:
+    def to_health_check(self) -> HealthCheck:
         return HealthCheck(self.path, self.interval, self.timeout, self.threshold, self.grace)
 
 
@@ -56,25 +56,25 @@ class ServiceBody(JobBody):
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=40, strict=True)]
     kind: Literal["service"] = "service"
-    replicas: Replicas = 1
+    replicas: ReplicaCount = 1
     visibility: ServiceVisibility = Field(
         default=ServiceVisibility.PRIVATE, description="private, project or public."
     )
-    health: HealthBody = Field(default_factory=HealthBody)
-    surge: Annotated[Count, Field(ge=0, le=10)] = Field(
+    health: HealthCheckBody = Field(default_factory=HealthCheckBody)
+    surge: Annotated[StrictInteger, Field(ge=0, le=10)] = Field(
         default=1, description="So many replicas more than wanted while it is updated; 0 where there is no room."
     )
-    drain: Annotated[Seconds, Field(ge=0, le=3600)] = Field(
+    drain: Annotated[DurationSeconds, Field(ge=0, le=3600)] = Field(
         default=30.0, description="How long open requests may take when a replica goes: 30s."
     )
 
-    def wish(self) -> ServiceRequest:
+    def to_service_request(self) -> ServiceRequest:
         return ServiceRequest(
             self.name,
             self.to_request(),
             self.replicas,
             self.visibility,
-            self.health.check(),
+            self.health.to_health_check(),
             self.surge,
             self.drain,
         )
@@ -85,24 +85,26 @@ class ServiceChangeBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    replicas: Replicas | None = None
+    replicas: ReplicaCount | None = None
     visibility: ServiceVisibility | None = None
 
 
 @router.post("/services", status_code=201, summary="Start a service")
 def create_service(body: ServiceBody, request: Request, caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(request, context, caller, services.create_service(context, caller, body.wish()))
+    return serialize_service_detail(
+        request, context, caller, services.create_service(context, caller, body.to_service_request())
+    )
 
 
 @router.get("/services", summary="The services you may use or manage, by name")
-def list_services(request: Request, caller: CallerDep, context: ContextDep) -> Page[Json]:
+def list_services(request: Request, caller: CallerDep, context: ContextDep) -> ListResponse[Json]:
     found = services.list_services(context, caller)
-    return Page(items=[service_view(request, context, caller, one) for one in found])
+    return ListResponse(items=[serialize_service(request, context, caller, one) for one in found])
 
 
 @router.get("/services/{name}", summary="One service, its replicas and their health")
 def show_service(name: NamePath, request: Request, caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(request, context, caller, services.show_service(context, caller, name))
+    return serialize_service_detail(request, context, caller, services.show_service(context, caller, name))
 
 
 @router.put("/services/{name}", summary="Update a service of yours; replicas are replaced one by one")
@@ -111,7 +113,9 @@ def update_service(
 ) -> Json:
     if body.name != name:
         raise Invalid("name: must be that of the address.", "A name stays.", fields={"name": "must stay as it is"})
-    return detail_view(request, context, caller, services.update_service(context, caller, body.wish()))
+    return serialize_service_detail(
+        request, context, caller, services.update_service(context, caller, body.to_service_request())
+    )
 
 
 @router.patch("/services/{name}", summary="More or fewer replicas, or seen by others")
@@ -119,17 +123,17 @@ def scale_service(
     name: NamePath, body: ServiceChangeBody, request: Request, caller: CallerDep, context: ContextDep
 ) -> Json:
     changed = services.scale_service(context, caller, name, body.replicas, body.visibility)
-    return detail_view(request, context, caller, changed)
+    return serialize_service_detail(request, context, caller, changed)
 
 
 @router.post("/services/{name}/restart", summary="Replace every replica, one by one; also start a stopped one")
 def restart_service(name: NamePath, request: Request, caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(request, context, caller, services.restart_service(context, caller, name))
+    return serialize_service_detail(request, context, caller, services.restart_service(context, caller, name))
 
 
 @router.post("/services/{name}/stop", summary="Drain and end its replicas")
 def stop_service(name: NamePath, request: Request, caller: CallerDep, context: ContextDep) -> Json:
-    return detail_view(request, context, caller, services.stop_service(context, caller, name))
+    return serialize_service_detail(request, context, caller, services.stop_service(context, caller, name))
 
 
 @router.delete("/services/{name}", status_code=204, summary="Remove a service that is stopped")
@@ -140,14 +144,14 @@ def remove_service(name: NamePath, caller: CallerDep, context: ContextDep) -> No
 @router.post("/services/{name}/key", summary="A secret with which a program uses a service")
 def make_service_key(
     name: NamePath, request: Request, response: Response, caller: CallerDep, context: ContextDep
-) -> KeyAnswer:
+) -> AccessKeyResponse:
     """To be sent as `Authorization: Bearer KEY`; the server inside never sees it."""
     secret, until = services.create_service_key(context, caller, name)
     response.headers["Cache-Control"] = "no-store"
-    return KeyAnswer(url=_url(request, context, name), key=secret, expires_at=until)
+    return AccessKeyResponse(url=_url(request, context, name), key=secret, expires_at=until)
 
 
-def service_view(request: Request, context: Context, caller: Caller, view: ServiceView) -> Json:
+def serialize_service(request: Request, context: Context, caller: Caller, view: ServiceView) -> Json:
     one = view.service
     return {
         "name": one.name,
@@ -162,24 +166,24 @@ def service_view(request: Request, context: Context, caller: Caller, view: Servi
         "generation": one.generation,
         "is_updated": view.is_updated,
         "failures": one.failures,
-        "failed_at": time_view(one.failed_at),
+        "failed_at": serialize_time(one.failed_at),
         "problem": one.problem if may_manage_service(caller.user, one) else None,
-        "retry_at": time_view(one.retry_at),
-        "created_at": time_view(one.created_at),
+        "retry_at": serialize_time(one.retry_at),
+        "created_at": serialize_time(one.created_at),
     }
 
 
-def detail_view(request: Request, context: Context, caller: Caller, view: ServiceView) -> Json:
+def serialize_service_detail(request: Request, context: Context, caller: Caller, view: ServiceView) -> Json:
     """For who manages it with its job and its replicas; values of variables are their owner's."""
     one = view.service
     if not may_manage_service(caller.user, one):
-        return service_view(request, context, caller, view)
-    job = body_of(one.request)
+        return serialize_service(request, context, caller, view)
+    job = request_to_body(one.request)
     if one.user != caller.user.name and "env" in job:
-        job["env"] = dict.fromkeys(job["env"], HIDDEN)
+        job["env"] = dict.fromkeys(job["env"], HIDDEN_VALUE)
     check = one.check
     return {
-        **service_view(request, context, caller, view),
+        **serialize_service(request, context, caller, view),
         "surge": one.surge,
         "drain_seconds": one.drain_seconds,
         "health": {
@@ -202,11 +206,11 @@ def _replica(one: ReplicaState) -> Json:
         "node": one.job.node if one.job else None,
         "generation": one.replica.generation,
         "open_requests": one.open_requests,
-        "healthy_at": time_view(one.replica.healthy_at),
+        "healthy_at": serialize_time(one.replica.healthy_at),
         "problem": one.problem,
-        "created_at": time_view(one.replica.created_at),
+        "created_at": serialize_time(one.replica.created_at),
     }
 
 
 def _url(request: Request, context: Context, name: str) -> str:
-    return addresses_for(request, context).target_url(ProxyTarget(0, service=name))
+    return addresses_for_caller(request, context).target_url(ProxyTarget(0, service=name))

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Header, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import JSONResponse
 
-from heliostat.api.deps import CallerDep, ContextDep, IdPath
-from heliostat.api.schemas import Command, JobBody, Line
-from heliostat.api.views import forecast_view, job_view
+from heliostat.api.request_context import CallerDep, ContextDep, IdPath
+from heliostat.api.request_schemas import Command, JobBody, SingleLine
+from heliostat.api.serialization import serialize_forecast, serialize_job
 from heliostat.models.sessions import MAX_PORT, ProxyTarget, SessionRequest
 from heliostat.services.context import Context
 from heliostat.services.jobs.control import extend_job, parse_seconds
@@ -25,17 +25,17 @@ from heliostat.services.sessions.lifecycle import (
 )
 
 router = APIRouter(tags=["sessions"])
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 PortPath = Annotated[int, Path(ge=1, le=MAX_PORT)]
 
 
-class PortAnswer(BaseModel):
+class PortResponse(BaseModel):
     job_id: int
     port: int
     url: str
 
 
-class KeyAnswer(BaseModel):
+class AccessKeyResponse(BaseModel):
     url: str
     key: str
     expires_at: str
@@ -44,29 +44,31 @@ class KeyAnswer(BaseModel):
 @router.get("/jobs/{job_id}/ports/{port}", summary="Where a port of a running job of yours is found in a browser")
 def show_port(
     job_id: IdPath, port: PortPath, request: Request, caller: CallerDep, context: ContextDep
-) -> PortAnswer:
+) -> PortResponse:
     """Only a port on which a process of the job listens."""
     target = open_port(context, caller, job_id, port)
-    return PortAnswer(job_id=job_id, port=port, url=addresses_for(request, context).target_url(target))
+    return PortResponse(job_id=job_id, port=port, url=addresses_for_caller(request, context).target_url(target))
 
 
 @router.post("/jobs/{job_id}/ports/{port}/key", summary="A secret with which a program uses that address")
-def make_port_key(
+def create_port_key(
     job_id: IdPath, port: PortPath, request: Request, response: Response, caller: CallerDep, context: ContextDep
-) -> KeyAnswer:
+) -> AccessKeyResponse:
     """To be sent as `Authorization: Bearer KEY`; the server inside never sees it."""
-    return key_for(open_port(context, caller, job_id, port), request, response, caller, context)
+    return issue_access_key(open_port(context, caller, job_id, port), request, response, caller, context)
 
 
-def key_for(
+def issue_access_key(
     target: ProxyTarget, request: Request, response: Response, caller: CallerDep, context: Context
-) -> KeyAnswer:
+) -> AccessKeyResponse:
     secret, until = create_program_key(context, caller, target)
     response.headers["Cache-Control"] = "no-store"
-    return KeyAnswer(url=addresses_for(request, context).target_url(target), key=secret, expires_at=until)
+    return AccessKeyResponse(
+        url=addresses_for_caller(request, context).target_url(target), key=secret, expires_at=until
+    )
 
 
-def addresses_for(request: Request, context: Context) -> PublicUrls:
+def addresses_for_caller(request: Request, context: Context) -> PublicUrls:
     """As whoever asks reaches us; over the Unix socket nothing is known of that."""
     known = context.public_urls
     return known if request.client is None else known.for_host(request.headers.get("host", ""))
@@ -77,13 +79,13 @@ class SessionBody(JobBody):
 
     app: Literal["jupyter", "terminal", "vscode", "rstudio", "custom"] = "jupyter"
     keep_idle: bool = Field(default=False, strict=True, description="It may stay however long nobody uses it.")
-    priority_class: Line = Field(default="interactive", description="As of a job.")
+    priority_class: SingleLine = Field(default="interactive", description="As of a job.")
     command: Command = Field(
         default=["jupyter"], description="Of the app custom: what to run; it finds its port in $PORT."
     )
 
 
-class ExtendBody(BaseModel):
+class ExtendJobBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     time: Annotated[str, StringConstraints(max_length=32)] | Annotated[int, Field(strict=True, ge=1, le=2**31)]
@@ -92,18 +94,24 @@ class ExtendBody(BaseModel):
 @router.post(
     "/jobs/{job_id}/extend", summary="More time for a session; for a batch job, by who manages its project"
 )
-def extend(job_id: IdPath, body: ExtendBody, caller: CallerDep, context: ContextDep) -> Response:
+def extend_time_limit(job_id: IdPath, body: ExtendJobBody, caller: CallerDep, context: ContextDep) -> Response:
     """`time` is how much more: 2h, 30m, or seconds."""
     seconds = body.time if isinstance(body.time, int) else parse_seconds(body.time)
     job = extend_job(context, caller, job_id, seconds)
     return JSONResponse(
-        job_view(job, context.controller.wait_reason(job), forecast_view(context.forecaster.forecast_of(job)))
+        serialize_job(
+            job, context.controller.wait_reason(job), serialize_forecast(context.forecaster.forecast_of(job))
+        )
     )
 
 
 @router.post("/sessions", status_code=201, summary="Start a session: JupyterLab, or a web server of your own")
-def start(
-    body: SessionBody, request: Request, caller: CallerDep, context: ContextDep, idempotency_key: Key = None
+def create_session(
+    body: SessionBody,
+    request: Request,
+    caller: CallerDep,
+    context: ContextDep,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     asked = body.to_request()
     if body.app == "custom" and "command" not in body.model_fields_set:
@@ -113,26 +121,28 @@ def start(
 
 
 @router.get("/sessions", summary="Your sessions, newest first")
-def list_mine(request: Request, caller: CallerDep, context: ContextDep, unfinished: bool = False) -> Response:
+def list_own_sessions(
+    request: Request, caller: CallerDep, context: ContextDep, unfinished: bool = False
+) -> Response:
     found = [state for state in list_sessions(context, caller) if not (unfinished and state.job.is_terminal)]
     return JSONResponse({"items": [_view(request, context, state) for state in found], "next_cursor": None})
 
 
 @router.get("/sessions/{job_id}", summary="One session: is its server up, where it is found")
-def show_one(job_id: IdPath, request: Request, caller: CallerDep, context: ContextDep) -> Response:
+def get_session(job_id: IdPath, request: Request, caller: CallerDep, context: ContextDep) -> Response:
     return JSONResponse(_view(request, context, show_session(context, caller, job_id)))
 
 
 @router.post("/sessions/{job_id}/key", summary="A secret with which a program uses a session")
-def make_session_key(
+def create_session_key(
     job_id: IdPath, request: Request, response: Response, caller: CallerDep, context: ContextDep
-) -> KeyAnswer:
+) -> AccessKeyResponse:
     """To be sent as `Authorization: Bearer KEY`; the server inside never sees it."""
     show_session(context, caller, job_id)
-    return key_for(ProxyTarget(job_id), request, response, caller, context)
+    return issue_access_key(ProxyTarget(job_id), request, response, caller, context)
 
 
-class SharesAnswer(BaseModel):
+class SessionSharesResponse(BaseModel):
     job_id: int
     shared_with: list[str]
 
@@ -143,20 +153,22 @@ UserPath = Annotated[str, Path(min_length=1, max_length=64)]
 @router.put(
     "/sessions/{job_id}/shares/{user}", summary="Let somebody into a session of yours, to act there as you"
 )
-def share(job_id: IdPath, user: UserPath, caller: CallerDep, context: ContextDep) -> SharesAnswer:
+def add_share(job_id: IdPath, user: UserPath, caller: CallerDep, context: ContextDep) -> SessionSharesResponse:
     """Only where each session has a host name of its own: `proxy_url` with a star."""
-    return SharesAnswer(job_id=job_id, shared_with=share_session(context, caller, job_id, user))
+    return SessionSharesResponse(job_id=job_id, shared_with=share_session(context, caller, job_id, user))
 
 
 @router.delete("/sessions/{job_id}/shares/{user}", summary="Take that back")
-def unshare(job_id: IdPath, user: UserPath, caller: CallerDep, context: ContextDep) -> SharesAnswer:
-    return SharesAnswer(job_id=job_id, shared_with=unshare_session(context, caller, job_id, user))
+def remove_share(job_id: IdPath, user: UserPath, caller: CallerDep, context: ContextDep) -> SessionSharesResponse:
+    return SessionSharesResponse(job_id=job_id, shared_with=unshare_session(context, caller, job_id, user))
 
 
 def _view(request: Request, context: Context, state: SessionState) -> dict[str, object]:
     job = state.job
-    view = job_view(job, context.controller.wait_reason(job), forecast_view(context.forecaster.forecast_of(job)))
-    url = addresses_for(request, context).target_url(ProxyTarget(job.id))
+    view = serialize_job(
+        job, context.controller.wait_reason(job), serialize_forecast(context.forecaster.forecast_of(job))
+    )
+    url = addresses_for_caller(request, context).target_url(ProxyTarget(job.id))
     own = {"app": state.app, "is_up": state.is_up, "step": state.step, "url": url}
     own |= {"warning": state.warning or None, "shared_with": list(state.shared_with)}
     return view | own | {"log_tail": state.log_tail or None}

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 from starlette.responses import JSONResponse, Response
 
-from heliostat.api.deps import CallerDep, ContextDep, IdPath
-from heliostat.api.views import time_view
+from heliostat.api.request_context import CallerDep, ContextDep, IdPath
+from heliostat.api.serialization import serialize_time
 from heliostat.models import TimeSeries
 from heliostat.services.cluster import stats as services
 from heliostat.services.cluster.stats import StatsPeriod
@@ -17,7 +17,7 @@ NodeName = Annotated[str, Path(max_length=128)]
 
 
 @router.get("/jobs/{job_id}/stats")
-def of_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+def show_job_stats(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """What a job has used over time, in short, and in words."""
     found = services.job_stats(context, caller, job_id)
     return JSONResponse(
@@ -34,7 +34,7 @@ def of_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
 
 
 @router.get("/nodes/{name}/stats")
-def of_node(
+def show_node_stats(
     name: NodeName, caller: CallerDep, context: ContextDep, span: StatsPeriod = StatsPeriod.DAY
 ) -> Response:
     """What was used of a node, by whomever."""
@@ -43,7 +43,7 @@ def of_node(
 
 
 @router.get("/cluster/stats")
-def of_cluster(caller: CallerDep, context: ContextDep, span: StatsPeriod = StatsPeriod.DAY) -> Response:
+def show_cluster_stats(caller: CallerDep, context: ContextDep, span: StatsPeriod = StatsPeriod.DAY) -> Response:
     """What there was, what was given out and what was used, of all nodes together; and how many jobs waited."""
     found = services.cluster_stats(context, caller, span)
     return JSONResponse({"span": found.span.value, "series": _series(found.series)})
@@ -54,7 +54,7 @@ def _series(series: tuple[TimeSeries, ...]) -> list[dict[str, Any]]:
         {
             "name": one.name,
             "unit": one.unit,
-            "start_at": time_view(one.start_at),
+            "start_at": serialize_time(one.start_at),
             "step_seconds": one.step_seconds,
             "mean": list(one.mean),
             "max": list(one.max),

@@ -6,18 +6,20 @@ from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
-from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.people_schemas import Page
-from heliostat.api.refusals import read_job
-from heliostat.api.schemas import CodeBody, Json, with_code
-from heliostat.api.views import time_view
+from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.request_schemas import Json, SourceCodeBody, with_source_code
+from heliostat.api.serialization import serialize_time
+from heliostat.api.validation import read_job
 from heliostat.models.workflows import Metric, Sweep
 from heliostat.services.workflows import sweeps as services
 
 router = APIRouter(tags=["sweeps"])
-Number = Annotated[int, Path(ge=1, le=2**53)]
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-Sort = Annotated[str | None, Query(max_length=100, description="A parameter or metric; -acc: the largest first.")]
+SweepId = Annotated[int, Path(ge=1, le=2**53)]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+SortParam = Annotated[
+    str | None, Query(max_length=100, description="A parameter or metric; -acc: the largest first.")
+]
 
 
 class SweepBody(BaseModel):
@@ -26,13 +28,17 @@ class SweepBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     sweep: dict[str, Any] = Field(description="As in a sweep file: name, job, and grid, list or random.")
-    record: CodeBody | None = Field(default=None, description="The code it is submitted with, as git tells it.")
+    record: SourceCodeBody | None = Field(
+        default=None, description="The code it is submitted with, as git tells it."
+    )
 
 
 @router.post("/sweeps", status_code=201, summary="Submit a sweep: all its runs or none")
-def submit_sweep(body: SweepBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Json:
-    read = with_code(read_job, body.record)
-    return sweep_view(services.submit_sweep(context, caller, body.sweep, read, idempotency_key))
+def submit_sweep(
+    body: SweepBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
+) -> Json:
+    read = with_source_code(read_job, body.record)
+    return serialize_sweep(services.submit_sweep(context, caller, body.sweep, read, idempotency_key))
 
 
 @router.get("/sweeps", summary="Your sweeps, newest first")
@@ -42,17 +48,17 @@ def list_sweeps(
     everybodys: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
     limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE_SIZE,
     before: Annotated[int | None, Query(ge=1, le=2**53, description="Only those with smaller numbers.")] = None,
-) -> Page[Json]:
+) -> ListResponse[Json]:
     found = services.list_sweeps(context, caller, everybodys=everybodys, limit=limit, before=before)
-    return Page(items=[sweep_view(one) for one in found])
+    return ListResponse(items=[serialize_sweep(one) for one in found])
 
 
 @router.get("/sweeps/{number}", summary="One sweep: what each run got and what it reported", response_model=None)
 def show_sweep(
-    number: Number,
+    number: SweepId,
     caller: CallerDep,
     context: ContextDep,
-    sort: Sort = None,
+    sort: SortParam = None,
     form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
 ) -> Response:
     found = services.get_sweep(context, caller, number, sort)
@@ -60,16 +66,16 @@ def show_sweep(
         headers = {"Content-Disposition": f'attachment; filename="heliostat-sweep-{number}.csv"'}
         return Response(services.sweep_csv(found), media_type="text/csv; charset=utf-8", headers=headers)
     runs = [_run_view(run) for run in found.runs]
-    return JSONResponse({**sweep_view(found.sweep), "metrics": list(found.metrics), "runs": runs})
+    return JSONResponse({**serialize_sweep(found.sweep), "metrics": list(found.metrics), "runs": runs})
 
 
-def sweep_view(one: Sweep) -> Json:
+def serialize_sweep(one: Sweep) -> Json:
     return {
         "id": one.id,
         "name": one.name,
         "user": one.user,
         "project": one.project,
-        "created_at": time_view(one.created_at),
+        "created_at": serialize_time(one.created_at),
         "array_id": one.array_id,
         "count": len(one.table),
         "parameters": list(one.table[0]) if one.table else [],

@@ -9,31 +9,31 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.models.uploads import MAX_UPLOAD_FILES, FileTree, TreeFile, TreeLink, make_tree
 from heliostat.services.jobs.uploads import UploadReceiver, register_upload
 
 router = APIRouter(tags=["uploads"])
 STREAM_PATH = "/uploads/blobs"
 _PIECE_BYTES = 2**20
-Path = Annotated[str, StringConstraints(min_length=1, max_length=3000, strict=True)]
+RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=3000, strict=True)]
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)]
 
 
-class FileBody(BaseModel):
+class UploadFileBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    path: Path
+    path: RelativePath
     sha256: Digest
     size: Annotated[int, Field(ge=0, le=2**50, strict=True)]
     executable: bool = False
 
 
-class LinkBody(BaseModel):
+class UploadLinkBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    path: Path
-    target: Path
+    path: RelativePath
+    target: RelativePath
 
 
 class UploadBody(BaseModel):
@@ -41,8 +41,8 @@ class UploadBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    files: Annotated[list[FileBody], Field(max_length=MAX_UPLOAD_FILES)] = []
-    links: Annotated[list[LinkBody], Field(max_length=MAX_UPLOAD_FILES)] = []
+    files: Annotated[list[UploadFileBody], Field(max_length=MAX_UPLOAD_FILES)] = []
+    links: Annotated[list[UploadLinkBody], Field(max_length=MAX_UPLOAD_FILES)] = []
 
     @model_validator(mode="after")
     def _can_be_laid_out(self) -> Self:
@@ -55,7 +55,7 @@ class UploadBody(BaseModel):
 
 
 @router.post("/uploads")
-def offer(body: UploadBody, caller: CallerDep, context: ContextDep) -> Response:
+def create_upload(body: UploadBody, caller: CallerDep, context: ContextDep) -> Response:
     """Which contents of this folder you have not sent yet. None: jobs can name its `id` as their `upload`."""
     offered = register_upload(context, caller, body.to_tree())
     return JSONResponse(
@@ -64,7 +64,7 @@ def offer(body: UploadBody, caller: CallerDep, context: ContextDep) -> Response:
 
 
 @router.post(STREAM_PATH)
-async def receive(request: Request, caller: CallerDep, context: ContextDep) -> Response:
+async def receive_contents(request: Request, caller: CallerDep, context: ContextDep) -> Response:
     """Contents, one after the other, each after a line `SHA256 SIZE`. What has arrived whole is kept whatever
     happens to the rest."""
     with context.upload_limit.acquire(caller.user.name):

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.people_schemas import Page
-from heliostat.api.refusals import read_job
-from heliostat.api.schemas import CodeBody, Json, with_code
-from heliostat.api.views import time_view
+from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.request_schemas import Json, SourceCodeBody, with_source_code
+from heliostat.api.serialization import serialize_time
+from heliostat.api.validation import read_job
 from heliostat.models import Caller, Job
 from heliostat.models.workflows import WorkflowJob
 from heliostat.services.context import Context
@@ -18,8 +18,8 @@ from heliostat.services.workflows import lifecycle as services
 from heliostat.services.workflows.plans import plan_workflow
 
 router = APIRouter(tags=["workflows"])
-Number = Annotated[int, Path(ge=1, le=2**53)]
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+WorkflowId = Annotated[int, Path(ge=1, le=2**53)]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 
 
 class WorkflowBody(BaseModel):
@@ -31,21 +31,23 @@ class WorkflowBody(BaseModel):
     params: Annotated[dict[str, Any], Field(max_length=200)] = Field(
         default={}, description="Values of its parameters; what is left out has its default."
     )
-    record: CodeBody | None = Field(default=None, description="The code it is submitted with, as git tells it.")
+    record: SourceCodeBody | None = Field(
+        default=None, description="The code it is submitted with, as git tells it."
+    )
     dry_run: StrictBool = Field(default=False, description="Only check it, and say what it would become.")
 
 
 @router.post("/workflows", status_code=201, summary="Submit a workflow: all its jobs or none")
 def submit_workflow(
-    body: WorkflowBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None
+    body: WorkflowBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
 ) -> Json:
-    plan = plan_workflow(body.workflow, body.params, with_code(read_job, body.record))
+    plan = plan_workflow(body.workflow, body.params, with_source_code(read_job, body.record))
     if body.dry_run:
         nodes = plan.expanded.jobs
         jobs = [{"key": node.key, "values": dict(node.values), "needs": list(node.needs)} for node in nodes]
         return {"params": dict(plan.expanded.params), "jobs": jobs}
     made = services.submit_workflow(context, caller, plan, idempotency_key)
-    return workflow_view(services.get_workflow_summary(context, caller, made.id))
+    return serialize_workflow(services.get_workflow_summary(context, caller, made.id))
 
 
 @router.get("/workflows", summary="Your workflows, newest first")
@@ -55,35 +57,37 @@ def list_workflows(
     everybodys: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
     limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE_SIZE,
     before: Annotated[int | None, Query(ge=1, le=2**53, description="Only those with smaller numbers.")] = None,
-) -> Page[Json]:
+) -> ListResponse[Json]:
     found = services.list_workflows(context, caller, everybodys=everybodys, limit=limit, before=before)
-    return Page(items=[workflow_view(one) for one in found])
+    return ListResponse(items=[serialize_workflow(one) for one in found])
 
 
 @router.get("/workflows/{number}", summary="One workflow, with its jobs and what they handed on")
-def show_workflow(number: Number, caller: CallerDep, context: ContextDep) -> Json:
+def show_workflow(number: WorkflowId, caller: CallerDep, context: ContextDep) -> Json:
     return _detail_view(context, caller, number)
 
 
 @router.get("/workflows/{number}/document", summary="The file of a workflow of yours")
-def show_document(number: Number, caller: CallerDep, context: ContextDep) -> Json:
+def show_workflow_file(number: WorkflowId, caller: CallerDep, context: ContextDep) -> Json:
     found: Json = json.loads(services.get_workflow_document(context, caller, number))
     return found
 
 
 @router.post("/workflows/{number}/retry", summary="Run what failed once more, and all that needs it")
-def retry_workflow(number: Number, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Json:
+def retry_workflow(
+    number: WorkflowId, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
+) -> Json:
     job_ids = services.retry_workflow(context, caller, number, read_job, idempotency_key)
     return {**_detail_view(context, caller, number), "job_ids": job_ids}
 
 
 @router.post("/workflows/{number}/cancel", summary="Cancel all jobs of a workflow that are not over")
-def cancel_workflow(number: Number, caller: CallerDep, context: ContextDep) -> Json:
+def cancel_workflow(number: WorkflowId, caller: CallerDep, context: ContextDep) -> Json:
     job_ids = services.cancel_workflow(context, caller, number)
-    return {**workflow_view(services.get_workflow_summary(context, caller, number)), "job_ids": job_ids}
+    return {**serialize_workflow(services.get_workflow_summary(context, caller, number)), "job_ids": job_ids}
 
 
-def workflow_view(found: services.WorkflowView) -> Json:
+def serialize_workflow(found: services.WorkflowView) -> Json:
     one, tally = found.workflow, found.tally
     return {
         "id": one.id,
@@ -91,7 +95,7 @@ def workflow_view(found: services.WorkflowView) -> Json:
         "user": one.user,
         "project": one.project,
         "state": tally.state.value,
-        "created_at": time_view(one.created_at),
+        "created_at": serialize_time(one.created_at),
         "params": dict(one.params),
         "counts": {
             "total": tally.total,
@@ -109,7 +113,7 @@ def workflow_view(found: services.WorkflowView) -> Json:
 def _detail_view(context: Context, caller: Caller, number: int) -> Json:
     found = services.get_workflow(context, caller, number)
     jobs = [_job_view(row, job, found.outputs.get(job.id, {})) for row, job in found.jobs]
-    return {**workflow_view(found), "jobs": jobs}
+    return {**serialize_workflow(found), "jobs": jobs}
 
 
 def _job_view(row: WorkflowJob, job: Job, outputs: dict[str, str]) -> Json:
@@ -123,8 +127,8 @@ def _job_view(row: WorkflowJob, job: Job, outputs: dict[str, str]) -> Json:
         "job_id": job.id,
         "state": row.outcome or job.state.value,
         "reason": job.reason,
-        "started_at": time_view(job.started_at),
-        "ended_at": time_view(job.ended_at),
+        "started_at": serialize_time(job.started_at),
+        "ended_at": serialize_time(job.ended_at),
         "exit_code": job.exit_code,
         "retries": job.retries,
         "outputs": outputs,

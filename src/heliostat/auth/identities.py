@@ -27,7 +27,7 @@ log = get_logger()
 _ACCOUNT_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 _USE_NOTED_EVERY = timedelta(minutes=1)
 
-TOKEN_PREFIX = "helio_"
+TOKEN_PREFIX = "helio_"  # noqa: S105 - no secret
 _SECRET = re.compile(rf"{TOKEN_PREFIX}[A-Za-z0-9_-]{{43}}")
 
 

@@ -70,7 +70,8 @@ def report_submitted_array(array: "JobArray", wait: bool, as_json: bool) -> None
     if not as_json:
         say_or_print = print_message if wait else print
         say_or_print(
-            f"Array {array.id} of {format_count(len(array), 'job')} submitted. Watch it: helio ps --array {array.id}"
+            f"Array {array.id} of {format_count(len(array), 'job')} submitted."
+            f" Watch it: helio ps --array {array.id}"
         )
     elif not wait:
         print_json(submitted)

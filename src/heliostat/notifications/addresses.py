@@ -95,7 +95,8 @@ def resolve_address(
         if family in (socket.AF_INET, socket.AF_INET6) and _may_be_reached(notifications, str(place[0])):
             return family, (str(place[0]), target.port)
     raise DeliveryFailed(
-        f"{target.url_host} is at a private address; an admin can allow its network with networks in [notifications]"
+        f"{target.url_host} is at a private address;"
+        " an admin can allow its network with networks in [notifications]"
     )
 
 

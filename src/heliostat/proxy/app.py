@@ -9,13 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotAuthenticated
 from heliostat.models import JobState
 from heliostat.models.sessions import ProxyTarget
-from heliostat.proxy import pages
-from heliostat.proxy.gate import Admitted, Gate, Request
-from heliostat.proxy.headers import Header, request_headers, response_headers, values
-from heliostat.proxy.paths import Asked, own_host, parse_path
-from heliostat.proxy.pool import Pool
-from heliostat.proxy.upstream import Connection, UpstreamLost, request_head
-from heliostat.proxy.watch import ClientGone, Receive, Watch
+from heliostat.proxy import error_responses
+from heliostat.proxy.access_control import AccessControl, AuthorizedRequest, ProxyRequest
+from heliostat.proxy.client_watch import ClientDisconnected, ClientWatch, Receive
+from heliostat.proxy.connection_pool import ConnectionPool
+from heliostat.proxy.headers import Header, filter_request_headers, filter_response_headers, header_values
+from heliostat.proxy.paths import ParsedPath, parse_path, parse_target_host
+from heliostat.proxy.upstream import UpstreamConnection, UpstreamDisconnected, encode_request_head
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
 from heliostat.services.proxy_routes import ProxyRoute
@@ -31,8 +31,8 @@ _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 class Proxy:
     def __init__(self, context: Context) -> None:
-        self.gate = Gate(context)
-        self.pool = Pool(context)
+        self.access_control = AccessControl(context)
+        self.pool = ConnectionPool(context)
         self.traffic = context.traffic
         self._context = context
 
@@ -47,48 +47,53 @@ class Proxy:
         except HeliostatError as error:
             await self._tell(request, error, send)
 
-    async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
+    async def _answer(self, request: ProxyRequest, receive: Receive, send: Send) -> None:
         if home := self._home(request):
             await _redirect(send, home)
             return
-        asked = self.gate.asked(request)
-        if not asked.rest:
+        asked = self.access_control.parse_request_path(request)
+        if not asked.inner_path:
             await _redirect(send, asked.target.path_prefix)
-        elif asked.rest == f"/{ENTRY_PATH}".encode():
+        elif asked.inner_path == f"/{ENTRY_PATH}".encode():
             await self._enter(request, asked, send)
         else:
-            await _Exchange(self, await self.gate.admit(request, asked), request, receive, send).run()
+            await _Exchange(
+                self, await self.access_control.authorize(request, asked), request, receive, send
+            ).run()
 
-    def _home(self, request: Request) -> str:
+    def _home(self, request: ProxyRequest) -> str:
         """With a host name for each target: where its own paths begin."""
         addresses = self._context.public_urls
         if not addresses.has_host_per_target or request.raw_path != b"/":
             return ""
-        target = own_host(request.host, urlsplit(addresses.proxy_url).netloc)
+        target = parse_target_host(request.host, urlsplit(addresses.proxy_url).netloc)
         return target.path_prefix if target else ""
 
-    async def _enter(self, request: Request, asked: Asked, send: Send) -> None:
+    async def _enter(self, request: ProxyRequest, asked: ParsedPath, send: Send) -> None:
         query = parse_qs(asked.query.decode("latin-1"))
         goal = query.get("next", [""])[0]
-        cookie = await self.gate.enter(request, asked, query.get("code", [""])[0])
+        cookie = await self.access_control.redeem_entry_code(request, asked, query.get("code", [""])[0])
         await _redirect(send, goal if _is_inside(goal, asked.target) else asked.target.path_prefix, cookie)
 
-    async def _send_in(self, request: Request, error: NotAuthenticated, send: Send) -> None:
+    async def _send_in(self, request: ProxyRequest, error: NotAuthenticated, send: Send) -> None:
         """People go through the control plane; programs are told."""
-        asked = self.gate.asked(request)
-        if not pages.wants_page(request.method, request.headers) or asked.rest == f"/{ENTRY_PATH}".encode():
+        asked = self.access_control.parse_request_path(request)
+        if (
+            not error_responses.wants_html(request.method, request.headers)
+            or asked.inner_path == f"/{ENTRY_PATH}".encode()
+        ):
             await self._tell(request, error, send)
             return
-        await _redirect(send, *self.gate.way_in(request, asked))
+        await _redirect(send, *self.access_control.login_redirect(request, asked))
 
-    async def _tell(self, request: Request, error: HeliostatError, send: Send) -> None:
-        as_page = pages.wants_page(request.method, request.headers)
+    async def _tell(self, request: ProxyRequest, error: HeliostatError, send: Send) -> None:
+        as_page = error_responses.wants_html(request.method, request.headers)
         asked = parse_path(request.raw_path, b"")
         if as_page and asked and asked.target.port is None and error.code in _EARLY:
-            await _redirect(send, self.gate.page_of(request, asked.target))
+            await _redirect(send, self.access_control.control_page_url(request, asked.target))
             return
-        link = self.gate.page_of(request, asked.target) if as_page and asked else ""
-        headers, body = pages.fault(error, as_page, link)
+        link = self.access_control.control_page_url(request, asked.target) if as_page and asked else ""
+        headers, body = error_responses.error_response(error, as_page, link)
         await _start(send, error.status or 500, headers)
         await send({"type": "http.response.body", "body": body})
 
@@ -96,7 +101,9 @@ class Proxy:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, proxy: Proxy, admitted: Admitted, request: Request, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, proxy: Proxy, admitted: AuthorizedRequest, request: ProxyRequest, receive: Receive, send: Send
+    ) -> None:
         self._proxy, self._admitted, self._request = proxy, admitted, request
         self._receive, self._send = receive, send
         self._has_started = self._has_sent = False
@@ -106,9 +113,9 @@ class _Exchange:
     async def run(self) -> None:
         try:
             await self._forward()
-        except ClientGone:
+        except ClientDisconnected:
             return
-        except UpstreamLost as error:
+        except UpstreamDisconnected as error:
             if self._has_started:
                 raise  # the browser must see that the answer is cut off
             said = f"The server inside the job gave no answer: {error}."
@@ -116,15 +123,15 @@ class _Exchange:
 
     async def _forward(self) -> None:
         """To one replica after the other, as long as nothing was done by halves."""
-        *ways, last = (self._admitted.way, *self._admitted.others)
+        *ways, last = (self._admitted.route, *self._admitted.other_routes)
         for way in ways:
             try:
                 await self._forward_to(way)
                 return
             except (Conflict, EngineUnavailable):  # nothing was sent there
-                self._proxy.gate.balancer.suspect(way)
-            except UpstreamLost:
-                self._proxy.gate.balancer.suspect(way)
+                self._proxy.access_control.load_balancer.mark_suspect(way)
+            except UpstreamDisconnected:
+                self._proxy.access_control.load_balancer.mark_suspect(way)
                 if self._has_started or not self._may_repeat:
                     raise
         await self._forward_to(last)
@@ -139,52 +146,52 @@ class _Exchange:
     async def _forward_on(self, way: ProxyRoute) -> None:
         may_repeat = self._may_repeat
         while True:
-            connection, was_used = await self._proxy.pool.connection(way, may_be_used=may_repeat)
+            connection, was_used = await self._proxy.pool.acquire(way, may_be_used=may_repeat)
             try:
                 await self._exchange(connection)
                 return
-            except UpstreamLost:
-                if not was_used or connection.has_begun:
+            except UpstreamDisconnected:
+                if not was_used or connection.has_received_data:
                     raise
             finally:
                 if self._has_body:  # whoever disagrees on where it ended has nobody else's request to add to
                     connection.close()
-                self._proxy.pool.give_back(way, connection)
+                self._proxy.pool.release(way, connection)
 
-    async def _exchange(self, connection: Connection) -> None:
-        connection.begin(self._request.method.encode())
-        watch = Watch(self._receive, self._is_let_in)
+    async def _exchange(self, connection: UpstreamConnection) -> None:
+        connection.begin_request(self._request.method.encode())
+        watch = ClientWatch(self._receive, self._is_let_in)
         try:
-            connection.write_at_once(self._head())
+            connection.write_nowait(self._head())
             if self._has_body:
-                connection.keep_last_words()
-                watch.send(self._send_body(connection))
+                connection.keep_unread_response()
+                watch.send_body(self._send_body(connection))
             else:
                 self._has_sent = True
-                watch.look_later()
+                watch.watch_for_disconnect()
             await self._answer(connection)
             if not self._has_sent:
                 connection.close()  # it has answered without reading all
         except BaseException as error:
             connection.close()
-            if isinstance(error, asyncio.CancelledError) and watch.is_left():
-                raise ClientGone from None
+            if isinstance(error, asyncio.CancelledError) and watch.was_cancelled_by_watch():
+                raise ClientDisconnected from None
             raise
         finally:
-            await watch.end()
+            await watch.stop()
 
     def _head(self) -> bytes:
         request, admitted = self._request, self._admitted
-        headers = request_headers(request.headers, admitted.passing)
-        if values(request.headers, b"transfer-encoding"):
+        headers = filter_request_headers(request.headers, admitted.forwarding)
+        if header_values(request.headers, b"transfer-encoding"):
             headers = [pair for pair in headers if pair[0] != b"content-length"]
             headers.append((b"transfer-encoding", b"chunked"))
-        path = admitted.asked.upstream_path(admitted.way.keeps_path_prefix)
-        return request_head(request.method.encode(), path, headers)
+        path = admitted.parsed_path.upstream_path(admitted.route.keeps_path_prefix)
+        return encode_request_head(request.method.encode(), path, headers)
 
-    async def _send_body(self, connection: Connection) -> None:
+    async def _send_body(self, connection: UpstreamConnection) -> None:
         """What the request carries, as it comes. Raises ClientGone."""
-        is_chunked = bool(values(self._request.headers, b"transfer-encoding"))
+        is_chunked = bool(header_values(self._request.headers, b"transfer-encoding"))
         async for part in self._body():
             await connection.write(b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part)
         if is_chunked:
@@ -192,27 +199,27 @@ class _Exchange:
         self._has_sent = True
 
     async def _is_let_in(self) -> bool:
-        return await self._proxy.gate.still(self._admitted)
+        return await self._proxy.access_control.is_still_authorized(self._admitted)
 
     async def _body(self) -> AsyncIterator[bytes]:
         more = True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise ClientGone
+                raise ClientDisconnected
             more = message.get("more_body", False)
             if part := message.get("body", b""):
                 yield part
 
-    async def _answer(self, connection: Connection) -> None:
-        head = await connection.head()
-        if self._admitted.others and self._may_repeat:
-            await connection.wait_if_small(_SMALL_BYTES)  # another replica may still answer instead
+    async def _answer(self, connection: UpstreamConnection) -> None:
+        head = await connection.read_head()
+        if self._admitted.other_routes and self._may_repeat:
+            await connection.wait_for_small_body(_SMALL_BYTES)  # another replica may still answer instead
         self._has_started = True
-        await _start(self._send, head.status, response_headers(head.headers, self._admitted.passing))
+        await _start(self._send, head.status, filter_response_headers(head.headers, self._admitted.forwarding))
         is_last = False
         while not is_last:
-            part = await connection.part()
+            part = await connection.read_body_part()
             is_last = connection.is_complete
             await self._send({"type": "http.response.body", "body": part, "more_body": not is_last})
 
@@ -222,18 +229,18 @@ async def _start(send: Send, status: int, headers: list[Header]) -> None:
 
 
 async def _redirect(send: Send, address: str, cookie: str = "") -> None:
-    await _start(send, 303, pages.redirect(address, cookie))
+    await _start(send, 303, error_responses.redirect_headers(address, cookie))
     await send({"type": "http.response.body", "body": b""})
 
 
-def _request(scope: Message) -> Request:
+def _request(scope: Message) -> ProxyRequest:
     client = scope.get("client") or ("", 0)
-    return Request(scope["method"], scope["raw_path"], scope["query_string"], scope["headers"], client[0])
+    return ProxyRequest(scope["method"], scope["raw_path"], scope["query_string"], scope["headers"], client[0])
 
 
-def _has_body(request: Request) -> bool:
-    lengths = values(request.headers, b"content-length")
-    return bool(values(request.headers, b"transfer-encoding")) or any(length != b"0" for length in lengths)
+def _has_body(request: ProxyRequest) -> bool:
+    lengths = header_values(request.headers, b"content-length")
+    return bool(header_values(request.headers, b"transfer-encoding")) or any(length != b"0" for length in lengths)
 
 
 def _is_inside(goal: str, target: ProxyTarget) -> bool:
@@ -241,5 +248,5 @@ def _is_inside(goal: str, target: ProxyTarget) -> bool:
     path, _, query = goal.partition("?")
     with contextlib.suppress(UnicodeEncodeError):
         asked = parse_path(path.encode("latin-1"), query.encode("latin-1"))
-        return asked is not None and asked.target == target and bool(asked.rest)
+        return asked is not None and asked.target == target and bool(asked.inner_path)
     return False

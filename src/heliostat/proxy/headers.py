@@ -30,12 +30,12 @@ _NEVER_OF_A_CONNECTION = frozenset(
 _OURS = frozenset({b"authorization", b"cookie", b"expect", b"forwarded", b"x-real-ip"})
 # They act on the whole host: on other sessions, and on the control plane beside them.
 _TOO_WIDE = frozenset({b"clear-site-data", b"strict-transport-security", b"alt-svc", b"service-worker-allowed"})
-UPGRADE: tuple[Header, ...] = ((b"connection", b"Upgrade"), (b"upgrade", b"websocket"))
+UPGRADE_HEADERS: tuple[Header, ...] = ((b"connection", b"Upgrade"), (b"upgrade", b"websocket"))
 _OUR_COOKIES = (b"helio_", b"__host-helio_", b"__secure-helio_")
 
 
 @dataclass(frozen=True, slots=True)
-class Passing:
+class ForwardingContext:
     """What the rules need to know of where a request goes."""
 
     prefix: bytes  # "/s/12/": where the browser sees it
@@ -46,7 +46,7 @@ class Passing:
     authorization: bytes | None = None  # what the server inside wants to see
 
 
-def request_headers(headers: Headers, passing: Passing) -> list[Header]:
+def filter_request_headers(headers: Headers, passing: ForwardingContext) -> list[Header]:
     """For the server inside. Host and Origin stay as the browser wrote them, so that they agree."""
     dropped = _HOP_BY_HOP | _named_in_connection(headers) | _OURS
     kept = [
@@ -67,7 +67,7 @@ def request_headers(headers: Headers, passing: Passing) -> list[Header]:
     return kept
 
 
-def response_headers(headers: Headers, passing: Passing) -> list[Header]:
+def filter_response_headers(headers: Headers, passing: ForwardingContext) -> list[Header]:
     """For the browser."""
     dropped = _HOP_BY_HOP | _named_in_connection(headers) | _TOO_WIDE
     answer: list[Header] = []
@@ -85,22 +85,22 @@ def response_headers(headers: Headers, passing: Passing) -> list[Header]:
     return answer
 
 
-def values(headers: Headers, wanted: bytes) -> list[bytes]:
+def header_values(headers: Headers, wanted: bytes) -> list[bytes]:
     return [value for name, value in headers if name == wanted]
 
 
-def cookie_named(headers: Headers, wanted: bytes) -> bytes:
+def cookie_value(headers: Headers, wanted: bytes) -> bytes:
     """Its value; of several the first, which belongs to the longest path. Empty: there is none."""
-    return next(iter(cookies_named(headers, wanted)), b"")
+    return next(iter(cookie_values(headers, wanted)), b"")
 
 
-def cookies_named(headers: Headers, wanted: bytes) -> list[bytes]:
+def cookie_values(headers: Headers, wanted: bytes) -> list[bytes]:
     pairs = (pair.partition(b"=") for pair in _pairs(headers))
     return [value.strip().strip(b'"') for name, _, value in pairs if name.strip() == wanted]
 
 
 def _named_in_connection(headers: Headers) -> frozenset[bytes]:
-    words = (word for value in values(headers, b"connection") for word in value.split(b","))
+    words = (word for value in header_values(headers, b"connection") for word in value.split(b","))
     return frozenset(word.strip().lower() for word in words) - _NEVER_OF_A_CONNECTION
 
 
@@ -110,7 +110,7 @@ def _cookies(headers: Headers) -> Iterable[bytes]:
 
 
 def _pairs(headers: Headers) -> list[bytes]:
-    found = (pair.strip() for value in values(headers, b"cookie") for pair in value.split(b";"))
+    found = (pair.strip() for value in header_values(headers, b"cookie") for pair in value.split(b";"))
     return [pair for pair in found if pair]
 
 
@@ -118,7 +118,7 @@ def _is_ours(name: bytes) -> bool:
     return name.strip().lower().startswith(_OUR_COOKIES)
 
 
-def _confined(cookie: bytes, passing: Passing) -> list[bytes]:
+def _confined(cookie: bytes, passing: ForwardingContext) -> list[bytes]:
     """Never one that is named like ours, for another host, or for more than its own paths."""
     pair, *attributes = cookie.split(b";")
     if _is_ours(pair.partition(b"=")[0]) or b"\r" in cookie or b"\n" in cookie:
@@ -136,7 +136,7 @@ def _confined(cookie: bytes, passing: Passing) -> list[bytes]:
     return [b";".join([*kept, b" Path=" + _path_inside(path, passing)])]
 
 
-def _path_inside(path: bytes, passing: Passing) -> bytes:
+def _path_inside(path: bytes, passing: ForwardingContext) -> bytes:
     if path.startswith(passing.prefix) or path == passing.prefix.rstrip(b"/"):
         return path
     if passing.keeps_prefix or not path.startswith(b"/"):
@@ -144,7 +144,7 @@ def _path_inside(path: bytes, passing: Passing) -> bytes:
     return passing.prefix + path.lstrip(b"/")
 
 
-def _moved(location: bytes, passing: Passing) -> bytes:
+def _moved(location: bytes, passing: ForwardingContext) -> bytes:
     """A path as the server inside sees it becomes one as the browser sees it. Other places stay as they are."""
     here = passing.scheme + b"://" + passing.host
     if location.startswith(here + b"/") or location == here:

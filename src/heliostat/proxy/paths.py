@@ -11,20 +11,20 @@ _ODD = re.compile(rb"[\x00-\x20\x7f-\xff#\\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedPath:
     """What an address asks for."""
 
     target: ProxyTarget
-    rest: bytes  # of the path, with its slash; empty: the slash itself is missing
+    inner_path: bytes  # of the path, with its slash; empty: the slash itself is missing
     query: bytes
 
     def upstream_path(self, keeps_prefix: bool) -> bytes:
         """As the server inside is asked."""
-        path = self.target.path_prefix.encode().rstrip(b"/") + self.rest if keeps_prefix else self.rest
+        path = self.target.path_prefix.encode().rstrip(b"/") + self.inner_path if keeps_prefix else self.inner_path
         return path + (b"?" + self.query if self.query else b"")
 
 
-def parse_path(raw_path: bytes, query: bytes) -> Asked | None:
+def parse_path(raw_path: bytes, query: bytes) -> ParsedPath | None:
     """None: it leads nowhere. No path climbs: `..` in any spelling, and a second meaning of it, leads nowhere."""
     found = _PATH.fullmatch(raw_path)
     if found is None or _ODD.search(raw_path) or _ODD.search(query):
@@ -33,10 +33,10 @@ def parse_path(raw_path: bytes, query: bytes) -> Asked | None:
     rest = found[2] or b""
     if target is None or _climbs(rest):
         return None
-    return Asked(target, rest, query)
+    return ParsedPath(target, rest, query)
 
 
-def own_host(host: bytes, pattern: str) -> ProxyTarget | None:
+def parse_target_host(host: bytes, pattern: str) -> ProxyTarget | None:
     """With a host name for each target ("*.sessions.example.org"): whose this one is."""
     name = host.decode("latin-1").lower().rpartition(":")[0] or host.decode("latin-1").lower()
     ending = pattern.partition("*")[2].partition(":")[0].lower()

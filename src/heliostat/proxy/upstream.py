@@ -21,24 +21,24 @@ _MOST_BYTES = 1 << 20
 _AT_ONCE = 65536
 
 
-class UpstreamLost(Exception):
+class UpstreamDisconnected(Exception):
     """It went away, or does not speak HTTP, before its answer was complete."""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ResponseHead:
     """The beginning of an answer."""
 
     status: int
     headers: list[Header]
 
 
-def request_head(method: bytes, path: bytes, headers: Iterable[Header]) -> bytes:
+def encode_request_head(method: bytes, path: bytes, headers: Iterable[Header]) -> bytes:
     lines = [b"%b %b HTTP/1.1\r\n" % (method, path), *(b"%b: %b\r\n" % pair for pair in headers), b"\r\n"]
     return b"".join(lines)
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """One request at a time. After a complete answer `is_reusable` says whether it takes another."""
 
     def __init__(self) -> None:
@@ -47,16 +47,16 @@ class Connection(asyncio.Protocol):
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._news = asyncio.Event()
-        self._last_words = LastWords()
-        self.is_lost = False
+        self._last_words = UnreadResponse()
+        self.is_disconnected = False
         self._error: str | None = None
-        self.begin(b"")
+        self.begin_request(b"")
 
-    def begin(self, method: bytes) -> None:
+    def begin_request(self, method: bytes) -> None:
         """A request follows, and nothing is known of its answer."""
         self._method = method
         self._headers: list[Header] = []
-        self._head: Head | None = None
+        self._head: ResponseHead | None = None
         self._parts: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._head_bytes = 0
@@ -67,36 +67,36 @@ class Connection(asyncio.Protocol):
 
     async def write(self, data: bytes) -> None:
         """Waits while the server inside does not read."""
-        if self._transport is None or self.is_lost:
-            raise UpstreamLost(self._error or "it has closed the connection")
+        if self._transport is None or self.is_disconnected:
+            raise UpstreamDisconnected(self._error or "it has closed the connection")
         self._transport.write(data)
         await self._may_write.wait()
 
-    def write_at_once(self, data: bytes) -> None:
+    def write_nowait(self, data: bytes) -> None:
         """Little enough not to wait for."""
-        if self._transport is None or self.is_lost:
-            raise UpstreamLost(self._error or "it has closed the connection")
+        if self._transport is None or self.is_disconnected:
+            raise UpstreamDisconnected(self._error or "it has closed the connection")
         self._transport.write(data)
 
-    def keep_last_words(self) -> None:
+    def keep_unread_response(self) -> None:
         """It may answer and hang up while we still send."""
         if self._transport is not None:
-            self._last_words.keep(self._transport)
+            self._last_words.keep_socket(self._transport)
 
-    async def head(self) -> Head:
+    async def read_head(self) -> ResponseHead:
         while self._head is None:
             await self._next()
         return self._head
 
-    async def wait_if_small(self, most: int) -> None:
+    async def wait_for_small_body(self, most: int) -> None:
         """Until the answer is complete, if it says that it is short."""
-        head = await self.head()
+        head = await self.read_head()
         lengths = [value for name, value in head.headers if name == b"content-length"]
         if lengths and lengths[0].isdigit() and int(lengths[0]) <= most:
             while not self._is_complete:
                 await self._next()
 
-    async def part(self) -> bytes:
+    async def read_body_part(self) -> bytes:
         """What has come of the body since the last; empty at its end."""
         while not self._parts:
             if self._is_complete:
@@ -115,10 +115,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        return self.is_complete and self._keeps_open and not self.is_lost and self._error is None
+        return self.is_complete and self._keeps_open and not self.is_disconnected and self._error is None
 
     @property
-    def has_begun(self) -> bool:
+    def has_received_data(self) -> bool:
         """Something of an answer came."""
         return self._head_bytes > 0
 
@@ -128,8 +128,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def _next(self) -> None:
-        if self._error is not None or self.is_lost:
-            raise UpstreamLost(self._error or "it has closed the connection")
+        if self._error is not None or self.is_disconnected:
+            raise UpstreamDisconnected(self._error or "it has closed the connection")
         self._news.clear()
         await self._news.wait()
 
@@ -158,11 +158,11 @@ class Connection(asyncio.Protocol):
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for data in self._last_words.heard():
+        for data in self._last_words.read_remaining():
             self.data_received(data)
         if self._head is not None and not self._is_complete and self._ends_with_connection(self._head):
             self._is_complete, self._keeps_open = True, False
-        self.is_lost = True
+        self.is_disconnected = True
         self._may_write.set()
         self._news.set()
 
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
         if status < 200:
             self._headers = []  # "go on" was for us; the answer is still to come
             return
-        self._head = Head(status, self._headers)
+        self._head = ResponseHead(status, self._headers)
         self._keeps_open = self._parser.should_keep_alive()
         if self._method == b"HEAD":
             self._is_complete, self._keeps_open = True, False  # its length is that of a body that does not come
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
             self._is_complete = True
 
     def _resume_reading(self) -> None:
-        if self._transport is not None and not self.is_lost:
+        if self._transport is not None and not self.is_disconnected:
             with contextlib.suppress(RuntimeError):
                 self._transport.resume_reading()
 
@@ -214,13 +214,13 @@ class Connection(asyncio.Protocol):
         self._news.set()
 
     @staticmethod
-    def _ends_with_connection(head: Head) -> bool:
+    def _ends_with_connection(head: ResponseHead) -> bool:
         names = {name for name, _ in head.headers}
         chunked = b"transfer-encoding" in names
         return not chunked and b"content-length" not in names and head.status not in _NO_BODY
 
 
-class LastWords:
+class UnreadResponse:
     """What a server said on one connection before it hung up on whoever was still talking to it.
 
     The kernel keeps it, but an event loop that fails to write closes the socket unread. A second descriptor of the
@@ -230,14 +230,14 @@ class LastWords:
     def __init__(self) -> None:
         self._kept: socket.socket | None = None
 
-    def keep(self, transport: asyncio.BaseTransport) -> None:
+    def keep_socket(self, transport: asyncio.BaseTransport) -> None:
         """From now on, until `heard`. A connection that has no socket of its own loses no words."""
         seen = transport.get_extra_info("socket")
         if self._kept is None and seen is not None and seen.fileno() >= 0:
             with contextlib.suppress(OSError):  # no descriptor is left: the request itself needs none
                 self._kept = socket.socket(fileno=os.dup(seen.fileno()))
 
-    def heard(self) -> Iterator[bytes]:
+    def read_remaining(self) -> Iterator[bytes]:
         """Nobody else reads from it any more."""
         kept, self._kept = self._kept, None
         if kept is None:

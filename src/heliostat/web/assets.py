@@ -30,7 +30,7 @@ class _Assets:
     files: dict[str, _Asset]
 
 
-def address_of(name: str) -> str:
+def asset_url(name: str) -> str:
     """One digest for all of them, so that modules import each other by plain relative names."""
     assets = _assets()
     if name not in assets.files:
@@ -39,7 +39,7 @@ def address_of(name: str) -> str:
 
 
 @router.get("/static/{digest}/{name:path}")
-async def serve(digest: str, name: str, request: Request) -> Response:
+async def serve_asset(digest: str, name: str, request: Request) -> Response:
     assets = _assets()
     asset = assets.files.get(name)
     if asset is None:

@@ -8,11 +8,11 @@ from heliostat.auth.web_logins import LOGIN_LIFETIME, generate_secret
 _LONGEST = 100
 
 
-def session_of(request: Request) -> str:
+def session_cookie(request: Request) -> str:
     return _read(request, "helio_session")
 
 
-def visitor_of(request: Request) -> str:
+def visitor_cookie(request: Request) -> str:
     """What the browser sent, or what the answer to this request is going to set."""
     if not hasattr(request.state, "visitor"):
         request.state.visitor = _read(request, "helio_visitor") or generate_secret()
@@ -20,16 +20,16 @@ def visitor_of(request: Request) -> str:
     return visitor
 
 
-def set_session(request: Request, response: Response, secret: str) -> None:
+def set_session_cookie(request: Request, response: Response, secret: str) -> None:
     _set(request, response, "helio_session", secret, int(LOGIN_LIFETIME.total_seconds()))
 
 
-def keep_visitor(request: Request, response: Response) -> None:
-    if visitor_of(request) != _read(request, "helio_visitor"):
-        _set(request, response, "helio_visitor", visitor_of(request), None)
+def set_visitor_cookie(request: Request, response: Response) -> None:
+    if visitor_cookie(request) != _read(request, "helio_visitor"):
+        _set(request, response, "helio_visitor", visitor_cookie(request), None)
 
 
-def forget_session(request: Request, response: Response) -> None:
+def clear_session_cookie(request: Request, response: Response) -> None:
     _set(request, response, "helio_session", "", 0)
 
 

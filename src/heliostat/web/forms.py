@@ -6,20 +6,20 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from heliostat.errors import HeliostatError, Invalid
-from heliostat.web.visits import Form
+from heliostat.web.request_context import SubmittedForm
 
-LONGEST_LINE = 128
+MAX_LINE_CHARACTERS = 128
 _LONGEST_KEPT = 20_000
 _LONGEST_NUMBER = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FormState:
     """What a form shows: what holds now, or what was typed last and what is wrong with it."""
 
     values: Mapping[str, str] = field(default_factory=dict)
-    errors: Mapping[str, str] = field(default_factory=dict)
-    problem: str = ""  # what belongs to no field
+    field_errors: Mapping[str, str] = field(default_factory=dict)
+    form_error: str = ""  # what belongs to no field
     hint: str = ""
     status: int = 200
 
@@ -27,27 +27,29 @@ class Filled:
         return self.values.get(name, "")
 
     def error(self, name: str) -> str:
-        return self.errors.get(name, "")
+        return self.field_errors.get(name, "")
 
 
-def refused(form: Form, error: HeliostatError, before: Mapping[str, str], field_name: str = "") -> Filled:
+def form_with_errors(
+    form: SubmittedForm, error: HeliostatError, before: Mapping[str, str], field_name: str = ""
+) -> FormState:
     """The form once more, as it was sent. What names no field of it is said at `field_name`, or above the form."""
     typed = {name: values[0][:_LONGEST_KEPT] for name, values in form.fields.items() if values}
     known = {name: what for name, what in error.fields.items() if name in typed or name in before}
     if not known and field_name:
         known = {field_name: error.message}
     problem, hint = ("", "") if known else (error.message, error.hint or "")
-    return Filled({**before, **typed}, known, problem, hint, error.status)
+    return FormState({**before, **typed}, known, problem, hint, error.status)
 
 
-class Reading:
+class FormReader:
     """Takes fields out of a form one by one; `check` says everything that was wrong at once."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: SubmittedForm) -> None:
         self._form = form
         self._wrong: dict[str, str] = {}
 
-    def whole(self, name: str, least: int, most: int) -> int | None:
+    def read_integer(self, name: str, least: int, most: int) -> int | None:
         """None: left empty."""
         text = self._form.get(name)
         if not text:
@@ -58,17 +60,17 @@ class Reading:
         self._wrong[name] = f"must be a whole number from {least} to {most:,}"
         return None
 
-    def line(self, name: str, needed: bool = False) -> str:
+    def read_line(self, name: str, needed: bool = False) -> str:
         text = self._form.get(name)
         if needed and not text:
             self._wrong[name] = "must not be empty"
-        elif len(text) > LONGEST_LINE:
-            self._wrong[name] = f"must have at most {LONGEST_LINE} characters"
+        elif len(text) > MAX_LINE_CHARACTERS:
+            self._wrong[name] = f"must have at most {MAX_LINE_CHARACTERS} characters"
         elif not text.isprintable():
             self._wrong[name] = "must be one line of visible characters"
         return text
 
-    def moment(self, name: str, zone: str) -> datetime:
+    def read_time(self, name: str, zone: str) -> datetime:
         """Of a date and time as clocks in that zone show it."""
         try:
             local = datetime.fromisoformat(self._form.get(name))
@@ -81,10 +83,10 @@ class Reading:
             self._wrong[name] = "does not exist: clocks are put forward over it"
         return at
 
-    def refuse(self, name: str, what: str) -> None:
+    def add_error(self, name: str, what: str) -> None:
         """Unless something is known to be wrong with it already."""
         self._wrong.setdefault(name, what)
 
-    def check(self) -> None:
+    def raise_if_invalid(self) -> None:
         if self._wrong:
             raise Invalid("Some fields are not right yet.", "Change those and send it again.", fields=self._wrong)

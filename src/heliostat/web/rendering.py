@@ -17,9 +17,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from heliostat import __version__
 from heliostat.auth.web_logins import create_csrf_token, secret_digest
 from heliostat.models import User
-from heliostat.web import cookies, words
-from heliostat.web.assets import address_of
-from heliostat.web.visits import Guest, Visit
+from heliostat.web import cookies, formatting
+from heliostat.web.assets import asset_url
+from heliostat.web.request_context import AnonymousRequest, AuthenticatedRequest
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -28,7 +28,7 @@ _CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-HEADERS = {
+PAGE_HEADERS = {
     "Content-Security-Policy": _CSP,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -42,139 +42,143 @@ HEADERS = {
 _WORTH_ZIPPING = 1400
 _PIECES_KEPT = 4096
 
-Kind = Literal["good", "bad", "note"]
+FlashKind = Literal["good", "bad", "note"]
 _MOST_BROWSERS = 1000
 _MOST_EACH = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class NavigationEntry:
     """What the header leads to. It shows once some page answers at its path."""
 
     title: str
     path: str
     icon: str  # a symbol of static/icons.svg
-    for_admins: bool = False
+    admin_only: bool = False
 
 
-ENTRIES = (
-    Entry("Home", "/", "home"),
-    Entry("Cluster", "/cluster", "cluster"),
-    Entry("Jobs", "/jobs", "jobs"),
-    Entry("Sessions", "/sessions", "session"),
-    Entry("Services", "/services", "fabric"),
-    Entry("Schedules", "/schedules", "timed_out"),
-    Entry("Workflows", "/workflows", "workflow"),
-    Entry("Datasets", "/datasets", "dataset"),
-    Entry("Environments", "/environments", "environment"),
-    Entry("Share", "/share", "share"),
-    Entry("Reports", "/reports", "report"),
-    Entry("Fabric", "/fabric", "fabric"),
-    Entry("Admin", "/admin", "admin", for_admins=True),
+NAVIGATION_ENTRIES = (
+    NavigationEntry("Home", "/", "home"),
+    NavigationEntry("Cluster", "/cluster", "cluster"),
+    NavigationEntry("Jobs", "/jobs", "jobs"),
+    NavigationEntry("Sessions", "/sessions", "session"),
+    NavigationEntry("Services", "/services", "fabric"),
+    NavigationEntry("Schedules", "/schedules", "timed_out"),
+    NavigationEntry("Workflows", "/workflows", "workflow"),
+    NavigationEntry("Datasets", "/datasets", "dataset"),
+    NavigationEntry("Environments", "/environments", "environment"),
+    NavigationEntry("Share", "/share", "share"),
+    NavigationEntry("Reports", "/reports", "report"),
+    NavigationEntry("Fabric", "/fabric", "fabric"),
+    NavigationEntry("Admin", "/admin", "admin", admin_only=True),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NavigationLink:
     title: str
     path: str
     icon: str
-    current: bool
+    is_current: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Flash:
-    kind: Kind
+class FlashMessage:
+    kind: FlashKind
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class LayoutContext:
     """What the layout needs: `page` in every template."""
 
     title: str
     path: str
-    address: str  # path and query
+    url: str  # path and query
     user: User | None
-    nav: tuple[Link, ...]
-    crumbs: tuple[tuple[str, str], ...]  # title and path of the pages above this one
-    csrf: str
-    flashes: tuple[Flash, ...]
-    live: str  # where the page hears of changes; empty: nowhere
+    navigation: tuple[NavigationLink, ...]
+    breadcrumbs: tuple[tuple[str, str], ...]  # title and path of the pages above this one
+    csrf_token: str
+    flashes: tuple[FlashMessage, ...]
+    live_url: str  # where the page hears of changes; empty: nowhere
     version: str = __version__
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageSpec:
     """How a page is made: its template and title, what it listens to, where it stands."""
 
     template: str
     title: str
-    live: Sequence[str] = ()  # topics: jobs, job:12, nodes, rules
-    crumbs: Sequence[tuple[str, str]] = ()
+    live_topics: Sequence[str] = ()  # topics: jobs, job:12, nodes, rules
+    breadcrumbs: Sequence[tuple[str, str]] = ()
     status: int = 200
 
 
-def render(visit: Visit | Guest, page: Page, view: object = None) -> Response:
+def render_page(visit: AuthenticatedRequest | AnonymousRequest, page: PageSpec, view: object = None) -> Response:
     """The page, or with an X-Fragment header only those blocks of it. Templates see `page` and `view`."""
-    template = environment().get_template(page.template)
+    template = template_environment().get_template(page.template)
     wanted = visit.request.headers.get("x-fragment")
     values = {"page": _frame(visit, page, take_flashes=wanted is None), "view": view}
     if wanted is None:
         response = _zipped(visit.request, template.render(values), page.status)
     else:
         response = _refreshed(visit, page, template, wanted, values)
-    if isinstance(visit, Guest):
-        cookies.keep_visitor(visit.request, response)
+    if isinstance(visit, AnonymousRequest):
+        cookies.set_visitor_cookie(visit.request, response)
     return response
 
 
-def redirect(visit: Visit, path: str, said: str = "", kind: Kind = "good") -> Response:
+def redirect(visit: AuthenticatedRequest, path: str, said: str = "", kind: FlashKind = "good") -> Response:
     """After a change: go and look at it, with a word about what was done."""
     if said:
-        flashes: Flashes = visit.request.app.state.flashes
-        flashes.add(visit.secret, Flash(kind, said))
-    return RedirectResponse(path, 303, HEADERS)
+        flashes: FlashMessages = visit.request.app.state.flashes
+        flashes.add(visit.secret, FlashMessage(kind, said))
+    return RedirectResponse(path, 303, PAGE_HEADERS)
 
 
-def _frame(visit: Visit | Guest, page: Page, take_flashes: bool) -> Frame:
+def _frame(visit: AuthenticatedRequest | AnonymousRequest, page: PageSpec, take_flashes: bool) -> LayoutContext:
     request, user = visit.request, visit.user
-    flashes: Flashes = request.app.state.flashes
+    flashes: FlashMessages = request.app.state.flashes
     query = request.url.query
-    return Frame(
+    return LayoutContext(
         title=page.title,
         path=request.url.path,
-        address=request.url.path + (f"?{query}" if query else ""),
+        url=request.url.path + (f"?{query}" if query else ""),
         user=user,
-        nav=() if user is None else links(user, request.app.state.served, request.url.path),
-        crumbs=tuple(page.crumbs),
-        csrf=create_csrf_token(visit.secret),
+        navigation=() if user is None else navigation_links(user, request.app.state.served, request.url.path),
+        breadcrumbs=tuple(page.breadcrumbs),
+        csrf_token=create_csrf_token(visit.secret),
         flashes=flashes.take(visit.secret) if take_flashes else (),
-        live=_live_address(request, page) if page.live else "",
+        live_url=_live_address(request, page) if page.live_topics else "",
     )
 
 
-def _live_address(request: Request, page: Page) -> str:
+def _live_address(request: Request, page: PageSpec) -> str:
     """With a mark of how new the page is: what changes before the page listens is then told at once."""
-    topics = [("topic", topic) for topic in page.live]
+    topics = [("topic", topic) for topic in page.live_topics]
     return "/live?" + urlencode([*topics, ("after", getattr(request.state, "live_mark", 0))])
 
 
 def _refreshed(
-    visit: Visit | Guest, page: Page, template: "Template", wanted: str, values: dict[str, Any]
+    visit: AuthenticatedRequest | AnonymousRequest,
+    page: PageSpec,
+    template: "Template",
+    wanted: str,
+    values: dict[str, Any],
 ) -> Response:
     """The parts, or nothing when they are what the page says it shows already."""
     request = visit.request
     known = _fingerprint(visit, page, wanted, values["view"])
     if known and page.status == 200 and request.headers.get("x-known") == known:
-        return Response(status_code=204, headers=HEADERS | {"X-Known": known})
+        return Response(status_code=204, headers=PAGE_HEADERS | {"X-Known": known})
     response = _zipped(request, _fragments(template, wanted, values), page.status)
     if known:
         response.headers["X-Known"] = known
     return response
 
 
-def _fingerprint(visit: Visit | Guest, page: Page, wanted: str, view: object) -> str:
+def _fingerprint(visit: AuthenticatedRequest | AnonymousRequest, page: PageSpec, wanted: str, view: object) -> str:
     """Of all that the parts are made from; empty when that cannot be told."""
     seen = repr((__version__, page.template, wanted, visit.user, visit.request.url.query, view))
     return "" if " at 0x" in seen else hashlib.blake2b(seen.encode("utf-8", "replace"), digest_size=12).hexdigest()
@@ -189,7 +193,7 @@ def _fragments(template: "Template", wanted: str, values: dict[str, Any]) -> str
 
 def _zipped(request: Request, text: str, status: int) -> Response:
     data = text.encode("utf-8", "replace")
-    headers = dict(HEADERS)
+    headers = dict(PAGE_HEADERS)
     if len(data) > _WORTH_ZIPPING and "gzip" in request.headers.get("accept-encoding", ""):
         data = gzip.compress(data, 3, mtime=0)
         headers["Content-Encoding"] = "gzip"
@@ -197,7 +201,7 @@ def _zipped(request: Request, text: str, status: int) -> Response:
 
 
 @cache
-def environment() -> "Environment":
+def template_environment() -> "Environment":
     """Made at the first page: a server that nobody looks at loads no templates."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -209,10 +213,10 @@ def environment() -> "Environment":
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= words.FILTERS
-    made.globals |= {"asset": address_of}
+    made.filters |= formatting.TEMPLATE_FILTERS
+    made.globals |= {"asset": asset_url}
     # Parts of pages are rendered alone, where an import at the top of a template would not have happened.
-    made.globals["ui"] = _quicker(made.get_template("parts.html").module)
+    made.globals["ui"] = _quicker(made.get_template("components.html").module)
     return made
 
 
@@ -223,14 +227,14 @@ def _quicker(macros: Any) -> Any:
     return macros
 
 
-class Flashes:
+class FlashMessages:
     """What was just done, shown once on the next page. Kept in memory: a restart in between loses a sentence."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, list[Flash]] = OrderedDict()
+        self._kept: OrderedDict[str, list[FlashMessage]] = OrderedDict()
 
-    def add(self, secret: str, flash: Flash) -> None:
+    def add(self, secret: str, flash: FlashMessage) -> None:
         with self._lock:
             mine = self._kept.setdefault(secret_digest(secret), [])
             mine.append(flash)
@@ -238,17 +242,19 @@ class Flashes:
             while len(self._kept) > _MOST_BROWSERS:
                 self._kept.popitem(last=False)
 
-    def take(self, secret: str) -> tuple[Flash, ...]:
+    def take(self, secret: str) -> tuple[FlashMessage, ...]:
         if not self._kept:
             return ()
         with self._lock:
             return tuple(self._kept.pop(secret_digest(secret), ()))
 
 
-def links(user: User, served: frozenset[str], path: str) -> tuple[Link, ...]:
+def navigation_links(user: User, served: frozenset[str], path: str) -> tuple[NavigationLink, ...]:
     """The entries for this person, on this page."""
-    shown = (entry for entry in ENTRIES if entry.path in served and (user.is_admin or not entry.for_admins))
-    return tuple(Link(entry.title, entry.path, entry.icon, _is_at(entry.path, path)) for entry in shown)
+    shown = (
+        entry for entry in NAVIGATION_ENTRIES if entry.path in served and (user.is_admin or not entry.admin_only)
+    )
+    return tuple(NavigationLink(entry.title, entry.path, entry.icon, _is_at(entry.path, path)) for entry in shown)
 
 
 def _is_at(entry: str, path: str) -> bool:

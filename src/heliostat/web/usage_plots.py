@@ -7,22 +7,22 @@ from datetime import datetime, timedelta
 from markupsafe import Markup
 
 from heliostat.services.cluster.stats import StatsPeriod, TimeSeries
-from heliostat.web import svg
+from heliostat.web import svg_plots
 
-SPANS = (StatsPeriod.DAY, StatsPeriod.WEEK, StatsPeriod.MONTH)
+PLOT_SPANS = (StatsPeriod.DAY, StatsPeriod.WEEK, StatsPeriod.MONTH)
 _MIB_PER_GIB = 1024.0
 _LARGE_MIB = 800 * _MIB_PER_GIB
 _MOST_CURVES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
+class UsagePlot:
     title: str
-    drawing: Markup
+    svg: Markup
     legend: Markup
 
 
-def cluster_plots(series: Sequence[TimeSeries], span: StatsPeriod, now: datetime) -> tuple[Plot, ...]:
+def draw_cluster_plots(series: Sequence[TimeSeries], span: StatsPeriod, now: datetime) -> tuple[UsagePlot, ...]:
     """What was given out and used, of what there is; and how many waited."""
     known = {one.name: one for one in series}
     draw = _Drawing(span, now)
@@ -39,9 +39,9 @@ def cluster_plots(series: Sequence[TimeSeries], span: StatsPeriod, now: datetime
     )
 
 
-def node_plots(
+def draw_node_plots(
     series: Sequence[TimeSeries], span: StatsPeriod, now: datetime, room: tuple[int, int]
-) -> tuple[Plot, ...]:
+) -> tuple[UsagePlot, ...]:
     """`room`: the cpus and MiB the node has."""
     known = {one.name: one for one in series}
     draw, (cpus, memory_mib) = _Drawing(span, now), room
@@ -73,22 +73,27 @@ class _Drawing:
         limit: float | None,
         parts: Sequence[tuple[TimeSeries, str]],
         factor: float = 1.0,
-    ) -> Plot:
+    ) -> UsagePlot:
         curves = [
-            svg.Series(said, _points(one, factor), colour) for colour, (one, said) in enumerate(parts, start=1)
+            svg_plots.Curve(said, _points(one, factor), colour)
+            for colour, (one, said) in enumerate(parts, start=1)
         ]
-        look = svg.Look(
+        look = svg_plots.PlotOptions(
             title=title,
             unit=unit,
             width=520,
             height=180,
-            top=100.0 if unit == "%" else limit,
-            limit=limit,
-            filled=len(curves) == 1,
+            axis_max=100.0 if unit == "%" else limit,
+            limit_line=limit,
+            is_filled=len(curves) == 1,
             start=self.now - timedelta(seconds=self.span.seconds),
             end=self.now,
         )
-        return Plot(title, svg.plot(curves, look), svg.legend(curves, "all there is" if limit else ""))
+        return UsagePlot(
+            title,
+            svg_plots.draw_line_plot(curves, look),
+            svg_plots.draw_legend(curves, "all there is" if limit else ""),
+        )
 
 
 def _points(series: TimeSeries, factor: float) -> list[tuple[datetime, float | None]]:

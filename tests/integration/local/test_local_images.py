@@ -140,7 +140,8 @@ def _uploaded(server: RunningServer, person: Person, folder: Path) -> str:
 
 def test_packages_are_installed_on_top_of_a_base(server: RunningServer, ann: Person) -> None:
     """With a stand-in for Python, which says what it was asked for."""
-    fake = f"FROM {TEST_IMAGE}\nRUN printf '#!/bin/sh\\necho $* > /asked' > /bin/python3; busybox chmod 755 /bin/python3\n"
+    script = "printf '#!/bin/sh\\necho $* > /asked' > /bin/python3; busybox chmod 755 /bin/python3"
+    fake = f"FROM {TEST_IMAGE}\nRUN {script}\n"
     built(server, ann, "fake-python", containerfile=fake)
     first = over(server, server.submit(ann.uid, command=["true"], image="fake-python", memory="256M"), ann.uid)
     base = first["spec"]["image"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from heliostat.web.routes import paths
+from heliostat.web.routes import route_paths
 from integration.running_server import RunningServer
 from integration.web.surfing import Seen, Surfer
 
@@ -55,7 +55,7 @@ def last_audit(server: RunningServer) -> dict[str, object]:
 
 
 def _admin_paths(method: str) -> list[str]:
-    return [re.sub(r"\{[^}]+\}", "vision", path) for path in paths(method) if path.startswith("/admin")]
+    return [re.sub(r"\{[^}]+\}", "vision", path) for path in route_paths(method) if path.startswith("/admin")]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

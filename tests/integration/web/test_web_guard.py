@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from heliostat.web.routes import paths
+from heliostat.web.routes import route_paths
 from integration.running_server import RunningServer
 from integration.web.surfing import Surfer
 
@@ -13,7 +13,7 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
 
 def _routes(method: str) -> list[str]:
-    return [re.sub(r"\{[^}]+\}", "1", path) for path in paths(method)]
+    return [re.sub(r"\{[^}]+\}", "1", path) for path in route_paths(method)]
 
 
 def test_there_are_routes_to_walk() -> None:
@@ -108,5 +108,5 @@ def test_static_files_are_kept_for_ever_under_their_digest(server: RunningServer
     found = re.search(r"/static/[0-9a-f]{12}/tokens\.css", text)
     assert found
     assert "immutable" in surfer.get(found[0]).headers["cache-control"]
-    assert surfer.get("/static/000000000000/tokens.css").headers["cache-control"] == "no-cache"
-    assert surfer.get(found[0].replace("tokens.css", "../rendering.py")).status == 404
+    assert surfer.get("/static/000000000000/design_tokens.css").headers["cache-control"] == "no-cache"
+    assert surfer.get(found[0].replace("design_tokens.css", "../rendering.py")).status == 404

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.api.chronos_documents import DEFAULTS, document_of, wish_from
+from heliostat.api.chronos_documents import DOCUMENT_DEFAULTS, document_to_schedule_request, schedule_to_document
 from heliostat.errors import Invalid
 from heliostat.models.schedules import Schedule, ScheduleState, is_chronos_job
 from heliostat.services.schedules.requests import ScheduleRequest
-from heliostat.web.job_form.bodies import body_of
+from heliostat.web.job_form.job_body import request_to_body
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "chronos").glob("*.json"))
 
@@ -54,13 +54,13 @@ def test_a_document_of_chronos_means_what_its_case_says(path: Path) -> None:
     case = read(path)
     if "refused" in case:
         with pytest.raises(Invalid) as error:
-            wish_from(case["document"], "anna")
+            document_to_schedule_request(case["document"], "anna")
         assert error.value.message.startswith(case["refused"])
         assert error.value.hint or error.value.fields
         return
-    wish = wish_from(case["document"], "anna")
+    wish = document_to_schedule_request(case["document"], "anna")
     assert as_json(wish) == case["schedule"]
-    assert body_of(wish.request) == case["job"]
+    assert request_to_body(wish.request) == case["job"]
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def test_a_document_of_chronos_means_what_its_case_says(path: Path) -> None:
 )
 def test_a_document_comes_back_as_it_was_with_its_counts(path: Path) -> None:
     document = read(path)["document"]
-    wish = wish_from(document, "anna")
-    shown = document_of(stored(wish), {1: "db_export-a", 2: "db_export-b"})
+    wish = document_to_schedule_request(document, "anna")
+    shown = schedule_to_document(stored(wish), {1: "db_export-a", 2: "db_export-b"})
     counted = {"successCount", "errorCount", "lastSuccess", "lastError", "errorsSinceLastSuccess", "schedule"}
     assert {name: shown[name] for name in document if name not in counted} == {
         name: value for name, value in document.items() if name not in counted
     }
     assert (shown["successCount"], shown["errorCount"]) == (3, 1)
     assert (shown["lastSuccess"], shown["lastError"]) == ("2026-03-08T16:57:17.507Z", "")
-    assert set(DEFAULTS) <= set(shown)
-    again = wish_from(shown, "anna")
+    assert set(DOCUMENT_DEFAULTS) <= set(shown)
+    again = document_to_schedule_request(shown, "anna")
     assert (again.request, again.parents, again.retries) == (wish.request, wish.parents, wish.retries)
 
 
@@ -96,11 +96,13 @@ anything = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*DEFAULTS, "container", "parents", "schedule", "name"]), anything))
+@given(
+    st.dictionaries(st.sampled_from([*DOCUMENT_DEFAULTS, "container", "parents", "schedule", "name"]), anything)
+)
 def test_whatever_is_sent_is_understood_or_refused_with_a_reason(fields: dict[str, Any]) -> None:
     document = {"name": "x", "command": "true", "schedule": "R//PT1H", **fields}
     try:
-        wish = wish_from(document, "anna")
+        wish = document_to_schedule_request(document, "anna")
     except Invalid as error:
         reason = error.message
     else:
@@ -124,4 +126,4 @@ def test_whatever_is_in_containers_and_fetches_is_understood_or_refused_with_a_r
     document = {"name": "x", "command": "true", "schedule": "R//PT1H", "fetch": fetches}
     document["container"] = {"image": "a", "volumes": volumes, **container}
     with contextlib.suppress(Invalid):
-        assert wish_from(document, "anna").name == "x"
+        assert document_to_schedule_request(document, "anna").name == "x"

@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from heliostat.api.middleware import BodyLimit
+from heliostat.api.middleware import BodyLimitMiddleware
 from heliostat.errors import TooLarge
 
 
@@ -42,7 +42,7 @@ def answer(chunks: list[bytes], announced: bytes | None = None) -> tuple[int, by
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    limit = BodyLimit(reads_all, 10, tell, lambda request: False)
+    limit = BodyLimitMiddleware(reads_all, 10, tell, lambda request: False)
     asyncio.run(limit({"type": "http", "method": "POST", "headers": headers}, receive, send))  # type: ignore[arg-type]
     starts = [message for message in sent if message["type"] == "http.response.start"]
     body = b"".join(message.get("body", b"") for message in sent)

@@ -152,7 +152,7 @@ def test_who_is_gone_for_ever_is_given_up(site: Site) -> None:
 def test_after_a_day_of_tries_it_is_given_up(site: Site) -> None:
     post = Post(refusal=DeliveryFailed("away"))
     a_notice(site)
-    with notifying(site, post, replace(HASTY, most_tries=3)):
+    with notifying(site, post, replace(HASTY, max_send_attempts=3)):
         ends(site, 1)
         wait_until(lambda: len(post.tried) == 3, "it is tried three times", SECONDS)
         ends(site, 2)

@@ -4,10 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.proxy.headers import Header, Passing, cookie_named, request_headers, response_headers
+from heliostat.proxy.headers import (
+    ForwardingContext,
+    Header,
+    cookie_value,
+    filter_request_headers,
+    filter_response_headers,
+)
 
-SESSION = Passing(b"/s/12/", True, b"http", b"gpu:8471", b"10.0.0.9", b"token s3cret")
-PORT = Passing(b"/s/12-6006/", False, b"https", b"gpu", b"10.0.0.9")
+SESSION = ForwardingContext(b"/s/12/", True, b"http", b"gpu:8471", b"10.0.0.9", b"token s3cret")
+PORT = ForwardingContext(b"/s/12-6006/", False, b"https", b"gpu", b"10.0.0.9")
 NAMES = st.sampled_from(
     [
         *(b"accept", b"x-a", b"cookie", b"connection", b"te", b"upgrade", b"authorization", b"transfer-encoding"),
@@ -30,7 +36,7 @@ HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=12)
 
 @given(HEADERS)
 def test_nothing_of_ours_and_nothing_of_the_connection_reaches_the_server_inside(headers: list[Header]) -> None:
-    passed = request_headers(headers, PORT)
+    passed = filter_request_headers(headers, PORT)
     names = [name for name, _ in passed]
     assert not {b"connection", b"te", b"upgrade", b"transfer-encoding", b"authorization", b"forwarded"} & set(
         names
@@ -46,20 +52,20 @@ def test_what_is_passed_on_keeps_its_order_and_its_repetitions(headers: list[Hea
     for name in (b"accept", b"origin", b"content-length"):
         if name not in named:
             wanted = [value for key, value in headers if key == name]
-            assert [value for key, value in request_headers(headers, SESSION) if key == name] == wanted
+            assert [value for key, value in filter_request_headers(headers, SESSION) if key == name] == wanted
 
 
 @pytest.mark.parametrize("name", [b"content-length", b"host", b"content-type", b"origin"])
 def test_nobody_has_dropped_what_says_where_a_request_ends_or_goes(name: bytes) -> None:
     sent = [(b"connection", b"close, X-Gone , " + name.title()), (name, b"25"), (b"x-gone", b"1")]
-    for passed in (request_headers(sent, PORT), response_headers(sent, PORT)):
+    for passed in (filter_request_headers(sent, PORT), filter_response_headers(sent, PORT)):
         assert (name, b"25") in passed
         assert b"x-gone" not in dict(passed)
 
 
 @given(HEADERS)
 def test_no_cookie_of_a_server_inside_reaches_beyond_its_own_paths(headers: list[Header]) -> None:
-    for name, value in response_headers(headers, SESSION):
+    for name, value in filter_response_headers(headers, SESSION):
         if name == b"set-cookie":
             assert value.endswith(b"; Path=/s/12/")
             assert b"domain" not in value.lower()
@@ -68,7 +74,7 @@ def test_no_cookie_of_a_server_inside_reaches_beyond_its_own_paths(headers: list
 
 def test_the_server_inside_gets_its_own_secret_and_the_browsers_host_and_origin() -> None:
     sent = [(b"host", b"gpu:8471"), (b"origin", b"http://gpu:8471"), (b"authorization", b"Bearer ours")]
-    assert request_headers(sent, SESSION) == [
+    assert filter_request_headers(sent, SESSION) == [
         (b"host", b"gpu:8471"),
         (b"origin", b"http://gpu:8471"),
         (b"authorization", b"token s3cret"),
@@ -91,9 +97,9 @@ def test_the_server_inside_gets_its_own_secret_and_the_browsers_host_and_origin(
     ],
 )
 def test_redirects_of_a_server_that_sees_itself_at_the_root_stay_inside(said: bytes, told: bytes) -> None:
-    assert dict(response_headers([(b"location", said)], PORT))[b"location"] == told
+    assert dict(filter_response_headers([(b"location", said)], PORT))[b"location"] == told
     if b"gpu" not in said:
-        assert dict(response_headers([(b"location", said)], SESSION))[b"location"] == said
+        assert dict(filter_response_headers([(b"location", said)], SESSION))[b"location"] == said
 
 
 @pytest.mark.parametrize(
@@ -109,11 +115,11 @@ def test_redirects_of_a_server_that_sees_itself_at_the_root_stay_inside(said: by
     ],
 )
 def test_cookies_are_confined(cookie: bytes, kept: bytes | None) -> None:
-    answer = response_headers([(b"set-cookie", cookie)], PORT)
+    answer = filter_response_headers([(b"set-cookie", cookie)], PORT)
     assert [value for name, value in answer if name == b"set-cookie"] == ([] if kept is None else [kept])
 
 
 def test_of_two_cookies_with_one_name_the_nearest_counts() -> None:
     headers = [(b"cookie", b"helio_proxy=deep; x=1"), (b"cookie", b'helio_proxy="wide"')]
-    assert cookie_named(headers, b"helio_proxy") == b"deep"
-    assert cookie_named(headers, b"proxy") == b""
+    assert cookie_value(headers, b"helio_proxy") == b"deep"
+    assert cookie_value(headers, b"proxy") == b""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.models.sessions import ProxyTarget, parse_proxy_target
-from heliostat.proxy.paths import own_host, parse_path
+from heliostat.proxy.paths import parse_path, parse_target_host
 from heliostat.services.public_urls import PublicUrls
 
 
@@ -75,7 +75,7 @@ def test_each_target_has_one_name(job: int, port: int | None) -> None:
     ],
 )
 def test_a_host_name_stands_for_one_target(host: bytes, target: ProxyTarget | None) -> None:
-    assert own_host(host, "*.sessions.example.org:8443") == target
+    assert parse_target_host(host, "*.sessions.example.org:8443") == target
 
 
 def test_browsers_are_sent_to_the_host_name_under_which_they_came() -> None:

@@ -8,8 +8,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from heliostat.proxy import serving
-from heliostat.proxy.serving import ProxyServer
+from heliostat.proxy import proxy_server
+from heliostat.proxy.proxy_server import ProxyServer
 from heliostat.services.context import Context
 
 
@@ -30,7 +30,7 @@ made: list[ProxyOfNothing] = []
 
 
 def test_connections_and_threads_are_given_up_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "Proxy", ProxyOfNothing)
+    monkeypatch.setattr(proxy_server, "Proxy", ProxyOfNothing)
     listener = socket.create_server(("127.0.0.1", 0))
     server = ProxyServer(cast(Context, SimpleNamespace(engine=None)), listener)
     server.start()

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from heliostat.proxy.serving import Gathering
+from heliostat.proxy.proxy_server import WriteCoalescingTransport
 
 
 class Wire(asyncio.Transport):
@@ -30,7 +30,7 @@ def gathered(*steps: str | int) -> Wire:
     wire = Wire()
 
     async def write() -> None:
-        gathering = Gathering(wire, asyncio.get_running_loop())
+        gathering = WriteCoalescingTransport(wire, asyncio.get_running_loop())
         for step in steps:
             if step == "wait":
                 await asyncio.sleep(0)

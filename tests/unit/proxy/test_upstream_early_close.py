@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from heliostat.proxy.upstream import Connection, LastWords
+from heliostat.proxy.upstream import UnreadResponse, UpstreamConnection
 
 ANSWER = b"HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\nConnection: close\r\n\r\nlarge"
 
@@ -26,15 +26,15 @@ def test_the_answer_of_who_hangs_up_while_we_send_is_heard(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def ask(port: int, other: threading.Thread) -> tuple[int, bytes]:
-        _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", port)
-        connection.begin(b"POST")
-        connection.keep_last_words()
-        connection.write_at_once(b"xx")
+        _, connection = await asyncio.get_running_loop().create_connection(UpstreamConnection, "127.0.0.1", port)
+        connection.begin_request(b"POST")
+        connection.keep_unread_response()
+        connection.write_nowait(b"xx")
         other.join()  # nothing is read meanwhile
         for _ in range(3):
-            connection.write_at_once(b"x" * 1000)
+            connection.write_nowait(b"x" * 1000)
         await asyncio.sleep(0)
-        return (await connection.head()).status, await connection.part()
+        return (await connection.read_head()).status, await connection.read_body_part()
 
     with socket.create_server(("127.0.0.1", 0)) as listener, asyncio.Runner(loop_factory=make_loop) as runner:
         other = threading.Thread(target=hang_up, args=[listener])
@@ -43,6 +43,6 @@ def test_the_answer_of_who_hangs_up_while_we_send_is_heard(
 
 
 def test_whoever_has_no_socket_has_no_last_words() -> None:
-    words = LastWords()
-    words.keep(asyncio.Transport())
-    assert list(words.heard()) == []
+    words = UnreadResponse()
+    words.keep_socket(asyncio.Transport())
+    assert list(words.read_remaining()) == []

@@ -175,9 +175,9 @@ def with_image_in(store: Path, digest_file: Path | None = None) -> RuntimeComman
     ]
     (store / "overlay-images" / "images.json").write_text(json.dumps(images, separators=(",", ":")))
     asked = container_of({"command": ["true"], "image": "docker.io/library/python:3.11"})
-    place = replace(asked.isolation, store=str(store), run=str(store.parent / "a run"))
+    place = replace(asked.isolation, image_store=str(store), runtime_folder=str(store.parent / "a run"))
     task = replace(asked.task, digest_file=None if digest_file is None else str(digest_file))
-    return RUNTIMES["podman"].make_command(replace(asked, confinement=place, task=task))
+    return RUNTIMES["podman"].make_command(replace(asked, isolation=place, task=task))
 
 
 def run_lines(*lines: str, cwd: Path) -> "subprocess.CompletedProcess[str]":

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heliostat.api.refusals import read_job
+from heliostat.api.validation import read_job
 from heliostat.errors import Conflict, Forbidden, HeliostatError, Invalid, NotFound, StoreUnavailable
 from heliostat.models import Caller, Job, JobState
 from heliostat.models.schedules import CatchUpMode, Firing, FiringState, OverlapPolicy, Schedule, ScheduleState

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from heliostat.api.refusals import read_job
-from heliostat.api.schemas import BulkBody
+from heliostat.api.request_schemas import BulkSubmitBody
+from heliostat.api.validation import read_job
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.models import Caller, Dependency, DependencyCondition, Job, JobState
 from heliostat.services.jobs.job_history import load_dependency_view
@@ -174,4 +174,4 @@ def test_too_many_references_are_refused_before_anybody_looks_for_them(site: Sit
     body = {"array": "0-99", "after": list(range(1, 2000))}
     assert "pairs" in refused(site, body).message
     with pytest.raises(ValueError, match="100000 others in all"):
-        BulkBody.model_validate({"jobs": [{"command": "true", "after": [1] * 9000}] * 12})
+        BulkSubmitBody.model_validate({"jobs": [{"command": "true", "after": [1] * 9000}] * 12})

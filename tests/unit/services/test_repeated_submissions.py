@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from heliostat.api.schemas import BulkBody
+from heliostat.api.request_schemas import BulkSubmitBody
 from heliostat.errors import Conflict
 from heliostat.services.jobs.submission import SubmissionResult, submit_jobs
 from unit.services.site import Site
@@ -16,8 +16,8 @@ def _controller(site: Site) -> None:
 
 
 def submit(site: Site, *commands: str, says_what: bool = True) -> SubmissionResult:
-    body = BulkBody.model_validate({"jobs": [{"command": command} for command in commands]})
-    about = body.about() if says_what else None
+    body = BulkSubmitBody.model_validate({"jobs": [{"command": command} for command in commands]})
+    about = body.fingerprint() if says_what else None
     return submit_jobs(site.context, site.root, body.to_requests(), "key", about)
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from heliostat.api.refusals import read_job
+from heliostat.api.validation import read_job
 from heliostat.errors import Forbidden, NotFound
 from heliostat.models import Caller, Job, JobState, Node
 from heliostat.models.services import ReplicaHealth, ServiceState, ServiceVisibility

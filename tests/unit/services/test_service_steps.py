@@ -141,7 +141,7 @@ def test_those_that_fail_together_count_once() -> None:
     failed = ReplicaFailure(NOW, NOW - timedelta(minutes=1), None, "exit code 1")
     first = replace(service(), **service_changes_after_failure(service(), failed))
     assert (first.failures, first.retry_at) == (1, NOW + timedelta(seconds=1))
-    assert service_changes_after_failure(first, replace(failed, at=NOW + timedelta(seconds=5))) == {
+    assert service_changes_after_failure(first, replace(failed, failed_at=NOW + timedelta(seconds=5))) == {
         "problem": "exit code 1"
     }
     later = ReplicaFailure(NOW + timedelta(seconds=9), NOW + timedelta(seconds=2), None, "exit code 1")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from heliostat.api.refusals import read_job
+from heliostat.api.validation import read_job
 from heliostat.models import JobRequest, JobSpec
 from heliostat.models.environments import EnvironmentSpec
 from heliostat.store.dataclass_json import dataclass_to_text, text_to_dataclass

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from heliostat.api.refusals import read_job
+from heliostat.api.validation import read_job
 from heliostat.errors import Invalid
 from heliostat.models import JobRequest
 from heliostat.models.jobs import PRIORITY_CLASSES

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from heliostat.api.refusals import read_job
+from heliostat.api.validation import read_job
 from heliostat.cli.app import build_root_command
 from heliostat.client import Client
 from heliostat.models import JobRequest
-from heliostat.web.job_form.bodies import body_of
-from heliostat.web.job_form.command_line import command_line
+from heliostat.web.job_form.command_line import build_command_line
+from heliostat.web.job_form.job_body import request_to_body
 from support.hypothesis_examples import example_count
 from unit.web.job_requests import requests
 
@@ -39,7 +39,7 @@ def shell(request: pytest.FixtureRequest) -> str:
 @settings(max_examples=example_count(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(requests)
 def test_the_shown_line_asks_for_the_same_job(shell: str, request: JobRequest) -> None:
-    words, given = _read_by(shell, command_line(body_of(request)))
+    words, given = _read_by(shell, build_command_line(request_to_body(request)))
     (body,) = _asked_for(words, given)
     assert read_job(body) == request
 

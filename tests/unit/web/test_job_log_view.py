@@ -6,8 +6,8 @@ from typing import cast
 import pytest
 
 from heliostat.services.logs.windows import LogWindow
-from heliostat.web.job import logs
-from heliostat.web.visits import Visit
+from heliostat.web.job_page import log_view
+from heliostat.web.request_context import AuthenticatedRequest
 from unit.scheduling.made_up import a_running_job
 
 
@@ -18,6 +18,6 @@ class _Visit:
 def test_an_attempt_that_began_while_the_page_was_made_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = a_running_job(3, "n1")
     now = replace(before, attempt=2)
-    monkeypatch.setattr(logs, "log_window", lambda *_: LogWindow(now, 2, (), 0, 0, 0, {}))
-    view = logs.log_view(cast(Visit, _Visit()), before, logs.LogQuery())
-    assert (view.attempt, view.follows) == (2, True)
+    monkeypatch.setattr(log_view, "log_window", lambda *_: LogWindow(now, 2, (), 0, 0, 0, {}))
+    view = log_view.build_log_view(cast(AuthenticatedRequest, _Visit()), before, log_view.LogQuery())
+    assert (view.attempt, view.is_following) == (2, True)

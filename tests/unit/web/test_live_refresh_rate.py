@@ -4,26 +4,26 @@ import time
 import pytest
 
 from heliostat.services.context import ReadCache
-from heliostat.web.pace import BUSY_PART, OneAtATime, Pace
+from heliostat.web.refresh_rate import MAX_CPU_FRACTION, RefreshRateLimiter, SerialRefreshMiddleware
 
 
 def test_turns_follow_from_what_a_refresh_takes() -> None:
-    pace = Pace()
+    pace = RefreshRateLimiter()
     for _ in range(200):
-        pace.took(0.010)
-    assert pace.seconds_between == pytest.approx(0.010 / BUSY_PART, rel=0.01)
+        pace.record_duration(0.010)
+    assert pace.interval_seconds == pytest.approx(0.010 / MAX_CPU_FRACTION, rel=0.01)
     for _ in range(200):
-        pace.took(60.0)
-    assert pace.seconds_between == 0.25
+        pace.record_duration(60.0)
+    assert pace.interval_seconds == 0.25
 
 
 def test_pages_take_turns() -> None:
     async def three_turns() -> float:
-        pace, began = Pace(), time.perf_counter()
-        await asyncio.gather(*(pace.turn() for _ in range(3)))
+        pace, began = RefreshRateLimiter(), time.perf_counter()
+        await asyncio.gather(*(pace.wait_for_slot() for _ in range(3)))
         return time.perf_counter() - began
 
-    assert asyncio.run(three_turns()) >= 2 * Pace().seconds_between * 0.9
+    assert asyncio.run(three_turns()) >= 2 * RefreshRateLimiter().interval_seconds * 0.9
 
 
 async def _through(scope: dict[str, object], count: int) -> int:
@@ -37,7 +37,7 @@ async def _through(scope: dict[str, object], count: int) -> int:
         await asyncio.sleep(0.01)
         now -= 1
 
-    middleware = OneAtATime(app, Pace())  # type: ignore[arg-type]
+    middleware = SerialRefreshMiddleware(app, RefreshRateLimiter())  # type: ignore[arg-type]
     await asyncio.gather(*(middleware(scope, None, None) for _ in range(count)))  # type: ignore[arg-type]
     return most
 
@@ -57,16 +57,16 @@ def test_who_may_take_their_time_keeps_nobody_waiting(scope: dict[str, object]) 
 
 def test_the_next_begins_when_the_answer_does() -> None:
     async def slow_reader() -> bool:
-        pace, entered = Pace(), asyncio.Event()
+        pace, entered = RefreshRateLimiter(), asyncio.Event()
 
         async def reads_slowly() -> None:
-            async with pace.alone() as made:
+            async with pace.exclusive_slot() as made:
                 made()
                 await entered.wait()
 
         reading = asyncio.create_task(reads_slowly())
         await asyncio.sleep(0)
-        async with pace.alone():
+        async with pace.exclusive_slot():
             entered.set()
         await reading
         return True

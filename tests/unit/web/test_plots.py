@@ -4,7 +4,7 @@ import pytest
 
 from heliostat.models import Device, DeviceStatistics, SeriesStatistics, UsageSummary
 from heliostat.services.cluster.stats import EfficiencyReport, JobStats, RequestedResources, TimeSeries
-from heliostat.web.job.plots import usage
+from heliostat.web.job_page.usage import build_usage_view
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 A100 = Device("u0", 0, "A100", "NVIDIA A100", 40960)
@@ -35,31 +35,31 @@ def _stats(gpus: int) -> JobStats:
 
 
 def test_what_was_used_is_drawn_against_what_was_asked_for() -> None:
-    told = usage(_stats(2), [A100])
+    told = build_usage_view(_stats(2), [A100])
     assert [plot.title for plot in told.plots] == [
         "GPU utilisation",
         "GPU memory in GiB",
         "CPU cores",
         "Memory in GiB",
     ]
-    assert [plot.asked for plot in told.plots] == ["", "each has 40 GiB", "asked for 8", "asked for 16 GiB"]
-    assert told.plots[0].facts == "on average 70 %, at most 90 %"
-    assert told.plots[1].facts == "on average 20 GiB, at most 20 GiB"
-    assert told.plots[2].facts == "on average 2, at most 3"
-    assert told.plots[3].facts == "on average 853 MiB, at most 1 GiB"
-    assert 'class="limit"' in told.plots[2].drawing
-    assert (told.verdict, told.is_wasteful) == ("Used 1 of 4 GPUs.", True)
+    assert [plot.limit_label for plot in told.plots] == ["", "each has 40 GiB", "asked for 8", "asked for 16 GiB"]
+    assert told.plots[0].summary == "on average 70 %, at most 90 %"
+    assert told.plots[1].summary == "on average 20 GiB, at most 20 GiB"
+    assert told.plots[2].summary == "on average 2, at most 3"
+    assert told.plots[3].summary == "on average 853 MiB, at most 1 GiB"
+    assert 'class="limit"' in told.plots[2].svg
+    assert (told.assessment, told.is_wasteful) == ("Used 1 of 4 GPUs.", True)
 
 
 @pytest.mark.parametrize(("gpus", "names"), [(2, ["GPU 0", "GPU 1"]), (16, ["most", "mean", "least"])])
 def test_many_gpus_are_drawn_as_few_curves(gpus: int, names: list[str]) -> None:
-    plot = usage(_stats(gpus), [A100]).plots[0]
+    plot = build_usage_view(_stats(gpus), [A100]).plots[0]
     assert all(name in plot.legend for name in names)
-    assert plot.drawing.count('class="line') == len(names)
+    assert plot.svg.count('class="line') == len(names)
 
 
 def test_nothing_known_is_no_plot() -> None:
     nothing = JobStats(
         1, RequestedResources(1, 1024, 0), (), UsageSummary(), EfficiencyReport(("it has not run yet",))
     )
-    assert usage(nothing, []).plots == ()
+    assert build_usage_view(nothing, []).plots == ()

@@ -1,15 +1,15 @@
 import pytest
 
-from heliostat.web.job.terminal import LONGEST, plain, runs
+from heliostat.web.job_page.ansi_text import MAX_LINE_CHARACTERS, parse_ansi_line, strip_ansi
 
 
 def test_plain_text_stays_as_it_is() -> None:
-    assert runs("größer\tthan 5 µm".encode()) == (("", "größer\tthan 5 µm"),)
-    assert runs(b"") == ()
+    assert parse_ansi_line("größer\tthan 5 µm".encode()) == (("", "größer\tthan 5 µm"),)
+    assert parse_ansi_line(b"") == ()
 
 
 def test_colours_become_classes() -> None:
-    assert runs(b"\x1b[1;31merror\x1b[0m: \x1b[92mfine\x1b[39m.") == (
+    assert parse_ansi_line(b"\x1b[1;31merror\x1b[0m: \x1b[92mfine\x1b[39m.") == (
         ("a1 bold", "error"),
         ("", ": "),
         ("a2", "fine"),
@@ -18,8 +18,8 @@ def test_colours_become_classes() -> None:
 
 
 def test_colours_without_a_name_leave_the_text_alone() -> None:
-    assert plain(b"\x1b[38;2;1;2;3mdeep\x1b[48;5;200m sea\x1b[38;5;9m red") == "deep sea red"
-    assert runs(b"\x1b[38;5;9mred")[0] == ("a1", "red")
+    assert strip_ansi(b"\x1b[38;2;1;2;3mdeep\x1b[48;5;200m sea\x1b[38;5;9m red") == "deep sea red"
+    assert parse_ansi_line(b"\x1b[38;5;9mred")[0] == ("a1", "red")
 
 
 @pytest.mark.parametrize(
@@ -37,22 +37,22 @@ def test_colours_without_a_name_leave_the_text_alone() -> None:
     ],
 )
 def test_what_would_move_a_cursor_or_hide_text_is_taken_out(hostile: bytes) -> None:
-    assert plain(hostile) == "shown"
+    assert strip_ansi(hostile) == "shown"
 
 
 def test_of_a_bar_only_the_newest_is_shown() -> None:
-    assert plain(b"\r 10%|#\r 20%|##\r 30%|###") == " 30%|###"
-    assert plain(b" 99%\r100%\r") == "100%"
-    assert plain(b"line\r") == "line"
-    assert plain(b"\r\x1b[K\r") == ""
+    assert strip_ansi(b"\r 10%|#\r 20%|##\r 30%|###") == " 30%|###"
+    assert strip_ansi(b" 99%\r100%\r") == "100%"
+    assert strip_ansi(b"line\r") == "line"
+    assert strip_ansi(b"\r\x1b[K\r") == ""
 
 
 def test_very_long_lines_are_cut_and_say_so() -> None:
-    shown = runs(b"x" * 1_000_000)
-    assert sum(len(text) for _, text in shown) < LONGEST + 100
+    shown = parse_ansi_line(b"x" * 1_000_000)
+    assert sum(len(text) for _, text in shown) < MAX_LINE_CHARACTERS + 100
     assert shown[-1][0] == "cut"
     assert "1,000,000 letters" in shown[-1][1]
 
 
 def test_what_is_no_text_is_shown_as_well_as_possible() -> None:
-    assert plain(b"a\xffb") == "a\N{REPLACEMENT CHARACTER}b"
+    assert strip_ansi(b"a\xffb") == "a\N{REPLACEMENT CHARACTER}b"

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 
 from heliostat.models import AttemptRecord, Job, JobEvent, JobSpec, JobState, Resources
 from heliostat.services.jobs.job_history import JobHistory
-from heliostat.web.job.timeline import timeline
+from heliostat.web.job_page.timeline import build_timeline
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script>"
@@ -39,8 +39,8 @@ def _story() -> JobHistory:
 
 
 def test_the_life_of_a_job_is_told_by_state_and_attempt() -> None:
-    told = timeline(_story(), _at(72), 2)
-    assert {phase.state: phase.seconds / 60 for phase in told.phases} == {
+    told = build_timeline(_story(), _at(72), 2)
+    assert {phase.state: phase.seconds / 60 for phase in told.state_durations} == {
         "pending": 30,
         "starting": 2,
         "running": 40,
@@ -48,26 +48,26 @@ def test_the_life_of_a_job_is_told_by_state_and_attempt() -> None:
     first, second = told.attempts
     assert (first.waited_seconds, first.ran_seconds, first.outcome) == (600, 1800, "made room for 9")
     assert (second.waited_seconds, second.ran_seconds, second.running_since) == (1200, 600, _at(62))
-    assert (first.log, second.log) == ("/jobs/7?attempt=1#log", "")
+    assert (first.log_url, second.log_url) == ("/jobs/7?attempt=1#log", "")
 
 
 def test_the_bar_says_the_same_in_words_and_trusts_no_text() -> None:
-    told = timeline(_story(), _at(72), 2)
-    assert "pending 10 min, then starting 1 min, then running 30 min, then pending 20 min" in told.bar
-    assert "<script" not in told.bar
-    assert told.happenings[3].words == "made room, back in the queue"
+    told = build_timeline(_story(), _at(72), 2)
+    assert "pending 10 min, then starting 1 min, then running 30 min, then pending 20 min" in told.svg
+    assert "<script" not in told.svg
+    assert told.events[3].description == "made room, back in the queue"
 
 
 def test_a_job_that_was_just_submitted_has_a_bar_too() -> None:
     events = _events((0, "submitted", JobState.PENDING))
-    told = timeline(JobHistory(_job(state=JobState.PENDING), (), events), BEGIN, 0)
-    assert "just submitted" in told.bar
+    told = build_timeline(JobHistory(_job(state=JobState.PENDING), (), events), BEGIN, 0)
+    assert "just submitted" in told.svg
     assert told.attempts == ()
 
 
 def test_the_end_of_a_job_is_named_by_its_state() -> None:
     events = _events((0, "submitted", JobState.PENDING), (5, "ended", JobState.TIMED_OUT))
     job = _job(state=JobState.TIMED_OUT, ended_at=_at(5))
-    told = timeline(JobHistory(job, (), events), _at(500), 0)
-    assert told.happenings[-1].words == "timed out"
+    told = build_timeline(JobHistory(job, (), events), _at(500), 0)
+    assert told.events[-1].description == "timed out"
     assert told.end_at == _at(5)

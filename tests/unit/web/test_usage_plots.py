@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
 from heliostat.services.cluster.stats import StatsPeriod, TimeSeries
-from heliostat.web.usage_plots import cluster_plots, node_plots
+from heliostat.web.usage_plots import draw_cluster_plots, draw_node_plots
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -12,32 +12,32 @@ def series(name: str, *values: float | None, unit: str = "") -> TimeSeries:
 
 def test_the_cluster_is_drawn_against_what_there_is() -> None:
     known = [series("gpus", 100, 100), series("gpus_held", 40, None), series("gpu_utilisation", 30, 35)]
-    plots = cluster_plots(known, StatsPeriod.DAY, NOW)
+    plots = draw_cluster_plots(known, StatsPeriod.DAY, NOW)
     assert [plot.title for plot in plots] == ["GPUs given to jobs", "GPU utilisation"]
-    assert 'class="limit"' in plots[0].drawing
+    assert 'class="limit"' in plots[0].svg
 
 
 def test_nothing_known_draws_nothing() -> None:
-    assert cluster_plots((), StatsPeriod.MONTH, NOW) == ()
-    assert node_plots((), StatsPeriod.MONTH, NOW, (8, 1024)) == ()
+    assert draw_cluster_plots((), StatsPeriod.MONTH, NOW) == ()
+    assert draw_node_plots((), StatsPeriod.MONTH, NOW, (8, 1024)) == ()
 
 
 def test_a_cluster_without_gpus_has_no_plot_of_them() -> None:
     known = [series("gpus", 0, 0), series("gpus_held", 0, 0), series("cpus", 8, 8), series("cpus_held", 1, 2)]
-    assert [plot.title for plot in cluster_plots(known, StatsPeriod.DAY, NOW)] == ["CPUs"]
+    assert [plot.title for plot in draw_cluster_plots(known, StatsPeriod.DAY, NOW)] == ["CPUs"]
 
 
 def test_few_devices_are_drawn_each_and_many_by_mean_least_and_most() -> None:
-    few = node_plots(
+    few = draw_node_plots(
         [series(f"gpu{at}_utilisation", 10.0 * at) for at in range(4)], StatsPeriod.DAY, NOW, (8, 1024)
     )
-    assert few[0].drawing.count('class="line') == 4
+    assert few[0].svg.count('class="line') == 4
     many = [series(f"gpu{at}_utilisation", 10.0 * at, None) for at in range(8)]
-    (plot,) = node_plots(many, StatsPeriod.DAY, NOW, (8, 1024))
-    assert plot.drawing.count('class="line') == 3
-    assert "mean of 8 GPUs: 35% at the end" in plot.drawing
+    (plot,) = draw_node_plots(many, StatsPeriod.DAY, NOW, (8, 1024))
+    assert plot.svg.count('class="line') == 3
+    assert "mean of 8 GPUs: 35% at the end" in plot.svg
 
 
 def test_much_memory_is_drawn_in_tebibytes() -> None:
-    (plot,) = node_plots([series("memory", 512 * 1024.0)], StatsPeriod.DAY, NOW, (8, 1024 * 1024))
-    assert "used: 0.5 TiB at the end" in plot.drawing
+    (plot,) = draw_node_plots([series("memory", 512 * 1024.0)], StatsPeriod.DAY, NOW, (8, 1024 * 1024))
+    assert "used: 0.5 TiB at the end" in plot.svg

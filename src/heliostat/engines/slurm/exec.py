@@ -71,7 +71,8 @@ class ExecBuilder:
                 "Submit it with --network host.",
             )
         node = tracked.started.places[0].node if tracked.started else ""
-        mark = f"{self._instance}-{format_attempt_id(job.id, tracked.submitted_as_attempt or job.attempt)}"  # as it was submitted
+        attempt_id = format_attempt_id(job.id, tracked.submitted_as_attempt or job.attempt)  # as it was submitted
+        mark = f"{self._instance}-{attempt_id}"
         step, program = SrunStep(number, node=node), pack_program(RELAY, mark, path=DEFAULT_PATH)
         return self._step(program, require_run_as_user(job.unix_user), self._folder(attempt), step)
 

@@ -21,7 +21,7 @@ from heliostat.provision.slurm.configuration import (
 from heliostat.provision.slurm.daemons import nodes_on_controller
 from heliostat.provision.slurm.paths import SlurmPaths
 
-PASSWORD_PLACEHOLDER = "(made when it is applied)"
+PASSWORD_PLACEHOLDER = "(made when it is applied)"  # noqa: S105 - no secret
 _PASSWORD = re.compile(r"^StoragePass=(\S+)$", re.MULTILINE)
 
 

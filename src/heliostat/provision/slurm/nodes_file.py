@@ -103,8 +103,8 @@ def parse_nodes_file(text: str) -> ClusterSpec:
 
 
 def _machines(table: TomlTable) -> list[NodeSpec]:
-    table.check_keys("name", "cpus", "sockets", "cores_per_socket", "threads_per_core", "memory", "gpus", "features",
-               "host", "address", "port")  # fmt: skip
+    table.check_keys("name", "cpus", "sockets", "cores_per_socket", "threads_per_core", "memory", "gpus",
+               "features", "host", "address", "port")  # fmt: skip
     found = [
         name_validation.require_host_name(name, "nodes: name")
         for name in name_validation.expand_ranges(table.text("name"))

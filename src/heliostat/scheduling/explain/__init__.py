@@ -1,1 +1,1 @@
-"""Why a pending job waits, in words: quotas, dependencies, reservations, priority, or which resources are missing."""
+"""Why a pending job waits, in words: quota, dependency, reservation, priority or missing resources."""

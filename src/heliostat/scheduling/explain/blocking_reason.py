@@ -181,7 +181,8 @@ class BlockingReasonFinder:
             return None
         head = heads[0]
         nodes = ", ".join(head.nodes[:3])
-        words = f"the room on {nodes} is kept for job {head.job_id}, which starts by {_clock(head.starts_at)} at the latest"
+        latest = _clock(head.starts_at)
+        words = f"the room on {nodes} is kept for job {head.job_id}, which starts by {latest} at the latest"
         return BlockingReason("kept", f"{words}; a job that ends before that could start now")
 
     def _window_words(self, window: ReservationWindow) -> str:

@@ -20,8 +20,8 @@ from heliostat.services.environments.builds import (
     BuildIdentity,
     choose_build_identity,
     current_platform,
-    draft_build_job,
     digest_for_builder,
+    draft_build_job,
     resolve_python,
 )
 from heliostat.services.environments.image_builds import draft_image_build_job

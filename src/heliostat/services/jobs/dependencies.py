@@ -160,7 +160,7 @@ def _refuse_too_many(pairs: int, most: int) -> None:
     if most > MAX_PARENTS:
         message = f"A job may wait for {MAX_PARENTS} others, not for {most}."
     elif pairs > MAX_DEPENDENCIES_PER_REQUEST:
-        message = f"That makes {pairs} pairs of a job and one it waits for; a request may have {MAX_DEPENDENCIES_PER_REQUEST}."
+        message = f"The request has {pairs} dependencies; the limit is {MAX_DEPENDENCIES_PER_REQUEST}."
     if message:
         raise Invalid(message, _BETWEEN, fields={"after": "too many"})
 

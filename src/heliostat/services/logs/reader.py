@@ -99,7 +99,8 @@ def require_not_imported(job: Job) -> None:
     """Of a job that was brought in as history there is only what the other system has told."""
     if job.origin_system is not None:
         raise Conflict(
-            f"Job {job.id} was imported: it ran on {job.origin_system} as {job.origin_job_number}, and left no output here.",
+            f"Job {job.id} was imported: it ran on {job.origin_system} as {job.origin_job_number},"
+            " and left no output here.",
             "Look where it ran; only its times and sizes were brought in.",
         )
 

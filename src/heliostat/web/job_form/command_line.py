@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from heliostat.models.job_fields import JOB_FIELDS, JobField
-from heliostat.web.job_form.bodies import Body, duration_text
+from heliostat.web.job_form.job_body import JobBodyDict, duration_text
 
 
-def command_line(body: Body, fields: Sequence[JobField] = JOB_FIELDS) -> str:
+def build_command_line(body: JobBodyDict, fields: Sequence[JobField] = JOB_FIELDS) -> str:
     """`helio run …`; where that cannot say it exactly, `helio submit` with the whole body."""
     options = _options(body, fields)
     if not _can_be_said(body, options):
@@ -23,7 +23,7 @@ def command_line(body: Body, fields: Sequence[JobField] = JOB_FIELDS) -> str:
     return f"printf %s {_quote(body['script'])} | {line}" if "script" in body else line
 
 
-def _can_be_said(body: Body, options: list[str]) -> bool:
+def _can_be_said(body: JobBodyDict, options: list[str]) -> bool:
     command, workdir = body.get("command", []), body.get("workdir")
     texts = [body.get("script", ""), *_command_words(body), *options]
     is_read_as_a_line = isinstance(command, list) and len(command) == 1 and _has_blank(command[0])
@@ -41,7 +41,7 @@ def _is_plain(text: str) -> bool:
     return all(letter.isprintable() or letter in "\n\t" for letter in text)
 
 
-def _options(body: Body, fields: Iterable[JobField]) -> list[str]:
+def _options(body: JobBodyDict, fields: Iterable[JobField]) -> list[str]:
     words: list[str] = []
     for field in fields:
         if field.name not in body or field.kind in ("command", "script", "code"):
@@ -67,7 +67,7 @@ def _values(field: JobField, value: object) -> list[str]:
     return [str(value)]
 
 
-def _command_words(body: Body) -> list[str]:
+def _command_words(body: JobBodyDict) -> list[str]:
     """`helio run` takes one word with a blank in it for a shell line, and all else for words."""
     command = body.get("command", [])
     if isinstance(command, list):
@@ -84,5 +84,5 @@ def _quote(word: str) -> str:
     return f"'{word}'" if quoted == word and word.startswith("=") else quoted  # zsh looks for a program =NAME
 
 
-def _in_ascii(body: Body) -> str:
+def _in_ascii(body: JobBodyDict) -> str:
     return json.dumps(body).replace("\x7f", "\\u007f")

@@ -7,14 +7,14 @@ from typing import Literal
 from heliostat.models.job_fields import JOB_FIELDS, JobField
 from heliostat.models.job_fields import FieldKind as JobFieldKind
 
-Kind = Literal[
+InputKind = Literal[
     "line", "text", "whole", "number", "seconds", "choice", "flag", "labels", "lines", "variables", "software"
 ]
 """How it is typed and read: `texts` has what reads and writes each."""
-Options = Sequence[tuple[str, str]]
+ChoiceOptions = Sequence[tuple[str, str]]
 
-NOT_OF_THE_API = frozenset({"command_kind"})
-_KINDS: dict[JobFieldKind, Kind] = {
+FORM_ONLY_FIELDS = frozenset({"command_kind"})
+_KINDS: dict[JobFieldKind, InputKind] = {
     "command": "text",
     "script": "text",
     "count": "whole",
@@ -33,25 +33,25 @@ _WIDE = ("text", "lines", "variables", "software")
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FormField:
     name: str  # as the API has it
     label: str
-    kind: Kind = "line"
+    kind: InputKind = "line"
     hint: str = ""
     placeholder: str = ""
-    options: Options = ()  # of a choice; those that depend on the cluster come with the page
+    options: ChoiceOptions = ()  # of a choice; those that depend on the cluster come with the page
     default: str = ""
-    foreseen: bool = False  # it makes a difference to when the job starts
-    wide: bool = False
+    affects_start: bool = False  # it makes a difference to when the job starts
+    is_wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FieldGroup:
     title: str
-    fields: tuple[Field, ...]
+    fields: tuple[FormField, ...]
 
 
-_COMMAND_KIND = Field(
+_COMMAND_KIND = FormField(
     "command_kind",
     "The command is",
     "choice",
@@ -60,22 +60,22 @@ _COMMAND_KIND = Field(
 )
 
 
-def groups_of(fields: Iterable[JobField]) -> tuple[Group, ...]:
+def group_fields(fields: Iterable[JobField]) -> tuple[FieldGroup, ...]:
     """The first is what most people need. Nobody types with which code a job is submitted: clients say that."""
-    groups: dict[str, list[Field]] = {}
+    groups: dict[str, list[FormField]] = {}
     for field in fields:
         if field.kind == "code":
             continue
         group = groups.setdefault(field.group, [])
         group += [_COMMAND_KIND] if field.kind == "script" else []
         group.append(_field(field))
-    return tuple(Group(title, tuple(group)) for title, group in groups.items())
+    return tuple(FieldGroup(title, tuple(group)) for title, group in groups.items())
 
 
-def _field(field: JobField) -> Field:
+def _field(field: JobField) -> FormField:
     is_choice = bool(field.choices) or field.name in ("gpu_type", "project")
     kind = "choice" if is_choice else _KINDS.get(field.kind, "line")
-    return Field(
+    return FormField(
         field.name,
         field.title,
         kind,
@@ -88,12 +88,12 @@ def _field(field: JobField) -> Field:
     )
 
 
-def _options(field: JobField) -> Options:
+def _options(field: JobField) -> ChoiceOptions:
     """Without a default, the first is to leave it out."""
     unset = [("", field.default_text)] if field.choices and field.default is None else []
     return (*unset, *((value, f"{value}: {words}" if words else value) for value, words in field.choices))
 
 
-GROUPS = groups_of(JOB_FIELDS)
-FIELDS = {field.name: field for group in GROUPS for field in group.fields}
-DEFAULTS = {name: field.default for name, field in FIELDS.items()}
+FIELD_GROUPS = group_fields(JOB_FIELDS)
+FORM_FIELDS = {field.name: field for group in FIELD_GROUPS for field in group.fields}
+DEFAULT_TEXTS = {name: field.default for name, field in FORM_FIELDS.items()}

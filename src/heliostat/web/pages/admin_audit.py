@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from heliostat.models import AuditEntry
 from heliostat.services.accounts.users import AuditFilter, list_audit_entries
-from heliostat.web.admin import Text
-from heliostat.web.rendering import Page, render
-from heliostat.web.views import Address
-from heliostat.web.visits import AdminDep
+from heliostat.web.admin_fields import SearchText
+from heliostat.web.rendering import PageSpec, render_page
+from heliostat.web.request_context import AdminDep
+from heliostat.web.view_models import PageUrl
 
 router = APIRouter()
 _PAGE_SIZE = 50
@@ -36,28 +36,28 @@ class AuditView:
     who: str
     what: str
     rows: tuple[AuditRow, ...]
-    newest: str  # addresses; empty: one is there
-    older: str
+    newest_url: str  # addresses; empty: one is there
+    older_url: str
 
 
 @router.get("/admin/audit")
 def show_audit(
     visit: AdminDep,
-    who: Text = "",
-    what: Text = "",
+    who: SearchText = "",
+    what: SearchText = "",
     before: Annotated[str | None, Query(max_length=20)] = None,
 ) -> Response:
     only = AuditFilter(who.strip(), what.strip())
     entries, cursor = list_audit_entries(visit.context, visit.caller, _PAGE_SIZE, before, only)
-    here = Address("/admin/audit", {"who": only.user, "what": only.text})
+    here = PageUrl("/admin/audit", {"who": only.user, "what": only.text})
     view = AuditView(
         who=only.user,
         what=only.text,
         rows=tuple(_row(entry) for entry in entries),
-        newest=here.with_() if before else "",
-        older=here.with_(before=cursor) if cursor else "",
+        newest_url=here.with_query() if before else "",
+        older_url=here.with_query(before=cursor) if cursor else "",
     )
-    return render(visit, Page("admin/audit.html", "Audit log"), view)
+    return render_page(visit, PageSpec("admin/audit.html", "Audit log"), view)
 
 
 def _row(entry: AuditEntry) -> AuditRow:

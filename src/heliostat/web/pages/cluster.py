@@ -21,41 +21,41 @@ from heliostat.services.cluster.overview import (
     list_node_statuses,
 )
 from heliostat.services.cluster.stats import StatsPeriod, cluster_stats
-from heliostat.web import heatmap, svg, words
-from heliostat.web.heatmap import Machine
-from heliostat.web.rendering import Page, render
-from heliostat.web.usage_plots import SPANS, Plot, cluster_plots
-from heliostat.web.views import Address, Pager, pager
-from heliostat.web.visits import Visit, VisitDep
+from heliostat.web import formatting, heatmap, svg_plots
+from heliostat.web.heatmap import HeatmapNode
+from heliostat.web.rendering import PageSpec, render_page
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
+from heliostat.web.usage_plots import PLOT_SPANS, UsagePlot, draw_cluster_plots
+from heliostat.web.view_models import Pager, PageUrl, build_pager
 
 router = APIRouter()
-Text = Annotated[str, Query(max_length=128, pattern=r"^[^\x00]*$")]
+FilterText = Annotated[str, Query(max_length=128, pattern=r"^[^\x00]*$")]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 _ROWS = 50
 _PROJECTS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LegendEntry:
     """A condition in the legend, with how many there are; a click shows only these."""
 
-    look: str
+    condition: str
     name: str
     meaning: str
-    number: int
+    count: int
     href: str
-    current: bool
+    is_selected: bool
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRow:
-    seen: NodeStatus
+class ClusterNodeRow:
+    observed: NodeStatus
     href: str
     types: str
     labels: tuple[str, ...]
     cpu_bar: Markup
     memory_bar: Markup
-    set_aside: tuple[NodeReservation, ...]
+    reservations: tuple[NodeReservation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,36 +65,36 @@ class DemandRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class ClusterFilters:
     type: str
     state: str
     label: str
     type_options: tuple[tuple[str, str], ...]
     state_options: tuple[tuple[str, str], ...]
     label_options: tuple[tuple[str, str], ...]
-    clear: str
+    clear_url: str
 
     @property
-    def any(self) -> bool:
+    def is_active(self) -> bool:
         return bool(self.type or self.state or self.label)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     overview: ClusterOverview
-    used: float | None  # the mean utilisation of all GPUs now, a part of 1
-    kinds: tuple[Kind, ...]
-    filters: Filters
-    density: str
-    machines: tuple[Machine, ...]
-    shown: int
-    gpus: int
+    mean_utilisation: float | None  # the mean utilisation of all GPUs now, a part of 1
+    legend: tuple[LegendEntry, ...]
+    filters: ClusterFilters
+    cell_size: str
+    heatmap_nodes: tuple[HeatmapNode, ...]
+    shown_gpus: int
+    total_gpus: int
     demand: tuple[DemandRow, ...]
     more_projects: int
     spans: tuple[tuple[str, str, bool], ...]  # name, address, is it shown
     span: str
-    plots: tuple[Plot, ...]
-    rows: tuple[NodeRow, ...]
+    plots: tuple[UsagePlot, ...]
+    rows: tuple[ClusterNodeRow, ...]
     pager: Pager
 
 
@@ -107,32 +107,32 @@ class _Asked:
     page: int
 
     @property
-    def address(self) -> Address:
+    def address(self) -> PageUrl:
         span = "" if self.span is StatsPeriod.DAY else self.span.value
-        return Address("/cluster", {"type": self.type, "state": self.state, "label": self.label, "span": span})
+        return PageUrl("/cluster", {"type": self.type, "state": self.state, "label": self.label, "span": span})
 
 
 @router.get("/cluster")
 def show_cluster(
-    visit: VisitDep,
-    type: Text = "",  # noqa: A002 - its name in the address
-    state: Text = "",
-    label: Text = "",
-    span: Text = "day",
+    visit: AuthenticatedDep,
+    type: FilterText = "",  # noqa: A002 - its name in the address
+    state: FilterText = "",
+    label: FilterText = "",
+    span: FilterText = "day",
     page: PageNumber = 1,
 ) -> Response:
     if state not in ("", *DeviceCondition):
         raise Invalid(f"There is no state {state[:40]!a}.", "Choose one of the list.", fields={"state": "unknown"})
-    if span not in [one.value for one in SPANS]:
+    if span not in [one.value for one in PLOT_SPANS]:
         raise Invalid(f"There is no span {span[:40]!a}.", "day, week or month.", fields={"span": "unknown"})
     asked = _Asked(type.strip(), state, label.strip(), StatsPeriod(span), page)
     view = _view(visit, asked)
     # Where thousands of GPUs are drawn, jobs begin and end all the time: such a page looks by itself now and then.
-    topics = ("nodes", "rules") if view.density == "small" else ("jobs", "nodes", "rules")
-    return render(visit, Page("cluster.html", "Cluster", live=topics), view)
+    topics = ("nodes", "rules") if view.cell_size == "small" else ("jobs", "nodes", "rules")
+    return render_page(visit, PageSpec("cluster.html", "Cluster", live_topics=topics), view)
 
 
-def _view(visit: Visit, asked: _Asked) -> ClusterView:
+def _view(visit: AuthenticatedRequest, asked: _Asked) -> ClusterView:
     now, nodes = visit.context.now(), list_node_statuses(visit.context, visit.caller)
     chosen = [(node, devices) for node in nodes if (devices := _chosen(node, asked)) is not None]
     demand = demand_by_project(visit.context)
@@ -140,16 +140,16 @@ def _view(visit: Visit, asked: _Asked) -> ClusterView:
     count = sum(len(devices) for _, devices in chosen)
     return ClusterView(
         overview=get_cluster_overview(visit.context),
-        used=_mean_use(nodes),
-        kinds=_kinds(nodes, asked),
+        mean_utilisation=_mean_use(nodes),
+        legend=_kinds(nodes, asked),
         filters=_filters(nodes, asked),
-        density=heatmap.density(count),
-        machines=tuple(heatmap.machine(node, devices, now) for node, devices in chosen if devices),
-        shown=count,
-        gpus=sum(len(node.devices) for node in nodes),
+        cell_size=heatmap.cell_size(count),
+        heatmap_nodes=tuple(heatmap.build_heatmap_node(node, devices, now) for node, devices in chosen if devices),
+        shown_gpus=count,
+        total_gpus=sum(len(node.devices) for node in nodes),
         demand=_demand_rows(demand),
         more_projects=max(0, len(demand) - _PROJECTS),
-        spans=tuple((one.value, _span_href(asked.address, one), one is asked.span) for one in SPANS),
+        spans=tuple((one.value, _span_href(asked.address, one), one is asked.span) for one in PLOT_SPANS),
         span=asked.span.value,
         plots=_plots(visit, asked.span),
         rows=rows,
@@ -157,27 +157,27 @@ def _view(visit: Visit, asked: _Asked) -> ClusterView:
     )
 
 
-def _filters(nodes: Sequence[NodeStatus], asked: _Asked) -> Filters:
-    return Filters(
+def _filters(nodes: Sequence[NodeStatus], asked: _Asked) -> ClusterFilters:
+    return ClusterFilters(
         type=asked.type,
         state=asked.state,
         label=asked.label,
         type_options=_options({device.type for node in nodes for device in node.node.devices}, asked.type),
-        state_options=(("", "any"), *((one.value, heatmap.name_of(one)) for one in DeviceCondition)),
+        state_options=(("", "any"), *((one.value, heatmap.condition_name(one)) for one in DeviceCondition)),
         label_options=_options({text for node in nodes for text in _labels(node)}, asked.label),
-        clear=asked.address.with_(type=None, state=None, label=None),
+        clear_url=asked.address.with_query(type=None, state=None, label=None),
     )
 
 
-def _plots(visit: Visit, span: StatsPeriod) -> tuple[Plot, ...]:
+def _plots(visit: AuthenticatedRequest, span: StatsPeriod) -> tuple[UsagePlot, ...]:
     """They do not follow live."""
     if "x-fragment" in visit.request.headers:
         return ()
-    return cluster_plots(cluster_stats(visit.context, visit.caller, span).series, span, visit.context.now())
+    return draw_cluster_plots(cluster_stats(visit.context, visit.caller, span).series, span, visit.context.now())
 
 
-def _span_href(here: Address, span: StatsPeriod) -> str:
-    return here.with_(span=None if span is StatsPeriod.DAY else span.value) + "#over-time"
+def _span_href(here: PageUrl, span: StatsPeriod) -> str:
+    return here.with_query(span=None if span is StatsPeriod.DAY else span.value) + "#over-time"
 
 
 def _chosen(node: NodeStatus, asked: _Asked) -> tuple[DeviceStatus, ...] | None:
@@ -200,16 +200,16 @@ def _options(found: set[str], chosen: str) -> tuple[tuple[str, str], ...]:
     return (("", "any"), *((text, text) for text in sorted(found | ({chosen} if chosen else set()))))
 
 
-def _kinds(nodes: Sequence[NodeStatus], asked: _Asked) -> tuple[Kind, ...]:
-    numbers = heatmap.counts(nodes)
+def _kinds(nodes: Sequence[NodeStatus], asked: _Asked) -> tuple[LegendEntry, ...]:
+    numbers = heatmap.count_by_condition(nodes)
     return tuple(
-        Kind(
-            look=one.value,
-            name=heatmap.name_of(one),
-            meaning=heatmap.MEANINGS[one],
-            number=numbers[one],
-            href=asked.address.with_(state=None if asked.state == one.value else one.value),
-            current=asked.state == one.value,
+        LegendEntry(
+            condition=one.value,
+            name=heatmap.condition_name(one),
+            meaning=heatmap.CONDITION_MEANINGS[one],
+            count=numbers[one],
+            href=asked.address.with_query(state=None if asked.state == one.value else one.value),
+            is_selected=asked.state == one.value,
         )
         for one in DeviceCondition
     )
@@ -238,28 +238,31 @@ def _demand_bar(one: ProjectDemand, most: float) -> Markup:
         '<rect class="demand-running" width="{:.2f}" height="10"></rect>'
         '<rect class="demand-pending" x="{:.2f}" width="{:.2f}" height="10"></rect></svg>'
     ).format(
-        f"{one.project}: {words.number(one.running_gpus)} GPUs running, {words.number(one.pending_gpus)} wanted",
+        f"{one.project}: {formatting.format_number(one.running_gpus)} GPUs running,"
+        f" {formatting.format_number(one.pending_gpus)} wanted",
         running,
         running,
         pending,
     )
 
 
-def _rows(nodes: Sequence[NodeStatus], asked: _Asked) -> tuple[tuple[NodeRow, ...], Pager]:
+def _rows(nodes: Sequence[NodeStatus], asked: _Asked) -> tuple[tuple[ClusterNodeRow, ...], Pager]:
     number = min(asked.page, max(1, -(-len(nodes) // _ROWS)))
     part = nodes[(number - 1) * _ROWS : number * _ROWS]
-    return tuple(_row(node) for node in part), pager(asked.address, number, _ROWS, len(nodes))
+    return tuple(_row(node) for node in part), build_pager(asked.address, number, _ROWS, len(nodes))
 
 
-def _row(seen: NodeStatus) -> NodeRow:
+def _row(seen: NodeStatus) -> ClusterNodeRow:
     node = seen.node
     cpus, memory = seen.allocated_cpus / max(1, node.cpus), seen.allocated_memory_mib / max(1, node.memory_mib)
-    return NodeRow(
-        seen=seen,
+    return ClusterNodeRow(
+        observed=seen,
         href=heatmap.node_href(node.name),
         types=", ".join(dict.fromkeys(device.type for device in node.devices)),
         labels=tuple(_labels(seen)),
-        cpu_bar=svg.bar(cpus, f"{seen.allocated_cpus} of {node.cpus} cpus given to jobs"),
-        memory_bar=svg.bar(memory, f"{words.percent(memory)} of the memory given to jobs", 3),
-        set_aside=seen.reservations,
+        cpu_bar=svg_plots.draw_bar(cpus, f"{seen.allocated_cpus} of {node.cpus} cpus given to jobs"),
+        memory_bar=svg_plots.draw_bar(
+            memory, f"{formatting.format_percent(memory)} of the memory given to jobs", 3
+        ),
+        reservations=seen.reservations,
     )

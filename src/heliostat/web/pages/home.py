@@ -17,9 +17,9 @@ from heliostat.services.accounts.own_usage import (
 from heliostat.services.announcements import list_active_announcements
 from heliostat.services.cluster.overview import ClusterOverview, get_cluster_overview
 from heliostat.services.jobs.listing import JobQuery, JobStateCounts, ListedJob, list_jobs
-from heliostat.web import svg, words
-from heliostat.web.rendering import Page, render
-from heliostat.web.visits import Visit, VisitDep
+from heliostat.web import formatting, svg_plots
+from heliostat.web.rendering import PageSpec, render_page
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
 
 router = APIRouter()
 _WAITING = frozenset({JobState.PENDING, JobState.PREEMPTED, JobState.HELD})
@@ -29,7 +29,7 @@ _ADD_JOB = "/jobs/new"
 
 
 @dataclass(frozen=True, slots=True)
-class JobLine:
+class HomeJobRow:
     id: int
     name: str
     state: str
@@ -40,7 +40,7 @@ class JobLine:
     ends_at: datetime | None
     starts_at: datetime | None  # as forecast
     latest_at: datetime | None
-    why: str  # where it runs, or why it waits
+    node_or_reason: str  # where it runs, or why it waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,18 @@ class Allowance:
     """A share or a quota in words, with a bar."""
 
     title: str
-    said: str
+    description: str
     bar: Markup
-    figure: str
+    value_text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Mine:
+class OwnJobs:
     """One's own jobs that are not over: the first of each kind, and how many more there are."""
 
-    running: tuple[JobLine, ...]
-    waiting: tuple[JobLine, ...]
-    sessions: tuple[JobLine, ...]
+    running: tuple[HomeJobRow, ...]
+    waiting: tuple[HomeJobRow, ...]
+    sessions: tuple[HomeJobRow, ...]
     more_running: int
     more_waiting: int
     counts: JobStateCounts
@@ -68,40 +68,40 @@ class Mine:
 @dataclass(frozen=True, slots=True)
 class HomeView:
     name: str
-    address: str
+    server_url: str
     overview: ClusterOverview
-    news: tuple[Announcement, ...]
-    mine: Mine
-    is_new: bool
-    may_run: bool
-    add_job: str  # empty: there is no such page
-    first: str  # commands for newcomers
-    own: str
+    announcements: tuple[Announcement, ...]
+    own_jobs: OwnJobs
+    is_new_user: bool
+    may_run_jobs: bool
+    new_job_url: str  # empty: there is no such page
+    first_command: str  # commands for newcomers
+    example_command: str
     shares: tuple[Allowance, ...]
     quotas: tuple[Allowance, ...]
 
 
 @router.get("/")
-def home(visit: VisitDep) -> Response:
-    return render(visit, Page("home.html", "Home", live=("jobs", "nodes", "rules")), _view(visit))
+def show_home(visit: AuthenticatedDep) -> Response:
+    return render_page(visit, PageSpec("home.html", "Home", live_topics=("jobs", "nodes", "rules")), _view(visit))
 
 
-def _view(visit: Visit) -> HomeView:
+def _view(visit: AuthenticatedRequest) -> HomeView:
     context, caller = visit.context, visit.caller
     there, mine = get_cluster_overview(context), _mine(visit)
     gpus = "--gpus 1 " if there.gpus else ""
     is_part = "x-fragment" in visit.request.headers  # shares and quotas do not follow live
     return HomeView(
         name=visit.user.name,
-        address=str(visit.request.base_url).rstrip("/"),
+        server_url=str(visit.request.base_url).rstrip("/"),
         overview=there,
-        news=tuple(list_active_announcements(context)),
-        mine=mine,
-        is_new=mine.counts.total == 0,
-        may_run=visit.user.unix_user is not None,
-        first=f"helio run {gpus}--follow -- {'nvidia-smi' if gpus else 'hostname'}",
-        own=f"helio run {gpus}--time 4h -- python train.py",
-        add_job=_ADD_JOB if _ADD_JOB in visit.request.app.state.served else "",
+        announcements=tuple(list_active_announcements(context)),
+        own_jobs=mine,
+        is_new_user=mine.counts.total == 0,
+        may_run_jobs=visit.user.unix_user is not None,
+        first_command=f"helio run {gpus}--follow -- {'nvidia-smi' if gpus else 'hostname'}",
+        example_command=f"helio run {gpus}--time 4h -- python train.py",
+        new_job_url=_ADD_JOB if _ADD_JOB in visit.request.app.state.served else "",
         shares=() if is_part else tuple(_share(one) for one in list_own_share_usage(context, caller)),
         quotas=()
         if is_part
@@ -109,13 +109,13 @@ def _view(visit: Visit) -> HomeView:
     )
 
 
-def _mine(visit: Visit) -> Mine:
+def _mine(visit: AuthenticatedRequest) -> OwnJobs:
     """Those that run newest first; those that wait in the order they came."""
     runs = JobQuery(states=ACTIVE_STATES, user=visit.user.name, size=_MANY)
     waits = JobQuery(states=_WAITING, user=visit.user.name, size=_SHOWN, descending=False)
     active, waiting = (list_jobs(visit.context, visit.caller, query) for query in (runs, waits))
     lines = [_line(listed) for listed in active.items if listed.job.kind != "session"]
-    return Mine(
+    return OwnJobs(
         running=tuple(lines[:_SHOWN]),
         waiting=tuple(_line(listed) for listed in waiting.items),
         sessions=tuple(_line(listed) for listed in active.items if listed.job.kind == "session"),
@@ -125,12 +125,12 @@ def _mine(visit: Visit) -> Mine:
     )
 
 
-def _line(listed: ListedJob) -> JobLine:
+def _line(listed: ListedJob) -> HomeJobRow:
     job, forecast = listed.job, listed.forecast
     name = listed.name or str(job.id)
     places = ", ".join(dict.fromkeys(place.node for place in job.task_placements))
     is_pending = job.state is JobState.PENDING
-    return JobLine(
+    return HomeJobRow(
         id=job.id,
         name=name if job.array_index is None else f"{name}[{job.array_index}]",
         state=job.state.value,
@@ -141,7 +141,7 @@ def _line(listed: ListedJob) -> JobLine:
         ends_at=_end(listed),
         starts_at=forecast.likely_at if forecast and is_pending else None,
         latest_at=forecast.latest_at if forecast and is_pending else None,
-        why=places if job.state in ACTIVE_STATES else listed.reason or "",
+        node_or_reason=places if job.state in ACTIVE_STATES else listed.reason or "",
     )
 
 
@@ -155,12 +155,15 @@ def _end(listed: ListedJob) -> datetime | None:
 def _share(one: OwnShareUsage) -> Allowance:
     if one.entitled is None:
         said = "You have used nothing here lately."
-        return Allowance(one.project, said, svg.bar(0.0, "nothing used lately"), "nothing used lately")
+        return Allowance(one.project, said, svg_plots.draw_bar(0.0, "nothing used lately"), "nothing used lately")
     part = f"{100 * one.entitled:.3g} %"
     figure = f"{one.usage_ratio:.2f} times your share"
     said = f"{part} of the cluster is yours while everybody wants theirs. {_standing(one.usage_ratio)}"
     return Allowance(
-        one.project, said, svg.bar(min(1.0, one.usage_ratio), figure, 1 if one.usage_ratio <= 1 else 2), figure
+        one.project,
+        said,
+        svg_plots.draw_bar(min(1.0, one.usage_ratio), figure, 1 if one.usage_ratio <= 1 else 2),
+        figure,
     )
 
 
@@ -188,6 +191,6 @@ def _quota(one: QuotaUsage, me: str) -> Allowance:
     limit, counts = _LIMITS[one.limit_name]
     title = limit if (one.scope, one.name) == ("user", me) else f"{limit}, {one.scope} {one.name}"
     part = one.used / one.maximum if one.maximum else 1.0
-    figure = f"{words.number(round(one.used, 1))} of {words.number(one.maximum)}"
+    figure = f"{formatting.format_number(round(one.used, 1))} of {formatting.format_number(one.maximum)}"
     said = f"Used up. {_USED_UP[one.limit_name]}" if part >= 1 else counts
-    return Allowance(title, said, svg.bar(part, f"{figure} {limit}", 4 if part >= 1 else 1), figure)
+    return Allowance(title, said, svg_plots.draw_bar(part, f"{figure} {limit}", 4 if part >= 1 else 1), figure)

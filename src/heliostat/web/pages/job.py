@@ -20,22 +20,36 @@ from heliostat.services.jobs.explanation import explain_job
 from heliostat.services.jobs.files import has_own_folder
 from heliostat.services.jobs.job_history import JobHistory, devices_by_uuid, get_job_history
 from heliostat.services.jobs.reruns import get_job_with_provenance
-from heliostat.web.job.facts import Action, Facts, Relatives, actions, facts, relatives
-from heliostat.web.job.logs import LogQuery, LogView, log_view
-from heliostat.web.job.plots import Usage, usage
-from heliostat.web.job.repeat import Repeat, repeat
-from heliostat.web.job.timeline import Timeline, timeline
-from heliostat.web.job.waiting import Waiting, WhatIf, resubmit, sentence, waiting, what_if
-from heliostat.web.pages.job_files import FileRow, results_of
-from heliostat.web.rendering import Page, redirect, render
-from heliostat.web.views import JOB, Confirmation
-from heliostat.web.visits import FormDep, Visit, VisitDep
+from heliostat.web.job_page.details import (
+    JobAction,
+    JobDetails,
+    RelatedJobs,
+    available_actions,
+    build_job_details,
+    build_related_jobs,
+)
+from heliostat.web.job_page.log_view import LogQuery, LogView, build_log_view
+from heliostat.web.job_page.rerun import RerunView, build_rerun_view
+from heliostat.web.job_page.timeline import Timeline, build_timeline
+from heliostat.web.job_page.usage import JobUsageView, build_usage_view
+from heliostat.web.job_page.wait_explanation import (
+    WaitExplanation,
+    WhatIfView,
+    build_wait_explanation,
+    build_what_if_view,
+    format_sentence,
+    resubmit_url,
+)
+from heliostat.web.pages.job_files import FileRow, list_result_files
+from heliostat.web.rendering import PageSpec, redirect, render_page
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep
+from heliostat.web.view_models import JOB_ID_PATH, Confirmation
 
 router = APIRouter()
-LARGEST = 2**53
-Place = Annotated[int | None, Query(ge=0, le=LARGEST)]
-Stream = Annotated[str, Query(pattern="^(both|stdout|stderr)$")]
-Number = Annotated[int | None, Query(ge=1, le=LARGEST)]
+MAX_QUERY_INTEGER = 2**53
+LogOffset = Annotated[int | None, Query(ge=0, le=MAX_QUERY_INTEGER)]
+LogStream = Annotated[str, Query(pattern="^(both|stdout|stderr)$")]
+AttemptNumber = Annotated[int | None, Query(ge=1, le=MAX_QUERY_INTEGER)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,50 +57,50 @@ class JobView:
     job: Job
     title: str
     state: str
-    stopping: str
-    told: str  # what it does, in a sentence
+    stop_status: str
+    status_text: str  # what it does, in a sentence
     seconds: float | None
     running_since: datetime | None
     ends_at: datetime | None  # by its limit
-    is_moving: bool  # worth a look every few seconds
-    actions: tuple[Action, ...]
-    resubmit: str  # empty: nobody serves that page
-    port_page: str  # empty: it has no port to open, or not for this person
-    waiting: Waiting | None
-    asks_what_if: str
+    needs_refresh: bool  # worth a look every few seconds
+    actions: tuple[JobAction, ...]
+    resubmit_url: str  # empty: nobody serves that page
+    port_page_url: str  # empty: it has no port to open, or not for this person
+    wait_explanation: WaitExplanation | None
+    what_if_url: str
     timeline: Timeline
-    usage: Usage | None
-    facts: Facts
-    relatives: tuple[Relatives, ...]
+    usage: JobUsageView | None
+    details: JobDetails
+    related_jobs: tuple[RelatedJobs, ...]
     schedule: ScheduleOrigin | None
-    part: WorkflowMembership | None
-    repeat: Repeat
+    workflow_part: WorkflowMembership | None
+    rerun: RerunView
     has_files: bool
-    results: tuple[FileRow, ...]  # what it left for people to fetch
+    result_files: tuple[FileRow, ...]  # what it left for people to fetch
     log: LogView | None  # None: only other parts of the page are wanted
-    what_if: WhatIf | None
+    what_if: WhatIfView | None
 
 
-@router.get("/jobs/" + JOB)
+@router.get("/jobs/" + JOB_ID_PATH)
 def show_job(
-    visit: VisitDep,
+    visit: AuthenticatedDep,
     job_id: int,
-    stream: Stream = "both",
-    attempt: Number = None,
-    before: Place = None,
-    at: Place = None,
+    stream: LogStream = "both",
+    attempt: AttemptNumber = None,
+    before: LogOffset = None,
+    at: LogOffset = None,
     find: Annotated[str, Query(max_length=200)] = "",
     whatif: bool = False,
 ) -> Response:
     story = get_job_history(visit.context, visit.caller, job_id)
     query = LogQuery(stream, attempt, before, at, find.strip())
     view = _view(visit, story, query, whatif)
-    page = Page("job.html", f"Job {job_id}", live=(f"job:{job_id}",), crumbs=(("Jobs", "/jobs"),))
-    return render(visit, page, view)
+    page = PageSpec("job.html", f"Job {job_id}", live_topics=(f"job:{job_id}",), breadcrumbs=(("Jobs", "/jobs"),))
+    return render_page(visit, page, view)
 
 
-@router.post("/jobs/" + JOB + "/do/{verb}")
-def act(visit: VisitDep, form: FormDep, job_id: int, verb: str) -> Response:
+@router.post("/jobs/" + JOB_ID_PATH + "/do/{verb}")
+def perform_job_action(visit: AuthenticatedDep, form: FormDep, job_id: int, verb: str) -> Response:
     """What loses work is asked for once more."""
     chosen = _VERBS.get(verb)
     if chosen is None:
@@ -137,7 +151,7 @@ _VERBS = {
 }
 
 
-def _ask_again(visit: Visit, job_id: int, verb: str, chosen: _Verb) -> Response:
+def _ask_again(visit: AuthenticatedRequest, job_id: int, verb: str, chosen: _Verb) -> Response:
     story = get_job_history(visit.context, visit.caller, job_id)  # whoever may not, is told so now
     back = f"/jobs/{job_id}"
     view = Confirmation(
@@ -150,10 +164,10 @@ def _ask_again(visit: Visit, job_id: int, verb: str, chosen: _Verb) -> Response:
         items=(_title(story.job),),
     )
     crumbs = (("Jobs", "/jobs"), (f"Job {job_id}", back))
-    return render(visit, Page("confirm.html", chosen.label, crumbs=crumbs), view)
+    return render_page(visit, PageSpec("confirmation.html", chosen.label, breadcrumbs=crumbs), view)
 
 
-def _view(visit: Visit, story: JobHistory, query: LogQuery, asks: bool) -> JobView:
+def _view(visit: AuthenticatedRequest, story: JobHistory, query: LogQuery, asks: bool) -> JobView:
     job, now = story.job, visit.context.now()
     told = explain_job(visit.context, visit.caller, job.id)
     devices = devices_by_uuid(visit.context)
@@ -163,27 +177,27 @@ def _view(visit: Visit, story: JobHistory, query: LogQuery, asks: bool) -> JobVi
         job=job,
         title=_title(job),
         state=job.state.value,
-        stopping=_STOPPING.get(job.stop_requested or "", "") if job.state in ACTIVE_STATES else "",
-        told=_told(job),
+        stop_status=_STOPPING.get(job.stop_requested or "", "") if job.state in ACTIVE_STATES else "",
+        status_text=_told(job),
         seconds=_seconds(job, now),
         running_since=job.started_at if job.state is JobState.RUNNING else None,
         ends_at=_ends_at(job),
-        is_moving=not job.is_terminal,
-        actions=actions(job),
-        resubmit=resubmit(job) if may_add else "",
-        port_page=f"/jobs/{job.id}/port" if _may_open(visit, job) else "",
-        waiting=waiting(told, now),
-        asks_what_if=f"/jobs/{job.id}?whatif=1#why" if job.state is JobState.PENDING and not asks else "",
-        timeline=timeline(story, now, query.attempt or job.attempt),
+        needs_refresh=not job.is_terminal,
+        actions=available_actions(job),
+        resubmit_url=resubmit_url(job) if may_add else "",
+        port_page_url=f"/jobs/{job.id}/port" if _may_open(visit, job) else "",
+        wait_explanation=build_wait_explanation(told, now),
+        what_if_url=f"/jobs/{job.id}?whatif=1#why" if job.state is JobState.PENDING and not asks else "",
+        timeline=build_timeline(story, now, query.attempt or job.attempt),
         usage=_usage(visit, story, devices),
-        facts=facts(job, visit.user, devices),
-        relatives=relatives(job, story.dependency_view, visit.user),
+        details=build_job_details(job, visit.user, devices),
+        related_jobs=build_related_jobs(job, story.dependency_view, visit.user),
         schedule=story.schedule,
-        part=job.part,
-        repeat=repeat(get_job_with_provenance(visit.context, visit.caller, job.id)),
+        workflow_part=job.part,
+        rerun=build_rerun_view(get_job_with_provenance(visit.context, visit.caller, job.id)),
         has_files=has_own_folder(visit.context, job),
-        results=results_of(visit, job),
-        log=log_view(visit, job, query) if is_whole else None,
+        result_files=list_result_files(visit, job),
+        log=build_log_view(visit, job, query) if is_whole else None,
         what_if=_what_if(visit, job) if asks and is_whole and job.state is JobState.PENDING else None,
     )
 
@@ -201,14 +215,14 @@ def _told(job: Job) -> str:
     """Why it is as it is. That of one that waits is worth a card of its own."""
     if job.state is JobState.STARTING and not job.reason:
         return f"It is being started on {job.node}."
-    return sentence(job.reason or "") if job.state is not JobState.PENDING else ""
+    return format_sentence(job.reason or "") if job.state is not JobState.PENDING else ""
 
 
 def _title(job: Job) -> str:
     return job.name if job.array_index is None else f"{job.name}[{job.array_index}]"
 
 
-def _may_open(visit: Visit, job: Job) -> bool:
+def _may_open(visit: AuthenticatedRequest, job: Job) -> bool:
     return job.state is JobState.RUNNING and job.user == visit.user.name
 
 
@@ -224,17 +238,17 @@ def _ends_at(job: Job) -> datetime | None:
     return job.started_at + timedelta(seconds=job.time_limit_seconds)
 
 
-def _usage(visit: Visit, story: JobHistory, devices: dict[str, Device]) -> Usage | None:
+def _usage(visit: AuthenticatedRequest, story: JobHistory, devices: dict[str, Device]) -> JobUsageView | None:
     if not any(attempt.started_at for attempt in story.attempts):
         return None
     held = [devices[uuid] for attempt in story.attempts for uuid in attempt.devices if uuid in devices]
-    return usage(job_stats(visit.context, visit.caller, story.job.id), held)
+    return build_usage_view(job_stats(visit.context, visit.caller, story.job.id), held)
 
 
-def _what_if(visit: Visit, job: Job) -> WhatIf:
+def _what_if(visit: AuthenticatedRequest, job: Job) -> WhatIfView:
     """Takes seconds, and may be refused while many ask."""
     try:
         told = explain_job(visit.context, visit.caller, job.id, what_if=True)
     except HeliostatError as error:
-        return WhatIf(trouble=f"{error.message} {error.hint or ''}")
-    return what_if(job, told.what_if) if told.what_if else WhatIf()
+        return WhatIfView(error=f"{error.message} {error.hint or ''}")
+    return build_what_if_view(job, told.what_if) if told.what_if else WhatIfView()

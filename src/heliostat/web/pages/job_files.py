@@ -13,9 +13,9 @@ from heliostat.errors import HeliostatError
 from heliostat.models import Job
 from heliostat.models.notebooks import RESULTS_FOLDER
 from heliostat.services.jobs.files import FileEntry, FolderListing, has_own_folder, list_files, open_file
-from heliostat.web.rendering import HEADERS, Page, render
-from heliostat.web.views import JOB
-from heliostat.web.visits import Visit, VisitDep
+from heliostat.web.rendering import PAGE_HEADERS, PageSpec, render_page
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
+from heliostat.web.view_models import JOB_ID_PATH
 
 router = APIRouter()
 FilePath = Annotated[str, Query(max_length=4000)]
@@ -34,27 +34,27 @@ class FileRow:
 
 
 @dataclass(frozen=True, slots=True)
-class FilesView:
+class JobFilesView:
     job_id: int
     path: str
-    above: tuple[tuple[str, str], ...]
+    parent_folders: tuple[tuple[str, str], ...]
     rows: tuple[FileRow, ...]
-    is_cut: bool
+    is_truncated: bool
 
 
-@router.get("/jobs/" + JOB + "/files")
-def show_files(visit: VisitDep, job_id: int, path: FilePath = "") -> Response:
+@router.get("/jobs/" + JOB_ID_PATH + "/files")
+def show_files(visit: AuthenticatedDep, job_id: int, path: FilePath = "") -> Response:
     folder = list_files(visit.context, visit.caller, job_id, path)
     crumbs = (("Jobs", "/jobs"), (f"Job {job_id}", f"/jobs/{job_id}"))
-    return render(visit, Page("job_files.html", "Files", crumbs=crumbs), _view(job_id, folder))
+    return render_page(visit, PageSpec("job_files.html", "Files", breadcrumbs=crumbs), _view(job_id, folder))
 
 
-@router.get("/jobs/" + JOB + "/file")
-def download(visit: VisitDep, job_id: int, path: FilePath) -> Response:
+@router.get("/jobs/" + JOB_ID_PATH + "/file")
+def download_file(visit: AuthenticatedDep, job_id: int, path: FilePath) -> Response:
     """Always to be saved, never to be shown: it may be a page with scripts."""
     found = open_file(visit.context, visit.caller, job_id, path)
     name = quote(found.name.encode("utf-8", "surrogateescape"))
-    headers = HEADERS | {
+    headers = PAGE_HEADERS | {
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
         "Content-Length": str(found.size_bytes),
@@ -62,7 +62,7 @@ def download(visit: VisitDep, job_id: int, path: FilePath) -> Response:
     return StreamingResponse(found.chunks(), media_type="application/octet-stream", headers=headers)
 
 
-def results_of(visit: Visit, job: Job) -> tuple[FileRow, ...]:
+def list_result_files(visit: AuthenticatedRequest, job: Job) -> tuple[FileRow, ...]:
     """What it left in its folder `results`, as far as it can be opened; the first few."""
     if not has_own_folder(visit.context, job):
         return ()
@@ -74,12 +74,12 @@ def results_of(visit: Visit, job: Job) -> tuple[FileRow, ...]:
     return ()
 
 
-def _view(job_id: int, folder: FolderListing) -> FilesView:
+def _view(job_id: int, folder: FolderListing) -> JobFilesView:
     parts = folder.path.split("/") if folder.path else []
     above = [("files", f"/jobs/{job_id}/files")]
     above += [(part, _address(job_id, "files", "/".join(parts[: place + 1]))) for place, part in enumerate(parts)]
     rows = tuple(_row(job_id, folder.path, entry) for entry in folder.entries)
-    return FilesView(job_id, folder.path, tuple(above), rows, folder.is_cut)
+    return JobFilesView(job_id, folder.path, tuple(above), rows, folder.is_cut)
 
 
 def _row(job_id: int, path: str, entry: FileEntry) -> FileRow:

@@ -11,59 +11,59 @@ from heliostat.services.context import Context
 from heliostat.services.logs.reader import LogRange, read_log, resolve_attempt_number
 from heliostat.services.logs.windows import read_log_since
 from heliostat.services.permissions import require_inspectable_job
-from heliostat.web.job.logs import LogQuery, line_data
-from heliostat.web.live import Hub
-from heliostat.web.pages.job import LARGEST, Number, Stream
-from heliostat.web.rendering import HEADERS
-from heliostat.web.views import JOB
-from heliostat.web.visits import VisitDep
+from heliostat.web.job_page.log_view import LogQuery, serialize_log_line
+from heliostat.web.live_updates import LiveUpdateHub
+from heliostat.web.pages.job import MAX_QUERY_INTEGER, AttemptNumber, LogStream
+from heliostat.web.rendering import PAGE_HEADERS
+from heliostat.web.request_context import AuthenticatedDep
+from heliostat.web.view_models import JOB_ID_PATH
 
 router = APIRouter()
-Offset = Annotated[int, Query(ge=0, le=LARGEST)]
+StreamOffset = Annotated[int, Query(ge=0, le=MAX_QUERY_INTEGER)]
 _CHUNK_BYTES = 2**20
 
 
-@router.get("/jobs/" + JOB + "/log/more")
-def log_more(
-    visit: VisitDep,
+@router.get("/jobs/" + JOB_ID_PATH + "/log/more")
+def poll_log(
+    visit: AuthenticatedDep,
     job_id: int,
-    stream: Stream = "both",
-    attempt: Number = None,
-    stdout: Offset = 0,
-    stderr: Offset = 0,
+    stream: LogStream = "both",
+    attempt: AttemptNumber = None,
+    stdout: StreamOffset = 0,
+    stderr: StreamOffset = 0,
 ) -> Response:
     """Whole lines after these bytes; `open` is the last one so far. `rest_seconds`: when to ask again."""
     offsets = {"stdout": stdout, "stderr": stderr}
     wanted = {name: offsets[name] for name in LogQuery(stream).streams}
     found = read_log_since(visit.context, visit.caller, job_id, attempt, wanted)
-    hub: Hub = visit.request.app.state.live
+    hub: LiveUpdateHub = visit.request.app.state.live
     body = {
         "attempt": found.attempt,
         "newest": found.job.attempt,
         "state": found.job.state.value,
-        "lines": [line_data(line) for line in found.lines if not line.is_incomplete],
-        "open": [line_data(line) for line in found.lines if line.is_incomplete],
+        "lines": [serialize_log_line(line) for line in found.lines if not line.is_incomplete],
+        "open": [serialize_log_line(line) for line in found.lines if line.is_incomplete],
         "following": offsets | dict(found.next_offsets),
         "skipped": found.skipped_bytes,
         "over": found.job.is_terminal,
-        "rest_seconds": hub.pause_seconds,
+        "rest_seconds": hub.poll_interval_seconds,
     }
-    return JSONResponse(body, headers=HEADERS)
+    return JSONResponse(body, headers=PAGE_HEADERS)
 
 
-@router.get("/jobs/" + JOB + "/log/raw")
-def log_file(
-    visit: VisitDep,
+@router.get("/jobs/" + JOB_ID_PATH + "/log/raw")
+def download_log(
+    visit: AuthenticatedDep,
     job_id: int,
     stream: Annotated[str, Query(pattern="^(stdout|stderr)$")] = "stdout",
-    attempt: Number = None,
+    attempt: AttemptNumber = None,
 ) -> Response:
     """Every byte that is there now, in pieces."""
     job = require_inspectable_job(visit.context, visit.caller, job_id)
     number = resolve_attempt_number(job, attempt)
     size = read_log(visit.context, job, LogRange(stream, 0, 0, attempt)).size
     name = f"job-{job_id}.{number}.{stream}.log"
-    headers = HEADERS | {"Content-Disposition": f'attachment; filename="{name}"', "Content-Length": str(size)}
+    headers = PAGE_HEADERS | {"Content-Disposition": f'attachment; filename="{name}"', "Content-Length": str(size)}
     chunks = _chunks(visit.context, job, LogRange(stream, 0, _CHUNK_BYTES, attempt), size)
     return StreamingResponse(chunks, media_type="application/octet-stream", headers=headers)
 

@@ -14,17 +14,25 @@ from heliostat.services.accounts.projects import list_projects
 from heliostat.services.cluster.foreign_jobs import ForeignJob, list_foreign_jobs
 from heliostat.services.jobs import control as services
 from heliostat.services.jobs.listing import SORT_KEYS, JobPage, JobQuery, ListedJob, list_jobs
-from heliostat.web import words
-from heliostat.web.faults import safe_next
-from heliostat.web.rendering import Page, redirect, render
-from heliostat.web.views import Address, Confirmation, Pager, Sort, pager, parse_sort, sorts
-from heliostat.web.visits import FormDep, Visit, VisitDep
+from heliostat.web import formatting
+from heliostat.web.error_pages import safe_redirect_path
+from heliostat.web.rendering import PageSpec, redirect, render_page
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep
+from heliostat.web.view_models import (
+    Confirmation,
+    Pager,
+    PageUrl,
+    SortLink,
+    build_pager,
+    build_sort_links,
+    parse_sort,
+)
 
 router = APIRouter()
-Text = Annotated[str, Query(max_length=128, pattern=r"^[^\x00]*$")]
+FilterText = Annotated[str, Query(max_length=128, pattern=r"^[^\x00]*$")]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 
-GROUPS: dict[str, frozenset[JobState]] = {
+STATE_GROUPS: dict[str, frozenset[JobState]] = {
     "running": ACTIVE_STATES,
     "pending": frozenset({JobState.PENDING, JobState.PREEMPTED}),
     "held": frozenset({JobState.HELD}),
@@ -35,18 +43,23 @@ GROUPS: dict[str, frozenset[JobState]] = {
     "lost": frozenset({JobState.LOST}),
 }
 """What is counted on top, each under the mark of its first state."""
-SETS = {"": None, "unfinished": frozenset(JobState) - TERMINAL_STATES, "finished": TERMINAL_STATES, **GROUPS}
+STATE_FILTERS = {
+    "": None,
+    "unfinished": frozenset(JobState) - TERMINAL_STATES,
+    "finished": TERMINAL_STATES,
+    **STATE_GROUPS,
+}
 _MOST_AT_ONCE = 1000
 _NAMED_AT_MOST = 12
 _MOST_OTHERS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JobRow:
     id: int
     name: str | None  # None: somebody else's
     state: str
-    stopping: str  # being cancelled, requeued…
+    stop_status: str  # being cancelled, requeued…
     user: str
     project: str
     gpus: float
@@ -56,38 +69,38 @@ class Row:
     running_since: datetime | None
     ended_at: datetime | None
     starts_at: datetime | None
-    where: str  # its node, or why it waits
+    node_or_reason: str  # its node, or why it waits
     may_cancel: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class StateCount:
     label: str
-    number: int
+    count: int
     href: str
-    current: bool
-    mark: str
+    is_selected: bool
+    icon: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobsView:
     whose: str
-    mine: str
-    all: str
-    clear: str
-    text: str
+    own_jobs_url: str
+    all_jobs_url: str
+    clear_url: str
+    search_text: str
     state: str
     sort_value: str
     is_filtered: bool
     query: JobQuery
-    counts: tuple[Count, ...]
+    counts: tuple[StateCount, ...]
     state_options: tuple[tuple[str, str], ...]
     project_options: tuple[tuple[str, str], ...]
-    sorts: Mapping[str, Sort]
-    rows: tuple[Row, ...]
+    sort_links: Mapping[str, SortLink]
+    rows: tuple[JobRow, ...]
     pager: Pager
-    others: tuple[ForeignJob, ...]  # which went to Slurm without us
-    more_others: int
+    foreign_jobs: tuple[ForeignJob, ...]  # which went to Slurm without us
+    more_foreign_jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +113,21 @@ class _Asked:
 
 @router.get("/jobs")
 def show_jobs(
-    visit: VisitDep,
+    visit: AuthenticatedDep,
     whose: Annotated[str, Query(pattern="^(mine|all)?$")] = "",
-    state: Text = "",
-    project: Text = "",
-    user: Text = "",
-    q: Text = "",
-    sort: Text = "",
+    state: FilterText = "",
+    project: FilterText = "",
+    user: FilterText = "",
+    q: FilterText = "",
+    sort: FilterText = "",
     page: PageNumber = 1,
 ) -> Response:
-    if state not in SETS:
+    if state not in STATE_FILTERS:
         raise Invalid(f"There is no state {state[:40]!a}.", "Choose one of the list.", fields={"state": "unknown"})
     asked = _Asked(whose or ("all" if visit.user.is_admin else "mine"), state, q.strip(), sort)
     by, descending = parse_sort(sort, SORT_KEYS)
     query = JobQuery(
-        states=SETS[state],
+        states=STATE_FILTERS[state],
         user=visit.user.name if asked.whose == "mine" else user.strip() or None,
         project=project.strip() or None,
         text=asked.text or None,
@@ -123,25 +136,29 @@ def show_jobs(
         page=page,
     )
     found = list_jobs(visit.context, visit.caller, query)
-    return render(visit, Page("jobs.html", "Jobs", live=("jobs",)), _view(visit, asked, query, found))
+    return render_page(
+        visit, PageSpec("jobs.html", "Jobs", live_topics=("jobs",)), _view(visit, asked, query, found)
+    )
 
 
 @router.post("/jobs/cancel")
-def cancel(visit: VisitDep, form: FormDep) -> Response:
+def cancel_selected_jobs(visit: AuthenticatedDep, form: FormDep) -> Response:
     """First it asks once more, then it does it."""
-    ids, back = _ids(form.all("job")), safe_next(form.get("back", "/jobs"))
+    ids, back = _ids(form.get_all("job")), safe_redirect_path(form.get("back", "/jobs"))
     if not ids:
         return redirect(visit, back, "No job was selected.", "note")
     if form.get("confirmed") != "yes":
         return _ask_again(visit, ids, back)
     cancelled = services.cancel_jobs(visit.context, visit.caller, ids)
     over = len(ids) - len(cancelled)
-    said = f"{words.plural(len(cancelled), 'job')} cancelled." if cancelled else "Nothing to cancel."
-    return redirect(visit, back, said + (f" {words.plural(over, 'job')} had ended already." if over else ""))
+    said = f"{formatting.format_count(len(cancelled), 'job')} cancelled." if cancelled else "Nothing to cancel."
+    return redirect(
+        visit, back, said + (f" {formatting.format_count(over, 'job')} had ended already." if over else "")
+    )
 
 
-def _ask_again(visit: Visit, ids: list[int], back: str) -> Response:
-    count = words.plural(len(ids), "job")
+def _ask_again(visit: AuthenticatedRequest, ids: list[int], back: str) -> Response:
+    count = formatting.format_count(len(ids), "job")
     more = len(ids) - _NAMED_AT_MOST
     shown = [f"Job {number}" for number in ids[:_NAMED_AT_MOST]] + ([f"and {more} more"] if more > 0 else [])
     view = Confirmation(
@@ -153,7 +170,7 @@ def _ask_again(visit: Visit, ids: list[int], back: str) -> Response:
         back=back,
         items=tuple(shown),
     )
-    return render(visit, Page("confirm.html", "Cancel jobs", crumbs=(("Jobs", "/jobs"),)), view)
+    return render_page(visit, PageSpec("confirmation.html", "Cancel jobs", breadcrumbs=(("Jobs", "/jobs"),)), view)
 
 
 def _ids(texts: tuple[str, ...]) -> list[int]:
@@ -164,36 +181,38 @@ def _ids(texts: tuple[str, ...]) -> list[int]:
     return list(dict.fromkeys(int(text) for text in texts))
 
 
-def _view(visit: Visit, asked: _Asked, query: JobQuery, found: JobPage) -> JobsView:
+def _view(visit: AuthenticatedRequest, asked: _Asked, query: JobQuery, found: JobPage) -> JobsView:
     here = _address(asked, query)
     now = visit.context.now()
-    plain = Address("/jobs", {"whose": asked.whose})
+    plain = PageUrl("/jobs", {"whose": asked.whose})
     others = list_foreign_jobs(visit.context, visit.caller) if asked.whose == "all" else ()
     return JobsView(
         whose=asked.whose,
-        mine=here.with_(whose="mine", user=None),
-        all=here.with_(whose="all"),
-        clear=plain.with_(),
-        text=asked.text,
+        own_jobs_url=here.with_query(whose="mine", user=None),
+        all_jobs_url=here.with_query(whose="all"),
+        clear_url=plain.with_query(),
+        search_text=asked.text,
         state=asked.state,
         sort_value=asked.sort,
-        is_filtered=here.with_(sort=None) != plain.with_(),
+        is_filtered=here.with_query(sort=None) != plain.with_query(),
         query=query,
         counts=_counts(here, asked.state, found),
-        state_options=tuple((name, _STATE_WORDS.get(name, words.state_name(name))) for name in SETS),
+        state_options=tuple(
+            (name, _STATE_WORDS.get(name, formatting.format_state(name))) for name in STATE_FILTERS
+        ),
         project_options=_project_options(visit, query.project),
-        sorts=sorts(here, SORT_KEYS, query.sort, query.descending),
+        sort_links=build_sort_links(here, SORT_KEYS, query.sort, query.descending),
         rows=tuple(_row(visit.user, listed, now) for listed in found.items),
-        pager=pager(here, found.page, query.size, found.total),
-        others=others[:_MOST_OTHERS],
-        more_others=max(0, len(others) - _MOST_OTHERS),
+        pager=build_pager(here, found.page, query.size, found.total),
+        foreign_jobs=others[:_MOST_OTHERS],
+        more_foreign_jobs=max(0, len(others) - _MOST_OTHERS),
     )
 
 
 _STATE_WORDS = {"": "any", "unfinished": "not over", "finished": "over"}
 
 
-def _address(asked: _Asked, query: JobQuery) -> Address:
+def _address(asked: _Asked, query: JobQuery) -> PageUrl:
     given = {
         "whose": asked.whose,
         "state": asked.state,
@@ -202,38 +221,38 @@ def _address(asked: _Asked, query: JobQuery) -> Address:
         "q": asked.text,
         "sort": asked.sort,
     }
-    return Address("/jobs", given)
+    return PageUrl("/jobs", given)
 
 
-def _counts(here: Address, chosen: str, found: JobPage) -> tuple[Count, ...]:
+def _counts(here: PageUrl, chosen: str, found: JobPage) -> tuple[StateCount, ...]:
     """A click on the one that is chosen takes it away again."""
     return tuple(
-        Count(
-            label=words.state_name(name),
-            number=found.counts.count(*states),
-            href=here.with_(state=None if name == chosen else name),
-            current=name == chosen,
-            mark=name,
+        StateCount(
+            label=formatting.format_state(name),
+            count=found.counts.count(*states),
+            href=here.with_query(state=None if name == chosen else name),
+            is_selected=name == chosen,
+            icon=name,
         )
-        for name, states in GROUPS.items()
+        for name, states in STATE_GROUPS.items()
     )
 
 
-def _project_options(visit: Visit, chosen: str | None) -> tuple[tuple[str, str], ...]:
+def _project_options(visit: AuthenticatedRequest, chosen: str | None) -> tuple[tuple[str, str], ...]:
     names = {project.name for project in list_projects(visit.context, visit.caller)} | {chosen or ""} - {""}
     return (("", "any"), *((name, name) for name in sorted(names - {""})))
 
 
-def _row(user: User, listed: ListedJob, now: datetime) -> Row:
+def _row(user: User, listed: ListedJob, now: datetime) -> JobRow:
     job = listed.job
     end = job.ended_at or (now if job.state in ACTIVE_STATES else None)
     seconds = (end - job.started_at).total_seconds() if job.started_at and end else None
     name = listed.name if job.array_index is None or listed.name is None else f"{listed.name}[{job.array_index}]"
-    return Row(
+    return JobRow(
         id=job.id,
         name=name,
         state=job.state.value,
-        stopping=_STOPPING.get(job.stop_requested or "", "") if not job.is_terminal else "",
+        stop_status=_STOPPING.get(job.stop_requested or "", "") if not job.is_terminal else "",
         user=job.user,
         project=job.project,
         gpus=job.resources.gpus * job.placement.tasks,
@@ -243,7 +262,7 @@ def _row(user: User, listed: ListedJob, now: datetime) -> Row:
         running_since=job.started_at if job.state is JobState.RUNNING else None,
         ended_at=job.ended_at,
         starts_at=listed.forecast.likely_at if listed.forecast and job.state is JobState.PENDING else None,
-        where=_where(listed),
+        node_or_reason=_where(listed),
         may_cancel=listed.inspectable and not job.is_terminal,
     )
 

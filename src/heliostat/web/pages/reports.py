@@ -16,28 +16,28 @@ from heliostat.services.cluster.usage_reports import (
     monthly_usage_report,
     usage_report_csv,
 )
-from heliostat.web import words
-from heliostat.web.rendering import HEADERS, Page, render
-from heliostat.web.views import Address, Sort, parse_sort, sorts
-from heliostat.web.visits import Visit, VisitDep
+from heliostat.web import formatting
+from heliostat.web.rendering import PAGE_HEADERS, PageSpec, render_page
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
+from heliostat.web.view_models import PageUrl, SortLink, build_sort_links, parse_sort
 
 router = APIRouter()
-COLUMNS = ("name", "jobs", "gpu_hours", "cpu_hours", "wasted_gpu_hours", "median_wait_seconds")
-Month = Annotated[str, Query(max_length=20)]
+SORT_COLUMNS = ("name", "jobs", "gpu_hours", "cpu_hours", "wasted_gpu_hours", "median_wait_seconds")
+MonthParam = Annotated[str, Query(max_length=20)]
 _MOST_BARS = 8
 
 
-class Group(StrEnum):
+class ReportGrouping(StrEnum):
     DEPARTMENT = "department"
     PROJECT = "project"
     USER = "user"
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ReportBar:
     name: str
     label: str
-    drawn: Markup
+    svg: Markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,55 +45,62 @@ class ReportsView:
     month: str
     month_title: str
     month_options: tuple[tuple[str, str], ...]
-    earlier: str  # addresses of the months beside it; empty: there is none
-    later: str
+    previous_month_url: str  # addresses of the months beside it; empty: there is none
+    next_month_url: str
     by: str
-    groups: tuple[tuple[str, str], ...]  # name and address
-    csv: str
+    grouping_links: tuple[tuple[str, str], ...]  # name and address
+    csv_url: str
     lines: tuple[UsageReportLine, ...]
-    sorts: Mapping[str, Sort]
+    sort_links: Mapping[str, SortLink]
     sort: str
     gpu_hours: float
-    wasted: float
-    wasted_part: float
+    wasted_gpu_hours: float
+    wasted_fraction: float
     jobs: int
-    waited: str  # the longest mean wait of all
-    bars: tuple[Bar, ...]  # of the largest
-    covers: str
+    longest_wait: str  # the longest mean wait of all
+    bars: tuple[ReportBar, ...]  # of the largest
+    scope_text: str
 
 
 @router.get("/reports")
 def show_report(
-    visit: VisitDep, month: Month = "", by: Group | None = None, sort: Annotated[str, Query(max_length=64)] = ""
+    visit: AuthenticatedDep,
+    month: MonthParam = "",
+    by: ReportGrouping | None = None,
+    sort: Annotated[str, Query(max_length=64)] = "",
 ) -> Response:
     months = list_report_months(visit.context)
     chosen, group = month or months[0], by or _group_for(visit.user)
     lines = monthly_usage_report(visit.context, visit.caller, chosen, group.value)
-    column, descending = parse_sort(sort, COLUMNS, "-gpu_hours")
-    here = Address("/reports", {"month": chosen, "by": group.value, "sort": sort})
+    column, descending = parse_sort(sort, SORT_COLUMNS, "-gpu_hours")
+    here = PageUrl("/reports", {"month": chosen, "by": group.value, "sort": sort})
     ordered = sorted(lines, key=lambda line: _key(line, column), reverse=descending)
     view = _view(visit, here, ordered, _Asked(chosen, group, months, column, descending))
-    return render(visit, Page("reports.html", "Reports"), view)
+    return render_page(visit, PageSpec("reports.html", "Reports"), view)
 
 
 @router.get("/reports.csv")
-def download_report(visit: VisitDep, month: Month = "", by: Group = Group.PROJECT) -> Response:
+def download_report(
+    visit: AuthenticatedDep, month: MonthParam = "", by: ReportGrouping = ReportGrouping.PROJECT
+) -> Response:
     lines = monthly_usage_report(visit.context, visit.caller, month or None, by.value)
     named = f"heliostat-{month or list_report_months(visit.context)[0]}-{by.value}.csv"
-    headers = HEADERS | {"Content-Disposition": f'attachment; filename="{named}"'}
+    headers = PAGE_HEADERS | {"Content-Disposition": f'attachment; filename="{named}"'}
     return Response(usage_report_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
     month: str
-    group: Group
+    group: ReportGrouping
     months: Sequence[str]
     column: str
     descending: bool
 
 
-def _view(visit: Visit, here: Address, lines: Sequence[UsageReportLine], asked: _Asked) -> ReportsView:
+def _view(
+    visit: AuthenticatedRequest, here: PageUrl, lines: Sequence[UsageReportLine], asked: _Asked
+) -> ReportsView:
     options = list(dict.fromkeys([*asked.months, asked.month]))
     place = options.index(asked.month)
     hours, wasted = sum(line.gpu_hours for line in lines), sum(line.wasted_gpu_hours for line in lines)
@@ -101,26 +108,26 @@ def _view(visit: Visit, here: Address, lines: Sequence[UsageReportLine], asked: 
         month=asked.month,
         month_title=_title(asked.month),
         month_options=tuple((month, _title(month)) for month in options),
-        earlier=here.with_(month=options[place + 1]) if place + 1 < len(options) else "",
-        later=here.with_(month=options[place - 1]) if place else "",
+        previous_month_url=here.with_query(month=options[place + 1]) if place + 1 < len(options) else "",
+        next_month_url=here.with_query(month=options[place - 1]) if place else "",
         by=asked.group.value,
-        groups=tuple((group.value, here.with_(by=group.value)) for group in Group),
-        csv=Address("/reports.csv", {"month": asked.month, "by": asked.group.value}).with_(),
+        grouping_links=tuple((group.value, here.with_query(by=group.value)) for group in ReportGrouping),
+        csv_url=PageUrl("/reports.csv", {"month": asked.month, "by": asked.group.value}).with_query(),
         lines=tuple(lines),
-        sorts=sorts(here, COLUMNS, asked.column, asked.descending),
+        sort_links=build_sort_links(here, SORT_COLUMNS, asked.column, asked.descending),
         sort=here.query["sort"],
         gpu_hours=hours,
-        wasted=wasted,
-        wasted_part=wasted / hours if hours else 0.0,
+        wasted_gpu_hours=wasted,
+        wasted_fraction=wasted / hours if hours else 0.0,
         jobs=sum(line.jobs for line in lines),
-        waited=_longest_wait(lines),
+        longest_wait=_longest_wait(lines),
         bars=_bars(lines),
-        covers=_covers(visit.user),
+        scope_text=_covers(visit.user),
     )
 
 
-def _group_for(user: User) -> Group:
-    return Group.DEPARTMENT if user.is_admin else Group.PROJECT
+def _group_for(user: User) -> ReportGrouping:
+    return ReportGrouping.DEPARTMENT if user.is_admin else ReportGrouping.PROJECT
 
 
 def _key(line: UsageReportLine, column: str) -> tuple[float, float, str]:
@@ -143,18 +150,18 @@ _MONTHS = (
 
 def _longest_wait(lines: Sequence[UsageReportLine]) -> str:
     waits = [line.mean_wait_seconds for line in lines if line.mean_wait_seconds is not None]
-    return words.duration(max(waits, default=None))
+    return formatting.format_duration(max(waits, default=None))
 
 
-def _bars(lines: Sequence[UsageReportLine]) -> tuple[Bar, ...]:
+def _bars(lines: Sequence[UsageReportLine]) -> tuple[ReportBar, ...]:
     largest = sorted((line for line in lines if line.gpu_hours > 0), key=lambda line: -line.gpu_hours)[:_MOST_BARS]
     return tuple(_bar(line, largest[0].gpu_hours) for line in largest)
 
 
-def _bar(line: UsageReportLine, most: float) -> Bar:
+def _bar(line: UsageReportLine, most: float) -> ReportBar:
     hours, wasted = line.gpu_hours, line.wasted_gpu_hours
     title = f"{line.name}: {hours:,.1f} GPU-hours, {wasted:,.1f} of them wasted"
-    return Bar(line.name, f"{hours:,.1f} h", two_part_bar(hours / most, wasted / most, title))
+    return ReportBar(line.name, f"{hours:,.1f} h", draw_two_part_bar(hours / most, wasted / most, title))
 
 
 def _covers(user: User) -> str:
@@ -164,7 +171,7 @@ def _covers(user: User) -> str:
     return f"Your jobs, and all of {', '.join(managed)}." if managed else "Your own jobs."
 
 
-def two_part_bar(whole: float, part: float, title: str) -> Markup:
+def draw_two_part_bar(whole: float, part: float, title: str) -> Markup:
     """Both of the most there is (0 … 1); the part is at the end of the whole. As wide as the room it is given."""
     width = 100 * min(1.0, max(0.0, whole))
     wasted = min(width, 100 * max(0.0, part))

@@ -13,15 +13,15 @@ from heliostat.models import JobRequest
 from heliostat.models.schedules import CatchUpMode, Firing, OverlapPolicy, Schedule
 from heliostat.services.schedules import lifecycle as services
 from heliostat.services.schedules.requests import ScheduleRequest, schedule_request_of
-from heliostat.web.forms import Filled, Reading, refused
-from heliostat.web.job_form import files
-from heliostat.web.job_form.bodies import body_of, duration_text
-from heliostat.web.rendering import Page, redirect, render
-from heliostat.web.views import Confirmation
-from heliostat.web.visits import Form, FormDep, Visit, VisitDep
+from heliostat.web.forms import FormReader, FormState, form_with_errors
+from heliostat.web.job_form import job_file
+from heliostat.web.job_form.job_body import duration_text, request_to_body
+from heliostat.web.rendering import PageSpec, redirect, render_page
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep, SubmittedForm
+from heliostat.web.view_models import Confirmation
 
 router = APIRouter()
-Number = Annotated[int, Path(ge=1, le=2**53)]
+ScheduleId = Annotated[int, Path(ge=1, le=2**53)]
 _SCHEDULES = ("Schedules", "/schedules")
 _FIRST_JOB = "command: python evaluate.py\ngpus: 1\ntime_limit: 4h\n"
 _TIMES = 10
@@ -46,89 +46,91 @@ _CATCH_UPS = (("last", "fire once"), ("none", "fire nothing"), ("all", "fire all
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScheduleRow:
     schedule: Schedule
-    look: str
-    after: str  # whom it follows, if it has no times
+    display_state: str
+    parent_names: str  # whom it follows, if it has no times
 
 
 @dataclass(frozen=True, slots=True)
-class ListView:
-    rows: tuple[Row, ...]
-    everybodys: bool
-    may_see_others: bool
+class SchedulesView:
+    rows: tuple[ScheduleRow, ...]
+    shows_all_users: bool
+    may_show_all_users: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FiringRow:
     firing: Firing
-    look: str
+    display_state: str
 
 
 @dataclass(frozen=True, slots=True)
-class OneView:
-    row: Row
-    job: str
-    times: tuple[datetime, ...]
+class ScheduleDetailView:
+    row: ScheduleRow
+    job_yaml: str
+    next_times: tuple[datetime, ...]
     firings: tuple[FiringRow, ...]
     is_mine: bool
 
 
 @dataclass(frozen=True, slots=True)
-class FormView:
-    form: Filled
+class ScheduleFormView:
+    form: FormState
     schedule: Schedule | None
-    times: tuple[datetime, ...] | None  # None: not asked for
-    zone: str
-    overlaps: tuple[tuple[str, str], ...] = _OVERLAPS
-    catch_ups: tuple[tuple[str, str], ...] = _CATCH_UPS
+    preview_times: tuple[datetime, ...] | None  # None: not asked for
+    time_zone: str
+    overlap_options: tuple[tuple[str, str], ...] = _OVERLAPS
+    catch_up_options: tuple[tuple[str, str], ...] = _CATCH_UPS
 
 
 @router.get("/schedules")
-def show_schedules(visit: VisitDep, everybodys: Annotated[bool, Query(alias="all")] = False) -> Response:
+def show_schedules(visit: AuthenticatedDep, everybodys: Annotated[bool, Query(alias="all")] = False) -> Response:
     found = services.list_schedules(visit.context, visit.caller, everybodys=everybodys)
     names = {one.id: one.name for one in found}
     manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
-    view = ListView(tuple(_row(one, names) for one in found), everybodys, manages)
-    return render(visit, Page("schedules.html", "Schedules", live=("jobs",)), view)
+    view = SchedulesView(tuple(_row(one, names) for one in found), everybodys, manages)
+    return render_page(visit, PageSpec("schedules.html", "Schedules", live_topics=("jobs",)), view)
 
 
 @router.get("/schedules/new")
-def ask_for_schedule(visit: VisitDep) -> Response:
+def show_new_schedule_form(visit: AuthenticatedDep) -> Response:
     values = {"schedule": "0 2 * * *", "overlap": "skip", "catch_up": "last", "retries": "0", "job": _FIRST_JOB}
-    return _form_page(visit, Filled(values))
+    return _form_page(visit, FormState(values))
 
 
 @router.post("/schedules/new")
-def create_schedule(visit: VisitDep, form: FormDep) -> Response:
+def create_schedule(visit: AuthenticatedDep, form: FormDep) -> Response:
     return _answered(visit, form, None, lambda wish: services.create_schedule(visit.context, visit.caller, wish))
 
 
 @router.get("/schedules/{number}")
-def show_schedule(visit: VisitDep, number: Number) -> Response:
+def show_schedule(visit: AuthenticatedDep, number: ScheduleId) -> Response:
     found = services.get_schedule(visit.context, visit.caller, str(number))
     names = {one.id: one.name for one in services.list_schedules(visit.context, visit.caller, everybodys=True)}
-    view = OneView(
+    view = ScheduleDetailView(
         row=_row(found, names),
-        job=_job_text(visit, found),
-        times=tuple(services.next_times(visit.context, found, _TIMES)),
+        job_yaml=_job_text(visit, found),
+        next_times=tuple(services.next_times(visit.context, found, _TIMES)),
         firings=tuple(
             FiringRow(one, _LOOKS.get(one.state.value, one.state.value))
             for one in services.list_firings(visit.context, found, _FIRINGS)
         ),
         is_mine=found.user == visit.user.name,
     )
-    return render(visit, Page("schedule.html", found.name, live=("jobs",), crumbs=(_SCHEDULES,)), view)
+    return render_page(
+        visit, PageSpec("schedule.html", found.name, live_topics=("jobs",), breadcrumbs=(_SCHEDULES,)), view
+    )
 
 
 @router.get("/schedules/{number}/edit")
-def ask_for_changes(visit: VisitDep, number: Number) -> Response:
+def show_edit_schedule_form(visit: AuthenticatedDep, number: ScheduleId) -> Response:
     found = services.get_schedule(visit.context, visit.caller, str(number))
-    return _form_page(visit, Filled(_texts(visit, found)), found)
+    return _form_page(visit, FormState(_texts(visit, found)), found)
 
 
 @router.post("/schedules/{number}/edit")
-def change_schedule(visit: VisitDep, number: Number, form: FormDep) -> Response:
+def update_schedule(visit: AuthenticatedDep, number: ScheduleId, form: FormDep) -> Response:
     found = services.get_schedule(visit.context, visit.caller, str(number))
 
     def change(wish: ScheduleRequest) -> Schedule:
@@ -141,7 +143,7 @@ def change_schedule(visit: VisitDep, number: Number, form: FormDep) -> Response:
 
 
 @router.post("/schedules/{number}/{verb}")
-def act(visit: VisitDep, number: Number, verb: str, form: FormDep) -> Response:
+def perform_schedule_action(visit: AuthenticatedDep, number: ScheduleId, verb: str, form: FormDep) -> Response:
     """pause, resume, run, remove."""
     here, context, caller = f"/schedules/{number}", visit.context, visit.caller
     found = services.get_schedule(context, caller, str(number))
@@ -162,7 +164,7 @@ def act(visit: VisitDep, number: Number, verb: str, form: FormDep) -> Response:
     return redirect(visit, "/schedules", f"The schedule {found.name} is removed.")
 
 
-def _ask_to_remove(visit: Visit, found: Schedule) -> Response:
+def _ask_to_remove(visit: AuthenticatedRequest, found: Schedule) -> Response:
     view = Confirmation(
         question=f"Remove the schedule {found.name}?",
         consequence="It fires no more, and what is known of its firings is gone. Its jobs stay.",
@@ -171,21 +173,24 @@ def _ask_to_remove(visit: Visit, found: Schedule) -> Response:
         fields=(("confirmed", "yes"),),
         back=f"/schedules/{found.id}",
     )
-    return render(visit, Page("confirm.html", "Remove", crumbs=(_SCHEDULES,)), view)
+    return render_page(visit, PageSpec("confirmation.html", "Remove", breadcrumbs=(_SCHEDULES,)), view)
 
 
 def _answered(
-    visit: Visit, form: Form, found: Schedule | None, make: Callable[[ScheduleRequest], Schedule]
+    visit: AuthenticatedRequest,
+    form: SubmittedForm,
+    found: Schedule | None,
+    make: Callable[[ScheduleRequest], Schedule],
 ) -> Response:
     """Saved; or the form again, with what is wrong, or with the times at which it would fire."""
     try:
         wish = _wish(visit, form, found)
         if form.get("do") == "preview":
             times = services.preview_times(visit.context, visit.caller, wish.timing or "", wish.zone, _TIMES)
-            return _form_page(visit, refused(form, HeliostatError(), {}), found, tuple(times))
+            return _form_page(visit, form_with_errors(form, HeliostatError(), {}), found, tuple(times))
         made = make(wish)
     except _WRONG as error:
-        return _form_page(visit, refused(form, _in_form_words(error), {"job": ""}), found)
+        return _form_page(visit, form_with_errors(form, _in_form_words(error), {"job": ""}), found)
     return redirect(visit, f"/schedules/{made.id}", f"The schedule {made.name} is {made.state.value}.")
 
 
@@ -194,22 +199,24 @@ def _in_form_words(error: HeliostatError) -> HeliostatError:
     known = {"name", "schedule", "time_zone", "overlap", "catch_up", "epsilon", "retries", "ends_after"}
     fields: dict[str, str] = {}
     for name, why in error.fields.items():
-        fields |= {name: why} if name in known else {"job": why if name == files.FIELD else f"{name}: {why}"}
+        fields |= (
+            {name: why} if name in known else {"job": why if name == job_file.IMPORT_FIELD else f"{name}: {why}"}
+        )
     return type(error)(error.message, error.hint, fields=fields)
 
 
-def _wish(visit: Visit, form: Form, found: Schedule | None) -> ScheduleRequest:
-    reading = Reading(form)
+def _wish(visit: AuthenticatedRequest, form: SubmittedForm, found: Schedule | None) -> ScheduleRequest:
+    reading = FormReader(form)
     follows = found is not None and found.timing is None
-    name = reading.line("name", needed=True)
-    timing = None if follows else reading.line("schedule", needed=True)
-    zone = reading.line("time_zone")
-    retries = reading.whole("retries", 0, 100)
-    ends_after = reading.whole("ends_after", 1, 10**9)
+    name = reading.read_line("name", needed=True)
+    timing = None if follows else reading.read_line("schedule", needed=True)
+    zone = reading.read_line("time_zone")
+    retries = reading.read_integer("retries", 0, 100)
+    ends_after = reading.read_integer("ends_after", 1, 10**9)
     epsilon = _seconds(reading, form.get("epsilon"))
     overlap = next((one for one in OverlapPolicy if one.value == form.get("overlap")), OverlapPolicy.SKIP)
     catch_up = next((one for one in CatchUpMode if one.value == form.get("catch_up")), CatchUpMode.LAST)
-    reading.check()
+    reading.raise_if_invalid()
     return ScheduleRequest(
         name=name,
         request=_job(visit, form),
@@ -229,35 +236,38 @@ _OF_THE_FORM = (
 )
 
 
-def _seconds(reading: Reading, text: str) -> int | None:
+def _seconds(reading: FormReader, text: str) -> int | None:
     from heliostat.models.quantities import parse_duration
 
     try:
         return parse_duration(text[:40]) if text else None
     except ValueError as error:
-        reading.refuse("epsilon", str(error))
+        reading.add_error("epsilon", str(error))
         return None
 
 
-def _job(visit: Visit, form: Form) -> JobRequest:
-    body = files.read_job_file(form.raw("job"))
+def _job(visit: AuthenticatedRequest, form: SubmittedForm) -> JobRequest:
+    body = job_file.parse_job_file(form.get_raw("job"))
     request: JobRequest = visit.request.app.state.read_job(body)
     return request
 
 
 def _form_page(
-    visit: Visit, form: Filled, found: Schedule | None = None, times: tuple[datetime, ...] | None = None
+    visit: AuthenticatedRequest,
+    form: FormState,
+    found: Schedule | None = None,
+    times: tuple[datetime, ...] | None = None,
 ) -> Response:
     if times is not None:
-        form = Filled(form.values)
+        form = FormState(form.values)
     here = _SCHEDULES if found is None else (found.name, f"/schedules/{found.id}")
     crumbs = (_SCHEDULES,) if found is None else (_SCHEDULES, here)
     title = "New schedule" if found is None else "Edit"
-    view = FormView(form, found, times, visit.context.settings.server.effective_time_zone)
-    return render(visit, Page("schedule_form.html", title, crumbs=crumbs, status=form.status), view)
+    view = ScheduleFormView(form, found, times, visit.context.settings.server.effective_time_zone)
+    return render_page(visit, PageSpec("schedule_form.html", title, breadcrumbs=crumbs, status=form.status), view)
 
 
-def _texts(visit: Visit, found: Schedule) -> dict[str, str]:
+def _texts(visit: AuthenticatedRequest, found: Schedule) -> dict[str, str]:
     return {
         "name": found.name,
         "schedule": found.timing or "",
@@ -271,14 +281,14 @@ def _texts(visit: Visit, found: Schedule) -> dict[str, str]:
     }
 
 
-def _job_text(visit: Visit, found: Schedule) -> str:
+def _job_text(visit: AuthenticatedRequest, found: Schedule) -> str:
     """Values of variables are their owner's."""
-    body = body_of(found.request)
+    body = request_to_body(found.request)
     if found.user != visit.user.name and "env" in body:
         body["env"] = dict.fromkeys(body["env"], "(hidden)")
-    return files.to_yaml(body)
+    return job_file.body_to_yaml(body)
 
 
-def _row(one: Schedule, names: dict[int, str]) -> Row:
+def _row(one: Schedule, names: dict[int, str]) -> ScheduleRow:
     after = ", ".join(names.get(parent, str(parent)) for parent in one.parents)
-    return Row(one, _LOOKS[one.state.value], after)
+    return ScheduleRow(one, _LOOKS[one.state.value], after)

@@ -20,8 +20,8 @@ from heliostat.services.web_services.lifecycle import (
     stop_service,
 )
 from heliostat.services.web_services.routing import may_manage_service, require_service_access
-from heliostat.web.rendering import Page, redirect, render
-from heliostat.web.visits import FormDep, Visit, VisitDep
+from heliostat.web.rendering import PageSpec, redirect, render_page
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep
 
 router = APIRouter()
 _NAME = "/services/{name}"
@@ -36,26 +36,26 @@ _ICONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ServiceRow:
     name: str
     user: str
     visibility: str
-    word: str  # up, degraded, down, stopped
+    status: str  # up, degraded, down, stopped
     icon: str
     healthy: int
-    wanted: int
-    address: str  # empty: not for this browser
+    desired: int
+    url: str  # empty: not for this browser
 
 
 @dataclass(frozen=True, slots=True)
 class ServicesView:
-    rows: tuple[Row, ...]
+    rows: tuple[ServiceRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
     job_id: int
-    word: str
+    status: str
     icon: str
     node: str
     open_requests: int
@@ -64,35 +64,42 @@ class ReplicaRow:
 
 
 @dataclass(frozen=True, slots=True)
-class OneView:
-    row: Row
-    words: str
+class ServiceDetailView:
+    row: ServiceRow
+    summary: str
     project: str
-    health: str
+    health_check_text: str
     problem: str
     failed_at: datetime | None
     replicas: tuple[ReplicaRow, ...]
-    wanted: int
+    desired_replicas: int
     is_mine: bool
     may_stop: bool
     is_stopped: bool
 
 
 @router.get("/services")
-def show_services(visit: VisitDep) -> Response:
+def show_services(visit: AuthenticatedDep) -> Response:
     rows = tuple(_row(visit, one) for one in list_services(visit.context, visit.caller))
-    return render(visit, Page("services.html", "Services", live=("services", "jobs")), ServicesView(rows))
+    return render_page(
+        visit, PageSpec("services.html", "Services", live_topics=("services", "jobs")), ServicesView(rows)
+    )
 
 
 @router.get(_NAME)
-def show_one(visit: VisitDep, name: str) -> Response:
+def show_service_page(visit: AuthenticatedDep, name: str) -> Response:
     shown = show_service(visit.context, visit.caller, name)
-    page = Page("service.html", f"Service {name}", live=("services", "jobs"), crumbs=(("Services", "/services"),))
-    return render(visit, page, _view(visit, shown))
+    page = PageSpec(
+        "service.html",
+        f"Service {name}",
+        live_topics=("services", "jobs"),
+        breadcrumbs=(("Services", "/services"),),
+    )
+    return render_page(visit, page, _view(visit, shown))
 
 
 @router.post(_NAME + "/scale")
-def scale(visit: VisitDep, form: FormDep, name: str) -> Response:
+def scale(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
     text = form.get("replicas").strip()
     count = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else -1
     scale_service(visit.context, visit.caller, name, count)
@@ -100,28 +107,28 @@ def scale(visit: VisitDep, form: FormDep, name: str) -> Response:
 
 
 @router.post(_NAME + "/restart")
-def restart(visit: VisitDep, form: FormDep, name: str) -> Response:
+def restart(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
     restart_service(visit.context, visit.caller, name)
     return redirect(visit, f"/services/{name}", "Its replicas are replaced one by one.")
 
 
 @router.post(_NAME + "/stop")
-def stop(visit: VisitDep, form: FormDep, name: str) -> Response:
+def stop(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
     stop_service(visit.context, visit.caller, name)
     return redirect(visit, f"/services/{name}", "It ends once its open requests are answered.")
 
 
 @router.post(_NAME + "/remove")
-def remove(visit: VisitDep, form: FormDep, name: str) -> Response:
+def remove(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
     remove_service(visit.context, visit.caller, name)
     return redirect(visit, "/services", f"Service {name} is removed.")
 
 
-def _row(visit: Visit, shown: ServiceView) -> Row:
+def _row(visit: AuthenticatedRequest, shown: ServiceView) -> ServiceRow:
     one, healthy = shown.service, shown.healthy_count
     word, icon = _word(shown)
     address = _address(visit, one.name) if healthy else ""
-    return Row(one.name, one.user, one.visibility.value, word, icon, healthy, one.desired_replicas, address)
+    return ServiceRow(one.name, one.user, one.visibility.value, word, icon, healthy, one.desired_replicas, address)
 
 
 def _word(shown: ServiceView) -> tuple[str, str]:
@@ -132,7 +139,7 @@ def _word(shown: ServiceView) -> tuple[str, str]:
     return ("degraded", "starting") if shown.healthy_count else ("down", "failed")
 
 
-def _address(visit: Visit, name: str) -> str:
+def _address(visit: AuthenticatedRequest, name: str) -> str:
     try:
         require_service_access(visit.context, visit.user, name)
     except HeliostatError:
@@ -141,19 +148,19 @@ def _address(visit: Visit, name: str) -> str:
     return seen.target_url(ProxyTarget(0, service=name))
 
 
-def _view(visit: Visit, shown: ServiceView) -> OneView:
+def _view(visit: AuthenticatedRequest, shown: ServiceView) -> ServiceDetailView:
     one, is_inside = shown.service, may_manage_service(visit.user, shown.service)
     check = one.check
     how = f"GET {check.path}" if check.path else "it takes a connection"
-    return OneView(
+    return ServiceDetailView(
         row=_row(visit, shown),
-        words=shown.summary,
+        summary=shown.summary,
         project=one.project,
-        health=f"{how}, every {check.interval_seconds:g} seconds; out after {check.threshold} failures",
+        health_check_text=f"{how}, every {check.interval_seconds:g} seconds; out after {check.threshold} failures",
         problem=(one.problem or "") if is_inside else "",
         failed_at=one.failed_at,
         replicas=tuple(_replica(each) for each in shown.replicas) if is_inside else (),
-        wanted=one.replicas,
+        desired_replicas=one.replicas,
         is_mine=one.user == visit.user.name,
         may_stop=is_inside,
         is_stopped=one.state is ServiceState.STOPPED,

@@ -9,66 +9,70 @@ from starlette.responses import Response
 from heliostat.models.workflows import Sweep
 from heliostat.services.workflows import sweeps as services
 from heliostat.services.workflows.sweeps import SweepRun, SweepView
-from heliostat.web.rendering import Page, render
-from heliostat.web.views import Address, Pager, Sort, pager, parse_sort, sorts
-from heliostat.web.visits import VisitDep
+from heliostat.web.rendering import PageSpec, render_page
+from heliostat.web.request_context import AuthenticatedDep
+from heliostat.web.view_models import Pager, PageUrl, SortLink, build_pager, build_sort_links, parse_sort
 
 router = APIRouter()
-Number = Annotated[int, Path(ge=1, le=2**53)]
+SweepId = Annotated[int, Path(ge=1, le=2**53)]
 _SIZE = 200
 _SWEEPS = ("Sweeps", "/sweeps")
 
 
 @dataclass(frozen=True, slots=True)
-class ListView:
+class SweepsView:
     sweeps: tuple[tuple[Sweep, str], ...]  # and the names of its parameters
-    everybodys: bool
-    may_see_others: bool
-    older: str
+    shows_all_users: bool
+    may_show_all_users: bool
+    older_url: str
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SweepCell:
     text: str
-    more: str = ""  # the best so far, where that is not the last
+    range_text: str = ""  # the best so far, where that is not the last
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
+class SweepRunRow:
     index: int
     job_id: int
     state: str
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class OneView:
+class SweepDetailView:
     sweep: Sweep
     columns: tuple[str, ...]
-    sorts: dict[str, Sort]
-    rows: tuple[RunRow, ...]
-    csv: str
+    sort_links: dict[str, SortLink]
+    rows: tuple[SweepRunRow, ...]
+    csv_url: str
     pager: Pager
 
 
 @router.get("/sweeps")
 def show_sweeps(
-    visit: VisitDep,
+    visit: AuthenticatedDep,
     everybodys: Annotated[bool, Query(alias="all")] = False,
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Response:
     found = services.list_sweeps(visit.context, visit.caller, everybodys=everybodys, before=before)
     manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
-    here = Address("/sweeps", {"all": "true"} if everybodys else {})
-    older = here.with_(before=found[-1].id) if len(found) == services.PAGE_SIZE else ""
+    here = PageUrl("/sweeps", {"all": "true"} if everybodys else {})
+    older = here.with_query(before=found[-1].id) if len(found) == services.PAGE_SIZE else ""
     named = tuple((one, ", ".join(one.table[0]) if one.table else "") for one in found)
-    return render(
-        visit, Page("sweeps.html", "Sweeps", live=("jobs",)), ListView(named, everybodys, manages, older)
+    return render_page(
+        visit,
+        PageSpec("sweeps.html", "Sweeps", live_topics=("jobs",)),
+        SweepsView(named, everybodys, manages, older),
     )
 
 
 @router.get("/sweeps/{number}.csv")
-def download(visit: VisitDep, number: Number, sort: Annotated[str, Query(max_length=100)] = "") -> Response:
+def download_csv(
+    visit: AuthenticatedDep, number: SweepId, sort: Annotated[str, Query(max_length=100)] = ""
+) -> Response:
     found = services.get_sweep(visit.context, visit.caller, number, sort or None)
     headers = {"Content-Disposition": f'attachment; filename="heliostat-sweep-{number}.csv"'}
     return Response(services.sweep_csv(found), media_type="text/csv; charset=utf-8", headers=headers)
@@ -76,8 +80,8 @@ def download(visit: VisitDep, number: Number, sort: Annotated[str, Query(max_len
 
 @router.get("/sweeps/{number}")
 def show_sweep(
-    visit: VisitDep,
-    number: Number,
+    visit: AuthenticatedDep,
+    number: SweepId,
     sort: Annotated[str, Query(max_length=100)] = "",
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
 ) -> Response:
@@ -85,32 +89,32 @@ def show_sweep(
     by, descending = parse_sort(sort, services.sort_columns(found), "index")
     chosen = f"-{by}" if descending else by
     found = services.get_sweep(visit.context, visit.caller, number, chosen)
-    shown = Page("sweep.html", found.sweep.name, live=("jobs",), crumbs=(_SWEEPS,))
-    return render(visit, shown, _view(found, by, descending, page))
+    shown = PageSpec("sweep.html", found.sweep.name, live_topics=("jobs",), breadcrumbs=(_SWEEPS,))
+    return render_page(visit, shown, _view(found, by, descending, page))
 
 
-def _view(found: SweepView, by: str, descending: bool, page: int) -> OneView:
+def _view(found: SweepView, by: str, descending: bool, page: int) -> SweepDetailView:
     sort = f"-{by}" if descending else by
-    here = Address(f"/sweeps/{found.sweep.id}", {"sort": sort})
+    here = PageUrl(f"/sweeps/{found.sweep.id}", {"sort": sort})
     columns = (*found.parameters, *(name for name in found.metrics if name not in found.parameters))
     runs = found.runs[(page - 1) * _SIZE : page * _SIZE]
-    return OneView(
+    return SweepDetailView(
         sweep=found.sweep,
         columns=columns,
-        sorts=sorts(here, services.sort_columns(found), by, descending),
+        sort_links=build_sort_links(here, services.sort_columns(found), by, descending),
         rows=tuple(_row(run, columns) for run in runs),
-        csv=Address(f"/sweeps/{found.sweep.id}.csv", {"sort": sort}).with_(),
-        pager=pager(here, page, _SIZE, len(found.runs)),
+        csv_url=PageUrl(f"/sweeps/{found.sweep.id}.csv", {"sort": sort}).with_query(),
+        pager=build_pager(here, page, _SIZE, len(found.runs)),
     )
 
 
-def _row(run: SweepRun, columns: tuple[str, ...]) -> RunRow:
-    return RunRow(run.index, run.job.id, run.job.state.value, tuple(_cell(run, name) for name in columns))
+def _row(run: SweepRun, columns: tuple[str, ...]) -> SweepRunRow:
+    return SweepRunRow(run.index, run.job.id, run.job.state.value, tuple(_cell(run, name) for name in columns))
 
 
-def _cell(run: SweepRun, name: str) -> Cell:
+def _cell(run: SweepRun, name: str) -> SweepCell:
     metric = run.metrics.get(name)
     if metric is None:
-        return Cell(str(run.values.get(name, "")))
+        return SweepCell(str(run.values.get(name, "")))
     spread = f"{metric.least:g} to {metric.most:g}" if metric.least != metric.most else ""
-    return Cell(f"{metric.value:.6g}", spread)
+    return SweepCell(f"{metric.value:.6g}", spread)

@@ -12,21 +12,26 @@ from heliostat.errors import NotFound
 from heliostat.models.workflows import Workflow
 from heliostat.services.workflows import lifecycle as services
 from heliostat.services.workflows.lifecycle import WorkflowView
-from heliostat.web import words
-from heliostat.web.rendering import Page, redirect, render
-from heliostat.web.views import Address, Confirmation, Pager, pager
-from heliostat.web.visits import FormDep, Visit, VisitDep
-from heliostat.web.workflow.pictures import Jobs, gantt, graph, look_of
+from heliostat.web import formatting
+from heliostat.web.rendering import PageSpec, redirect, render_page
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep
+from heliostat.web.view_models import Confirmation, Pager, PageUrl, build_pager
+from heliostat.web.workflow_page.charts import (
+    WorkflowJobs,
+    display_state,
+    draw_workflow_gantt,
+    draw_workflow_graph,
+)
 
 router = APIRouter()
-Number = Annotated[int, Path(ge=1, le=2**53)]
+WorkflowId = Annotated[int, Path(ge=1, le=2**53)]
 _WORKFLOWS = ("Workflows", "/workflows")
 _SIZE = 100
 _LOOKS = {"skipped": "cancelled", "refused": "failed"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WorkflowRow:
     workflow: Workflow
     state: str
     total: int
@@ -35,83 +40,85 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class ListView:
-    rows: tuple[Row, ...]
-    everybodys: bool
-    may_see_others: bool
-    older: str  # where the older ones are; empty: there are none
+class WorkflowsView:
+    rows: tuple[WorkflowRow, ...]
+    shows_all_users: bool
+    may_show_all_users: bool
+    older_url: str  # where the older ones are; empty: there are none
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
+class WorkflowJobRow:
     id: int
     key: str
     state: str
-    look: str
+    display_state: str
     values: str
     outputs: str
     reason: str
-    tries: int
+    start_count: int
     started_at: datetime | None
     ended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
-class OneView:
+class WorkflowDetailView:
     workflow: Workflow
     state: str
-    is_over: bool
+    is_terminal: bool
     may_retry: bool
     params: str
     counts: tuple[tuple[str, str, str], ...]  # what, how many, the look
-    graph: Markup
-    gantt: Markup
-    jobs: tuple[JobRow, ...]
+    graph_svg: Markup
+    gantt_svg: Markup
+    jobs: tuple[WorkflowJobRow, ...]
     step: str
     pager: Pager
 
 
 @router.get("/workflows")
 def show_workflows(
-    visit: VisitDep,
+    visit: AuthenticatedDep,
     everybodys: Annotated[bool, Query(alias="all")] = False,
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Response:
     found = services.list_workflows(visit.context, visit.caller, everybodys=everybodys, before=before)
     manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
-    here = Address("/workflows", {"all": "true"} if everybodys else {})
-    older = here.with_(before=found[-1].workflow.id) if len(found) == services.PAGE_SIZE else ""
-    view = ListView(tuple(map(_row, found)), everybodys, manages, older)
-    return render(visit, Page("workflows.html", "Workflows", live=("jobs",)), view)
+    here = PageUrl("/workflows", {"all": "true"} if everybodys else {})
+    older = here.with_query(before=found[-1].workflow.id) if len(found) == services.PAGE_SIZE else ""
+    view = WorkflowsView(tuple(map(_row, found)), everybodys, manages, older)
+    return render_page(visit, PageSpec("workflows.html", "Workflows", live_topics=("jobs",)), view)
 
 
 @router.get("/workflows/{number}")
 def show_workflow(
-    visit: VisitDep,
-    number: Number,
+    visit: AuthenticatedDep,
+    number: WorkflowId,
     step: Annotated[str, Query(max_length=80)] = "",
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
 ) -> Response:
     found = services.get_workflow(visit.context, visit.caller, number)
-    shown = Page("workflow.html", found.workflow.name, live=("jobs",), crumbs=(_WORKFLOWS,))
-    return render(visit, shown, _view(visit, found, step, page))
+    shown = PageSpec("workflow.html", found.workflow.name, live_topics=("jobs",), breadcrumbs=(_WORKFLOWS,))
+    return render_page(visit, shown, _view(visit, found, step, page))
 
 
 @router.post("/workflows/{number}/retry")
-def retry_workflow(visit: VisitDep, number: Number, form: FormDep) -> Response:
+def retry_workflow(visit: AuthenticatedDep, number: WorkflowId, form: FormDep) -> Response:
     read_job = visit.request.app.state.read_job
     job_ids = services.retry_workflow(visit.context, visit.caller, number, read_job)
-    return redirect(visit, f"/workflows/{number}", f"{words.plural(len(job_ids), 'job')} submitted again.")
+    return redirect(
+        visit, f"/workflows/{number}", f"{formatting.format_count(len(job_ids), 'job')} submitted again."
+    )
 
 
 @router.post("/workflows/{number}/cancel")
-def cancel_workflow(visit: VisitDep, number: Number, form: FormDep) -> Response:
+def cancel_workflow(visit: AuthenticatedDep, number: WorkflowId, form: FormDep) -> Response:
     """First it asks once more, then it does it."""
     here = f"/workflows/{number}"
     found = services.get_workflow(visit.context, visit.caller, number)
     if form.get("confirmed") == "yes":
         cancelled = services.cancel_workflow(visit.context, visit.caller, number)
-        return redirect(visit, here, f"{words.plural(len(cancelled), 'job')} cancelled.")
+        return redirect(visit, here, f"{formatting.format_count(len(cancelled), 'job')} cancelled.")
     view = Confirmation(
         question=f"Cancel the workflow {found.workflow.name}?",
         consequence="All its jobs end; those that run lose what they have not saved. This cannot be undone.",
@@ -120,34 +127,36 @@ def cancel_workflow(visit: VisitDep, number: Number, form: FormDep) -> Response:
         fields=(("confirmed", "yes"),),
         back=here,
     )
-    return render(visit, Page("confirm.html", "Cancel a workflow", crumbs=(_WORKFLOWS,)), view)
+    return render_page(visit, PageSpec("confirmation.html", "Cancel a workflow", breadcrumbs=(_WORKFLOWS,)), view)
 
 
-def _row(found: WorkflowView) -> Row:
+def _row(found: WorkflowView) -> WorkflowRow:
     tally = found.tally
     done = tally.completed + tally.forgiven + tally.skipped
-    return Row(found.workflow, tally.state.value, tally.total, done, tally.failed)
+    return WorkflowRow(found.workflow, tally.state.value, tally.total, done, tally.failed)
 
 
-def _view(visit: Visit, found: WorkflowView, step: str, page: int) -> OneView:
+def _view(visit: AuthenticatedRequest, found: WorkflowView, step: str, page: int) -> WorkflowDetailView:
     number, now, tally = found.workflow.id, visit.context.now(), found.tally
     chosen = [pair for pair in found.jobs if not step or pair[0].step == step]
     if not chosen:
         raise NotFound(f"This workflow has no job {step[:60]!a}.", "Go back to the workflow.")
     is_over = not (tally.waiting or tally.active)
     is_mine = found.workflow.user == visit.user.name
-    return OneView(
+    return WorkflowDetailView(
         workflow=found.workflow,
         state=tally.state.value,
-        is_over=is_over,
+        is_terminal=is_over,
         may_retry=is_mine and is_over and bool(tally.failed or tally.cancelled),
         params=", ".join(f"{name}={value}" for name, value in found.workflow.params.items()),
         counts=_counts(found),
-        graph=graph(found, now),
-        gantt=gantt(found, now),
+        graph_svg=draw_workflow_graph(found, now),
+        gantt_svg=draw_workflow_gantt(found, now),
         jobs=_job_rows(found, chosen[(page - 1) * _SIZE : page * _SIZE]),
         step=step,
-        pager=pager(Address(f"/workflows/{number}", {"step": step} if step else {}), page, _SIZE, len(chosen)),
+        pager=build_pager(
+            PageUrl(f"/workflows/{number}", {"step": step} if step else {}), page, _SIZE, len(chosen)
+        ),
     )
 
 
@@ -162,24 +171,24 @@ def _counts(found: WorkflowView) -> tuple[tuple[str, str, str], ...]:
         ("Cancelled", tally.cancelled, "cancelled"),
         ("Skipped", tally.skipped, "cancelled"),
     )
-    return tuple((name, words.number(count), look) for name, count, look in named if count)
+    return tuple((name, formatting.format_number(count), look) for name, count, look in named if count)
 
 
-def _job_rows(found: WorkflowView, chosen: Jobs) -> tuple[JobRow, ...]:
-    rows: list[JobRow] = []
+def _job_rows(found: WorkflowView, chosen: WorkflowJobs) -> tuple[WorkflowJobRow, ...]:
+    rows: list[WorkflowJobRow] = []
     for row, job in chosen:
-        state = look_of(row, job)
+        state = display_state(row, job)
         outputs = found.outputs.get(job.id, {})
         rows.append(
-            JobRow(
+            WorkflowJobRow(
                 id=job.id,
                 key=row.key,
                 state=state.replace("_", " "),
-                look=_LOOKS.get(state, state),
+                display_state=_LOOKS.get(state, state),
                 values=", ".join(f"{name}={value}" for name, value in row.values.items()),
                 outputs=", ".join(f"{name}={value[:60]}" for name, value in list(outputs.items())[:8]),
                 reason=job.reason or "",
-                tries=job.retries + 1,
+                start_count=job.retries + 1,
                 started_at=job.started_at,
                 ended_at=job.ended_at,
             )

@@ -1,5 +1,5 @@
 // The map of GPUs: says in a box of its own who is on the one that is pointed at or focused, and moves by arrow keys.
-import { refreshNow } from "./live.js";
+import { refreshNow } from "./live_updates.js";
 
 const REFRESH_MS = 20000; // what is used changes without anybody being told
 

@@ -1,6 +1,6 @@
 // The page of a job: asks for its parts anew while the job is under way, and follows its log.
-import { refreshNow } from "./live.js";
-import { startLog } from "./log.js";
+import { refreshNow } from "./live_updates.js";
+import { startLog } from "./job_log.js";
 
 // What is measured, and the place in the queue, change without anything happening to the job itself.
 let last = Date.now();

@@ -1,7 +1,7 @@
 // What every page does once scripts run. Pages work without any of it.
-import { startLive } from "./live.js";
-import { localise, tick } from "./times.js";
-import { startBulk } from "./bulk.js";
+import { startLive } from "./live_updates.js";
+import { localise, tick } from "./local_times.js";
+import { startBulk } from "./bulk_selection.js";
 import { startMenus } from "./menus.js";
 
 localise(document);

@@ -1,5 +1,5 @@
 // The page of a session: looks now and then whether its server is up, and goes there, if it was not when the page came.
-import { refreshNow } from "./live.js";
+import { refreshNow } from "./live_updates.js";
 
 if (!document.querySelector("[data-goto]")) {
   document.addEventListener("helio:refreshed", goOn);

@@ -15,7 +15,7 @@ WELL = HostFacts(lambda program: True, True, (BUILDER, ANN), frozenset({"ann"}))
 
 
 def without(*programs: str) -> HostFacts:
-    return replace(WELL, has=lambda program: program not in programs)
+    return replace(WELL, has_program=lambda program: program not in programs)
 
 
 def levels(machine: HostFacts, settings: Settings = SETTINGS) -> dict[str, str]:
@@ -42,7 +42,13 @@ def test_where_all_is_there_all_is_well():
         ),
         (without("podman"), "images", "warning", "podman is missing", "apt install podman"),
         (without("newuidmap"), "images", "warning", "newuidmap is missing", "apt install uidmap"),
-        (replace(WELL, has_ranges=frozenset()), "images", "warning", "without one: ann", "usermod --add-subuids"),
+        (
+            replace(WELL, subuid_owners=frozenset()),
+            "images",
+            "warning",
+            "without one: ann",
+            "usermod --add-subuids",
+        ),
     ],
 )
 def test_what_is_missing_is_told_with_what_to_do(machine, check, level, word, hint):
@@ -55,8 +61,8 @@ def test_nobody_without_root_needs_the_builder():
 
 
 def test_ranges_by_number_or_kept_elsewhere_are_enough():
-    assert levels(replace(WELL, has_ranges=frozenset({"1001"})))["images"] == "ok"
-    assert levels(replace(WELL, has_ranges=None))["images"] == "ok"
+    assert levels(replace(WELL, subuid_owners=frozenset({"1001"})))["images"] == "ok"
+    assert levels(replace(WELL, subuid_owners=None))["images"] == "ok"
 
 
 def test_services_need_no_range():

@@ -266,7 +266,7 @@ def test_a_normal_class_that_is_not_above_scavengers_is_said() -> None:
 
 
 def test_hours_a_month_are_a_limit_where_slurm_counts_by_the_month() -> None:
-    by_month = replace(ENFORCING, counts_by_month=True)
+    by_month = replace(ENFORCING, resets_usage_monthly=True)
     wish = wanted([], [Project("a", "d", quota=Quota(gpu_hours_per_month=10))], by_month)
     assert wish.accounts[1].limits == AccountLimits(None, 600)
 

@@ -45,7 +45,7 @@ class PickySlurm(FakeSlurm):
 
 
 class PickySite(Site):
-    timing = replace(Site.timing, longest_backoff_seconds=0.1)
+    timing = replace(Site.timing, max_backoff_seconds=0.1)
     slurm: PickySlurm
 
 
@@ -121,7 +121,7 @@ def test_an_orphan_is_not_forgotten_while_it_is_on_its_way(site: PickySite) -> N
 
 
 def test_what_was_given_up_leaves_no_receipt_and_is_cancelled_when_it_comes_late(site: PickySite) -> None:
-    site.timing = replace(site.timing, others_seconds=0.01)
+    site.timing = replace(site.timing, foreign_poll_seconds=0.01)
     attempt = site.attempt(1)
     receipt = Path(receipt_path(Settings(site.home), attempt))
     receipt.parent.mkdir(parents=True)

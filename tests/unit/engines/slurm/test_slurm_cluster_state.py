@@ -62,7 +62,7 @@ SETTINGS = SlurmSettings(
     qos={"urgent": "high", "normal": "standard"},
     gpu_types={"Tesla": "t4"},
 )
-TERMS = replace(make_name_mapping(SETTINGS), seen_gpu_types={"a100": "a100", "t4": "t4"})
+TERMS = replace(make_name_mapping(SETTINGS), observed_gpu_types={"a100": "a100", "t4": "t4"})
 
 
 def words(data_class: int = 0, **case: Any) -> list[str]:

@@ -54,8 +54,8 @@ def test_a_node_that_sees_what_we_see_is_well() -> None:
 @pytest.mark.parametrize(
     ("answer", "level", "words"),
     [
-        (replace(RIGHT, word=None), "problem", "does not see /shared"),
-        (replace(RIGHT, word="other"), "problem", "does not see /shared"),
+        (replace(RIGHT, marker=None), "problem", "does not see /shared"),
+        (replace(RIGHT, marker="other"), "problem", "does not see /shared"),
         (replace(RIGHT, can_write=False), "problem", "cannot write"),
         (replace(RIGHT, users={"ann": (1001, 1001), "bob": None}), "problem", "does not know bob:"),
         (replace(RIGHT, users={}), "problem", "does not know ann, bob:"),
@@ -64,8 +64,8 @@ def test_a_node_that_sees_what_we_see_is_well() -> None:
             "problem",
             "bob is 1002:1002 here, but 1003:1002 on n1",
         ),
-        (replace(RIGHT, clock=900.0), "warning", "clock of n1 is 100 s off"),
-        (replace(RIGHT, clock=1101.0), "warning", "clock of n1 is 100 s off"),
+        (replace(RIGHT, clock_seconds=900.0), "warning", "clock of n1 is 100 s off"),
+        (replace(RIGHT, clock_seconds=1101.0), "warning", "clock of n1 is 100 s off"),
     ],
 )
 def test_what_is_wrong_on_a_node_is_told(answer: ProbeResult, level: str, words: str) -> None:
@@ -75,7 +75,7 @@ def test_what_is_wrong_on_a_node_is_told(answer: ProbeResult, level: str, words:
 
 
 def test_a_clock_of_which_nothing_is_known_is_not_judged() -> None:
-    assert [level for level, _ in verdict(replace(RIGHT, clock=None))] == ["ok"]
+    assert [level for level, _ in verdict(replace(RIGHT, clock_seconds=None))] == ["ok"]
 
 
 def test_the_script_says_what_there_is(tmp_path: Path) -> None:

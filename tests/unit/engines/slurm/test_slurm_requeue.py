@@ -38,7 +38,7 @@ def requeue(site: Site, restarts: int = 1, state: str = "PENDING") -> None:
     job = site.slurm.known[100]
     nodes, began = ((), None) if state == "PENDING" else (("n1",), BEGAN)
     standing = QueueDetails(restart_count=restarts, priority=1)
-    site.slurm.known[100] = replace(job, state=state, nodes=nodes, started_at=began, standing=standing)
+    site.slurm.known[100] = replace(job, state=state, nodes=nodes, started_at=began, squeue_details=standing)
 
 
 def test_a_requeued_job_ends_as_this_attempt_and_waits_as_the_next(site: Site) -> None:
@@ -165,7 +165,7 @@ def test_a_limit_changed_with_slurms_tools_is_told_once(site: Site) -> None:
     site.engine.start([attempt])
     site.wait_until(lambda: 100 in site.slurm.known, "it is in Slurm")
     standing = QueueDetails(time_limit="2:00:00")
-    site.slurm.known[100] = replace(site.slurm.known[100], standing=standing)
+    site.slurm.known[100] = replace(site.slurm.known[100], squeue_details=standing)
     site.wait_until(lambda: site.reports, "it is told")
     looks = site.slurm.looks
     site.wait_until(lambda: site.slurm.looks > looks + 3, "it looks on")

@@ -257,10 +257,11 @@ class _Draft:
 
     def group(self, group: DesiredAccount) -> None:
         if group.account in self.found.descriptions and not self._is_ours(group.account):
+            owner = ownership_description(self.wanted.instance, group.kind, group.name)
             self.left_alone.append(
                 f"The account {group.account} was not made by this Heliostat; it stays as it is,"
                 f" and serves the {group.kind} {group.name}. To hand it over: sacctmgr modify account where"
-                f" name={group.account} set description={ownership_description(self.wanted.instance, group.kind, group.name)}"
+                f" name={group.account} set description={owner}"
             )
             return
         if group.parent != "root" and not self._is_ours(group.parent):

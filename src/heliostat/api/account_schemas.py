@@ -1,0 +1,232 @@
+"""What the people endpoints take and answer."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from heliostat.models import AuditEntry, Caller, Department, Project, ProjectRole, Role, Token, User
+from heliostat.services.accounts.data_classes import MAX_DATA_CLASS
+from heliostat.services.accounts.projects import MAX_SHARE
+from heliostat.services.accounts.quotas import QuotaChange
+
+T = TypeVar("T")
+StrictFlag = Annotated[bool, Field(strict=True)]
+StrictInteger = Annotated[int, Field(strict=True)]
+GpuLimit = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+GpuHoursLimit = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
+ShareWeight = Annotated[int, Field(strict=True, ge=1, le=MAX_SHARE)]
+DataClass = Annotated[int, Field(strict=True, ge=0, le=MAX_DATA_CLASS, description="0 open … 3 secret.")]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class LoginBody(_Body):
+    name: str
+    password: str
+
+
+class TokenBody(_Body):
+    name: str
+    days: StrictInteger | None = None
+
+
+class UserBody(_Body):
+    name: str
+    role: Role = Role.USER
+    unix_user: str | None = None
+    password: str | None = None
+    projects: list[str] | None = Field(default=None, description="Left out: the default project.", max_length=1000)
+
+
+class QuotaBody(_Body):
+    """Only the limits that are given change; null takes one away."""
+
+    running_gpus: GpuLimit | None = Field(default=None, description="At once.")
+    queued_gpus: GpuLimit | None = Field(default=None, description="Of jobs that are not over.")
+    gpu_hours_per_month: GpuHoursLimit | None = None
+
+
+class _QuotaChangeBody(_Body):
+    quota: QuotaBody = QuotaBody()
+
+    def quota_change(self) -> QuotaChange:
+        return self.quota.model_dump(exclude_unset=True)
+
+
+class UserChangeBody(_QuotaChangeBody):
+    """Only the fields that are given change; `unix_user: null` takes the Unix user away."""
+
+    role: Role | None = None
+    active: StrictFlag | None = None
+    unix_user: str | None = None
+
+
+class DepartmentChangeBody(_QuotaChangeBody):
+    """Only the fields that are given change."""
+
+    share: ShareWeight | None = Field(
+        default=None, description="Of the cluster, relative to the other departments."
+    )
+
+
+class ProjectChangeBody(_QuotaChangeBody):
+    """Only the fields that are given change."""
+
+    share: ShareWeight | None = Field(
+        default=None, description="Of its department, relative to the other projects."
+    )
+    data_class: DataClass | None = None
+
+
+class PasswordBody(_Body):
+    password: str
+    current: str | None = None
+
+
+class DepartmentBody(_Body):
+    name: str
+
+
+class ProjectBody(_Body):
+    name: str
+    department: str
+
+
+class MemberBody(_Body):
+    role: ProjectRole = ProjectRole.MEMBER
+
+
+class ListResponse(BaseModel, Generic[T]):
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class MembershipResponse(BaseModel):
+    project: str
+    role: ProjectRole
+
+
+class QuotaResponse(BaseModel):
+    """Null: no limit."""
+
+    running_gpus: int | None
+    queued_gpus: int | None
+    gpu_hours_per_month: int | None
+
+
+class UserResponse(BaseModel):
+    name: str
+    role: Role
+    unix_user: str | None
+    active: bool
+    has_password: bool
+    created_at: datetime
+    memberships: list[MembershipResponse]
+    quota: QuotaResponse
+
+    @classmethod
+    def of(cls, user: User) -> "UserResponse":
+        return cls.model_validate(user, from_attributes=True)
+
+
+class CallerResponse(BaseModel):
+    """The caller, and by what proof we know them."""
+
+    user: UserResponse
+    via: str
+    address: str
+
+    @classmethod
+    def of(cls, caller: Caller) -> "CallerResponse":
+        return cls.model_validate(caller, from_attributes=True)
+
+
+class LoginLinkResponse(BaseModel):
+    url: str
+    expires_at: datetime
+
+
+class LoginResponse(BaseModel):
+    token: str
+    id: int
+    expires_at: datetime | None
+
+
+class TokenResponse(BaseModel):
+    id: int
+    user: str
+    name: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+    @classmethod
+    def of(cls, token: Token) -> "TokenResponse":
+        return cls.model_validate(token, from_attributes=True)
+
+
+class NewTokenResponse(TokenResponse):
+    """The only answer that holds the secret."""
+
+    token: str
+
+    @classmethod
+    def of_new(cls, secret: str, token: Token) -> "NewTokenResponse":
+        return cls(**TokenResponse.of(token).model_dump(), token=secret)
+
+
+class DepartmentResponse(BaseModel):
+    name: str
+    share: int
+    quota: QuotaResponse
+
+    @classmethod
+    def of(cls, department: Department) -> "DepartmentResponse":
+        return cls.model_validate(department, from_attributes=True)
+
+
+class MemberResponse(BaseModel):
+    user: str
+    role: ProjectRole
+
+
+class ProjectResponse(BaseModel):
+    name: str
+    department: str
+    share: int
+    data_class: int
+    quota: QuotaResponse
+    members: list[MemberResponse]
+    note: str | None = Field(default=None, description="After a change: what it means for the project's jobs.")
+
+    @classmethod
+    def of(cls, project: Project, note: str | None = None) -> "ProjectResponse":
+        return cls(
+            name=project.name,
+            department=project.department,
+            share=project.share,
+            data_class=project.data_class,
+            quota=QuotaResponse.model_validate(project.quota, from_attributes=True),
+            members=[MemberResponse(user=user, role=role) for user, role in project.members],
+            note=note,
+        )
+
+
+class AuditEntryResponse(BaseModel):
+    id: int
+    at: datetime
+    user: str
+    via: str
+    address: str
+    action: str
+    target: str
+    detail: Mapping[str, object]
+
+    @classmethod
+    def of(cls, entry: AuditEntry) -> "AuditEntryResponse":
+        return cls.model_validate(entry, from_attributes=True)

@@ -1,0 +1,181 @@
+"""Accounts, projects, tokens and the audit log over HTTP."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
+
+from heliostat.api.account_schemas import (
+    AuditEntryResponse,
+    CallerResponse,
+    DepartmentBody,
+    DepartmentChangeBody,
+    DepartmentResponse,
+    ListResponse,
+    LoginBody,
+    LoginLinkResponse,
+    LoginResponse,
+    MemberBody,
+    NewTokenResponse,
+    PasswordBody,
+    ProjectBody,
+    ProjectChangeBody,
+    ProjectResponse,
+    TokenBody,
+    TokenResponse,
+    UserBody,
+    UserChangeBody,
+    UserResponse,
+)
+from heliostat.api.request_context import CallerDep, ContextDep, IdPath, client_address
+from heliostat.errors import Invalid
+from heliostat.services.accounts import projects, tokens, users, web_logins
+
+router = APIRouter(tags=["people"])
+
+
+@router.get("/whoami", summary="Who we think you are")
+def show_caller(caller: CallerDep) -> CallerResponse:
+    return CallerResponse.of(caller)
+
+
+@router.post("/login", summary="Trade name and password for a token of 12 hours")
+def log_in(body: LoginBody, request: Request, response: Response, context: ContextDep) -> LoginResponse:
+    secret, token = tokens.create_login_token(context, body.name, body.password, client_address(request))
+    response.headers["Cache-Control"] = "no-store"
+    return LoginResponse(token=secret, id=token.id, expires_at=token.expires_at)
+
+
+@router.post("/login/link", summary="A code that logs a browser in as you, once")
+def create_login_link(
+    request: Request, response: Response, caller: CallerDep, context: ContextDep
+) -> LoginLinkResponse:
+    code, lasts = web_logins.create_login_code(context, caller)
+    response.headers["Cache-Control"] = "no-store"
+    address = context.settings.server.public_url or str(request.app.state.facts["url"])
+    url = f"{address.rstrip('/')}/login/link?code={code}"
+    return LoginLinkResponse(url=url, expires_at=context.now() + lasts)
+
+
+@router.get("/tokens", summary="Your tokens, or for an admin those of a user")
+def list_tokens(caller: CallerDep, context: ContextDep, user: str | None = None) -> ListResponse[TokenResponse]:
+    return ListResponse(items=[TokenResponse.of(token) for token in tokens.list_tokens(context, caller, user)])
+
+
+@router.post("/tokens", status_code=201, summary="Make a token; its secret is shown only here")
+def create_token(body: TokenBody, response: Response, caller: CallerDep, context: ContextDep) -> NewTokenResponse:
+    secret, token = tokens.create_token(context, caller, body.name, body.days)
+    response.headers["Cache-Control"] = "no-store"
+    return NewTokenResponse.of_new(secret, token)
+
+
+@router.delete("/tokens/{token_id}", status_code=204, summary="Revoke a token")
+def revoke_token(token_id: IdPath, caller: CallerDep, context: ContextDep) -> None:
+    tokens.revoke_token(context, caller, token_id)
+
+
+@router.get("/users", summary="The people you may see")
+def list_users(caller: CallerDep, context: ContextDep) -> ListResponse[UserResponse]:
+    return ListResponse(items=[UserResponse.of(user) for user in users.list_users(context, caller)])
+
+
+@router.post("/users", status_code=201, summary="Create an account")
+def create_user(body: UserBody, caller: CallerDep, context: ContextDep) -> UserResponse:
+    projects = None if body.projects is None else tuple(body.projects)
+    new = users.NewUser(body.name, body.role, body.unix_user, body.password, projects)
+    return UserResponse.of(users.create_user(context, caller, new))
+
+
+@router.get("/users/{name}", summary="One account")
+def get_user(name: str, caller: CallerDep, context: ContextDep) -> UserResponse:
+    return UserResponse.of(users.get_user(context, caller, name))
+
+
+@router.patch("/users/{name}", summary="Change role, activity, Unix user or quota")
+def update_user(name: str, body: UserChangeBody, caller: CallerDep, context: ContextDep) -> UserResponse:
+    _not_null(body, "role", "active")
+    wish = users.UserChange(
+        role=body.role,
+        active=body.active,
+        unix_user=body.unix_user,
+        clear_unix_user="unix_user" in body.model_fields_set and body.unix_user is None,
+        quota=body.quota_change(),
+    )
+    return UserResponse.of(users.update_user(context, caller, name, wish))
+
+
+@router.put("/users/{name}/password", status_code=204, summary="Set a password")
+def set_password(name: str, body: PasswordBody, caller: CallerDep, context: ContextDep) -> None:
+    users.set_password(context, caller, name, body.password, body.current)
+
+
+@router.get("/departments", summary="All departments")
+def list_departments(caller: CallerDep, context: ContextDep) -> ListResponse[DepartmentResponse]:
+    found = projects.list_departments(context, caller)
+    return ListResponse(items=[DepartmentResponse.of(department) for department in found])
+
+
+@router.post("/departments", status_code=201, summary="Create a department")
+def create_department(body: DepartmentBody, caller: CallerDep, context: ContextDep) -> DepartmentResponse:
+    return DepartmentResponse.of(projects.create_department(context, caller, body.name))
+
+
+@router.patch("/departments/{name}", summary="Change share or quota")
+def update_department(
+    name: str, body: DepartmentChangeBody, caller: CallerDep, context: ContextDep
+) -> DepartmentResponse:
+    _not_null(body, "share")
+    wish = projects.ProjectOrDepartmentChange(share=body.share, quota=body.quota_change())
+    return DepartmentResponse.of(projects.update_department(context, caller, name, wish))
+
+
+@router.get("/projects", summary="Your projects, or for an admin all of them")
+def list_projects(caller: CallerDep, context: ContextDep) -> ListResponse[ProjectResponse]:
+    return ListResponse(items=[ProjectResponse.of(project) for project in projects.list_projects(context, caller)])
+
+
+@router.post("/projects", status_code=201, summary="Create a project")
+def create_project(body: ProjectBody, caller: CallerDep, context: ContextDep) -> ProjectResponse:
+    return ProjectResponse.of(projects.create_project(context, caller, body.name, body.department))
+
+
+@router.get("/projects/{name}", summary="One project and its members")
+def get_project(name: str, caller: CallerDep, context: ContextDep) -> ProjectResponse:
+    return ProjectResponse.of(projects.get_project(context, caller, name))
+
+
+@router.patch("/projects/{name}", summary="Change share, data class or quota")
+def update_project(name: str, body: ProjectChangeBody, caller: CallerDep, context: ContextDep) -> ProjectResponse:
+    _not_null(body, "share", "data_class")
+    wish = projects.ProjectOrDepartmentChange(body.share, body.data_class, body.quota_change())
+    return ProjectResponse.of(*projects.update_project(context, caller, name, wish))
+
+
+@router.put("/projects/{name}/members/{user}", summary="Add a member or change their role")
+def add_member(name: str, user: str, body: MemberBody, caller: CallerDep, context: ContextDep) -> ProjectResponse:
+    return ProjectResponse.of(projects.add_member(context, caller, name, user, body.role))
+
+
+@router.delete("/projects/{name}/members/{user}", summary="Remove a member")
+def remove_member(name: str, user: str, caller: CallerDep, context: ContextDep) -> ProjectResponse:
+    return ProjectResponse.of(projects.remove_member(context, caller, name, user))
+
+
+@router.get("/audit", summary="Who did what, newest first")
+def list_audit(
+    caller: CallerDep,
+    context: ContextDep,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    cursor: str | None = None,
+    user: Annotated[str, Query(max_length=64, description="Who did it.")] = "",
+    text: Annotated[str, Query(max_length=128, description="Part of what was done, or to what.")] = "",
+) -> ListResponse[AuditEntryResponse]:
+    entries, next_cursor = users.list_audit_entries(context, caller, limit, cursor, users.AuditFilter(user, text))
+    return ListResponse(items=[AuditEntryResponse.of(entry) for entry in entries], next_cursor=next_cursor)
+
+
+def _not_null(body: BaseModel, *fields: str) -> None:
+    """Null would mean nothing here, unlike for a limit or a Unix user."""
+    for field in fields:
+        if field in body.model_fields_set and getattr(body, field) is None:
+            raise Invalid(f"{field}: must not be null.", "Leave it out to keep it.", fields={field: "is null"})

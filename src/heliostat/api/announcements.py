@@ -1,0 +1,56 @@
+"""News from the admins over HTTP."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_context import CallerDep, ContextDep, IdPath
+from heliostat.api.reservations import ZonedTime
+from heliostat.models import Announcement
+from heliostat.services import announcements as services
+
+router = APIRouter(tags=["cluster"])
+
+
+class AnnouncementBody(BaseModel):
+    """What everybody should read."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Annotated[str, StringConstraints(min_length=1, max_length=services.MAX_TEXT_LENGTH, strict=True)]
+    ends_at: ZonedTime | None = Field(default=None, description="Left out: until it is removed.")
+
+
+class AnnouncementResponse(BaseModel):
+    id: int
+    text: str
+    author: str
+    created_at: datetime
+    ends_at: datetime | None = Field(description="Null: until it is removed.")
+
+    @classmethod
+    def of(cls, one: Announcement) -> "AnnouncementResponse":
+        return cls(id=one.id, text=one.text, author=one.author, created_at=one.created_at, ends_at=one.ends_at)
+
+
+@router.get("/news", summary="What everybody should read, newest first; past=true, for admins: all of it")
+def list_announcements(
+    caller: CallerDep, context: ContextDep, past: bool = False
+) -> ListResponse[AnnouncementResponse]:
+    found = (
+        services.list_all_announcements(context, caller) if past else services.list_active_announcements(context)
+    )
+    return ListResponse(items=[AnnouncementResponse.of(one) for one in found])
+
+
+@router.post("/news", status_code=201, summary="Tell everybody something")
+def add_announcement(body: AnnouncementBody, caller: CallerDep, context: ContextDep) -> AnnouncementResponse:
+    return AnnouncementResponse.of(services.add_announcement(context, caller, body.text, body.ends_at))
+
+
+@router.delete("/news/{news_id}", status_code=204, summary="Take news away")
+def remove_announcement(news_id: IdPath, caller: CallerDep, context: ContextDep) -> None:
+    services.remove_announcement(context, caller, news_id)

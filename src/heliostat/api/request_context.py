@@ -1,0 +1,94 @@
+"""What endpoints ask for: the context, and who is calling."""
+
+import base64
+import binascii
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+from starlette.concurrency import run_in_threadpool
+
+from heliostat.errors import HeliostatError, NotAuthenticated
+from heliostat.models import Caller, User
+from heliostat.services.context import Context
+from heliostat.store.accounts import find_user
+
+MAX_ID = 2**53
+
+
+def get_context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+def client_address(request: Request) -> str:
+    return request.client.host if request.client else "local socket"
+
+
+async def current_caller(request: Request) -> Caller:
+    """A token or a password if one is shown; else, on the Unix socket, the Unix user on its other end."""
+    identities = get_context(request).identities
+    scheme, _, proof = _authorization(request).partition(" ")
+    address = client_address(request)
+    match scheme.lower():
+        case "bearer":
+            return Caller(identities.authenticate_token(proof.strip()), "token", address)
+        case "basic":
+            name, password = _name_and_password(proof)
+            user = await run_in_threadpool(identities.authenticate_password, name, password, address)
+            return Caller(user, "password", address)
+        case unknown if unknown:
+            raise NotAuthenticated(
+                "This kind of Authorization is not known.",
+                "Use Bearer with a token, or Basic with name and password.",
+            )
+    peer_uid = getattr(request.state, "peer_uid", None)
+    if peer_uid is None:
+        raise NotAuthenticated(
+            "This address needs a login.",
+            "Make a token on the server with `helio token create --name laptop` and set HELIOSTAT_TOKEN, "
+            "or use `helio login`.",
+        )
+    return Caller(identities.authenticate_peer(peer_uid), "socket", address)
+
+
+async def is_still_authenticated(request: Request, caller: Caller) -> bool:
+    """Whether who asked some time ago is still let in, as the same: a token may be revoked and people change."""
+    context = get_context(request)
+    try:
+        if caller.via != "password":  # which was proven once and costs a tenth of a second to prove again
+            return (await current_caller(request)).user == caller.user
+        user = await run_in_threadpool(_account, context, caller.user.name)
+    except HeliostatError:
+        return False
+    return user == caller.user
+
+
+def _account(context: Context, name: str) -> User | None:
+    with context.store.read() as conn:
+        return find_user(conn, name)
+
+
+def _authorization(request: Request) -> str:
+    shown = request.headers.getlist("authorization")
+    if len(shown) > 1:  # a proxy before us may have believed another one of them than we would
+        raise NotAuthenticated("There is more than one Authorization header.", "Send exactly one.")
+    return shown[0] if shown else ""
+
+
+def _name_and_password(proof: str) -> tuple[str, str]:
+    try:
+        name, _, password = base64.b64decode(proof, validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        raise NotAuthenticated(
+            "The Authorization header cannot be read.", "Basic takes base64 of name:password."
+        ) from None
+    return name, password
+
+
+async def _context_dependency(request: Request) -> Context:
+    return get_context(request)
+
+
+CallerDep = Annotated[Caller, Depends(current_caller)]
+ContextDep = Annotated[Context, Depends(_context_dependency)]
+IdPath = Annotated[int, Path(ge=1, le=MAX_ID)]

@@ -1,0 +1,32 @@
+"""Slurm's accounts, kept in step with ours: for admins."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse, Response
+
+from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.services.accounts.slurm_sync import AccountPlan, apply_slurm_accounts, plan_slurm_accounts
+
+router = APIRouter(prefix="/slurm", tags=["slurm"])
+
+
+@router.get("/plan")
+def show_account_plan(caller: CallerDep, context: ContextDep) -> Response:
+    """What would be changed in Slurm to have its accounts as ours are. Changes nothing. Admins only."""
+    return JSONResponse(_view(plan_slurm_accounts(context, caller)))
+
+
+@router.post("/apply")
+def apply_account_plan(caller: CallerDep, context: ContextDep) -> Response:
+    """Carry the plan out; stops at the first step that Slurm refuses. Admins only."""
+    return JSONResponse(_view(apply_slurm_accounts(context, caller).plan))
+
+
+def _view(plan: AccountPlan) -> dict[str, Any]:
+    return {
+        "cluster": plan.cluster,
+        "steps": [{"sentence": step.sentence, "argv": step.argv} for step in plan.steps],
+        "left_alone": list(plan.left_alone),
+        "not_expressed": list(plan.not_expressed),
+    }

@@ -1,0 +1,82 @@
+"""Times, durations, sizes and counts as people read them."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+NO_VALUE = "\N{EN DASH}"
+
+
+def format_duration(seconds: float | None) -> str:
+    """`42 s`, `3 min 5 s`, `2 h 7 min`, `5 d 3 h`."""
+    if seconds is None:
+        return NO_VALUE
+    total = max(0, int(seconds))
+    for size, unit, below, rest in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if total >= size:
+            more = total % size // below
+            return f"{total // size} {unit}" + (f" {more} {rest}" if more else "")
+    return f"{total} s"
+
+
+def format_size(mib: float | None) -> str:
+    """`512 MiB`, `16 GiB`, `1.5 TiB`."""
+    if mib is None:
+        return NO_VALUE
+    for unit, step in (("TiB", 2**20), ("GiB", 2**10)):
+        if mib >= step:
+            return f"{mib / step:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{mib:.0f} MiB"
+
+
+def format_number(value: float | None) -> str:
+    """`12,345`; parts of a GPU as they are: `0.5`."""
+    if value is None:
+        return NO_VALUE
+    return f"{value:,.2f}".rstrip("0").rstrip(".") if value != int(value) else f"{int(value):,}"
+
+
+def format_percent(part: float | None) -> str:
+    return NO_VALUE if part is None else f"{100 * part:.0f} %"
+
+
+def format_hours(amount: float) -> str:
+    """`0.4`, `24,434`: as exact as it matters."""
+    return f"{amount:,.0f}" if amount >= 100 or not amount else f"{amount:,.1f}"
+
+
+def format_count(count: float, one: str, many: str = "") -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{format_number(count)} {one if count == 1 else many or one + 's'}"
+
+
+def format_iso_time(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_exact_time(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def format_short_time(at: datetime) -> str:
+    """What is shown where no script turns it into the reader's own time."""
+    utc = at.astimezone(UTC)
+    return f"{utc.day} {utc:%b %H:%M} UTC"
+
+
+def format_state(state: str) -> str:
+    return str(state).replace("_", " ")
+
+
+TEMPLATE_FILTERS: dict[str, Callable[..., Any]] = {
+    "duration": format_duration,
+    "size": format_size,
+    "number": format_number,
+    "percent": format_percent,
+    "hours": format_hours,
+    "plural": format_count,
+    "iso": format_iso_time,
+    "exact": format_exact_time,
+    "short_time": format_short_time,
+    "state_name": format_state,
+}

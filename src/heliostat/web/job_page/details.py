@@ -1,0 +1,202 @@
+"""What a job asked for, where it runs, what it runs, and which jobs it waits for: as one person may know it."""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from heliostat.models import ACTIVE_STATES, DependencyCondition, Job, JobState, TaskLayout, User
+from heliostat.models.nodes import Device
+from heliostat.services.jobs.job_history import DependencyView
+from heliostat.services.permissions import may_inspect, may_see_env_values
+from heliostat.services.sessions.lifecycle import TOKEN_VARIABLE
+from heliostat.web import formatting
+
+_SCRIPT_SHOWN = 20_000
+_SHOWN = 20
+_RULES = {
+    DependencyCondition.ANY: "however it ends",
+    DependencyCondition.FAILED: "if it fails",
+    DependencyCondition.BUILT: "builds its environment",
+    DependencyCondition.WORKFLOW_DECIDES: "as their workflow says",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlacementRow:
+    task: int
+    node: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentVariable:
+    name: str
+    value: str | None  # None: not for this person
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    requested: tuple[tuple[str, str], ...]
+    task_placements: tuple[TaskPlacementRow, ...]
+    is_gang: bool
+    command: str
+    script: str
+    is_script_truncated: bool
+    workdir: str  # empty: a folder of its own
+    unix_user: str
+    variables: tuple[EnvironmentVariable, ...]
+    are_values_hidden: bool
+
+
+def build_job_details(job: Job, user: User, devices: Mapping[str, Device]) -> JobDetails:
+    spec = job.spec
+    script = spec.script or ""
+    sees_values = may_see_env_values(user, job)
+    return JobDetails(
+        requested=tuple((label, value) for label, value in _asks(job) if value),
+        task_placements=tuple(_place(number, job, devices) for number in range(len(job.task_placements))),
+        is_gang=job.placement.tasks > 1,
+        command=_as_typed(spec.command),
+        script=script[:_SCRIPT_SHOWN],
+        is_script_truncated=len(script) > _SCRIPT_SHOWN,
+        workdir=spec.workdir or "",
+        unix_user=job.unix_user,
+        variables=tuple(
+            EnvironmentVariable(name, spec.env[name] if sees_values else None)
+            for name in sorted(spec.env)
+            if name != TOKEN_VARIABLE
+        ),
+        are_values_hidden=not sees_values,
+    )
+
+
+def _as_typed(command: Sequence[str]) -> str:
+    """A shell line as it was written; other words quoted where they need it."""
+    match command:
+        case ["/bin/sh", "-c", line]:
+            return line
+        case _:
+            return shlex.join(command)
+
+
+@dataclass(frozen=True, slots=True)
+class JobAction:
+    verb: str
+    label: str
+    kind: str = "quiet"
+    icon: str = ""
+
+
+def available_actions(job: Job) -> tuple[JobAction, ...]:
+    """What can be done to it now."""
+    if job.is_terminal:
+        return ()
+    if job.state is JobState.HELD:
+        return (JobAction("release", "Release", "main", "running"), _CANCEL)
+    if job.state in ACTIVE_STATES and job.stop_requested:
+        return () if job.stop_requested == "kill" else (JobAction("kill", "Stop at once", "danger", "cancelled"),)
+    if job.state in ACTIVE_STATES:
+        return (JobAction("requeue", "Back to the queue", icon="preempted"), _CANCEL)
+    return (JobAction("hold", "Hold", icon="held"), _CANCEL)
+
+
+_CANCEL = JobAction("cancel", "Cancel", "danger", "cancelled")
+
+
+def _asks(job: Job) -> list[tuple[str, str]]:
+    wanted, placement = job.resources, job.placement
+    limit = "none" if job.time_limit_seconds is None else formatting.format_duration(job.time_limit_seconds)
+    rank = job.priority_class + (", may be asked to make room" if job.preemptible else "")
+    nodes = [
+        "one for each task" if placement.layout is TaskLayout.SPREAD and placement.tasks > 1 else "",
+        "with nobody else" if placement.exclusive else "",
+        ", ".join(placement.labels),
+        f"in the reservation {placement.reservation}" if placement.reservation else "",
+    ]
+    return [
+        ("Tasks", f"{placement.tasks}, each with" if placement.tasks > 1 else ""),
+        ("GPUs", _gpus(job)),
+        ("CPU cores", formatting.format_number(wanted.cpus)),
+        ("Memory", formatting.format_size(wanted.memory_mib)),
+        ("Nodes", ", ".join(text for text in nodes if text)),
+        ("Time limit", limit + (", longer while nobody waits" if job.overtime else "")),
+        ("Environment", (job.environment or "")[:12]),
+        ("Image", job.spec.image or ""),
+        ("Isolation", _isolation(job)),
+        ("Mounts", ", ".join(map(str, job.spec.mounts))),
+        ("Class", "" if rank == "normal" else rank),
+        ("Priority", str(job.priority) if job.priority else ""),
+        ("Not before", f"{job.begin_at:%Y-%m-%d %H:%M} UTC" if job.begin_at else ""),
+        ("Retries", _retries(job)),
+        ("Made room", formatting.format_count(job.preemptions, "time") if job.preemptions else ""),
+    ]
+
+
+def _retries(job: Job) -> str:
+    if not job.max_retries:
+        return ""
+    delay = (
+        f", waits {formatting.format_duration(job.retry.delay_seconds)} and longer"
+        if job.retry.delay_seconds
+        else ""
+    )
+    return f"{job.retries} of {job.max_retries} used, after {', '.join(job.retry.on)}{delay}"
+
+
+def _isolation(job: Job) -> str:
+    spec = job.spec
+    if not spec.uses_container:
+        return ""
+    return f"{spec.runtime or 'as usual'}{f', network {spec.network}' if spec.network else ''}"
+
+
+def _gpus(job: Job) -> str:
+    wanted = job.resources
+    if not wanted.gpus:
+        return "none"
+    least = f", at least {formatting.format_size(wanted.gpu_memory_mib)} each" if wanted.gpu_memory_mib else ""
+    return " ".join(filter(None, [formatting.format_number(wanted.gpus), wanted.gpu_type])) + least
+
+
+def _place(number: int, job: Job, devices: Mapping[str, Device]) -> TaskPlacementRow:
+    place = job.task_placements[number]
+    return TaskPlacementRow(number, place.node, tuple(_device(uuid, devices.get(uuid)) for uuid in place.devices))
+
+
+def _device(uuid: str, device: Device | None) -> str:
+    return uuid if device is None else f"GPU {device.index}, {device.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedJob:
+    id: int
+    state: str
+    condition: str  # empty: it has to complete
+    href: str  # empty: not for this person
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedJobs:
+    title: str
+    jobs: tuple[RelatedJob, ...]
+    hidden_count: int
+
+
+def build_related_jobs(job: Job, family: DependencyView, user: User) -> tuple[RelatedJobs, ...]:
+    """What there is: parents, then children."""
+    title = "Waits for" if job.parents_left and not job.is_terminal else "Waited for"
+    groups = (
+        (title, family.parents, family.parent_count),
+        ("Waiting for it", family.children, family.child_count),
+    )
+    return tuple(_group(title, found, count, user) for title, found, count in groups if count)
+
+
+def _group(title: str, found: Iterable[tuple[Job, DependencyCondition]], count: int, user: User) -> RelatedJobs:
+    shown = tuple(_relative(job, rule, user) for job, rule in list(found)[:_SHOWN])
+    return RelatedJobs(title, shown, count - len(shown))
+
+
+def _relative(job: Job, rule: DependencyCondition, user: User) -> RelatedJob:
+    href = f"/jobs/{job.id}" if may_inspect(user, job) else ""
+    return RelatedJob(job.id, job.state.value, _RULES.get(rule, ""), href)

@@ -1,0 +1,56 @@
+"""What differed between two jobs."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from heliostat.errors import HeliostatError
+from heliostat.models.provenance import COMPARISON_SECTIONS
+from heliostat.services.jobs.comparison import Comparison, Difference, compare_jobs
+from heliostat.web.rendering import PageSpec, render_page
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
+
+router = APIRouter()
+JobIdText = Annotated[str, Query(max_length=20)]
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceSection:
+    title: str
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobComparisonView:
+    a: str  # as they were typed
+    b: str
+    error: str = ""
+    sections: tuple[DifferenceSection, ...] = ()
+    identical_sections: tuple[str, ...] = ()
+    is_compared: bool = False
+
+
+@router.get("/compare")
+def show_comparison(visit: AuthenticatedDep, a: JobIdText = "", b: JobIdText = "") -> Response:
+    page = PageSpec("job_comparison.html", "Compare jobs", breadcrumbs=(("Jobs", "/jobs"),))
+    return render_page(visit, page, _view(visit, a.strip(), b.strip()))
+
+
+def _view(visit: AuthenticatedRequest, a: str, b: str) -> JobComparisonView:
+    if not a or not b:
+        return JobComparisonView(a, b)
+    if not all(one.isascii() and one.isdecimal() and len(one) <= 15 for one in (a, b)):
+        return JobComparisonView(a, b, error="Write the numbers of two jobs.")
+    try:
+        compared = compare_jobs(visit.context, visit.caller, int(a), int(b))
+    except HeliostatError as error:
+        return JobComparisonView(a, b, error=f"{error.message} {error.hint or ''}".strip())
+    same = tuple(COMPARISON_SECTIONS[name] for name in compared.same)
+    return JobComparisonView(a, b, sections=tuple(_sections(compared)), identical_sections=same, is_compared=True)
+
+
+def _sections(compared: Comparison) -> list[DifferenceSection]:
+    by_name = {name: [one for one in compared.differences if one.section == name] for name in COMPARISON_SECTIONS}
+    return [DifferenceSection(COMPARISON_SECTIONS[name], tuple(found)) for name, found in by_name.items() if found]
