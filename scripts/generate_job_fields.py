@@ -36,7 +36,7 @@ _TYPES: dict[FieldKind, str] = {
     "begin": "datetime | timedelta | str",
     "labels": "Sequence[str]",
     "causes": "str | Sequence[str]",
-    "occasions": "str | Sequence[str]",
+    "triggers": "str | Sequence[str]",
     "parents": "Parents",
     "mounts": "Sequence[str]",
     "variables": "Mapping[str, str]",

@@ -71,6 +71,7 @@ def serve(
     with _lock(settings.home), contextlib.ExitStack() as stack:
         sockets = [_tcp_socket(settings.server), _unix_socket(settings.home)]
         url, proxy_socket = _url(sockets[0]), open_proxy_listener(settings.server, sockets[0])
+        settings.home.rename_old_files()
         migrate(settings.home.database)
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
         places = build_public_urls(settings.server, url, _url(proxy_socket))

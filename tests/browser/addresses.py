@@ -2,7 +2,15 @@
 
 ADMIN = (
     *("users", "new-user", "users/root", "projects", "new-project", "projects/default", "new-department"),
-    *("departments/default", "quotas", "reservations", "new-reservation", "nodes", "nodes/a100-01", "news"),
+    *(
+        "departments/default",
+        "quotas",
+        "reservations",
+        "new-reservation",
+        "nodes",
+        "nodes/a100-01",
+        "announcements",
+    ),
     *("audit", "settings", "doctor"),
 )
 PAGES = (
@@ -25,11 +33,11 @@ PAGES = (
     "/compare",
     "/compare?a=1&b=2",
     "/environments",
-    "/environments?everybodys=true",
+    "/environments?all=true",
     "/images",
-    "/images?everybodys=true",
-    "/notices",
-    "/notices?everybodys=true",
+    "/images?all=true",
+    "/notifications",
+    "/notifications?all=true",
     "/share?people=true",
     "/reports?by=user",
     "/admin",

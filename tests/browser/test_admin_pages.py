@@ -104,13 +104,13 @@ def test_nodes_are_set_aside_and_given_back(
 @WAYS
 def test_news_are_told_and_removed(new_page: Callable[..., Page], server: RunningServer, scripts: bool) -> None:
     page = new_page(java_script_enabled=scripts)
-    page.goto(server.url + "/admin/news")
+    page.goto(server.url + "/admin/announcements")
     page.get_by_label("Tell everybody").fill("Cake in the kitchen.")
     page.get_by_role("button", name="Tell everybody").click()
     expect(page.get_by_role("cell", name="Cake in the kitchen.")).to_be_visible()
     page.get_by_role("button", name="Remove").click()
     page.get_by_role("button", name="Remove it").click()
-    expect(page.get_by_role("heading", name="No news")).to_be_visible()
+    expect(page.get_by_role("heading", name="No announcements")).to_be_visible()
 
 
 def test_the_audit_log_is_searched(page: Page, server: RunningServer) -> None:

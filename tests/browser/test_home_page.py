@@ -22,9 +22,9 @@ def test_jobs_and_news_appear_by_themselves(page: Page, server: RunningServer) -
     expect(page.get_by_role("heading", name="Your first job in three steps")).to_have_count(0)
     waits = server.submit(command=["sleep", "600"], name="second", gpus=4, tasks=2)
     expect(page.locator(f"#job-{waits}")).to_contain_text("pending")
-    news = server.ask("POST", "/news", {"text": "new disk <b>on Saturday</b>"}).json["id"]
+    announcements = server.ask("POST", "/announcements", {"text": "new disk <b>on Saturday</b>"}).json["id"]
     expect(page.get_by_text("new disk <b>on Saturday</b>")).to_be_visible()
-    server.ask("DELETE", f"/news/{news}")
+    server.ask("DELETE", f"/announcements/{announcements}")
     expect(page.get_by_text("new disk")).to_have_count(0)
 
 

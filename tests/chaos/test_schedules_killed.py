@@ -154,7 +154,7 @@ def test_children_of_schedules_fire_once_for_each_success_whatever_dies(
     wait_until(lambda: not list(server.client.jobs.list(unfinished=True)), "all jobs are over", 60)
     wait_until(lambda: _settled(server, "child"), "all is counted", 60)
     child = server.client.schedules.get("child")
-    # Successes that come while the child is due already are one occasion for it, and none is forgotten.
+    # Successes that come while the child is due already are one trigger for it, and none is forgotten.
     assert 1 <= child["fired"] <= 5
     assert Counter(witness.read_text().split()) == {"parent": 5, "child": child["fired"]}
 

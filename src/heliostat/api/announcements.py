@@ -1,4 +1,4 @@
-"""News from the admins over HTTP."""
+"""Announcements from the admins over HTTP."""
 
 from datetime import datetime
 from typing import Annotated
@@ -36,7 +36,7 @@ class AnnouncementResponse(BaseModel):
         return cls(id=one.id, text=one.text, author=one.author, created_at=one.created_at, ends_at=one.ends_at)
 
 
-@router.get("/news", summary="What everybody should read, newest first; past=true, for admins: all of it")
+@router.get("/announcements", summary="What everybody should read, newest first; past=true, for admins: all of it")
 def list_announcements(
     caller: CallerDep, context: ContextDep, past: bool = False
 ) -> ListResponse[AnnouncementResponse]:
@@ -46,11 +46,11 @@ def list_announcements(
     return ListResponse(items=[AnnouncementResponse.of(one) for one in found])
 
 
-@router.post("/news", status_code=201, summary="Tell everybody something")
+@router.post("/announcements", status_code=201, summary="Tell everybody something")
 def add_announcement(body: AnnouncementBody, caller: CallerDep, context: ContextDep) -> AnnouncementResponse:
     return AnnouncementResponse.of(services.add_announcement(context, caller, body.text, body.ends_at))
 
 
-@router.delete("/news/{news_id}", status_code=204, summary="Take news away")
-def remove_announcement(news_id: IdPath, caller: CallerDep, context: ContextDep) -> None:
-    services.remove_announcement(context, caller, news_id)
+@router.delete("/announcements/{announcement_id}", status_code=204, summary="Remove an announcement")
+def remove_announcement(announcement_id: IdPath, caller: CallerDep, context: ContextDep) -> None:
+    services.remove_announcement(context, caller, announcement_id)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from heliostat.api.account_schemas import ListResponse
-from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.request_context import AllUsersParam, CallerDep, ContextDep
 from heliostat.api.request_schemas import EnvironmentBody, SingleLine, StrictInteger
 from heliostat.services.environments import lifecycle as services
 from heliostat.services.environments.lifecycle import EnvironmentView
@@ -37,7 +37,7 @@ class EnvironmentResponse(BaseModel):
     state: str = Field(description="waiting, building, ready or failed.")
     reason: str | None = Field(description="Why it failed.")
     shared: bool = Field(description="False: it is yours alone.")
-    made_by: str
+    created_by: str
     created_at: datetime
     used_at: datetime | None
     size_bytes: int | None
@@ -85,7 +85,7 @@ def _facts(shown: EnvironmentView) -> dict[str, object]:
         "state": shown.state.value,
         "reason": shown.reason,
         "shared": one.owner is None,
-        "made_by": one.made_by,
+        "created_by": one.created_by,
         "created_at": one.created_at,
         "used_at": one.used_at,
         "size_bytes": one.size_bytes,
@@ -95,11 +95,11 @@ def _facts(shown: EnvironmentView) -> dict[str, object]:
     }
 
 
-@router.get("/environments", summary="Yours, the one used last first; everybodys=true, for admins: all")
+@router.get("/environments", summary="Yours, the one used last first; all=true, for admins: all")
 def list_environments(
-    caller: CallerDep, context: ContextDep, everybodys: bool = False
+    caller: CallerDep, context: ContextDep, all_users: AllUsersParam = False
 ) -> ListResponse[EnvironmentResponse]:
-    found = services.list_environments(context, caller, everybodys=everybodys)
+    found = services.list_environments(context, caller, all_users=all_users)
     return ListResponse(items=[EnvironmentResponse.of(one) for one in found])
 
 

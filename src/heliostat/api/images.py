@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints,
 
 from heliostat.api.account_schemas import ListResponse
 from heliostat.api.environments import BuildLogResponse, RemovalResponse
-from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.request_context import AllUsersParam, CallerDep, ContextDep
 from heliostat.api.request_schemas import EnvironmentBody, SingleLine
 from heliostat.models.images import ImagePush
 from heliostat.services.environments import images
@@ -107,7 +107,7 @@ class ImageResponse(BaseModel):
     state: str = Field(description="waiting, building, ready or failed.")
     reason: str | None = Field(description="Why it failed.")
     image_digest: str | None = Field(description="What containers say it is.")
-    made_by: str
+    created_by: str
     created_at: datetime
     used_at: datetime | None
     size_bytes: int | None
@@ -140,7 +140,7 @@ def _facts(image: ImageView) -> dict[str, object]:
         "state": image.environment_view.state.value,
         "reason": image.environment_view.reason,
         "image_digest": image.image_digest,
-        "made_by": one.made_by,
+        "created_by": one.created_by,
         "created_at": one.created_at,
         "used_at": one.used_at,
         "size_bytes": one.size_bytes,
@@ -149,10 +149,12 @@ def _facts(image: ImageView) -> dict[str, object]:
     }
 
 
-@router.get("/images", summary="Yours, the one used last first; everybodys=true, for admins: all")
-def list_images(caller: CallerDep, context: ContextDep, everybodys: bool = False) -> ListResponse[ImageResponse]:
+@router.get("/images", summary="Yours, the one used last first; all=true, for admins: all")
+def list_images(
+    caller: CallerDep, context: ContextDep, all_users: AllUsersParam = False
+) -> ListResponse[ImageResponse]:
     return ListResponse(
-        items=[ImageResponse.of(one) for one in images.list_images(context, caller, everybodys=everybodys)]
+        items=[ImageResponse.of(one) for one in images.list_images(context, caller, all_users=all_users)]
     )
 
 

@@ -138,7 +138,7 @@ def show_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response
     job = require_inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
         attempts, family = stored.list_attempts(conn, job_id), load_dependency_view(conn, job)
-        accounted = total_attempt_usage(list_attempt_usage(conn, job_id))
+        accounting_usage = total_attempt_usage(list_attempt_usage(conn, job_id))
         origin = find_schedule_origin(conn, job_id)
     forecast = serialize_forecast(context.forecaster.forecast_of(job))
     view = serialize_job_detail(
@@ -146,7 +146,7 @@ def show_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response
     ) | serialize_dependencies(family)
     view["schedule"] = serialize_schedule_origin(origin)
     view["part"] = job.part and {"of": job.part.of, "number": job.part.number, "key": job.part.key}
-    view["accounted"] = None if accounted is None else asdict(accounted)
+    view["accounting_usage"] = None if accounting_usage is None else asdict(accounting_usage)
     for shown in (view["spec"]["env"], view["request"].get("env") or {}):
         shown.pop(TOKEN_VARIABLE, None)
     if not may_see_env_values(caller.user, job):

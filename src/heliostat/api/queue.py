@@ -39,7 +39,7 @@ def forecast_start(body: StartForecastBody, caller: CallerDep, context: ContextD
 def show_shares(caller: CallerDep, context: ContextDep) -> Response:
     """The fair-share tree: what is whose by right, what was used, what that costs. People: of your projects."""
     tree = [serialize_share_account(one) for one in share_tree(context, caller)]
-    return JSONResponse({"items": tree, "next_cursor": None, "counted_by": usage_source(context)})
+    return JSONResponse({"items": tree, "next_cursor": None, "usage_source": usage_source(context)})
 
 
 @router.get("/others")
@@ -71,5 +71,5 @@ def serialize_foreign_job(job: ForeignJob) -> Json:
         "submitted_at": serialize_time(job.submitted_at),
         "started_at": serialize_time(job.started_at),
         "time_limit_seconds": job.time_limit_seconds,
-        "act_with": job.cancel_command,
+        "cancel_command": job.cancel_command,
     }

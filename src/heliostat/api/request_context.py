@@ -4,7 +4,7 @@ import base64
 import binascii
 from typing import Annotated
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from heliostat.errors import HeliostatError, NotAuthenticated
@@ -13,6 +13,8 @@ from heliostat.services.context import Context
 from heliostat.store.accounts import find_user
 
 MAX_ID = 2**53
+
+AllUsersParam = Annotated[bool, Query(alias="all", description="Of all users. Admins only.")]
 
 
 def get_context(request: Request) -> Context:

@@ -278,7 +278,7 @@ _TYPES: dict[FieldKind, Any] = {
     ],
     "labels": list[Label],
     "causes": Annotated[tuple[str, ...] | None, BeforeValidator(_retry_on), _WORDS],
-    "occasions": Annotated[tuple[str, ...], BeforeValidator(_notify), _WORDS],
+    "triggers": Annotated[tuple[str, ...], BeforeValidator(_notify), _WORDS],
     "parents": Annotated[
         tuple[str, ...],
         BeforeValidator(parse_parents),
@@ -379,7 +379,7 @@ class JobBody(BaseModel):
             placement=PlacementRequest(**parts["placement"]),
             retry=RetryPolicy(**parts["retry"]),
             after=self._parents(),
-            code=usual_code if self.record is None else self.record.to_code(),
+            code=usual_code if self.record is None else self.record.to_source_code(),
         )
 
     def _parents(self) -> tuple[ParentReference, ...]:

@@ -107,9 +107,9 @@ class SchedulePreviewBody(BaseModel):
 def list_schedules(
     caller: CallerDep,
     context: ContextDep,
-    everybodys: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
+    all_users: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
 ) -> ListResponse[Json]:
-    found = services.list_schedules(context, caller, everybodys=everybodys)
+    found = services.list_schedules(context, caller, all_users=all_users)
     return ListResponse(items=[serialize_schedule(one) for one in found])
 
 

@@ -249,8 +249,8 @@ def serialize_share_account(account: AccountShare) -> Json:
         "share": account.share,
         "entitled": None if account.entitled is None else round(account.entitled, 4),
         "usage_gpu_hours": round(account.usage, 2),
-        "times_share": round(account.ratio, 3),
-        "points_lost": round(account.points, 3),
+        "usage_ratio": round(account.ratio, 3),
+        "priority_penalty": round(account.points, 3),
         "below": [serialize_share_account(one) for one in account.children],
     }
 

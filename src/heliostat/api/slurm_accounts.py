@@ -27,6 +27,6 @@ def _view(plan: AccountPlan) -> dict[str, Any]:
     return {
         "cluster": plan.cluster,
         "steps": [{"sentence": step.sentence, "argv": step.argv} for step in plan.steps],
-        "left_alone": list(plan.left_alone),
-        "not_expressed": list(plan.not_expressed),
+        "unmanaged": list(plan.unmanaged),
+        "unsupported": list(plan.unsupported),
     }

@@ -27,7 +27,7 @@ def show_job_stats(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Re
             "device_memory_mib": list(found.device_memory_mib),
             "verdict": asdict(found.efficiency) | {"text": found.efficiency.text},
             "summary": asdict(found.summary),
-            "accounted": None if found.accounting_usage is None else asdict(found.accounting_usage),
+            "accounting_usage": None if found.accounting_usage is None else asdict(found.accounting_usage),
             "series": _series(found.series),
         }
     )

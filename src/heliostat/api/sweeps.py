@@ -45,11 +45,11 @@ def submit_sweep(
 def list_sweeps(
     caller: CallerDep,
     context: ContextDep,
-    everybodys: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
+    all_users: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
     limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE_SIZE,
     before: Annotated[int | None, Query(ge=1, le=2**53, description="Only those with smaller numbers.")] = None,
 ) -> ListResponse[Json]:
-    found = services.list_sweeps(context, caller, everybodys=everybodys, limit=limit, before=before)
+    found = services.list_sweeps(context, caller, all_users=all_users, limit=limit, before=before)
     return ListResponse(items=[serialize_sweep(one) for one in found])
 
 

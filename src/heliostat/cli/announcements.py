@@ -1,4 +1,4 @@
-"""News from the admins."""
+"""Announcements from the admins."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ from heliostat.errors import Invalid
 if TYPE_CHECKING:
     from heliostat.client.notifications import Announcement
 
-announcement = command_group("News from the admins, for everybody.")
+announcement = command_group("Announcements from the admins, for everybody.")
 _COLUMNS = (
     Column("ID", right_aligned=True),
     Column("TEXT", shrinkable=True),
@@ -26,7 +26,7 @@ _COLUMNS = (
 
 @announcement.callback(invoke_without_command=True)
 def list_when_no_subcommand(context: typer.Context) -> None:
-    """`helio news` alone lists them."""
+    """`helio announcement` alone lists them."""
     if context.invoked_subcommand is None:
         list_announcements()
 
@@ -42,7 +42,7 @@ def list_announcements(
         print_json(found)
         return
     if not found:
-        print("No news.")
+        print("No announcements.")
         return
     print_table(_COLUMNS, (_row(one) for one in found))
 
@@ -64,19 +64,19 @@ def add(
     end = (
         f"until {format_time(made['ends_at'])}"
         if made["ends_at"]
-        else f"until you remove it: helio news remove {made['id']}"
+        else f"until you remove it: helio announcement remove {made['id']}"
     )
-    print(f"News {made['id']} is shown to everybody {end}.")
+    print(f"Announcement {made['id']} is shown to everybody {end}.")
 
 
 @announcement.command()
-def remove(news_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
-    """Take news away. Admins only."""
-    connect().announcements.remove(news_id)
+def remove(announcement_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
+    """Remove an announcement. Admins only."""
+    connect().announcements.remove(announcement_id)
     if as_json:
-        print_json({"id": news_id, "removed": True})
+        print_json({"id": announcement_id, "removed": True})
     else:
-        print(f"News {news_id} is removed.")
+        print(f"Announcement {announcement_id} is removed.")
 
 
 def _time(text: str) -> datetime:

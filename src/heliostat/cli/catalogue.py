@@ -16,21 +16,21 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
     "Submit": (
         CommandEntry("run", "run:run", "Put a command into the queue."),
         CommandEntry(
-            "notebook", "notebook:notebook", "JupyterLab on the cluster; or a notebook as a job: notebook run."
+            "notebook", "notebooks:notebook", "JupyterLab on the cluster; or a notebook as a job: notebook run."
         ),
         CommandEntry(
-            "session", "session:session", "Interactive sessions: JupyterLab, or a web server of your own."
+            "session", "sessions:session", "Interactive sessions: JupyterLab, or a web server of your own."
         ),
         CommandEntry(
-            "service", "service:service", "Web servers that stay up, as several replicas behind one address."
+            "service", "services:service", "Web servers that stay up, as several replicas behind one address."
         ),
         CommandEntry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
         CommandEntry("rerun", "rerun:rerun", "Repeat a job: the same request, the same code."),
-        CommandEntry("env", "env:env", "The software of jobs, built once."),
-        CommandEntry("image", "image:image", "Images of your own: build, push, use."),
+        CommandEntry("env", "environments:env", "The software of jobs, built once."),
+        CommandEntry("image", "images:image", "Images of your own: build, push, use."),
         CommandEntry("schedule", "schedules:schedule", "Submit a job again and again, at times or after others."),
-        CommandEntry("workflow", "workflow:workflow", "Jobs that need one another, from one file."),
-        CommandEntry("sweep", "sweep:sweep", "One command over many values, and what came of each."),
+        CommandEntry("workflow", "workflows:workflow", "Jobs that need one another, from one file."),
+        CommandEntry("sweep", "sweeps:sweep", "One command over many values, and what came of each."),
     ),
     "Watch": (
         CommandEntry("ps", "jobs:ps", "List jobs, newest first."),
@@ -40,14 +40,14 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("when", "queue:when", "Say when a job would start, before submitting it."),
         CommandEntry("logs", "logs:logs", "Print what a job has printed."),
         CommandEntry("results", "jobs:results", "Fetch what a job left in its folder results."),
-        CommandEntry("wait", "watch:wait", "Wait until jobs are over."),
-        CommandEntry("events", "watch:events", "Show what happened to jobs."),
+        CommandEntry("wait", "events:wait", "Wait until jobs are over."),
+        CommandEntry("events", "events:events", "Show what happened to jobs."),
         CommandEntry("top", "top:top", "Watch the cluster live."),
         CommandEntry("web", "web:web", "Open the cluster in your browser."),
         CommandEntry("stats", "stats:stats", "Show what a job, a machine or the cluster used over time."),
-        CommandEntry("news", "news:news", "News from the admins, for everybody."),
+        CommandEntry("announcement", "announcements:announcement", "Messages from the admins to all users."),
         CommandEntry(
-            "notice", "notices:notice", "Be told what happens to jobs: by e-mail, in a chat, or by a webhook."
+            "notification", "notifications:notification", "Messages about your jobs by e-mail, chat or webhook."
         ),
         CommandEntry("share", "queue:share", "Show who is entitled to what, and has used how much of it."),
         CommandEntry("report", "queue:report", "Show who used what in a month."),
@@ -63,7 +63,7 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry(
             "ssh", "exec:ssh", "Open a shell inside a running job, or run a command there on a terminal."
         ),
-        CommandEntry("report-metric", "sweep:report_metric", "Report a metric of the job it is called from."),
+        CommandEntry("report-metric", "sweeps:report_metric", "Report a metric of the job it is called from."),
         CommandEntry("checkpointed", "jobs:checkpointed", "Say that a running job has saved its work."),
     ),
     "Machines": (

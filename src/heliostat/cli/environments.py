@@ -75,11 +75,11 @@ def build(
 
 @env.command("list")
 def list_environments(
-    everybodys: Annotated[bool, typer.Option("--all", "-a", help="Everybody's; admins only.")] = False,
+    all_users: Annotated[bool, typer.Option("--all", "-a", help="Everybody's; admins only.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List the environments you have asked for, the one used last first."""
-    found = connect().environments.list(everybodys=everybodys)
+    found = connect().environments.list(all_users=all_users)
     if as_json:
         print_json(found)
     elif found:
@@ -104,7 +104,7 @@ def show(digest: DigestArgument, as_json: JsonFlag = False) -> None:
             ("Python", one["python"]),
             ("Shared", "with everybody who asks for the same" if one["shared"] else "no: it is yours alone"),
             ("Size", format_bytes(one["size_bytes"])),
-            ("First asked by", one["made_by"]),
+            ("First asked by", one["created_by"]),
             ("Used", format_time(one["used_at"])),
             ("Built by", f"job {one['build_job']}"),
             ("Folder", one["folder"]),
@@ -207,5 +207,5 @@ def _row(one: "Environment") -> list[str | StateCell]:
         python,
         format_bytes(one["size_bytes"]),
         used,
-        one["made_by"],
+        one["created_by"],
     ]

@@ -98,21 +98,21 @@ def import_history(
 def _imported(pieces: "Iterable[SacctChunk]", names: dict[str, dict[str, str]]) -> "HistoryImportResult":
     """Piece by piece, with a word after each: what was brought in stays, should a later one fail."""
     client = connect()
-    total: HistoryImportResult = {"jobs": 0, "known": 0, "left_out": {}, "accounts": []}
+    total: HistoryImportResult = {"jobs": 0, "known": 0, "skipped": {}, "accounts": []}
     for piece in pieces:
         done = client.slurm.import_history(piece.text, delimiter=piece.delimiter, **names)
         total["jobs"] += done["jobs"]
         total["known"] += done["known"]
         total["accounts"] += done["accounts"]
-        for why, count in done["left_out"].items():
-            total["left_out"][why] = total["left_out"].get(why, 0) + count
+        for why, count in done["skipped"].items():
+            total["skipped"][why] = total["skipped"].get(why, 0) + count
         print_message(f"{piece.title}: {format_count(total['jobs'], 'job')} so far")
     return total
 
 
 def _tell(total: "HistoryImportResult") -> None:
     print(f"{format_count(total['jobs'], 'job')} imported, {total['known']} were there already.")
-    for why, count in total["left_out"].items():
+    for why, count in total["skipped"].items():
         print(f"left out: {count} {why}")
     if total["accounts"]:
         print(f"new accounts: {', '.join(total['accounts'])}")

@@ -87,11 +87,11 @@ def build(
 
 @image.command("list")
 def list_images(
-    everybodys: Annotated[bool, typer.Option("--all", "-a", help="Everybody's; admins only.")] = False,
+    all_users: Annotated[bool, typer.Option("--all", "-a", help="Everybody's; admins only.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List the images you have built, the one used last first."""
-    found = connect().images.list(everybodys=everybodys)
+    found = connect().images.list(all_users=all_users)
     if as_json:
         print_json(found)
     elif found:
@@ -223,5 +223,5 @@ def _row(one: "Image") -> list[str | StateCell]:
         one["digest"][:SHORT_DIGEST_LENGTH],
         format_bytes(one["size_bytes"]),
         used,
-        one["made_by"],
+        one["created_by"],
     ]

@@ -25,14 +25,14 @@ _METAVARS: dict[FieldKind, str] = {
     "array": "RANGE",
     "begin": "TIME",
     "causes": "CAUSES",
-    "occasions": "OCCASIONS",
+    "triggers": "OCCASIONS",
     "parents": "JOBS",
     "mounts": "SRC:DST[:ro]",
     "variables": "K=V",
     "folder": "FOLDER",
     "upload": "FOLDER",
 }
-_LISTS = ("labels", "causes", "occasions", "parents", "mounts", "variables")
+_LISTS = ("labels", "causes", "triggers", "parents", "mounts", "variables")
 _TYPES: dict[FieldKind, Any] = {"count": int | None, "gpus": float | None, "flag": bool}
 
 
@@ -158,7 +158,7 @@ _READ: dict[FieldKind, Callable[[Any, str], Any]] = {
     "seconds": parse_duration_option,
     "begin": normalize_begin_time,
     "causes": _words,
-    "occasions": _words,
+    "triggers": _words,
     "parents": _words,
     "mounts": lambda texts, _: [_mount(text) for text in texts],
     "folder": lambda path, _: _absolute(path),

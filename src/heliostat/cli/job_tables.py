@@ -107,7 +107,7 @@ def job_details(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("work saved", format_time(job["checkpointed_at"]) if job.get("checkpointed_at") else None),
         ("ended", format_time(job["ended_at"]) if job["ended_at"] else None),
         ("ran for" if job["started_at"] else "waiting for", format_duration(_time(job))),
-        ("used", format_accounted_usage(job.get("accounted"))),
+        ("used", format_accounted_usage(job.get("accounting_usage"))),
         ("attempt", _text(job["attempt"] or None)),
         ("retries", _retries(job)),
         ("notify", ", ".join(job.get("notify", [])) or None),

@@ -87,7 +87,7 @@ def _list_others(node: str | None, limit: int, as_json: bool) -> None:
         print("All jobs here came through Heliostat.")
         return
     print_table(FOREIGN_JOB_COLUMNS, (foreign_job_row(job) for job in found))
-    print_message(f"They can be changed with Slurm's own tools only: {found[0]['act_with']}")
+    print_message(f"They can be changed with Slurm's own tools only: {found[0]['cancel_command']}")
 
 
 def show(

@@ -1,4 +1,4 @@
-"""`helio notice`: where to be told what happens to jobs."""
+"""`helio notification`: where to be told what happens to jobs."""
 
 import getpass
 import sys
@@ -28,22 +28,22 @@ _COLUMNS = (
 
 @notification.callback(invoke_without_command=True)
 def list_when_no_subcommand(context: typer.Context) -> None:
-    """`helio notice` alone lists them."""
+    """`helio notification` alone lists them."""
     if context.invoked_subcommand is None:
         list_notifications()
 
 
 @notification.command("list")
 def list_notifications(
-    everybodys: Annotated[bool, typer.Option("--all", "-a", help="Of all people; admins only.")] = False,
+    all_users: Annotated[bool, typer.Option("--all", "-a", help="Of all people; admins only.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List where you are told what."""
-    found = connect().notifications.list(everybodys=everybodys)
+    found = connect().notifications.list(all_users=all_users)
     if as_json:
         print_json(found)
     elif not found:
-        print("You are told nothing. Begin with: helio notice add email you@example.org")
+        print("You are told nothing. Begin with: helio notification add email you@example.org")
     else:
         print_table(_COLUMNS, (_row(one) for one in found))
 
@@ -57,23 +57,27 @@ def add(
     on: Annotated[
         list[str] | None, typer.Option(help="started,ended,failed,late,ends_soon. As usual: ended.")
     ] = None,
-    asked_only: Annotated[bool, typer.Option("--asked-only", help="Only of jobs run with --notify.")] = False,
+    requested_only: Annotated[
+        bool, typer.Option("--requested-only", help="Only of jobs run with --notify.")
+    ] = False,
     project: Annotated[str | None, typer.Option(help="Of all its jobs; for its managers.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Be told what happens to your jobs.
 
-    helio notice add email ada@example.org --on failed,late
+    helio notification add email ada@example.org --on failed,late
     """
-    if on and asked_only:
-        raise typer.BadParameter("Say one of --on and --asked-only.", param_hint="--asked-only")
+    if on and requested_only:
+        raise typer.BadParameter("Say one of --on and --requested-only.", param_hint="--requested-only")
     words = [word.strip() for text in on or [] for word in text.split(",") if word.strip()]
     where = _asked_for(channel) if address == "-" else address
-    made = connect().notifications.add(channel, where, [] if asked_only else words or None, project)
+    made = connect().notifications.add(channel, where, [] if requested_only else words or None, project)
     if as_json:
         print_json(made)
         return
-    print(f"Notice {made['id']}: {made['channel']} to {made['address']}. Try it: helio notice test {made['id']}")
+    print(
+        f"Notification {made['id']}: {made['channel']} to {made['address']}. Try it: helio notification test {made['id']}"
+    )
     if made.get("secret"):
         print_message("Its signing secret, shown this once:")
         print(made["secret"])
@@ -81,28 +85,28 @@ def add(
 
 @notification.command("test")
 def send_test_notification(
-    notice_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False
+    notification_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False
 ) -> None:
     """Send a test now, and say whether it arrived."""
-    problem = connect().notifications.test(notice_id)
+    problem = connect().notifications.test(notification_id)
     if as_json:
-        print_json({"id": notice_id, "arrived": problem is None, "problem": problem})
+        print_json({"id": notification_id, "arrived": problem is None, "problem": problem})
     elif problem is None:
-        print(f"The test of notice {notice_id} has arrived.")
+        print(f"The test of notification {notification_id} has arrived.")
     else:
-        print_message(f"The test of notice {notice_id} has not arrived: {problem}.")
+        print_message(f"The test of notification {notification_id} has not arrived: {problem}.")
     if problem is not None:
         raise typer.Exit(1)
 
 
 @notification.command()
-def remove(notice_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
+def remove(notification_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
     """Be told no longer."""
-    connect().notifications.remove(notice_id)
+    connect().notifications.remove(notification_id)
     if as_json:
-        print_json({"id": notice_id, "removed": True})
+        print_json({"id": notification_id, "removed": True})
     else:
-        print(f"Notice {notice_id} is removed.")
+        print(f"Notification {notification_id} is removed.")
 
 
 def _asked_for(channel: str) -> str:
@@ -117,7 +121,7 @@ def _row(one: "Notification") -> list[str]:
         str(one["id"]),
         one["channel"],
         one["address"],
-        ",".join(one["occasions"]) or "asked for",
+        ",".join(one["triggers"]) or "asked for",
         f"project {one['project']}" if one["project"] else one["user"],
         format_time(one["sent_at"]) if one["sent_at"] else "-",
         one["problem"] or "-",

@@ -159,7 +159,7 @@ def share(as_json: JsonFlag = False) -> None:
         print_json(tree)
         return
     print_table(_SHARE_COLUMNS, (_share_row(one, depth) for one, depth in _walked(tree)))
-    if (counts := answer.get("counted_by", "heliostat")) != "heliostat":
+    if (counts := answer.get("usage_source", "heliostat")) != "heliostat":
         print_message(
             f"Counted by {counts.capitalize()}, with jobs that came without Heliostat; it has no points."
         )
@@ -208,8 +208,8 @@ def _share_row(one: "ShareEntry", depth: int) -> list[str]:
         str(one["share"]),
         f"{entitled:.1%}",
         f"{one['usage_gpu_hours']:.1f}",
-        f"{one['times_share']:.2f}{_TIMES}",
-        f"-{one['points_lost']:.1f}" if one["points_lost"] >= 0.05 else "0",
+        f"{one['usage_ratio']:.2f}{_TIMES}",
+        f"-{one['priority_penalty']:.1f}" if one["priority_penalty"] >= 0.05 else "0",
     ]
 
 
@@ -218,7 +218,7 @@ def _report_row(line: "UsageReportRow") -> list[str]:
         line["name"],
         str(line["jobs"]),
         f"{line['gpu_hours']:.1f}",
-        f"{line['part_of_all']:.0%}",
+        f"{line['fraction_of_total']:.0%}",
         f"{line['cpu_hours']:.1f}",
         f"{line['wasted_gpu_hours']:.1f}",
         format_duration(line["mean_wait_seconds"]),

@@ -97,11 +97,11 @@ def create(
 
 @schedule.command("list")
 def list_schedules(
-    everybodys: Annotated[bool, typer.Option("--all", "-a", help="Also those of projects you manage.")] = False,
+    all_users: Annotated[bool, typer.Option("--all", "-a", help="Also those of projects you manage.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List schedules by name."""
-    found = connect().schedules.list(everybodys=everybodys)
+    found = connect().schedules.list(all_users=all_users)
     if as_json:
         print_json(found)
     elif not found:

@@ -48,10 +48,10 @@ def apply(as_json: JsonFlag = False) -> None:
 def _print(plan: "SlurmAccountsPlan") -> None:
     for step in plan["steps"]:
         print(step["sentence"])
-    for title, lines in (("Not ours", plan["left_alone"]), ("Slurm cannot", plan["not_expressed"])):
+    for title, lines in (("Not ours", plan["unmanaged"]), ("Slurm cannot", plan["unsupported"])):
         if lines:
             print(f"\n{title}:")
             for line in lines:
                 print(f"  {line}")
-    if plan["left_alone"] or plan["not_expressed"]:
+    if plan["unmanaged"] or plan["unsupported"]:
         print()

@@ -37,9 +37,9 @@ _WIDEST = 60  # characters of a line of blocks
 _TITLES = ("NOW", "MEAN", "PEAK", "OF")
 _COLOURS = {"%": "green", "cores": "cyan", "MiB": "magenta", "GPUs": "yellow", "jobs": "blue"}
 _CLUSTER = {
-    "gpus_held": ("GPUs given out", "gpus"),
+    "gpus_allocated": ("GPUs given out", "gpus"),
     "gpu_utilisation": ("GPU load", None),
-    "cpus_held": ("cpus given out", "cpus"),
+    "cpus_allocated": ("cpus given out", "cpus"),
     "cpus_used": ("cpus busy", "cpus"),
     "memory_held": ("memory given out", "memory"),
     "memory_used": ("memory in use", "memory"),
@@ -122,7 +122,7 @@ def _of_job(job: "JobData", found: "JobStats") -> StatsView:
     wholes: dict[str, float] = {"cpu": asked["cpus"], "memory": asked["memory_mib"]}
     wholes |= {f"gpu{rank}_memory": mib for rank, mib in enumerate(found["device_memory_mib"]) if mib is not None}
     lines = [" ".join(filter(None, [*words, where])), _verdict(found)]
-    if used := format_accounted_usage(found.get("accounted")):
+    if used := format_accounted_usage(found.get("accounting_usage")):
         lines.append(f"Counted in all: {used}.")
     return StatsView(tuple(lines), list(_usage_rows(found["series"], wholes)), found, bool(used))
 

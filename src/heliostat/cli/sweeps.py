@@ -49,12 +49,12 @@ def submit(
 
 @sweep.command("list")
 def list_sweeps(
-    everybodys: Annotated[bool, typer.Option("--all", "-a", help="Also those of projects you manage.")] = False,
+    all_users: Annotated[bool, typer.Option("--all", "-a", help="Also those of projects you manage.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many.", min=1, max=200)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """List sweeps, newest first."""
-    found = connect().sweeps.list(everybodys=everybodys, limit=limit)
+    found = connect().sweeps.list(all_users=all_users, limit=limit)
     if as_json:
         print_json(found)
     elif not found:

@@ -79,12 +79,12 @@ def submit(
 
 @workflow.command("list")
 def list_workflows(
-    everybodys: Annotated[bool, typer.Option("--all", "-a", help="Also those of projects you manage.")] = False,
+    all_users: Annotated[bool, typer.Option("--all", "-a", help="Also those of projects you manage.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many.", min=1, max=200)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """List workflows, newest first."""
-    found = connect().workflows.list(everybodys=everybodys, limit=limit)
+    found = connect().workflows.list(all_users=all_users, limit=limit)
     if as_json:
         print_json(found)
     elif not found:

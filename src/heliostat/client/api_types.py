@@ -126,7 +126,7 @@ class JobData(TypedDict, total=False):
     source_number: str | None  # its number there
     schedule: dict[str, Any] | None  # that submitted it: id, name, due_at
     part: dict[str, Any] | None  # what it is of a workflow or sweep: of, number, key
-    accounted: dict[str, Any] | None  # what it used in all, if the engine keeps accounts
+    accounting_usage: dict[str, Any] | None  # what it used in all, if the engine keeps accounts
     spec: dict[str, Any]
     attempts: list[dict[str, Any]]
     request: dict[str, Any]

@@ -26,7 +26,7 @@ class Environment(TypedDict, total=False):
     state: str  # waiting, building, ready, failed
     reason: str | None  # why it failed
     shared: bool
-    made_by: str
+    created_by: str
     created_at: str
     used_at: str | None
     size_bytes: int | None
@@ -41,9 +41,9 @@ EnvironmentList = list[Environment]
 
 
 class Environments(ApiResource):
-    def list(self, *, everybodys: bool = False) -> EnvironmentList:
-        """Yours, the one used last first; with `everybodys`, for admins, all."""
-        return self._items("/environments", [("everybodys", everybodys or None)])
+    def list(self, *, all_users: bool = False) -> EnvironmentList:
+        """Yours, the one used last first; with `all_users`, for admins, all."""
+        return self._items("/environments", [("all", all_users or None)])
 
     def get(self, digest: str) -> Environment:
         """With its files and its lock. The beginning of the digest is enough."""

@@ -36,7 +36,7 @@ class Image(TypedDict, total=False):
     state: str  # waiting, building, ready, failed
     reason: str | None  # why it failed
     image_digest: str | None  # what containers say it is
-    made_by: str
+    created_by: str
     created_at: str
     used_at: str | None
     size_bytes: int | None
@@ -59,9 +59,9 @@ class ImageBuildOptions(TypedDict, total=False):
 
 
 class Images(ApiResource):
-    def list(self, *, everybodys: bool = False) -> ImageList:
-        """Yours, the one used last first; with `everybodys`, for admins, all."""
-        return self._items("/images", [("everybodys", everybodys or None)])
+    def list(self, *, all_users: bool = False) -> ImageList:
+        """Yours, the one used last first; with `all_users`, for admins, all."""
+        return self._items("/images", [("all", all_users or None)])
 
     def get(self, name: str) -> Image:
         """With its files and pushes, by its name or the beginning of its digest."""

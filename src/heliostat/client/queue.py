@@ -18,8 +18,8 @@ class ShareEntry(TypedDict):
     share: int
     entitled: float | None
     usage_gpu_hours: float
-    times_share: float
-    points_lost: float
+    usage_ratio: float
+    priority_penalty: float
     below: "list[ShareEntry]"
 
 
@@ -29,7 +29,7 @@ class UsageReportRow(TypedDict):
     jobs: int
     gpu_hours: float
     cpu_hours: float
-    part_of_all: float
+    fraction_of_total: float
     wasted_gpu_hours: float
     wasted_cpu_hours: float
     mean_wait_seconds: float | None
@@ -38,7 +38,7 @@ class UsageReportRow(TypedDict):
 
 class ShareTree(TypedDict, total=False):
     items: list[ShareEntry]
-    counted_by: str  # heliostat; slurm, which counts jobs of plain sbatch too
+    usage_source: str  # heliostat; slurm, which counts jobs of plain sbatch too
 
 
 class StartEstimate(TypedDict):

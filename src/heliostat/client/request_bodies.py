@@ -40,7 +40,7 @@ def with_environment_spec(given: dict[str, Any]) -> dict[str, Any]:
 def _plain(kind: FieldKind, value: Any) -> Any:
     if kind == "script" and isinstance(value, os.PathLike):
         return Path(value).read_text(encoding="utf-8")
-    if kind in ("labels", "mounts") or (kind in ("causes", "occasions") and not isinstance(value, str)):
+    if kind in ("labels", "mounts") or (kind in ("causes", "triggers") and not isinstance(value, str)):
         return list(value)
     if kind == "folder":
         return os.fspath(value)

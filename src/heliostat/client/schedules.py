@@ -17,9 +17,9 @@ TimeList = list[str]
 
 
 class Schedules(ApiResource):
-    def list(self, *, everybodys: bool = False) -> JsonObjectList:
-        """Yours, by name; with `everybodys`, also those of projects you manage."""
-        return self._items("/schedules", [("all", everybodys or None)])
+    def list(self, *, all_users: bool = False) -> JsonObjectList:
+        """Yours, by name; with `all_users`, also those of projects you manage."""
+        return self._items("/schedules", [("all", all_users or None)])
 
     def create(self, name: str, schedule: str | None, job: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """`create("nightly", "0 2 * * *", {"command": "python eval.py"}, overlap="queue")`.

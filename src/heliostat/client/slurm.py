@@ -25,7 +25,7 @@ class ForeignJob(TypedDict):
     submitted_at: str | None
     started_at: str | None
     time_limit_seconds: int | None
-    act_with: str  # the command that ends it
+    cancel_command: str  # the command that ends it
 
 
 class SlurmAccountsStep(TypedDict):
@@ -36,14 +36,14 @@ class SlurmAccountsStep(TypedDict):
 class SlurmAccountsPlan(TypedDict):
     cluster: str
     steps: list[SlurmAccountsStep]
-    left_alone: list[str]  # what is there and was not made by this Heliostat
-    not_expressed: list[str]  # what Slurm cannot do, or does not heed as it is set up
+    unmanaged: list[str]  # what is there and was not made by this Heliostat
+    unsupported: list[str]  # what Slurm cannot do, or does not heed as it is set up
 
 
 class HistoryImportResult(TypedDict):
     jobs: int  # new
     known: int  # brought in earlier
-    left_out: dict[str, int]
+    skipped: dict[str, int]
     accounts: list[str]  # that were made, for names that had none
 
 

@@ -61,7 +61,7 @@ class JobStats(TypedDict):
     device_memory_mib: list[int | None]
     verdict: EfficiencyVerdict
     summary: UsageSummary
-    accounted: AttemptUsage | None
+    accounting_usage: AttemptUsage | None
     series: list[TimeSeries]
 
 

@@ -32,9 +32,9 @@ class Sweeps(ApiResource):
         )
         return answer
 
-    def list(self, *, everybodys: bool = False, limit: int = 50, before: int | None = None) -> JsonObjectList:
-        """Yours, newest first; with `everybodys`, also those of projects you manage."""
-        return self._items("/sweeps", [("limit", limit), ("all", everybodys or None), ("before", before)])
+    def list(self, *, all_users: bool = False, limit: int = 50, before: int | None = None) -> JsonObjectList:
+        """Yours, newest first; with `all_users`, also those of projects you manage."""
+        return self._items("/sweeps", [("limit", limit), ("all", all_users or None), ("before", before)])
 
     def get(self, number: int, sort: str | None = None) -> dict[str, Any]:
         """With its runs: what each got and reported; by a parameter or metric, `-acc` for the largest first."""

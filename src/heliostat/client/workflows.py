@@ -47,9 +47,9 @@ class Workflows(ApiResource):
         body = {"workflow": self._document(workflow), "params": given, "dry_run": True}
         return self._call("POST", "", body)
 
-    def list(self, *, everybodys: bool = False, limit: int = 50, before: int | None = None) -> JsonObjectList:
-        """Yours, newest first; with `everybodys`, also those of projects you manage."""
-        return self._items("/workflows", [("limit", limit), ("all", everybodys or None), ("before", before)])
+    def list(self, *, all_users: bool = False, limit: int = 50, before: int | None = None) -> JsonObjectList:
+        """Yours, newest first; with `all_users`, also those of projects you manage."""
+        return self._items("/workflows", [("limit", limit), ("all", all_users or None), ("before", before)])
 
     def get(self, number: int) -> dict[str, Any]:
         """With its jobs, their states and what they handed on."""

@@ -82,8 +82,14 @@ class Home:
 
     @property
     def notification_key(self) -> Path:
-        """What the secrets that sign notices are made from; only the server reads it."""
-        return self.path / "notice.key"
+        """What the secrets that sign notifications are made from; only the server reads it."""
+        return self.path / "notification.key"
+
+    def rename_old_files(self) -> None:
+        """Give files of an earlier version their present names."""
+        old = self.path / "notice.key"
+        if old.exists() and not self.notification_key.exists():
+            old.rename(self.notification_key)
 
     @property
     def session_key(self) -> Path:

@@ -298,7 +298,7 @@ class NotificationSettings:
         'hosts that messages may be posted to; `"*"` for all. A port other than 80 and 443 must be named',
         pattern=rf"\*|(\*\.)?{_HOST}(:\d{{1,5}})?",
         example='["hooks.slack.com", "*.example.org", "chat.lab:8065"]',
-        see="admins.md#notices",
+        see="admins.md#notifications",
     )
     networks: tuple[str, ...] = setting(
         (),

@@ -119,21 +119,21 @@ class Controller:
         waiting, words = self.engine_wait_reason(job), self._queue.explain_ineligible(job, self._now())
         if words and is_own_explanation_better(waiting):
             return words
-        if job.handed_over:
+        if job.dispatched:
             return waiting.reason if waiting else "has just been handed over"
         return self._explainer.short_reason(job.id) or job.reason or "has just been submitted"
 
     def explain_wait(self, job_id: JobId) -> WaitExplanation | None:
         """All that can be said about a waiting job, as of the newest plan; None: it does not wait in the queue."""
         job = self._queue.get(job_id)
-        waiting = self.engine_wait_reason(job) if job and job.handed_over else None
+        waiting = self.engine_wait_reason(job) if job and job.dispatched else None
         if job and not job.is_eligible(self._now()):
             return None
         return explain_engine_wait(job_id, waiting) if waiting else self._explainer.explain(job_id)
 
     def engine_wait_reason(self, job: Job) -> WaitReason | None:
         """What the engine says of one that waits in a queue of its own, or was suspended there."""
-        if not (job.handed_over or job.state is JobState.RUNNING) or not isinstance(self._engine, HasOwnQueue):
+        if not (job.dispatched or job.state is JobState.RUNNING) or not isinstance(self._engine, HasOwnQueue):
             return None
         return self._engine.wait_reason(job.attempt_id)
 
@@ -193,7 +193,7 @@ class Controller:
         for change in changes:
             for job_id, values in change.changed_jobs:
                 job = self._queue.get(job_id)
-                if job and job.handed_over and values.get("state") in (JobState.CANCELLED, JobState.HELD):
+                if job and job.dispatched and values.get("state") in (JobState.CANCELLED, JobState.HELD):
                     self._engine.stop(Attempt(job.attempt_id, job, ""), 0.0)
             self._queue.apply_changes(change, now)
 
@@ -235,7 +235,7 @@ class Controller:
     def _newest(self, seen: AttemptStarted | AttemptEnded) -> Job | None:
         """The job, unless it is a late word: of an attempt that is no longer the newest, or whose end is known."""
         job = self._queue.get(job_id_of_attempt(seen.attempt_id))
-        if job is None or job.attempt_id != seen.attempt_id or not (job.state in ACTIVE_STATES or job.handed_over):
+        if job is None or job.attempt_id != seen.attempt_id or not (job.state in ACTIVE_STATES or job.dispatched):
             return None
         return job
 

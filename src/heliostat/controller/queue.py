@@ -76,7 +76,7 @@ class SyncedQueue:
 
     def dispatched_jobs(self) -> list[Job]:
         """Those that wait in the engine's own queue."""
-        return [job for job in self.state.jobs.values() if job.handed_over]
+        return [job for job in self.state.jobs.values() if job.dispatched]
 
     def jobs_to_dispatch(
         self, engine: Capabilities, delayed: Collection[JobId], now: datetime, ended: Collection[AttemptId]

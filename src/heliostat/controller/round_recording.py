@@ -80,12 +80,12 @@ def _hand_over(tx: Transaction, this_round: ReconcileRound) -> list[Attempt]:
     handed: list[Attempt] = []
     for wanted in this_round.to_dispatch:
         job = found.get(wanted.id)
-        if job is None or job.state is not JobState.PENDING or job.handed_over or job.attempt != wanted.attempt:
+        if job is None or job.state is not JobState.PENDING or job.dispatched or job.attempt != wanted.attempt:
             continue
-        values: dict[str, Any] = {"attempt": job.attempt + 1, "handed_over": True, "reason": None}
+        values: dict[str, Any] = {"attempt": job.attempt + 1, "dispatched": True, "reason": None}
         transitions.update_job(tx, job.id, values)
         job = replace(job, **values)
-        transitions.add_job_event(tx, job, "handed_over", None, this_round.now)
+        transitions.add_job_event(tx, job, "dispatched", None, this_round.now)
         handed.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0)))
     return handed
 
@@ -98,7 +98,7 @@ def _record_observations(
     wishes = [move for start in starts for move in moves_for(start)]
     done = transitions.apply_transitions(tx, wishes + [move for end in ends for move in moves_for(end)])
     _record_attempts(tx, done)
-    _add_requeued(tx, [move.job_id for move in done if move.values.get("handed_over")], this_round.now)
+    _add_requeued(tx, [move.job_id for move in done if move.values.get("dispatched")], this_round.now)
     for seen in this_round.observations:
         if isinstance(seen, TimeLimitChanged):
             _record_limit(tx, seen)

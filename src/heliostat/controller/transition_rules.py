@@ -52,7 +52,7 @@ def start_transition(job: Job, seen: AttemptStarted) -> JobTransition:
 def end_transition(job: Job, seen: AttemptEnded, may_try_again: bool) -> JobTransition:
     """Where the job goes when its attempt has ended like this."""
     if seen.cause is EndCause.REQUEUED and job.stop_requested not in ("cancel", "kill"):
-        return _back(job, seen.at, "requeued", seen.detail, attempt=job.attempt + 1, handed_over=True)
+        return _back(job, seen.at, "requeued", seen.detail, attempt=job.attempt + 1, dispatched=True)
     if asked := _move_as_asked(job, seen):
         return asked
     if seen.cause is EndCause.NOT_STARTED and may_try_again:

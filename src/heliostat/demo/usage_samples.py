@@ -121,7 +121,7 @@ def _pairs(columns: Iterable[int]) -> Iterator[int]:
 
 def _held(job: JobRun) -> SampleMatrix:
     row, wanted = np.zeros(len(CLUSTER_COLUMNS)), job.resources
-    row[_AT["gpus_held"]], row[_AT["cpus_held"]] = wanted.gpus, wanted.cpus
+    row[_AT["gpus_allocated"]], row[_AT["cpus_allocated"]] = wanted.gpus, wanted.cpus
     row[_AT["memory_held"]], row[_AT["running"]] = wanted.memory_mib, 1
     return row
 

@@ -35,8 +35,8 @@ class AccountStep:
 class AccountPlan:
     cluster: str
     steps: tuple[AccountStep, ...]
-    left_alone: tuple[str, ...]  # what is there and not ours
-    not_expressed: tuple[str, ...]  # what the engine has no word for
+    unmanaged: tuple[str, ...]  # what is there and not ours
+    unsupported: tuple[str, ...]  # what the engine has no word for
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ _MOST_READ_AGAIN = 10_000  # events that nobody is told of, by the next server
 _TIDY_SECONDS = 3600.0
 _SENDERS = 4
 _KEPT = timedelta(days=30)
-_FAILURE = "notices_not_sent"
+_FAILURE = "notifications_not_sent"
 
 SendMessage = Callable[[Notification, NotificationMessage, datetime], None]
 """Returns once it has arrived; raises Undelivered."""
@@ -76,7 +76,7 @@ class NotifierComponents:
     settings: Settings
     send: SendMessage
     now: Callable[[], datetime]
-    record_late_jobs: Callable[[Sequence[Notification]], None] = lambda notices: (
+    record_late_jobs: Callable[[Sequence[Notification]], None] = lambda notifications: (
         None
     )  # looks now and then who has become late
     timing: NotificationTiming = NotificationTiming()
@@ -103,16 +103,16 @@ class Notifier:
     def __init__(self, desk: NotifierComponents) -> None:
         self._desk, self._store, self._timing = desk, desk.store, desk.timing
         self._lock = threading.Lock()  # guards what follows
-        self._changes = 0  # of notices
+        self._changes = 0  # of notifications
         self._busy: set[NotificationId] = set()  # of which a delivery is on its way
-        self._notices: list[Notification] | None = None  # None: they have changed
+        self._notifications: list[Notification] | None = None  # None: they have changed
         self._read_until = self._noted_until = 0  # the second is on disk
         self._looked_at = -_LONGEST_SLEEP_SECONDS
         self._tidied_at = -_TIDY_SECONDS
         self._work: SimpleQueue[Delivery | None] = SimpleQueue()
         self._loop = BackgroundLoop("notifier", self._look, _RETRY_SECONDS, failure=_FAILURE)
         self._senders = [
-            threading.Thread(target=self._send_all, name=f"notice-sender-{n}", daemon=True)
+            threading.Thread(target=self._send_all, name=f"notification-sender-{n}", daemon=True)
             for n in range(_SENDERS)
         ]
 
@@ -129,11 +129,11 @@ class Notifier:
             self._work.put(None)
 
     def _on_commit(self, changes: StoreChanges) -> None:
-        if not (changes.notifications_changed or (changes.events and self._notices != [])):
+        if not (changes.notifications_changed or (changes.events and self._notifications != [])):
             return
         if changes.notifications_changed:
             with self._lock:
-                self._notices, self._changes = None, self._changes + 1
+                self._notifications, self._changes = None, self._changes + 1
         self._loop.wake()
 
     def _look(self) -> float:
@@ -145,30 +145,30 @@ class Notifier:
 
     def _round(self) -> datetime | None:
         """When the next is due; None: nothing is."""
-        notices = self._known()
-        if not notices:
+        notifications = self._known()
+        if not notifications:
             return None
-        self._look_for_late(notices)
+        self._look_for_late(notifications)
         self._tidy()
-        while self._gather(notices) and not self._loop.is_closing:
+        while self._gather(notifications) and not self._loop.is_closing:
             pass
         return self._hand_out()
 
     def _known(self) -> list[Notification]:
         with self._lock:
-            known, changes = self._notices, self._changes
+            known, changes = self._notifications, self._changes
         if known is None:
             with self._store.read() as conn:
                 known = stored.list_notifications(conn)
                 self._read_until = max(self._read_until, stored.last_processed_event(conn))
             with self._lock:
-                self._notices = known if changes == self._changes else None
+                self._notifications = known if changes == self._changes else None
         return known
 
-    def _look_for_late(self, notices: list[Notification]) -> None:
+    def _look_for_late(self, notifications: list[Notification]) -> None:
         if time.monotonic() - self._looked_at >= _LONGEST_SLEEP_SECONDS:
             self._looked_at = time.monotonic()
-            self._desk.record_late_jobs(notices)
+            self._desk.record_late_jobs(notifications)
 
     def _tidy(self) -> None:
         if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
@@ -176,21 +176,29 @@ class Notifier:
             before = self._desk.now() - _KEPT
             self._store.write(lambda tx: stored.remove_old_deliveries(tx, before))
 
-    def _gather(self, notices: list[Notification]) -> bool:
+    def _gather(self, notifications: list[Notification]) -> bool:
         """Events become deliveries; whether there may be more of them."""
-        start = max(self._read_until, min(notice.after_event for notice in notices))
+        start = max(self._read_until, min(notification.after_event for notification in notifications))
         with self._store.read() as conn:
             found = stored.list_notifiable_events(conn, start, _AT_ONCE)
         if not found:
             return False
-        wanted = {notice.id: ids for notice in notices if (ids := matching_event_ids(notice, found))}
+        wanted = {
+            notification.id: ids
+            for notification in notifications
+            if (ids := matching_event_ids(notification, found))
+        }
         now, last = self._desk.now(), found[-1].event.id
 
         def change(tx: Transaction) -> None:
-            there = {notice.id: notice for notice in stored.list_notifications(tx.conn)} if wanted else {}
-            for notice_id, ids in wanted.items():
-                if notice_id in there:
-                    self._note(tx, there[notice_id], ids, now)
+            there = (
+                {notification.id: notification for notification in stored.list_notifications(tx.conn)}
+                if wanted
+                else {}
+            )
+            for notification_id, ids in wanted.items():
+                if notification_id in there:
+                    self._note(tx, there[notification_id], ids, now)
             stored.set_last_processed_event(tx, last)
 
         if wanted or last - self._noted_until > _MOST_READ_AGAIN:
@@ -199,39 +207,39 @@ class Notifier:
         self._read_until = last
         return len(found) == _AT_ONCE
 
-    def _note(self, tx: Transaction, notice: Notification, ids: list[int], now: datetime) -> None:
+    def _note(self, tx: Transaction, notification: Notification, ids: list[int], now: datetime) -> None:
         """Added to what has not been tried yet; what programs read is never left out, people get a number."""
-        newest = stored.find_newest_delivery(tx.conn, notice.id)
+        newest = stored.find_newest_delivery(tx.conn, notification.id)
         due_at = now + timedelta(seconds=self._timing.batch_seconds)
         if newest is not None:
-            due_at = max(due_at, newest.due_at + timedelta(seconds=self._pause(notice)))
+            due_at = max(due_at, newest.due_at + timedelta(seconds=self._pause(notification)))
             if newest.state is DeliveryState.WAITING and not newest.tries:
-                ids = self._fill(tx, notice, newest, ids)
+                ids = self._fill(tx, notification, newest, ids)
         while ids:
             part, ids = ids[:_MOST_EVENTS], ids[_MOST_EVENTS:]
-            more, ids = (0, ids) if notice.channel is NotificationChannel.WEBHOOK else (len(ids), [])
+            more, ids = (0, ids) if notification.channel is NotificationChannel.WEBHOOK else (len(ids), [])
             waiting = DeliveryState.WAITING
             stored.add_delivery(
-                tx, Delivery(str(uuid.uuid4()), notice.id, tuple(part), more, waiting, now, due_at)
+                tx, Delivery(str(uuid.uuid4()), notification.id, tuple(part), more, waiting, now, due_at)
             )
-            due_at += timedelta(seconds=self._pause(notice))
+            due_at += timedelta(seconds=self._pause(notification))
 
-    def _fill(self, tx: Transaction, notice: Notification, open_one: Delivery, ids: list[int]) -> list[int]:
+    def _fill(self, tx: Transaction, notification: Notification, open_one: Delivery, ids: list[int]) -> list[int]:
         """What does not fit."""
         room = _MOST_EVENTS - len(open_one.event_ids)
         fits, left = ids[:room], ids[room:]
-        more = 0 if notice.channel is NotificationChannel.WEBHOOK else len(left)
+        more = 0 if notification.channel is NotificationChannel.WEBHOOK else len(left)
         stored.set_delivery_events(tx, open_one.id, [*open_one.event_ids, *fits], open_one.more + more)
-        return left if notice.channel is NotificationChannel.WEBHOOK else []
+        return left if notification.channel is NotificationChannel.WEBHOOK else []
 
-    def _pause(self, notice: Notification) -> float:
-        is_webhook = notice.channel is NotificationChannel.WEBHOOK
+    def _pause(self, notification: Notification) -> float:
+        is_webhook = notification.channel is NotificationChannel.WEBHOOK
         return (
             self._timing.webhook_pause_seconds if is_webhook else self._desk.settings.notifications.pause_seconds
         )
 
     def _hand_out(self) -> datetime | None:
-        """To the senders: one at a time for each notice, in order."""
+        """To the senders: one at a time for each notification, in order."""
         now = self._desk.now()
         with self._store.read() as conn:
             first = stored.list_next_deliveries(conn)
@@ -261,44 +269,50 @@ class Notifier:
         if delivery is None:
             return
         with self._store.read() as conn:
-            notice = stored.find_notification(conn, delivery.notification_id)
-            maker = None if notice is None else accounts.find_user(conn, notice.user)
+            notification = stored.find_notification(conn, delivery.notification_id)
+            maker = None if notification is None else accounts.find_user(conn, notification.user)
             found = stored.get_events_with_jobs(conn, delivery.event_ids)
-        if notice is None:
+        if notification is None:
             return
         told = [NotifiedEvent(one.event, one.name, one.user, one.project) for one in found]
         problem, is_final = None, False
         try:
-            if not _may_be_told(maker, notice):
-                raise DeliveryFailed(f"{notice.user} may no longer be told of this", is_final=True)
+            if not _may_be_told(maker, notification):
+                raise DeliveryFailed(f"{notification.user} may no longer be told of this", is_final=True)
             self._desk.send(
-                notice, compose_message(notice, delivery, told, self._desk.settings.server.public_url), now
+                notification,
+                compose_message(notification, delivery, told, self._desk.settings.server.public_url),
+                now,
             )
         except DeliveryFailed as error:
             problem, is_final = error.problem, error.is_final or delivery.tries >= self._timing.max_send_attempts
-            log.warning("notice_not_delivered", notice=notice.id, tries=delivery.tries, problem=problem)
+            log.warning(
+                "notification_not_delivered", notification=notification.id, tries=delivery.tries, problem=problem
+            )
         self._store.write(lambda tx: _note_outcome(tx, delivery, problem, is_final, now))
 
 
-def matching_event_ids(notice: Notification, found: Sequence[EventWithJob]) -> list[int]:
-    """Of these events, those the notice is about."""
-    return [one.event.id for one in found if one.event.id > notice.after_event and _is_wanted(notice, one)]
+def matching_event_ids(notification: Notification, found: Sequence[EventWithJob]) -> list[int]:
+    """Of these events, those the notification is about."""
+    return [
+        one.event.id for one in found if one.event.id > notification.after_event and _is_wanted(notification, one)
+    ]
 
 
-def _is_wanted(notice: Notification, one: EventWithJob) -> bool:
+def _is_wanted(notification: Notification, one: EventWithJob) -> bool:
     if one.is_imported:
         return False
-    occasions = triggers_of_event(one.event)
-    if notice.project is not None:
-        return one.project == notice.project and bool(occasions & set(notice.occasions))
-    return one.user == notice.user and bool(occasions & {*notice.occasions, *one.notify})
+    triggers = triggers_of_event(one.event)
+    if notification.project is not None:
+        return one.project == notification.project and bool(triggers & set(notification.triggers))
+    return one.user == notification.user and bool(triggers & {*notification.triggers, *one.notify})
 
 
-def _may_be_told(maker: User | None, notice: Notification) -> bool:
+def _may_be_told(maker: User | None, notification: Notification) -> bool:
     """With the rights its maker has now."""
     if maker is None or not maker.active:
         return False
-    return notice.project is None or maker.may_manage(notice.project)
+    return notification.project is None or maker.may_manage(notification.project)
 
 
 def _note_outcome(tx: Transaction, delivery: Delivery, problem: str | None, is_final: bool, now: datetime) -> None:
@@ -319,7 +333,7 @@ class LateJobDetector:
 
     def record_late_jobs(self, wanted_by: Sequence[Notification]) -> None:
         """Only of jobs of which somebody wants to know it."""
-        those = [one for one in wanted_by if LATE_EVENT in one.occasions]
+        those = [one for one in wanted_by if LATE_EVENT in one.triggers]
         users = {one.user for one in those if one.project is None}
         projects = {one.project for one in those if one.project is not None}
         with self.store.read() as conn:
@@ -327,7 +341,7 @@ class LateJobDetector:
             jobs = stored_jobs.get_jobs(conn, list(promised)) if promised else {}
         late: list[tuple[Job, str]] = []
         for job in jobs.values():
-            if not any(_wants(notice, job) for notice in wanted_by):
+            if not any(_wants(notification, job) for notification in wanted_by):
                 continue
             forecast, latest_at = self.forecast_of(job), promised[job.id]
             if forecast and forecast.likely_at > latest_at + timedelta(seconds=self.late_seconds):
@@ -343,10 +357,10 @@ class LateJobDetector:
                 transitions.add_job_event(tx, found[job.id], LATE_EVENT, words, self.now())
 
 
-def _wants(notice: Notification, job: Job) -> bool:
-    if notice.project is not None:
-        return notice.project == job.project and LATE_EVENT in notice.occasions
-    return notice.user == job.user and LATE_EVENT in (*notice.occasions, *job.notify)
+def _wants(notification: Notification, job: Job) -> bool:
+    if notification.project is not None:
+        return notification.project == job.project and LATE_EVENT in notification.triggers
+    return notification.user == job.user and LATE_EVENT in (*notification.triggers, *job.notify)
 
 
 def _clock(time: datetime) -> str:

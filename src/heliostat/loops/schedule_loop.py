@@ -71,13 +71,13 @@ class ScheduleLoop:
             if left > 0:
                 return left
             ended, self._ended, self._changed = self._ended, set(), False
-        occasion = (
+        trigger = (
             ReconcileTrigger(None, was_clock_set_back=True)
             if self._is_unsure
             else ReconcileTrigger(ended, went_back)
         )
         self._is_unsure = True
-        self._next_at = self._tend(self._context, occasion)
+        self._next_at = self._tend(self._context, trigger)
         self._is_unsure = False
         with self._lock:
             return max(0.0, self._seconds_left())

@@ -52,7 +52,7 @@ class Environment:
     spec: EnvironmentSpec  # checked and in a normal form; its Python is decided
     platform: str
     owner: str | None  # whose alone it is; None: everybody's
-    made_by: str  # who asked first
+    created_by: str  # who asked first
     created_at: datetime
     build_job: int
     lock: str | None = None  # what was installed, exactly

@@ -27,7 +27,7 @@ FieldKind = Literal[
     "begin",  # a time, or +2h
     "labels",  # a list of labels of nodes
     "causes",  # a list of ends of an attempt
-    "occasions",  # a list of what people can be notified of
+    "triggers",  # a list of what people can be notified of
     "parents",  # jobs to wait for
     "mounts",  # a list of SRC:DST
     "variables",  # environment variables
@@ -178,7 +178,7 @@ JOB_FIELDS = (
     JobField("retry_delay", "duration", _RETRIES,
         "How long to wait before the first retry: 30s; doubles each time, up to 1h.", default=0, default_text="0s",
         unit="seconds", minimum=0, maximum=7 * 86400, request_attribute="retry.delay_seconds"),
-    JobField("notify", "occasions", _RETRIES, "Notify me when it: started, ended, failed, late, ends_soon.",
+    JobField("notify", "triggers", _RETRIES, "Notify me when it: started, ended, failed, late, ends_soon.",
         default=(), details="[More](#be-told)."),
     JobField("after", "parents", _DEPENDENCIES, "Start when these have completed: 12,13 or array:5.",
         "Start after", default=(),

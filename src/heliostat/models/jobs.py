@@ -186,7 +186,7 @@ class Job:
     priority_everywhere: bool = False  # given by an admin: counts against all, not only within its project
     waited_seconds: float = 0.0  # in the queue, before its present wait; being held or running is not waiting
     waits_since: datetime | None = None  # its present wait; None: since it was submitted, if it waits
-    handed_over: bool = False  # while it is pending: its newest attempt waits in the engine's own queue
+    dispatched: bool = False  # while it is pending: its newest attempt waits in the engine's own queue
     origin: str | None = None  # of one that ran elsewhere and was brought in as history: "slurm:CLUSTER:NUMBER"
     after: tuple[Dependency, ...] = ()  # whom it waits for, also when they are over
     parents_left: int = 0  # how many of these are not over; it takes its place in the queue when none is

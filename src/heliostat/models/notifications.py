@@ -38,7 +38,7 @@ class Notification:
     project: str | None  # of all jobs of this project; None: of one's own jobs
     channel: NotificationChannel
     address: str  # a URL, or an address of e-mail; a URL may hold a secret, so it is never shown whole
-    occasions: tuple[str, ...]  # of every job; () tells only of jobs that ask for it
+    triggers: tuple[str, ...]  # of every job; () tells only of jobs that ask for it
     salt: str  # what its signing secret is made from, with a key that is not in the database
     created_at: datetime
     after_event: int  # what happened until then is not told

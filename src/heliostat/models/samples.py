@@ -11,10 +11,10 @@ USAGE_COLUMNS = (("cpu", "cores"), ("memory", "MiB"))
 DEVICE_COLUMNS = (("utilisation", "%"), ("memory", "MiB"))
 CLUSTER_COLUMNS = (
     ("gpus", "GPUs"),  # of the nodes that are not down
-    ("gpus_held", "GPUs"),  # given to jobs
+    ("gpus_allocated", "GPUs"),  # given to jobs
     ("gpu_utilisation", "%"),  # the mean of all
     ("cpus", "cores"),
-    ("cpus_held", "cores"),
+    ("cpus_allocated", "cores"),
     ("cpus_used", "cores"),  # kept busy, by whomever
     ("memory", "MiB"),
     ("memory_held", "MiB"),

@@ -1,4 +1,4 @@
-"""Where notices may be sent: hosts and domains that admins allow, at addresses that are nobody's inside."""
+"""Where notifications may be sent: hosts and domains that admins allow, at addresses that are nobody's inside."""
 
 import re
 import socket
@@ -56,7 +56,7 @@ def check_address(notifications: NotificationSettings, channel: NotificationChan
         allowed = ", ".join(notifications.hosts) or "none yet"
         name = target.url_host if target.port == _PORTS[target.scheme] else f"{target.url_host}:{target.port}"
         raise _invalid(
-            f"notices may not be posted to {name}",
+            f"notifications may not be posted to {name}",
             f'Allowed are: {allowed}. An admin can allow it in [notifications]: hosts = ["{name}"].',
         )
     return address.strip()
@@ -86,7 +86,7 @@ def resolve_address(
 ) -> tuple[socket.AddressFamily, tuple[str, int]]:
     """Where to connect: looked up once, and checked. Raises Undelivered."""
     if not _is_allowed(notifications, target):
-        raise DeliveryFailed(f"admins no longer allow notices to {target.url_host}", is_final=True)
+        raise DeliveryFailed(f"admins no longer allow notifications to {target.url_host}", is_final=True)
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -1,4 +1,4 @@
-"""One delivery on its way, by whichever channel; and the secret by which its notice is signed."""
+"""One delivery on its way, by whichever channel; and the secret by which its notification is signed."""
 
 import hashlib
 import hmac
@@ -22,20 +22,24 @@ class NotificationSender:
     home: Home
     notifications: NotificationSettings
 
-    def send(self, notice: Notification, letter: NotificationMessage, at: datetime) -> None:
-        if notice.channel is NotificationChannel.EMAIL:
-            send_mail(self.notifications, notice.address, letter, at)
+    def send(self, notification: Notification, letter: NotificationMessage, at: datetime) -> None:
+        if notification.channel is NotificationChannel.EMAIL:
+            send_mail(self.notifications, notification.address, letter, at)
             return
-        body = letter.webhook_body if notice.channel is NotificationChannel.WEBHOOK else format_chat_body(letter)
+        body = (
+            letter.webhook_body
+            if notification.channel is NotificationChannel.WEBHOOK
+            else format_chat_body(letter)
+        )
         headers = {"Content-Type": "application/json", "Heliostat-Delivery": letter.id}
-        if notice.channel is NotificationChannel.WEBHOOK:
+        if notification.channel is NotificationChannel.WEBHOOK:
             seconds = int(at.timestamp())
-            secret = signing_secret(self.home.notification_key, notice.salt)
+            secret = signing_secret(self.home.notification_key, notification.salt)
             headers |= {
                 "Heliostat-Timestamp": str(seconds),
                 "Heliostat-Signature": sign_body(secret, seconds, body),
             }
-        send_http_post(self.notifications, notice.address, body, headers)
+        send_http_post(self.notifications, notification.address, body, headers)
 
 
 def new_salt() -> str:
@@ -44,12 +48,12 @@ def new_salt() -> str:
 
 def signing_secret(key_file: Path, salt: str) -> str:
     """What the other side checks signatures with. Made from a key on disk and a salt in the database: neither of
-    the two alone tells it, so a copy of the database cannot forge a notice."""
+    the two alone tells it, so a copy of the database cannot forge a notification."""
     return "hns_" + hmac.new(_key(key_file), salt.encode(), hashlib.sha256).hexdigest()
 
 
 def sign_body(secret: str, timestamp: int, body: bytes) -> str:
-    """Of the time too, so that an old notice cannot be sent again later."""
+    """Of the time too, so that an old notification cannot be sent again later."""
     return "v1=" + hmac.new(secret.encode(), b"%d." % timestamp + body, hashlib.sha256).hexdigest()
 
 

@@ -37,7 +37,7 @@ class NotificationMessage:
 
 
 def compose_message(
-    notice: Notification, delivery: Delivery, told: Sequence[NotifiedEvent], public_url: str | None
+    notification: Notification, delivery: Delivery, told: Sequence[NotifiedEvent], public_url: str | None
 ) -> NotificationMessage:
     """The same for every try. Without events: a test."""
     subject = _subject(told, delivery.more)
@@ -45,16 +45,18 @@ def compose_message(
     left = len(told) - len(lines) + delivery.more
     if left:
         lines.append(f"… and {left:,} more: {_counts(told[MAX_LISTED_EVENTS:], delivery.more)}")
-    what = f"jobs of project {notice.project}" if notice.project else "jobs"
-    foot = f"{notice.user} asked Heliostat to tell this of {what}. To end it: helio notice remove {notice.id}"
+    what = f"jobs of project {notification.project}" if notification.project else "jobs"
+    foot = f"{notification.user} asked Heliostat to tell this of {what}. To end it: helio notification remove {notification.id}"
     body = {
         "id": delivery.id,
-        "notice_id": notice.id,
+        "notification_id": notification.id,
         "text": subject,
         "events": [_fields(one, public_url) for one in told],
         "more": delivery.more,
     }
-    text = "\n".join([*(lines or ["This is a test. Notices of Heliostat arrive here."]), "", "-- ", foot, ""])
+    text = "\n".join(
+        [*(lines or ["This is a test. Notifications of Heliostat arrive here."]), "", "-- ", foot, ""]
+    )
     return NotificationMessage(delivery.id, subject, text, json.dumps(body).encode())
 
 
@@ -76,7 +78,7 @@ def _subject(told: Sequence[NotifiedEvent], more: int) -> str:
         return "Heliostat: a test"
     if len(told) == 1 and not more:
         return f"Job {told[0].event.job_id} {_verb(told[0].event)} ({_plain(told[0].name, 60)})"
-    return f"{len(told) + more:,} notices of jobs: {_counts(told, more)}"
+    return f"{len(told) + more:,} notifications of jobs: {_counts(told, more)}"
 
 
 def _counts(told: Sequence[NotifiedEvent], more: int) -> str:
@@ -112,7 +114,7 @@ def _fields(one: NotifiedEvent, public_url: str | None) -> dict[str, object]:
     event = one.event
     return {
         "event_id": event.id,
-        "occasion": {"running": "started"}.get(event.kind, event.kind),
+        "trigger": {"running": "started"}.get(event.kind, event.kind),
         "job_id": event.job_id,
         "name": one.name,
         "user": one.user,

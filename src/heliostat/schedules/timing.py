@@ -69,8 +69,8 @@ def decide_firing(timing: Timing, due_at: datetime, now: datetime, rule: CatchUp
         return FiringDecision(due_at)
     fire = timing.next_after(begin - _INSTANT)
     fire = fire if fire is not None and fire <= now else None
-    left_out = timing.times_between(due_at - _INSTANT, (fire or now + _INSTANT) - _INSTANT)
-    return FiringDecision(fire, sum(1 for _ in islice(left_out, MAX_COUNTED_MISSES)), due_at)
+    skipped = timing.times_between(due_at - _INSTANT, (fire or now + _INSTANT) - _INSTANT)
+    return FiringDecision(fire, sum(1 for _ in islice(skipped, MAX_COUNTED_MISSES)), due_at)
 
 
 def _begin(timing: Timing, due_at: datetime, now: datetime, rule: CatchUpRule) -> datetime:

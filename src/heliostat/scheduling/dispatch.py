@@ -24,7 +24,7 @@ def select_jobs_to_dispatch(
     waiting: list[Job] = []
     in_hand: Counter[int] = Counter()
     for job in jobs:
-        if job.handed_over or job.state in ACTIVE_STATES:
+        if job.dispatched or job.state in ACTIVE_STATES:
             in_hand[job.array_id or 0] += job.attempt_id not in ended
         elif job.state is JobState.PENDING and job.id not in delayed and job.is_eligible(now):
             waiting.append(job)

@@ -1,4 +1,4 @@
-"""News from the admins: everybody reads them, admins write them and take them away."""
+"""Announcements from the admins: everybody reads them, admins write them and take them away."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -37,22 +37,26 @@ def add_announcement(context: Context, caller: Caller, text: str, ends_at: datet
     def change(tx: Transaction, actor: User) -> Announcement:
         require_admin(actor)
         made = stored.add_announcement(tx, wish)
-        accounts.add_audit_entry(tx, caller, "news.add", f"news {made.id}", _told(made), now)
+        accounts.add_audit_entry(tx, caller, "announcement.add", f"announcement {made.id}", _told(made), now)
         return made
 
     return write_as_caller(context, caller, change)
 
 
-def remove_announcement(context: Context, caller: Caller, news_id: int) -> None:
+def remove_announcement(context: Context, caller: Caller, announcement_id: int) -> None:
     require_admin(caller.user)
 
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
-        found = stored.find_announcement(tx.conn, news_id)
+        found = stored.find_announcement(tx.conn, announcement_id)
         if found is None:
-            raise NotFound(f"There is no news {news_id}.", "`helio news list --all` lists them.")
-        stored.remove_announcement(tx, news_id)
-        accounts.add_audit_entry(tx, caller, "news.remove", f"news {news_id}", _told(found), context.now())
+            raise NotFound(
+                f"There is no announcement {announcement_id}.", "`helio announcement list --all` lists them."
+            )
+        stored.remove_announcement(tx, announcement_id)
+        accounts.add_audit_entry(
+            tx, caller, "announcement.remove", f"announcement {announcement_id}", _told(found), context.now()
+        )
 
     write_as_caller(context, caller, change)
 
@@ -81,5 +85,8 @@ def _checked_end(ends_at: datetime | None, now: datetime) -> datetime | None:
     return ends_at.astimezone(UTC)
 
 
-def _told(news: Announcement) -> dict[str, object]:
-    return {"text": news.text, "ends_at": news.ends_at.isoformat() if news.ends_at else None}
+def _told(announcement: Announcement) -> dict[str, object]:
+    return {
+        "text": announcement.text,
+        "ends_at": announcement.ends_at.isoformat() if announcement.ends_at else None,
+    }

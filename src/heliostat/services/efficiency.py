@@ -136,16 +136,18 @@ def total_attempt_usage(used: Sequence[AttemptUsage]) -> AttemptUsage | None:
     )
 
 
-def merge_accounting_usage(seen: UsageSummary, accounted: AttemptUsage | None) -> UsageSummary:
+def merge_accounting_usage(seen: UsageSummary, accounting_usage: AttemptUsage | None) -> UsageSummary:
     """Looks are few and far between; accounts miss no peak, but know no peak of cpus."""
-    if accounted is None or accounted.elapsed_seconds <= 0:
+    if accounting_usage is None or accounting_usage.elapsed_seconds <= 0:
         return seen
     cpus, memory = seen.cpus, seen.memory_mib
-    if accounted.cpu_seconds is not None:
-        cpus = SeriesStatistics(round(accounted.cpu_seconds / accounted.elapsed_seconds, 3), cpus.peak, cpus.last)
-    if accounted.memory_mib is not None:
-        memory = SeriesStatistics(memory.mean, max(accounted.memory_mib, memory.peak or 0.0), memory.last)
-    watched = max(seen.sampled_seconds, accounted.elapsed_seconds)
+    if accounting_usage.cpu_seconds is not None:
+        cpus = SeriesStatistics(
+            round(accounting_usage.cpu_seconds / accounting_usage.elapsed_seconds, 3), cpus.peak, cpus.last
+        )
+    if accounting_usage.memory_mib is not None:
+        memory = SeriesStatistics(memory.mean, max(accounting_usage.memory_mib, memory.peak or 0.0), memory.last)
+    watched = max(seen.sampled_seconds, accounting_usage.elapsed_seconds)
     return replace(seen, sampled_seconds=watched, cpus=cpus, memory_mib=memory)
 
 

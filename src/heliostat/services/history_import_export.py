@@ -161,7 +161,7 @@ class SacctImportRequest:
 class HistoryImportResult:
     jobs: int  # new
     known: int  # brought in earlier
-    left_out: Mapping[str, int]
+    skipped: Mapping[str, int]
     accounts: Sequence[str]  # that were made, for names that had none
 
 

@@ -25,20 +25,20 @@ from heliostat.store import accounts
 from heliostat.store import notifications as stored
 from heliostat.store.database import Transaction
 
-_TEST_SECONDS = 5.0  # between two tests of one notice
+_TEST_SECONDS = 5.0  # between two tests of one notification
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationRequest:
     channel: NotificationChannel
     address: str
-    occasions: tuple[str, ...] = ("ended",)  # (): only of jobs that ask for it
+    triggers: tuple[str, ...] = ("ended",)  # (): only of jobs that ask for it
     project: str | None = None  # of all its jobs; None: of one's own
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationView:
-    """A notice as people may see it."""
+    """A notification as people may see it."""
 
     notification: Notification
     address: str  # without what may be a secret
@@ -54,12 +54,12 @@ class DeliveryTestResult:
     problem: str | None
 
 
-def list_notifications(context: Context, caller: Caller, *, everybodys: bool = False) -> list[NotificationView]:
+def list_notifications(context: Context, caller: Caller, *, all_users: bool = False) -> list[NotificationView]:
     """One's own, and those of projects one manages; everybody's for admins."""
-    if everybodys:
+    if all_users:
         require_admin(caller.user)
     with context.store.read() as conn:
-        found = [one for one in stored.list_notifications(conn) if everybodys or _concerns(caller.user, one)]
+        found = [one for one in stored.list_notifications(conn) if all_users or _concerns(caller.user, one)]
         counts = stored.count_deliveries(conn, [one.id for one in found])
     return [_shown(one, counts) for one in found]
 
@@ -72,7 +72,7 @@ def add_notification(
     _check_occasions(wish)
     now = context.now()
     draft = Notification(
-        0, caller.user.name, wish.project, wish.channel, address, wish.occasions, new_salt(), now, after_event=0
+        0, caller.user.name, wish.project, wish.channel, address, wish.triggers, new_salt(), now, after_event=0
     )
     secret = (
         signing_secret(context.settings.home.notification_key, draft.salt)
@@ -87,42 +87,45 @@ def add_notification(
         most = context.settings.notifications.max_per_user
         if len(stored.list_notifications(tx.conn, actor.name)) >= most:
             raise Conflict(
-                f"You have {most} notices, and may not have more.", "Remove one: helio notice remove ID."
+                f"You have {most} notifications, and may not have more.",
+                "Remove one: helio notification remove ID.",
             )
         made = stored.add_notification(tx, draft)
-        accounts.add_audit_entry(tx, caller, "notice.add", f"notice {made.id}", _audited(made), now)
+        accounts.add_audit_entry(tx, caller, "notification.add", f"notification {made.id}", _audited(made), now)
         return made
 
     return _shown(write_as_caller(context, caller, change), {}), secret
 
 
-def remove_notification(context: Context, caller: Caller, notice_id: NotificationId) -> None:
+def remove_notification(context: Context, caller: Caller, notification_id: NotificationId) -> None:
     def change(tx: Transaction, actor: User) -> None:
-        found = _found(stored.find_notification(tx.conn, notice_id), actor, notice_id)
-        stored.remove_notification(tx, notice_id)
+        found = _found(stored.find_notification(tx.conn, notification_id), actor, notification_id)
+        stored.remove_notification(tx, notification_id)
         accounts.add_audit_entry(
-            tx, caller, "notice.remove", f"notice {notice_id}", _audited(found), context.now()
+            tx, caller, "notification.remove", f"notification {notification_id}", _audited(found), context.now()
         )
 
     write_as_caller(context, caller, change)
 
 
-def send_test_notification(context: Context, caller: Caller, notice_id: NotificationId) -> DeliveryTestResult:
+def send_test_notification(
+    context: Context, caller: Caller, notification_id: NotificationId
+) -> DeliveryTestResult:
     """Send a test at once, and say whether it arrived."""
     now = context.now()
 
     def change(tx: Transaction, actor: User) -> Notification:
-        found = _found(stored.find_notification(tx.conn, notice_id), actor, notice_id)
+        found = _found(stored.find_notification(tx.conn, notification_id), actor, notification_id)
         if found.tested_at is not None and _is_close(now, found.tested_at):
             raise TooManyRequests("It was tested a moment ago.", f"Try again in {_TEST_SECONDS:g} seconds.")
-        stored.update_notification(tx, notice_id, tested_at=now)
+        stored.update_notification(tx, notification_id, tested_at=now)
         return found
 
-    notice = write_as_caller(context, caller, change)
-    nothing = Delivery(str(uuid.uuid4()), notice_id, (), 0, DeliveryState.WAITING, now, now)
-    letter = compose_message(notice, nothing, (), context.settings.server.public_url)
+    notification = write_as_caller(context, caller, change)
+    nothing = Delivery(str(uuid.uuid4()), notification_id, (), 0, DeliveryState.WAITING, now, now)
+    letter = compose_message(notification, nothing, (), context.settings.server.public_url)
     try:
-        NotificationSender(context.settings.home, context.settings.notifications).send(notice, letter, now)
+        NotificationSender(context.settings.home, context.settings.notifications).send(notification, letter, now)
     except DeliveryFailed as error:
         return DeliveryTestResult(False, error.problem)
     return DeliveryTestResult(True, None)
@@ -137,8 +140,8 @@ def check_notify_requests(context: Context, caller: Caller, requests: Sequence[J
             return
     raise Invalid(
         "notify: you have not said yet where to tell you.",
-        "First: helio notice add email|chat|webhook ADDRESS --asked-only.",
-        fields={"notify": "you have no notices"},
+        "First: helio notification add email|chat|webhook ADDRESS --requested-only.",
+        fields={"notify": "you have no notifications"},
     )
 
 
@@ -148,17 +151,19 @@ def _shown(one: Notification, counts: dict[tuple[NotificationId, DeliveryState],
     return NotificationView(one, redact_address(one.channel, one.address), waiting, given_up)
 
 
-def _concerns(user: User, notice: Notification) -> bool:
-    if notice.user == user.name:
+def _concerns(user: User, notification: Notification) -> bool:
+    if notification.user == user.name:
         return True
-    return notice.project is not None and user.may_manage(notice.project)
+    return notification.project is not None and user.may_manage(notification.project)
 
 
-def _found(notice: Notification | None, user: User, notice_id: NotificationId) -> Notification:
+def _found(notification: Notification | None, user: User, notification_id: NotificationId) -> Notification:
     """The same words whether it is not there or not theirs."""
-    if notice is None or not (_concerns(user, notice) or user.is_admin):
-        raise NotFound(f"There is no notice {notice_id} of yours.", "`helio notice list` lists them.")
-    return notice
+    if notification is None or not (_concerns(user, notification) or user.is_admin):
+        raise NotFound(
+            f"There is no notification {notification_id} of yours.", "`helio notification list` lists them."
+        )
+    return notification
 
 
 def _check_manages(user: User, project: str) -> None:
@@ -171,20 +176,20 @@ def _check_manages(user: User, project: str) -> None:
 
 
 def _check_occasions(wish: NotificationRequest) -> None:
-    if unknown := [one for one in wish.occasions if one not in NOTIFICATION_TRIGGERS]:
-        raise invalid_field("occasions", f"{unknown[0][:40]!a} is not one of {', '.join(NOTIFICATION_TRIGGERS)}")
-    if wish.project is not None and not wish.occasions:
-        raise invalid_field("occasions", "must name something: jobs ask for their owners only")
+    if unknown := [one for one in wish.triggers if one not in NOTIFICATION_TRIGGERS]:
+        raise invalid_field("triggers", f"{unknown[0][:40]!a} is not one of {', '.join(NOTIFICATION_TRIGGERS)}")
+    if wish.project is not None and not wish.triggers:
+        raise invalid_field("triggers", "must name something: jobs ask for their owners only")
 
 
 def _is_close(now: datetime, before: datetime) -> bool:
     return abs(now - before) < timedelta(seconds=_TEST_SECONDS)
 
 
-def _audited(notice: Notification) -> dict[str, object]:
+def _audited(notification: Notification) -> dict[str, object]:
     return {
-        "channel": notice.channel.value,
-        "address": redact_address(notice.channel, notice.address),
-        "project": notice.project,
-        "occasions": list(notice.occasions),
+        "channel": notification.channel.value,
+        "address": redact_address(notification.channel, notification.address),
+        "project": notification.project,
+        "triggers": list(notification.triggers),
     }

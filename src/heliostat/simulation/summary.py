@@ -26,7 +26,7 @@ def build_summary(trace: Trace, scenario: ReplayScenario, outcomes: Sequence[Pol
         "trace": {
             "name": trace.name,
             "jobs": len(trace.jobs),
-            "left_out": dict(trace.left_out),
+            "skipped": dict(trace.skipped),
             "replayed": len(workload.jobs),
             "impossible": dict(workload.impossible),
         },
@@ -55,7 +55,7 @@ def describe_scenario(trace: Trace, scenario: ReplayScenario) -> Mapping[str, st
 
 def list_warnings(trace: Trace, scenario: ReplayScenario, outcomes: Sequence[PolicyResult]) -> list[str]:
     """Jobs that are not in the figures, and why."""
-    lines = {why: count for why, count in trace.left_out.items() if why != NOT_SELECTED}
+    lines = {why: count for why, count in trace.skipped.items() if why != NOT_SELECTED}
     said = [f"{format_count(count, 'line gives', 'lines give')} no job: {why}." for why, count in lines.items()]
     said += [
         f"{format_count(count, 'job is', 'jobs are')} impossible here: {why}."

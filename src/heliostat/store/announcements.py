@@ -1,4 +1,4 @@
-"""News of the admins in the database."""
+"""Announcements of the admins in the database."""
 
 from datetime import datetime
 from typing import Any
@@ -10,37 +10,39 @@ from heliostat.store import schema
 from heliostat.store.database import Transaction
 from heliostat.store.timestamps import to_datetime, to_timestamp
 
-_news = schema.announcements
+_announcements = schema.announcements
 
 
 def list_announcements(conn: Connection, now: datetime | None = None, limit: int = 200) -> list[Announcement]:
     """Newest first; with a time, only what is not over by then."""
-    wanted = select(_news).order_by(_news.c.id.desc()).limit(limit)
+    wanted = select(_announcements).order_by(_announcements.c.id.desc()).limit(limit)
     if now is not None:
-        wanted = wanted.where(or_(_news.c.ends_at.is_(None), _news.c.ends_at > to_timestamp(now)))
+        wanted = wanted.where(
+            or_(_announcements.c.ends_at.is_(None), _announcements.c.ends_at > to_timestamp(now))
+        )
     return [_one(row) for row in conn.execute(wanted)]
 
 
-def find_announcement(conn: Connection, news_id: int) -> Announcement | None:
-    row = conn.execute(select(_news).where(_news.c.id == news_id)).first()
+def find_announcement(conn: Connection, announcement_id: int) -> Announcement | None:
+    row = conn.execute(select(_announcements).where(_announcements.c.id == announcement_id)).first()
     return None if row is None else _one(row)
 
 
-def add_announcement(tx: Transaction, news: Announcement) -> Announcement:
+def add_announcement(tx: Transaction, announcement: Announcement) -> Announcement:
     """Keep it; return it with the id it got."""
     values = {
-        "text": news.text,
-        "author": news.author,
-        "created_at": to_timestamp(news.created_at),
-        "ends_at": to_timestamp(news.ends_at),
+        "text": announcement.text,
+        "author": announcement.author,
+        "created_at": to_timestamp(announcement.created_at),
+        "ends_at": to_timestamp(announcement.ends_at),
     }
-    row = tx.conn.execute(insert(_news).values(**values).returning(_news)).one()
+    row = tx.conn.execute(insert(_announcements).values(**values).returning(_announcements)).one()
     tx.changes.rules_changed = True  # open pages follow them by that topic
     return _one(row)
 
 
-def remove_announcement(tx: Transaction, news_id: int) -> None:
-    tx.conn.execute(delete(_news).where(_news.c.id == news_id))
+def remove_announcement(tx: Transaction, announcement_id: int) -> None:
+    tx.conn.execute(delete(_announcements).where(_announcements.c.id == announcement_id))
     tx.changes.rules_changed = True
 
 

@@ -87,7 +87,7 @@ def put_environment(tx: Transaction, environment: Environment) -> None:
             python=software.python,
             platform=environment.platform,
             owner=environment.owner,
-            made_by=environment.made_by,
+            created_by=environment.created_by,
             created_at=to_timestamp(environment.created_at),
             build_job=environment.build_job,
         )
@@ -171,7 +171,7 @@ def _kept(row: Row[Any]) -> StoredEnvironment:
         spec=EnvironmentSpec(row.kind, files, row.python),
         platform=row.platform,
         owner=row.owner,
-        made_by=row.made_by,
+        created_by=row.created_by,
         created_at=to_datetime(row.created_at),
         build_job=row.build_job,
         lock=row.lock,

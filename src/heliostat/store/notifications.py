@@ -1,4 +1,4 @@
-"""Notices in the database, what is on its way, and how far the log of events was read."""
+"""Notifications in the database, what is on its way, and how far the log of events was read."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -23,7 +23,11 @@ from heliostat.store import schema
 from heliostat.store.database import Transaction, query_batches
 from heliostat.store.timestamps import to_datetime, to_timestamp
 
-_notices, _deliveries, _cursor = schema.notifications, schema.notification_deliveries, schema.notification_cursor
+_notifications, _deliveries, _cursor = (
+    schema.notifications,
+    schema.notification_deliveries,
+    schema.notification_cursor,
+)
 _events, _jobs, _forecasts = schema.events, schema.jobs, schema.forecasts
 
 
@@ -45,49 +49,52 @@ _TOLD = select(*_events.c, _jobs.c.name, _jobs.c.user, _jobs.c.project, _jobs.c.
 
 
 def list_notifications(conn: Connection, user: str | None = None) -> list[Notification]:
-    wanted = select(_notices).order_by(_notices.c.id)
+    wanted = select(_notifications).order_by(_notifications.c.id)
     return [
-        _notice(row) for row in conn.execute(wanted if user is None else wanted.where(_notices.c.user == user))
+        _notification(row)
+        for row in conn.execute(wanted if user is None else wanted.where(_notifications.c.user == user))
     ]
 
 
-def find_notification(conn: Connection, notice_id: NotificationId) -> Notification | None:
-    row = conn.execute(select(_notices).where(_notices.c.id == notice_id)).first()
-    return None if row is None else _notice(row)
+def find_notification(conn: Connection, notification_id: NotificationId) -> Notification | None:
+    row = conn.execute(select(_notifications).where(_notifications.c.id == notification_id)).first()
+    return None if row is None else _notification(row)
 
 
 def has_notifications(conn: Connection, user: str) -> bool:
-    return conn.execute(select(_notices.c.id).where(_notices.c.user == user).limit(1)).first() is not None
+    return (
+        conn.execute(select(_notifications.c.id).where(_notifications.c.user == user).limit(1)).first() is not None
+    )
 
 
-def add_notification(tx: Transaction, notice: Notification) -> Notification:
+def add_notification(tx: Transaction, notification: Notification) -> Notification:
     """Keep it; return it with the id it got. What has happened until now is not told."""
     newest = tx.conn.execute(select(func.max(_events.c.id))).scalar() or 0
     values = {
-        "user": notice.user,
-        "project": notice.project,
-        "channel": notice.channel.value,
-        "address": notice.address,
-        "occasions": ",".join(notice.occasions),
-        "salt": notice.salt,
-        "created_at": to_timestamp(notice.created_at),
+        "user": notification.user,
+        "project": notification.project,
+        "channel": notification.channel.value,
+        "address": notification.address,
+        "triggers": ",".join(notification.triggers),
+        "salt": notification.salt,
+        "created_at": to_timestamp(notification.created_at),
         "after_event": newest,
     }
-    row = tx.conn.execute(insert(_notices).values(**values).returning(_notices)).one()
+    row = tx.conn.execute(insert(_notifications).values(**values).returning(_notifications)).one()
     tx.changes.notifications_changed = True
-    return _notice(row)
+    return _notification(row)
 
 
-def remove_notification(tx: Transaction, notice_id: NotificationId) -> None:
+def remove_notification(tx: Transaction, notification_id: NotificationId) -> None:
     """With all that is on its way."""
-    tx.conn.execute(delete(_deliveries).where(_deliveries.c.notice_id == notice_id))
-    tx.conn.execute(delete(_notices).where(_notices.c.id == notice_id))
+    tx.conn.execute(delete(_deliveries).where(_deliveries.c.notification_id == notification_id))
+    tx.conn.execute(delete(_notifications).where(_notifications.c.id == notification_id))
     tx.changes.notifications_changed = True
 
 
-def update_notification(tx: Transaction, notice_id: NotificationId, **values: Any) -> None:
+def update_notification(tx: Transaction, notification_id: NotificationId, **values: Any) -> None:
     row = {name: to_timestamp(one) if isinstance(one, datetime) else one for name, one in values.items()}
-    tx.conn.execute(update(_notices).where(_notices.c.id == notice_id).values(**row))
+    tx.conn.execute(update(_notifications).where(_notifications.c.id == notification_id).values(**row))
 
 
 def last_processed_event(conn: Connection) -> int:
@@ -119,8 +126,8 @@ def get_events_with_jobs(conn: Connection, event_ids: Sequence[int]) -> list[Eve
     return found
 
 
-def find_newest_delivery(conn: Connection, notice_id: NotificationId) -> Delivery | None:
-    query = select(_deliveries).where(_deliveries.c.notice_id == notice_id)
+def find_newest_delivery(conn: Connection, notification_id: NotificationId) -> Delivery | None:
+    query = select(_deliveries).where(_deliveries.c.notification_id == notification_id)
     row = conn.execute(
         query.order_by(_deliveries.c.created_at.desc(), _deliveries.c.due_at.desc()).limit(1)
     ).first()
@@ -130,7 +137,7 @@ def find_newest_delivery(conn: Connection, notice_id: NotificationId) -> Deliver
 def add_delivery(tx: Transaction, delivery: Delivery) -> None:
     values = {
         "id": delivery.id,
-        "notice_id": delivery.notification_id,
+        "notification_id": delivery.notification_id,
         "event_ids": json.dumps(delivery.event_ids),
         "more": delivery.more,
         "state": delivery.state.value,
@@ -147,10 +154,10 @@ def set_delivery_events(tx: Transaction, delivery_id: str, event_ids: Sequence[i
 
 
 def list_next_deliveries(conn: Connection) -> list[Delivery]:
-    """Of each notice the oldest that waits: the others come after it. The one that is due first comes first."""
+    """Of each notification the oldest that waits: the others come after it. The one that is due first comes first."""
     waiting = _deliveries.c.state == DeliveryState.WAITING.value
     order = (_deliveries.c.created_at, _deliveries.c.due_at, _deliveries.c.id)
-    ranked = func.row_number().over(partition_by=_deliveries.c.notice_id, order_by=order).label("rank")
+    ranked = func.row_number().over(partition_by=_deliveries.c.notification_id, order_by=order).label("rank")
     inner = select(_deliveries, ranked).where(waiting).subquery()
     rows = conn.execute(select(inner).where(inner.c.rank == 1).order_by(inner.c.due_at))
     return [_delivery(row) for row in rows]
@@ -179,13 +186,15 @@ def remove_old_deliveries(tx: Transaction, before: datetime) -> None:
 def count_deliveries(
     conn: Connection, ids: Collection[NotificationId]
 ) -> dict[tuple[NotificationId, DeliveryState], int]:
-    """By notice and state."""
+    """By notification and state."""
     wanted = (
-        select(_deliveries.c.notice_id, _deliveries.c.state, func.count())
-        .where(_deliveries.c.notice_id.in_(list(ids)))
-        .group_by(_deliveries.c.notice_id, _deliveries.c.state)
+        select(_deliveries.c.notification_id, _deliveries.c.state, func.count())
+        .where(_deliveries.c.notification_id.in_(list(ids)))
+        .group_by(_deliveries.c.notification_id, _deliveries.c.state)
     )
-    return {(notice_id, DeliveryState(state)): count for notice_id, state, count in conn.execute(wanted)}
+    return {
+        (notification_id, DeliveryState(state)): count for notification_id, state, count in conn.execute(wanted)
+    }
 
 
 def list_waiting_jobs_with_forecast(
@@ -214,14 +223,14 @@ def _job_of_event(row: Any) -> EventWithJob:
     return EventWithJob(event, row.name, row.user, row.project, tuple(json.loads(row.notify)), is_imported)
 
 
-def _notice(row: Row[Any]) -> Notification:
+def _notification(row: Row[Any]) -> Notification:
     return Notification(
         id=row.id,
         user=row.user,
         project=row.project,
         channel=NotificationChannel(row.channel),
         address=row.address,
-        occasions=tuple(row.occasions.split(",")) if row.occasions else (),
+        triggers=tuple(row.triggers.split(",")) if row.triggers else (),
         salt=row.salt,
         created_at=to_datetime(row.created_at),
         after_event=row.after_event,
@@ -234,7 +243,7 @@ def _notice(row: Row[Any]) -> Notification:
 def _delivery(row: Row[Any]) -> Delivery:
     return Delivery(
         id=row.id,
-        notification_id=row.notice_id,
+        notification_id=row.notification_id,
         event_ids=tuple(json.loads(row.event_ids)),
         more=row.more,
         state=DeliveryState(row.state),

@@ -57,7 +57,7 @@ def add_rerun(tx: Transaction, job_ids: Iterable[JobId], of_job: JobId) -> None:
 def get_provenance(conn: Connection, job_id: JobId) -> JobProvenance:
     query = (
         select(_of_jobs.c.attempt, _records.c.content)
-        .join(_records, _records.c.id == _of_jobs.c.record_id)
+        .join(_records, _records.c.id == _of_jobs.c.provenance_id)
         .where(_of_jobs.c.job_id == job_id)
         .order_by(_of_jobs.c.attempt)
     )
@@ -88,5 +88,5 @@ def list_attempts_without_environment(conn: Connection, since: datetime) -> list
 def _add(tx: Transaction, text: str, attempts: Sequence[tuple[JobId, int]]) -> None:
     own_id = provenance_id(text)
     tx.conn.execute(_ADD_RECORD, {"id": own_id, "content": text})
-    rows = [{"job_id": job_id, "attempt": number, "record_id": own_id} for job_id, number in attempts]
+    rows = [{"job_id": job_id, "attempt": number, "provenance_id": own_id} for job_id, number in attempts]
     tx.conn.execute(_ADD_OF_JOB, rows)

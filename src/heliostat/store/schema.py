@@ -116,7 +116,7 @@ web_logins = Table(  # "session" is a kind of job here, so a browser's is a logi
 )
 
 announcements = Table(
-    "news",
+    "announcements",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("text", Text, nullable=False),
@@ -180,7 +180,7 @@ jobs = Table(
     Column("priority_everywhere", Boolean, nullable=False, server_default="0"),
     Column("waited_seconds", Float, nullable=False, server_default="0"),
     Column("waits_since", Float),
-    Column("handed_over", Boolean, nullable=False, server_default="0"),
+    Column("dispatched", Boolean, nullable=False, server_default="0"),
     Column("origin", String),  # of one that ran elsewhere: "slurm:CLUSTER:NUMBER"
     Column("after", Text, nullable=False, server_default="[]"),
     Column("parents_left", Integer, nullable=False, server_default="0"),
@@ -248,18 +248,18 @@ attempt_usage = Table(  # what engines that keep accounts say of attempts that a
 )
 
 provenance = Table(  # what is kept so that jobs can be repeated; each content once
-    "records",
+    "provenance",
     metadata,
     Column("id", String, primary_key=True),
     Column("content", Text, nullable=False),
 )
 
 job_provenance = Table(
-    "job_records",
+    "job_provenance",
     metadata,
     Column("job_id", Integer, primary_key=True, autoincrement=False),
     Column("attempt", Integer, primary_key=True, autoincrement=False),  # 0: of its submission
-    Column("record_id", ForeignKey("records.id"), nullable=False),
+    Column("provenance_id", ForeignKey("provenance.id"), nullable=False),
 )
 
 reruns = Table(
@@ -318,7 +318,7 @@ nodes = Table(
 )
 
 slurm_associations = Table(
-    "slurm_made",
+    "slurm_associations",
     metadata,
     Column("account", String, primary_key=True),
     Column("user", String, primary_key=True),
@@ -333,7 +333,7 @@ environments = Table(  # the state of each is that of its build job
     Column("python", String),
     Column("platform", String, nullable=False),
     Column("owner", String),
-    Column("made_by", String, nullable=False),
+    Column("created_by", String, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("build_job", Integer, nullable=False),
     Column("lock", Text),
@@ -414,31 +414,31 @@ image_pushes = Table(  # the state of each is that of its job
     Index("image_pushes_by_digest", "digest"),
 )
 
-# The tables of notices: who wants to be told, what is on its way, and how far the log of events was read.
+# The tables of notifications: who wants to be told, what is on its way, and how far the log of events was read.
 
 notifications = Table(
-    "notices",
+    "notifications",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("user", ForeignKey("users.name"), nullable=False),
     Column("project", ForeignKey("projects.name")),
     Column("channel", String, nullable=False),
     Column("address", Text, nullable=False),
-    Column("occasions", String, nullable=False),
+    Column("triggers", String, nullable=False),
     Column("salt", String, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("after_event", Integer, nullable=False),
     Column("sent_at", Float),
     Column("problem", Text),
     Column("tested_at", Float),
-    Index("notices_by_user", "user"),
+    Index("notifications_by_user", "user"),
 )
 
 notification_deliveries = Table(
-    "notice_deliveries",
+    "notification_deliveries",
     metadata,
     Column("id", String, primary_key=True),
-    Column("notice_id", ForeignKey("notices.id", ondelete="CASCADE"), nullable=False),
+    Column("notification_id", ForeignKey("notifications.id", ondelete="CASCADE"), nullable=False),
     Column("event_ids", Text, nullable=False),
     Column("more", Integer, nullable=False),
     Column("state", String, nullable=False),
@@ -446,13 +446,13 @@ notification_deliveries = Table(
     Column("due_at", Float, nullable=False),
     Column("tries", Integer, nullable=False),
     Column("problem", Text),
-    Index("notice_deliveries_by_state", "state", "due_at"),
-    Index("notice_deliveries_by_notice", "notice_id", "state"),
+    Index("notification_deliveries_by_state", "state", "due_at"),
+    Index("notification_deliveries_by_notification", "notification_id", "state"),
 )
 
 notification_cursor = (
     Table(  # one row: all events up to this one are in deliveries, as far as somebody wants to be told
-        "notice_cursor",
+        "notification_cursor",
         metadata,
         Column("id", Integer, primary_key=True, autoincrement=False),
         Column("event_id", Integer, nullable=False),

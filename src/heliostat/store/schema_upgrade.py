@@ -8,7 +8,7 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, crea
 from heliostat.store.database import sqlite_url
 from heliostat.store.schema import metadata
 
-LATEST_REVISION = "0023"  # the newest file in migrations/versions; a test keeps this true
+LATEST_REVISION = "0024"  # the newest file in migrations/versions; a test keeps this true
 _VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 
 

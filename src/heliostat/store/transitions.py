@@ -54,7 +54,7 @@ class PreparedStatement:
 
 
 # Built once: to build one of them takes longer than to run it.
-_STATES = select(_jobs.c.id, _jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over).where(
+_STATES = select(_jobs.c.id, _jobs.c.state, _jobs.c.attempt, _jobs.c.dispatched).where(
     _jobs.c.id.in_(bindparam("ids", expanding=True))
 )
 _ADD_JOBS, _ADD_EVENTS = PreparedStatement(insert(_jobs)), PreparedStatement(insert(_events))
@@ -125,7 +125,7 @@ class _Moving:
 
     state: JobState
     attempt: int
-    handed_over: bool
+    dispatched: bool
     values: dict[str, Any] = field(default_factory=dict)
 
     def heeds(self, attempt: int | None) -> bool:
@@ -137,7 +137,7 @@ class _Moving:
 def _moving(tx: Transaction, ids: Iterable[JobId]) -> dict[JobId, _Moving]:
     """As these jobs are now, by their number."""
     return {
-        row.id: _Moving(JobState(row.state), row.attempt, row.handed_over)
+        row.id: _Moving(JobState(row.state), row.attempt, row.dispatched)
         for some in query_batches(sorted(set(ids)))
         for row in tx.conn.execute(_STATES, {"ids": some})
     }
@@ -145,9 +145,9 @@ def _moving(tx: Transaction, ids: Iterable[JobId]) -> dict[JobId, _Moving]:
 
 def _take_back_from_engine(tx: Transaction, moving: _Moving, move: JobTransition) -> None:
     """Whoever moves is no longer in an engine's queue."""
-    if not moving.handed_over:
+    if not moving.dispatched:
         return
-    moving.handed_over, moving.values["handed_over"] = False, False
+    moving.dispatched, moving.values["dispatched"] = False, False
     if move.to_state in (JobState.CANCELLED, JobState.HELD):
         ended = {"state": JobState.CANCELLED, "ended_at": move.at, "reason": move.detail}
         update_attempt(tx, move.job_id, moving.attempt, ended)

@@ -27,10 +27,10 @@ def draw_cluster_plots(series: Sequence[TimeSeries], span: StatsPeriod, now: dat
     known = {one.name: one for one in series}
     draw = _Drawing(span, now)
     wanted = (
-        ("GPUs given to jobs", "", _most(known.get("gpus")), (("gpus_held", "given to jobs"),)),
+        ("GPUs given to jobs", "", _most(known.get("gpus")), (("gpus_allocated", "given to jobs"),)),
         ("GPU utilisation", "%", None, (("gpu_utilisation", "mean of all GPUs"),)),
         ("Jobs", "", None, (("running", "running"), ("pending", "pending"))),
-        ("CPUs", "", _most(known.get("cpus")), (("cpus_held", "given to jobs"), ("cpus_used", "kept busy"))),
+        ("CPUs", "", _most(known.get("cpus")), (("cpus_allocated", "given to jobs"), ("cpus_used", "kept busy"))),
     )
     return tuple(
         draw.plot(title, unit, limit, [(known[name], said) for name, said in parts if name in known])

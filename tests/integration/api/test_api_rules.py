@@ -35,9 +35,9 @@ def server() -> Iterator[RunningServer]:
         ("PATCH", "/nodes/a100-01", {"data_class": 3}),
         ("POST", "/reservations", COURSE),
         ("DELETE", "/reservations/course", None),
-        ("POST", "/news", {"text": "hello"}),
-        ("GET", "/news?past=true", None),
-        ("DELETE", "/news/1", None),
+        ("POST", "/announcements", {"text": "hello"}),
+        ("GET", "/announcements?past=true", None),
+        ("DELETE", "/announcements/1", None),
     ],
 )
 def test_only_admins_may_change_the_rules(
@@ -192,12 +192,14 @@ def test_a_node_names_the_job_that_is_alone_there(server: RunningServer) -> None
 
 
 def test_news_are_told_read_by_everybody_and_taken_away(server: RunningServer, bob: Person) -> None:
-    made = server.ask("POST", "/news", {"text": "<b>new disk</b>", "ends_at": "2031-01-01T00:00:00+01:00"}).json
+    made = server.ask(
+        "POST", "/announcements", {"text": "<b>new disk</b>", "ends_at": "2031-01-01T00:00:00+01:00"}
+    ).json
     assert made["ends_at"] == "2030-12-31T23:00:00Z"
-    assert server.ask("GET", "/news", uid=bob.uid).json["items"] == [made]
-    assert server.ask("DELETE", f"/news/{made['id']}").status == 204
-    assert server.ask("DELETE", f"/news/{made['id']}").status == 404
-    assert server.ask("GET", "/news").json["items"] == []
+    assert server.ask("GET", "/announcements", uid=bob.uid).json["items"] == [made]
+    assert server.ask("DELETE", f"/announcements/{made['id']}").status == 204
+    assert server.ask("DELETE", f"/announcements/{made['id']}").status == 404
+    assert server.ask("GET", "/announcements").json["items"] == []
 
 
 @pytest.mark.parametrize(
@@ -216,6 +218,6 @@ def test_news_are_told_read_by_everybody_and_taken_away(server: RunningServer, b
 def test_news_that_cannot_be_are_refused_with_their_field(
     server: RunningServer, field: str, body: dict[str, Any]
 ) -> None:
-    answer = server.ask("POST", "/news", body)
+    answer = server.ask("POST", "/announcements", body)
     assert answer.status == 422
     assert list(answer.error["fields"]) == [field]

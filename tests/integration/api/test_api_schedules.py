@@ -72,8 +72,8 @@ def test_a_schedule_fires_a_real_job_that_knows_its_due_time(server: RunningServ
     outputs = {server.output(one["job_id"]) for one in found}
     assert outputs == {f"twice at {one['due_at']}\n" for one in found}
     assert server.ask("GET", "/schedules/twice").json["state"] == "finished"
-    made_by = server.show(found[0]["job_id"])["schedule"]
-    assert (made_by["name"], made_by["due_at"]) == ("twice", found[0]["due_at"])
+    created_by = server.show(found[0]["job_id"])["schedule"]
+    assert (created_by["name"], created_by["due_at"]) == ("twice", found[0]["due_at"])
     assert server.run(**JOB)["schedule"] is None
 
 

@@ -339,7 +339,7 @@ def test_environments_of_others_are_not_told_of(server: RunningServer, ann: Pers
     assert server.ask("DELETE", f"/environments/{digest}", uid=bob.uid).status == 404
     assert server.ask("POST", "/environments/prune", {"days": 0}, uid=bob.uid).status == 403
     assert digest not in str(server.ask("GET", "/environments", uid=bob.uid).json)
-    assert server.ask("GET", "/environments?everybodys=true", uid=bob.uid).status == 403
+    assert server.ask("GET", "/environments?all=true", uid=bob.uid).status == 403
 
 
 def test_what_is_removed_by_the_last_who_asked_is_gone(server: RunningServer, ann: Person, bob: Person) -> None:

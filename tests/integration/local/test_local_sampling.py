@@ -58,7 +58,7 @@ def test_a_job_that_keeps_one_core_busy_and_holds_200_mib_is_seen_as_that(server
     assert max(series(node, "memory")) > 200
     cluster = server.ask("GET", "/cluster/stats?span=week").json
     assert max(series(cluster, "running")) > 0
-    assert max(series(cluster, "cpus_held")) > 0
+    assert max(series(cluster, "cpus_allocated")) > 0
 
 
 def test_stats_go_on_where_they_were_when_the_server_is_started_again(server: RunningServer) -> None:
@@ -166,4 +166,6 @@ def _as_running(pid: int) -> Any:
 
     attempt = SimpleNamespace(id="7.1", devices=())
     group = FallbackCgroup("none", "7.1")
-    return SimpleNamespace(attempt=attempt, claim=WrapperClaim(pid), began_at=time.monotonic(), group=group)
+    return SimpleNamespace(
+        attempt=attempt, claim=WrapperClaim(pid), started_monotonic=time.monotonic(), group=group
+    )

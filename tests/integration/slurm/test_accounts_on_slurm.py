@@ -79,7 +79,7 @@ def test_slurms_accounts_follow_ours_and_nothing_else_is_touched(
 
     plan = ask(server, "GET", "/slurm/plan")
     assert f"Add {anna.name} to the account tumours." in sentences(plan)
-    assert any("account byhand was not made by this Heliostat" in line for line in plan["left_alone"])
+    assert any("account byhand was not made by this Heliostat" in line for line in plan["unmanaged"])
     assert associations(slurm, "tumours") == []  # a plan changes nothing
 
     apply(server)
@@ -139,13 +139,13 @@ def test_the_share_is_slurms_count_with_jobs_of_plain_sbatch(
 
     def begin() -> Any:
         tree = ask(server, "GET", "/share")
-        assert tree["counted_by"] == "slurm"
+        assert tree["usage_source"] == "slurm"
         projects = [project for one in tree["items"] for project in one["below"]]
         return next(project for project in projects if project["name"] == "begin")
 
-    wait_for(lambda: begin()["times_share"] > 0, "Slurm has counted it", lambda: json.dumps(begin()))
+    wait_for(lambda: begin()["usage_ratio"] > 0, "Slurm has counted it", lambda: json.dumps(begin()))
     (mine,) = (one for one in begin()["below"] if one["name"] == bert.name)
-    assert mine["times_share"] > 0
+    assert mine["usage_ratio"] > 0
     assert mine["entitled"] is not None
     page = Surfer(server).by_link().get("/share?people=true").text
     assert "This is Slurm's own count" in page

@@ -50,7 +50,9 @@ def is_told_as_out_of_memory(server: RunningServer, person: Person, job: dict[st
     told = "out of memory: it used more than its 100 MiB of memory; ask for more with --memory"
     errors = server.output(job["id"], person.uid, "stderr")
     assert (job["state"], job["reason"]) == ("failed", told), errors
-    seen = wait_for(lambda: server.show(job["id"], person.uid)["accounted"], "the accounting", lambda: server.log)
+    seen = wait_for(
+        lambda: server.show(job["id"], person.uid)["accounting_usage"], "the accounting", lambda: server.log
+    )
     assert seen["out_of_memory"] is True
 
 

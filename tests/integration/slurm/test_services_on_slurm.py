@@ -52,7 +52,7 @@ def service(server: RunningServer, ann: Person) -> Iterator[str]:
     wait_for(lambda: live(server, "echo", ann.uid) == [], "its replicas are gone", seconds=PATIENCE_SECONDS)
 
 
-def test_a_replica_that_is_killed_is_replaced_and_nobody_notices(
+def test_a_replica_that_is_killed_is_replaced_and_nobody_notifications(
     server: RunningServer, ann: Person, bob: Person, service: str
 ) -> None:
     key = server.ask("POST", f"/services/{service}/key", uid=ann.uid).json

@@ -65,7 +65,7 @@ def test_the_doctor_finds_nothing_wrong_with_it(server: RunningServer) -> None:
 
 
 def test_slurm_has_all_that_its_accounts_want_of_it(server: RunningServer) -> None:
-    said = server.ask("POST", "/slurm/apply").json["not_expressed"]
+    said = server.ask("POST", "/slurm/apply").json["unsupported"]
     assert [line for line in said if "as it is set up" in line or "QOS normal" in line] == []
 
 

@@ -26,7 +26,9 @@ def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
 
 
 def counted(server: RunningServer, job: int) -> dict[str, Any]:
-    found: dict[str, Any] = wait_for(lambda: server.show(job)["accounted"], "the accounting", lambda: server.log)
+    found: dict[str, Any] = wait_for(
+        lambda: server.show(job)["accounting_usage"], "the accounting", lambda: server.log
+    )
     return found
 
 
@@ -40,7 +42,7 @@ def test_what_a_job_used_is_counted_after_its_end_and_survives_a_killed_server(s
     assert 1 < used["cpu_seconds"] < 10
     assert used["gpu_seconds"] == 2 * used["elapsed_seconds"] > 0
     stats = server.ask("GET", f"/jobs/{job['id']}/stats").json
-    assert stats["accounted"] == used
+    assert stats["accounting_usage"] == used
     assert stats["summary"]["memory_mib"]["peak"] == used["memory_mib"]
     assert not list(server.home.glob("attempts/*.owed"))
 
@@ -51,7 +53,7 @@ def test_while_the_accounting_is_away_the_end_is_told_and_the_use_later(
     slurm.stop_daemon("slurmdbd")
     try:
         job = server.run(command=["sh", "-c", "sleep 2; exit 3"])
-        assert (job["state"], job["exit_code"], job["accounted"]) == ("failed", 3, None)
+        assert (job["state"], job["exit_code"], job["accounting_usage"]) == ("failed", 3, None)
     finally:
         slurm.start_accounting()
     assert counted(server, job["id"])["elapsed_seconds"] >= 1

@@ -376,19 +376,25 @@ def test_the_doctors_findings_are_shown(admin: Surfer) -> None:
 
 
 def test_news_are_told_and_removed(server: RunningServer, admin: Surfer) -> None:
-    assert error_at(send(admin, "/admin/news", ("text", " ")), "text") == "must not be empty"
-    late = send(admin, "/admin/news", ("text", "kept"), ("ends_at", "2020-01-01T00:00"))
+    assert error_at(send(admin, "/admin/announcements", ("text", " ")), "text") == "must not be empty"
+    late = send(admin, "/admin/announcements", ("text", "kept"), ("ends_at", "2020-01-01T00:00"))
     assert error_at(late, "ends_at") == "is in the past"
     assert ">\nkept</textarea>" in late.text
-    assert send(admin, "/admin/news", ("text", HOSTILE), ("ends_at", "2027-07-01T09:00")).status == 303
-    assert last_audit(server)["action"] == "news.add"
-    text = admin.get("/admin/news").text
+    assert send(admin, "/admin/announcements", ("text", HOSTILE), ("ends_at", "2027-07-01T09:00")).status == 303
+    assert last_audit(server)["action"] == "announcement.add"
+    text = admin.get("/admin/announcements").text
     assert "<script>alert" not in text
-    found = re.search(r'id="news-(\d+)"', text)
+    found = re.search(r'id="announcements-(\d+)"', text)
     assert found
-    assert "Remove this news?" in send(admin, "/admin/news/remove", ("news", found[1])).text
-    assert send(admin, "/admin/news/remove", ("news", found[1]), ("confirmed", "yes")).status == 303
-    assert send(admin, "/admin/news/remove", ("news", found[1]), ("confirmed", "yes")).status == 404
+    assert (
+        "Remove this announcement?" in send(admin, "/admin/announcements/remove", ("announcements", found[1])).text
+    )
+    assert (
+        send(admin, "/admin/announcements/remove", ("announcements", found[1]), ("confirmed", "yes")).status == 303
+    )
+    assert (
+        send(admin, "/admin/announcements/remove", ("announcements", found[1]), ("confirmed", "yes")).status == 404
+    )
 
 
 def test_what_is_not_there_is_told_with_a_hint(admin: Surfer) -> None:

@@ -57,7 +57,7 @@ def test_the_map_says_who_is_where_and_hides_names_from_others(
 def test_hostile_names_reasons_and_news_are_only_text(server: RunningServer, admin: Surfer) -> None:
     number = start(server, name=HOSTILE)
     server.ask("POST", "/nodes/a100-02/drain", {"reason": HOSTILE})
-    server.ask("POST", "/news", {"text": HOSTILE})
+    server.ask("POST", "/announcements", {"text": HOSTILE})
     server.ask("PATCH", "/nodes/a100-02", {"labels": {"rack": "b7"}})
     for path in ("/", "/cluster", "/cluster/a100-01", "/cluster/a100-02", "/cluster?label=%22%3E%3Cscript%3E"):
         text = admin.get(path).text

@@ -26,11 +26,11 @@ class FakeUnix(UnixAccounts):
     )
     aliases: dict[str, int] = field(default_factory=lambda: {"toor": ROOT, "bobby": BOB})
 
-    def by_uid(self, uid: int) -> UnixAccount | None:
+    def find_by_uid(self, uid: int) -> UnixAccount | None:
         name = self.users.get(uid)
         return None if name is None else UnixAccount(uid, uid, name, f"/home/{name}")
 
-    def by_name(self, name: str) -> UnixAccount | None:
+    def find_by_name(self, name: str) -> UnixAccount | None:
         uids = {known: uid for uid, known in self.users.items()} | self.aliases
         return self.by_uid(uids[name]) if name in uids else None
 

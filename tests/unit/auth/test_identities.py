@@ -245,9 +245,9 @@ def test_what_was_read_before_a_change_is_not_kept_after_it(
         identities.clear_caches()
         return user
 
-    monkeypatch.setattr(accounts, "user_of_unix", slow)
+    monkeypatch.setattr(accounts, "find_user_by_unix_name", slow)
     identities.authenticate_peer(ALICE)
-    monkeypatch.setattr(accounts, "user_of_unix", find)
+    monkeypatch.setattr(accounts, "find_user_by_unix_name", find)
     with pytest.raises(Forbidden):
         identities.authenticate_peer(ALICE)
 

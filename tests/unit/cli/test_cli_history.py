@@ -33,7 +33,7 @@ def test_a_time_that_is_none_is_refused(helio):
 
 
 SACCT = "JobID|User|Account|State|Submit|Start|End|JobName\n1|ann|lab|COMPLETED|1|2|3|x\n"
-DONE = {"jobs": 1, "known": 2, "left_out": {"not over": 1}, "accounts": ["ann"]}
+DONE = {"jobs": 1, "known": 2, "skipped": {"not over": 1}, "accounts": ["ann"]}
 
 
 def test_a_file_of_sacct_is_sent_and_what_became_of_it_told(helio, serve, tmp_path):

@@ -330,7 +330,7 @@ OTHER = {
     "submitted_at": "2026-01-01T10:00:00Z",
     "started_at": "2026-01-01T10:05:00Z",
     "time_limit_seconds": None,
-    "act_with": "scancel 12",
+    "cancel_command": "scancel 12",
 }
 
 

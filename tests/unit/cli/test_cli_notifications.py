@@ -1,4 +1,4 @@
-"""What `helio notice` sends and prints."""
+"""What `helio notification` sends and prints."""
 
 import io
 import json
@@ -9,13 +9,13 @@ import pytest
 
 from unit.client.stand_in_server import answer
 
-NOTICE = {
+NOTIFICATION = {
     "id": 3,
     "user": "anna",
     "project": None,
     "channel": "webhook",
     "address": "https://hooks.example.org/…",
-    "occasions": ["ended"],
+    "triggers": ["ended"],
     "created_at": "2026-11-01T09:00:00Z",
     "sent_at": None,
     "problem": "hooks.example.org answered \x1b[31m500",
@@ -28,9 +28,9 @@ def sent(server: Any) -> Any:
     return json.loads(server.requests[0].partition(b"\r\n\r\n")[2])
 
 
-def test_notices_are_listed_and_cannot_steer_the_terminal(helio: Any, serve: Callable[..., Any]) -> None:
-    serve(answer({"items": [NOTICE]}))
-    ran = helio("notice")
+def test_notifications_are_listed_and_cannot_steer_the_terminal(helio: Any, serve: Callable[..., Any]) -> None:
+    serve(answer({"items": [NOTIFICATION]}))
+    ran = helio("notification")
     assert ran.code == 0
     assert "hooks.example.org" in ran.out
     assert "\x1b" not in ran.out
@@ -38,17 +38,19 @@ def test_notices_are_listed_and_cannot_steer_the_terminal(helio: Any, serve: Cal
 
 def test_who_is_told_nothing_learns_how_to_begin(helio: Any, serve: Callable[..., Any]) -> None:
     serve(answer({"items": []}))
-    assert "helio notice add email" in helio("notice", "list").out
+    assert "helio notification add email" in helio("notification", "list").out
 
 
 def test_a_secret_is_printed_alone_on_its_line(helio: Any, serve: Callable[..., Any]) -> None:
-    server = serve(answer({**NOTICE, "secret": "hns_1"}, 201))
-    ran = helio("notice", "add", "webhook", "https://hooks.example.org/x", "--on", "failed,late", "--on=started")
+    server = serve(answer({**NOTIFICATION, "secret": "hns_1"}, 201))
+    ran = helio(
+        "notification", "add", "webhook", "https://hooks.example.org/x", "--on", "failed,late", "--on=started"
+    )
     assert ran.out.splitlines()[-1] == "hns_1"
     assert sent(server) == {
         "channel": "webhook",
         "address": "https://hooks.example.org/x",
-        "occasions": ["failed", "late", "started"],
+        "triggers": ["failed", "late", "started"],
     }
 
 
@@ -56,33 +58,33 @@ def test_an_address_that_is_a_secret_comes_from_a_pipe(
     helio: Any, serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("https://hooks.example.org/secret\n"))
-    server = serve(answer(NOTICE, 201))
-    assert helio("notice", "add", "chat", "--asked-only", "--project", "vision").code == 0
+    server = serve(answer(NOTIFICATION, 201))
+    assert helio("notification", "add", "chat", "--requested-only", "--project", "vision").code == 0
     assert sent(server) == {
         "channel": "chat",
         "address": "https://hooks.example.org/secret",
-        "occasions": [],
+        "triggers": [],
         "project": "vision",
     }
 
 
 def test_two_ways_to_say_when_are_one_too_many(helio: Any) -> None:
-    assert helio("notice", "add", "email", "a@example.org", "--on", "ended", "--asked-only").code == 2
+    assert helio("notification", "add", "email", "a@example.org", "--on", "ended", "--requested-only").code == 2
 
 
 def test_a_test_that_did_not_arrive_ends_with_1_and_says_why(helio: Any, serve: Callable[..., Any]) -> None:
     serve(answer({"arrived": False, "problem": "there is no host x"}), answer({"arrived": True, "problem": None}))
-    ran = helio("notice", "test", "3")
+    ran = helio("notification", "test", "3")
     assert (ran.code, ran.out) == (1, "")
     assert "there is no host x" in ran.err
-    ran = helio("notice", "test", "3", "--json")
+    ran = helio("notification", "test", "3", "--json")
     assert (ran.code, json.loads(ran.out)) == (0, {"id": 3, "arrived": True, "problem": None})
 
 
-def test_a_notice_is_removed(helio: Any, serve: Callable[..., Any]) -> None:
+def test_a_notification_is_removed(helio: Any, serve: Callable[..., Any]) -> None:
     server = serve(answer(None, 204))
-    assert helio("notice", "remove", "3").out == "Notice 3 is removed.\n"
-    assert server.requests[0].startswith(b"DELETE /api/v1/notices/3 ")
+    assert helio("notification", "remove", "3").out == "Notification 3 is removed.\n"
+    assert server.requests[0].startswith(b"DELETE /api/v1/notifications/3 ")
 
 
 def test_what_is_to_be_retried_and_told_is_sent_as_words(helio: Any, serve: Callable[..., Any]) -> None:

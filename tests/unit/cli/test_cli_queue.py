@@ -146,8 +146,8 @@ def test_share_is_a_tree(helio, serve):
             "share": 2,
             "entitled": entitled,
             "usage_gpu_hours": 12.34,
-            "times_share": 2.1,
-            "points_lost": 1.26,
+            "usage_ratio": 2.1,
+            "priority_penalty": 1.26,
             "below": list(below),
         }
 
@@ -165,7 +165,7 @@ LINE = {
     "jobs": 12,
     "gpu_hours": 345.6,
     "cpu_hours": 1000.0,
-    "part_of_all": 0.42,
+    "fraction_of_total": 0.42,
     "wasted_gpu_hours": 7.25,
     "wasted_cpu_hours": 1.0,
     "mean_wait_seconds": 3725.0,

@@ -26,7 +26,7 @@ def holder(home):
     code = (
         "import fcntl, sys, signal; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print(flush=1); signal.pause()"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(home.lock)], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", code, str(home.lock_file)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     yield process
@@ -70,7 +70,7 @@ def test_down_ends_the_process_that_holds_the_lock(home, holder):
 
 
 def test_a_process_that_only_has_the_number_of_an_old_server_is_left_alone(home):
-    home.lock.touch()
+    home.lock_file.touch()
     home.status.write_text(json.dumps({"pid": os.getpid()}))
     assert running_server_pid(home) is None
     assert stop_server(home) is None
@@ -82,11 +82,11 @@ def test_a_lock_without_a_status_file_is_no_server_to_stop(home, holder):
 
 
 def test_a_server_that_dies_at_once_shows_its_last_words(helio, home):
-    home.config.write_text("nonsense = 1\n")
+    home.config_file.write_text("nonsense = 1\n")
     ran = helio("up", "--background")
     assert ran.code == 2  # found before anything is started
-    home.config.unlink()
-    with open(home.lock, "w") as lock:
+    home.config_file.unlink()
+    with open(home.lock_file, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # so that the server refuses to start
         ran = helio("up", "--background", "--port", "0")
     assert ran.code == 1

@@ -24,7 +24,7 @@ def test_json_has_the_trace_the_cluster_and_every_policy(helio):
     assert ran.code == 0, ran.err
     said = json.loads(ran.out)
     assert said["trace"]["jobs"] == 2
-    assert said["trace"]["left_out"] == {"not selected": 2}
+    assert said["trace"]["skipped"] == {"not selected": 2}
     assert said["cluster"]["gpus"] == 8
     assert list(said["policies"]) == ["fifo", "easy"]
     fifo = said["policies"]["fifo"]

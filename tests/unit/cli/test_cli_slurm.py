@@ -7,10 +7,10 @@ from unit.client.stand_in_server import answer
 PLAN = {
     "cluster": "lab",
     "steps": [{"sentence": "Add ann to the account vision.", "argv": ["sacctmgr", "add"]}],
-    "left_alone": ["The account old was not made by this Heliostat."],
-    "not_expressed": ["The 9 GPUs in the queue of user ann: Slurm has no such limit."],
+    "unmanaged": ["The account old was not made by this Heliostat."],
+    "unsupported": ["The 9 GPUs in the queue of user ann: Slurm has no such limit."],
 }
-NOTHING = {"cluster": "lab", "steps": [], "left_alone": [], "not_expressed": []}
+NOTHING = {"cluster": "lab", "steps": [], "unmanaged": [], "unsupported": []}
 
 
 def test_a_plan_shows_steps_then_what_is_not_ours_and_what_slurm_cannot(helio, serve):

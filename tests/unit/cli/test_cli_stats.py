@@ -50,7 +50,7 @@ CLUSTER = {
     "span": "day",
     "series": [
         series("gpus", "GPUs", [8, 8], 8),
-        series("gpus_held", "GPUs", [2, 4], 4),
+        series("gpus_allocated", "GPUs", [2, 4], 4),
         series("pending", "jobs", [0, 3], 3),
     ],
 }
@@ -134,7 +134,7 @@ def test_what_an_engine_counted_is_told_though_nobody_has_looked(helio, serve):
         "gpu_seconds": 1200.0,
         "out_of_memory": True,
     }
-    serve(answer(JOB), answer({**STATS, "series": [], "accounted": used}))
+    serve(answer(JOB), answer({**STATS, "series": [], "accounting_usage": used}))
     ran = helio("stats", "12")
     told = "10m24s of cpu time, 20m00s of GPU time, 3.1G of memory at most, ran out of memory"
     assert f"Counted in all: {told}." in ran.out

@@ -32,11 +32,11 @@ class Queue:
         self.jobs = list(jobs)
         self.forks = 0
 
-    def fork(self) -> QueueState:
+    def copy_queue_state(self) -> QueueState:
         self.forks += 1
         return a_board((a_node("a", gpus=1),), self.jobs)
 
-    up_to_date = fork
+    latest_queue_state = copy_queue_state
 
 
 def running(number: int = 1) -> Job:
@@ -95,13 +95,13 @@ def test_how_good_it_was_is_known_once_jobs_have_started(store: Store) -> None:
 
 def test_an_empty_queue_is_left_alone_until_something_changes(store: Store) -> None:
     queue = Queue()
-    made = a_forecaster(store, queue, shortest_pause_seconds=0.01, settling_seconds=0.01)
+    made = a_forecaster(store, queue, min_pause_seconds=0.01, settling_seconds=0.01)
     assert made._look() == threading.TIMEOUT_MAX
     assert queue.forks == 1
 
 
 def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    timing = {"shortest_pause_seconds": 0.01, "settling_seconds": 0.01, "rest_factor": 0.0}
+    timing = {"min_pause_seconds": 0.01, "settling_seconds": 0.01, "rest_factor": 0.0}
     made = a_forecaster(store, Queue(running(), waiting(2)), **timing)
     write, failed = store.write, []
 
@@ -128,7 +128,7 @@ def test_it_stops_at_once_also_in_the_middle_of_a_thought(store: Store, monkeypa
             thinking.append(1)
         return {}
 
-    monkeypatch.setattr(module, "forecast", think_for_ever)
+    monkeypatch.setattr(module, "forecast_starts", think_for_ever)
     made = a_forecaster(store, Queue(running(), waiting(2)), budget_seconds=1_000_000.0, settling_seconds=0.0)
     made.start()
     wait_until(lambda: thinking, "it thinks", 60)
@@ -155,14 +155,14 @@ def test_what_if_of_a_waiting_job_looks_at_the_queue_without_it(store: Store) ->
 
 
 def test_those_who_ask_while_others_are_answered_are_told_to_come_again(store: Store) -> None:
-    made = a_forecaster(store, Queue(), turn_seconds=0.01)
+    made = a_forecaster(store, Queue(), max_wait_seconds=0.01)
     with made._turn(), pytest.raises(TooManyRequests):
         made.estimate_start(waiting(0))
     made.estimate_start(waiting(0))
 
 
 def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store) -> None:
-    made = a_forecaster(store, Queue(), most_askers=1)
+    made = a_forecaster(store, Queue(), max_concurrent_questions=1)
     with made._only_once("ann"), pytest.raises(TooManyRequests):
         made.estimate_start(waiting(0))
     with made._only_once("bob"), pytest.raises(TooManyRequests):

@@ -148,7 +148,7 @@ def test_every_end_is_an_allowed_move_that_gives_back_what_was_held(
         assert move.values["ended_at"] == NOW
 
 
-HANDED = a_job(1, attempt=1, handed_over=True)
+HANDED = a_job(1, attempt=1, dispatched=True)
 
 
 def test_who_starts_in_an_engines_queue_is_told_where_and_runs() -> None:
@@ -182,7 +182,7 @@ def test_who_ends_in_an_engines_queue_goes_where_its_cause_says(cause: EndCause,
 def test_who_was_requeued_by_the_engine_waits_there_as_the_next_attempt() -> None:
     move = end_transition(RUNNING, end(EndCause.REQUEUED, detail="requeued"), may_try_again=True)
     assert (move.to_state, move.event_kind, move.attempt) == (JobState.PENDING, "requeued", RUNNING.attempt)
-    assert (move.values["attempt"], move.values["handed_over"]) == (RUNNING.attempt + 1, True)
+    assert (move.values["attempt"], move.values["dispatched"]) == (RUNNING.attempt + 1, True)
     assert attempt_state_after(move) is JobState.CANCELLED
 
 

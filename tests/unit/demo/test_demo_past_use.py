@@ -29,8 +29,8 @@ def test_a_week_has_a_value_for_every_five_minutes_and_all_are_possible(week: di
     total = week[CLUSTER_SUBJECT].mean
     assert total.shape == (7 * 288, len(CLUSTER_COLUMNS))
     for part, whole in (
-        ("gpus_held", "gpus"),
-        ("cpus_held", "cpus"),
+        ("gpus_allocated", "gpus"),
+        ("cpus_allocated", "cpus"),
         ("cpus_used", "cpus"),
         ("memory_held", "memory"),
     ):

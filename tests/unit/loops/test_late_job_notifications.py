@@ -23,8 +23,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
-def a_notice(*occasions: str, project: str | None = None) -> Notification:
-    return Notification(1, "root", project, NotificationChannel.EMAIL, "root@example.org", occasions, "s", NOON, 0)
+def a_notification(*triggers: str, project: str | None = None) -> Notification:
+    return Notification(1, "root", project, NotificationChannel.EMAIL, "root@example.org", triggers, "s", NOON, 0)
 
 
 def foretold(site: Site, number: int, **fields: object) -> Job:
@@ -35,11 +35,11 @@ def foretold(site: Site, number: int, **fields: object) -> Job:
     return job
 
 
-def look(site: Site, starts_at: datetime, *notices: Notification) -> None:
+def look(site: Site, starts_at: datetime, *notifications: Notification) -> None:
     def forecast_of(job: Job) -> Forecast:
         return Forecast(starts_at, starts_at, starts_at, None)
 
-    LateJobDetector(site.context.store, forecast_of, 3600, lambda: NOON).record_late_jobs(notices)
+    LateJobDetector(site.context.store, forecast_of, 3600, lambda: NOON).record_late_jobs(notifications)
 
 
 def told(site: Site) -> list[JobEvent]:
@@ -49,8 +49,8 @@ def told(site: Site) -> list[JobEvent]:
 
 def test_who_will_start_much_later_than_foretold_is_noted_once(site: Site) -> None:
     foretold(site, 1)
-    look(site, NOON + 4 * HOUR, a_notice("late"))
-    look(site, NOON + 9 * HOUR, a_notice("late"))
+    look(site, NOON + 4 * HOUR, a_notification("late"))
+    look(site, NOON + 9 * HOUR, a_notification("late"))
     (event,) = told(site)
     assert event.job_id == 1
     assert event.detail == "was to start by 2026-03-01 14:00 UTC, now likely at 2026-03-01 16:00 UTC"
@@ -58,24 +58,24 @@ def test_who_will_start_much_later_than_foretold_is_noted_once(site: Site) -> No
 
 def test_a_little_later_is_not_late(site: Site) -> None:
     foretold(site, 1)
-    look(site, NOON + 3 * HOUR, a_notice("late"))
+    look(site, NOON + 3 * HOUR, a_notification("late"))
     assert told(site) == []
 
 
 def test_what_nobody_wants_to_know_is_not_noted(site: Site) -> None:
     foretold(site, 1)
-    look(site, NOON + 9 * HOUR, a_notice("ended"), a_notice("late", project="other"))
+    look(site, NOON + 9 * HOUR, a_notification("ended"), a_notification("late", project="other"))
     assert told(site) == []
 
 
 def test_a_job_may_ask_for_it_itself(site: Site) -> None:
     foretold(site, 1, notify=("late",))
     foretold(site, 2)
-    look(site, NOON + 9 * HOUR, a_notice())
+    look(site, NOON + 9 * HOUR, a_notification())
     assert [one.job_id for one in told(site)] == [1]
 
 
 def test_a_project_may_be_told_of_all_its_jobs(site: Site) -> None:
     foretold(site, 1)
-    look(site, NOON + 9 * HOUR, a_notice("late", project="default"))
+    look(site, NOON + 9 * HOUR, a_notification("late", project="default"))
     assert [one.job_id for one in told(site)] == [1]

@@ -51,11 +51,11 @@ class Post:
     tried: list[str] = field(default_factory=list)
     refusal: DeliveryFailed | None = None
 
-    def send(self, notice: Notification, letter: NotificationMessage, at: datetime) -> None:
+    def send(self, notification: Notification, letter: NotificationMessage, at: datetime) -> None:
         self.tried.append(letter.id)
         if self.refusal is not None:
             raise self.refusal
-        self.taken.append((notice, letter))
+        self.taken.append((notification, letter))
 
     def events(self) -> list[dict[str, Any]]:
         return [event for _, letter in self.taken for event in json.loads(letter.webhook_body)["events"]]
@@ -72,7 +72,7 @@ def notifying(site: Site, post: Post, timing: NotificationTiming = HASTY, **sett
     notifier.close()
 
 
-def a_notice(
+def a_notification(
     site: Site, user: str = "root", channel: NotificationChannel = NotificationChannel.WEBHOOK, **fields: Any
 ) -> Notification:
     draft = Notification(0, user, None, channel, "https://x.example.org/", ("ended",), "s", datetime.now(UTC), 0)
@@ -91,22 +91,22 @@ def ends(site: Site, first: int, count: int = 1, **fields: Any) -> None:
 
 def test_what_ends_is_told_once(site: Site) -> None:
     post = Post()
-    a_notice(site)
+    a_notification(site)
     with notifying(site, post):
         ends(site, 1)
         wait_until(lambda: post.taken, "it is told", SECONDS)
         ends(site, 2)
         wait_until(lambda: len(post.taken) == 2, "the next is told", SECONDS)
-    assert [(one["job_id"], one["state"], one["occasion"]) for one in post.events()] == [
+    assert [(one["job_id"], one["state"], one["trigger"]) for one in post.events()] == [
         (1, "cancelled", "ended"),
         (2, "cancelled", "ended"),
     ]
 
 
-def test_what_happened_before_a_notice_was_made_is_not_told(site: Site) -> None:
+def test_what_happened_before_a_notification_was_made_is_not_told(site: Site) -> None:
     post = Post()
     ends(site, 1)
-    a_notice(site)
+    a_notification(site)
     with notifying(site, post):
         ends(site, 2)
         wait_until(lambda: post.taken, "it is told", SECONDS)
@@ -115,7 +115,7 @@ def test_what_happened_before_a_notice_was_made_is_not_told(site: Site) -> None:
 
 def test_what_happens_while_nobody_tells_is_told_by_the_next_server(site: Site) -> None:
     post = Post(refusal=DeliveryFailed("away"))
-    a_notice(site)
+    a_notification(site)
     with notifying(site, post):
         ends(site, 1)
         wait_until(lambda: post.tried, "it is tried", SECONDS)
@@ -128,7 +128,7 @@ def test_what_happens_while_nobody_tells_is_told_by_the_next_server(site: Site) 
 
 def test_every_try_has_the_same_id_and_what_comes_meanwhile_waits_behind_it(site: Site) -> None:
     post = Post(refusal=DeliveryFailed("away"))
-    a_notice(site)
+    a_notification(site)
     with notifying(site, post):
         ends(site, 1)
         wait_until(lambda: len(post.tried) >= 3, "it is tried again and again", SECONDS)
@@ -142,16 +142,16 @@ def test_every_try_has_the_same_id_and_what_comes_meanwhile_waits_behind_it(site
 
 def test_who_is_gone_for_ever_is_given_up(site: Site) -> None:
     post = Post(refusal=DeliveryFailed("gone", is_final=True))
-    notice = a_notice(site)
+    notification = a_notification(site)
     with notifying(site, post):
         ends(site, 1)
-        wait_until(lambda: problem_of(site, notice) == "gone", "the problem is noted", SECONDS)
+        wait_until(lambda: problem_of(site, notification) == "gone", "the problem is noted", SECONDS)
     assert len(post.tried) == 1
 
 
 def test_after_a_day_of_tries_it_is_given_up(site: Site) -> None:
     post = Post(refusal=DeliveryFailed("away"))
-    a_notice(site)
+    a_notification(site)
     with notifying(site, post, replace(HASTY, max_send_attempts=3)):
         ends(site, 1)
         wait_until(lambda: len(post.tried) == 3, "it is tried three times", SECONDS)
@@ -163,7 +163,7 @@ def test_after_a_day_of_tries_it_is_given_up(site: Site) -> None:
 
 def test_ten_thousand_ends_are_a_few_mails_and_none_is_left_out(site: Site) -> None:
     post = Post()
-    a_notice(site, channel=NotificationChannel.EMAIL)
+    a_notification(site, channel=NotificationChannel.EMAIL)
     began = time.monotonic()
     with notifying(site, post, pause_seconds=3):
         for first in range(1, 10_001, 500):
@@ -175,7 +175,7 @@ def test_ten_thousand_ends_are_a_few_mails_and_none_is_left_out(site: Site) -> N
 
 def test_programs_get_all_of_ten_thousand_ends_in_order(site: Site) -> None:
     post = Post()
-    a_notice(site)
+    a_notification(site)
     with notifying(site, post):
         for first in range(1, 10_001, 500):
             ends(site, first, 500)
@@ -188,20 +188,20 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(site: Site) -> None:
     hangs = threading.Event()
     post = Post()
 
-    def send(notice: Notification, letter: NotificationMessage, at: datetime) -> None:
-        if notice.id == 1:
+    def send(notification: Notification, letter: NotificationMessage, at: datetime) -> None:
+        if notification.id == 1:
             hangs.wait(SECONDS)
-        post.send(notice, letter, at)
+        post.send(notification, letter, at)
 
-    a_notice(site)
-    a_notice(site)
+    a_notification(site)
+    a_notification(site)
     desk = NotifierComponents(
         site.context.store, site.context.settings, send, lambda: datetime.now(UTC), timing=HASTY
     )
     notifier = Notifier(desk)
     notifier.start()
     ends(site, 1)
-    wait_until(lambda: [notice.id for notice, _ in post.taken] == [2], "the other is told", SECONDS)
+    wait_until(lambda: [notification.id for notification, _ in post.taken] == [2], "the other is told", SECONDS)
     hangs.set()
     wait_until(lambda: len(post.taken) == 2, "then the slow one", SECONDS)
     notifier.close()
@@ -211,21 +211,23 @@ def test_who_is_deactivated_or_manages_no_longer_is_told_nothing(site: Site) -> 
     post = Post()
     site.person("anna")
     site.project("vision")
-    a_notice(site, "anna")
-    a_notice(site, "anna", project="vision")
+    a_notification(site, "anna")
+    a_notification(site, "anna", project="vision")
     users.update_user(site.context, site.root, "anna", users.UserChange(active=False))
-    last = a_notice(site)
+    last = a_notification(site)
     with notifying(site, post):
         ends(site, 1, user="anna")
         ends(site, 2, project="vision")
-        wait_until(lambda: any(notice.id == last.id for notice, _ in post.taken), "the admin is told", SECONDS)
+        wait_until(
+            lambda: any(notification.id == last.id for notification, _ in post.taken), "the admin is told", SECONDS
+        )
         wait_until(lambda: problem_of(site, first_of(site, "anna")), "why not is noted", SECONDS)
-    assert {notice.user for notice, _ in post.taken} == {"root"}
+    assert {notification.user for notification, _ in post.taken} == {"root"}
 
 
 def test_what_others_emit_is_told_too(site: Site) -> None:
     post = Post()
-    a_notice(site, occasions=("ends_soon",))
+    a_notification(site, triggers=("ends_soon",))
     job = site.add_job(1)
     with notifying(site, post):
         site.context.store.write(
@@ -235,12 +237,12 @@ def test_what_others_emit_is_told_too(site: Site) -> None:
     assert post.taken[0][1].subject == "Job 1 ends soon (job)"
 
 
-occasions = st.lists(st.sampled_from(NOTIFICATION_TRIGGERS), unique=True).map(tuple)
+triggers = st.lists(st.sampled_from(NOTIFICATION_TRIGGERS), unique=True).map(tuple)
 
 
 @given(
-    occasions,
-    occasions,
+    triggers,
+    triggers,
     st.sampled_from(["running", "ended", "late", "ends_soon", "submitted", "requeued"]),
     st.sampled_from(JobState),
     st.sampled_from(["ada", "bob"]),
@@ -256,17 +258,17 @@ def test_everybody_is_told_what_they_asked_for_and_nothing_else(
     project: str,
     of: str | None,
 ) -> None:
-    notice = Notification(1, "ada", of, NotificationChannel.EMAIL, "x", wanted, "s", datetime.now(UTC), 0)
+    notification = Notification(1, "ada", of, NotificationChannel.EMAIL, "x", wanted, "s", datetime.now(UTC), 0)
     event = JobEvent(7, 1, 1, datetime.now(UTC), kind, state)
-    told = matching_event_ids(notice, [EventWithJob(event, "n", user, project, asked, False)]) == [7]
+    told = matching_event_ids(notification, [EventWithJob(event, "n", user, project, asked, False)]) == [7]
     meant = set(wanted) if of else {*wanted, *asked}
     is_about = project == of if of else user == "ada"
     assert told == (is_about and bool(triggers_of_event(event) & meant))
-    assert not matching_event_ids(notice, [EventWithJob(event, "n", user, project, asked, True)]), (
+    assert not matching_event_ids(notification, [EventWithJob(event, "n", user, project, asked, True)]), (
         "it was brought in"
     )
     assert not matching_event_ids(
-        replace(notice, after_event=7), [EventWithJob(event, "n", user, project, asked, False)]
+        replace(notification, after_event=7), [EventWithJob(event, "n", user, project, asked, False)]
     )
 
 
@@ -281,7 +283,7 @@ def first_of(site: Site, user: str) -> Notification:
         return stored.list_notifications(conn, user)[0]
 
 
-def problem_of(site: Site, notice: Notification) -> str | None:
+def problem_of(site: Site, notification: Notification) -> str | None:
     with site.context.store.read() as conn:
-        found = stored.find_notification(conn, notice.id)
+        found = stored.find_notification(conn, notification.id)
     return None if found is None else found.problem

@@ -52,7 +52,7 @@ def a_job(number: int, gpus: float, tasks: int = 1) -> Job:
 def sampler(engine: Any, path: Path, step: int = 10) -> tuple[Sampler, SampleStore]:
     store = SampleStore(path / "samples.db", step)
     fleet = SimpleNamespace(nodes=lambda: NODES)
-    controller = SimpleNamespace(tally=lambda: ([a_job(7, 1)], 3))
+    controller = SimpleNamespace(active_jobs_and_pending_count=lambda: ([a_job(7, 1)], 3))
     watched = SamplerSources(engine, fleet, controller)  # type: ignore[arg-type]
     return Sampler(watched, store, lambda: datetime.now(UTC) if step < 10 else NOW), store
 
@@ -66,10 +66,10 @@ def test_the_cluster_is_the_sum_of_its_nodes_that_are_not_down() -> None:
     row = cluster_values(NODES, [a_job(1, 0.5), a_job(2, 1, tasks=2)], 5, readings)
     assert dict(zip((name for name, _ in CLUSTER_COLUMNS), row, strict=True)) == {
         "gpus": 2,
-        "gpus_held": 2.5,
+        "gpus_allocated": 2.5,
         "gpu_utilisation": 80,
         "cpus": 12,
-        "cpus_held": 6,
+        "cpus_allocated": 6,
         "cpus_used": 1.5,
         "memory": 1500,
         "memory_held": 300,

@@ -47,8 +47,8 @@ class Bench:
     def look(self) -> ReconcileTrigger:
         return self.looks.get(timeout=PATIENCE_SECONDS)
 
-    def _tend(self, context: Context, occasion: ReconcileTrigger) -> datetime | None:
-        self.looks.put(occasion)
+    def _tend(self, context: Context, trigger: ReconcileTrigger) -> datetime | None:
+        self.looks.put(trigger)
         if self.fails:
             self.fails -= 1
             raise StoreUnavailable

@@ -43,12 +43,12 @@ def sender(
     return NotificationSender(Home(folder), NotificationSettings(**allowed))
 
 
-def a_notice(channel: NotificationChannel, address: str) -> Notification:
+def a_notification(channel: NotificationChannel, address: str) -> Notification:
     return Notification(1, "ada", None, channel, address, ("ended",), "salt", NOW, 0)
 
 
 def test_a_webhook_gets_json_that_only_its_owner_can_have_signed(receiver: HttpReceiver, tmp_path: Path) -> None:
-    sender(tmp_path, receiver).send(a_notice(NotificationChannel.WEBHOOK, receiver.url), LETTER, NOW)
+    sender(tmp_path, receiver).send(a_notification(NotificationChannel.WEBHOOK, receiver.url), LETTER, NOW)
     (got,) = receiver.received
     assert (got.path, got.body, got.headers["Heliostat-Delivery"]) == ("/hook/secret", LETTER.webhook_body, "0b9d")
     secret = signing_secret(Home(tmp_path).notification_key, "salt")
@@ -61,7 +61,7 @@ def test_a_webhook_gets_json_that_only_its_owner_can_have_signed(receiver: HttpR
 
 def test_a_chat_gets_words_that_call_nobody(receiver: HttpReceiver, tmp_path: Path) -> None:
     letter = replace(LETTER, subject="<!channel> @all `x`", text="<!here> @channel ```\n\n-- \nfoot")
-    sender(tmp_path, receiver).send(a_notice(NotificationChannel.CHAT, receiver.url), letter, NOW)
+    sender(tmp_path, receiver).send(a_notification(NotificationChannel.CHAT, receiver.url), letter, NOW)
     text = receiver.received[0].json["text"]
     assert "<!" not in text
     assert "@channel" not in text
@@ -121,7 +121,7 @@ def test_one_who_does_not_speak_http_or_tls_is_told_apart() -> None:
 
 def test_a_mail_arrives_with_its_words_and_an_id_of_its_own(mailbox: Mailbox, tmp_path: Path) -> None:
     sender(tmp_path, mailbox=mailbox, mail_from="heliostat@example.org").send(
-        a_notice(NotificationChannel.EMAIL, "ada@example.org"), LETTER, NOW
+        a_notification(NotificationChannel.EMAIL, "ada@example.org"), LETTER, NOW
     )
     (mail,) = mailbox.mails
     assert (mail["To"], mail["From"], mail["Subject"]) == (
@@ -136,18 +136,20 @@ def test_a_mail_arrives_with_its_words_and_an_id_of_its_own(mailbox: Mailbox, tm
 def test_a_mail_server_that_refuses_or_is_away_is_told_apart(mailbox: Mailbox, tmp_path: Path) -> None:
     mailbox.refuses = True
     with pytest.raises(DeliveryFailed, match=r"refused it .451."):
-        sender(tmp_path, mailbox=mailbox).send(a_notice(NotificationChannel.EMAIL, "ada@example.org"), LETTER, NOW)
+        sender(tmp_path, mailbox=mailbox).send(
+            a_notification(NotificationChannel.EMAIL, "ada@example.org"), LETTER, NOW
+        )
     with running_http_receiver() as gone:
         pass
     with pytest.raises(DeliveryFailed, match="cannot be reached"):
         sender(tmp_path, mailbox=mailbox, smtp_port=gone.port).send(
-            a_notice(NotificationChannel.EMAIL, "ada@example.org"), LETTER, NOW
+            a_notification(NotificationChannel.EMAIL, "ada@example.org"), LETTER, NOW
         )
 
 
 def test_without_tls_where_tls_is_wanted_nothing_is_sent(mailbox: Mailbox, tmp_path: Path) -> None:
     with pytest.raises(DeliveryFailed, match="cannot do what we need: STARTTLS extension not supported"):
         sender(tmp_path, mailbox=mailbox, smtp_tls="starttls", smtp_user="helio").send(
-            a_notice(NotificationChannel.EMAIL, "ada@example.org"), LETTER, NOW
+            a_notification(NotificationChannel.EMAIL, "ada@example.org"), LETTER, NOW
         )
     assert not mailbox.mails

@@ -34,7 +34,7 @@ def gathered(*steps: str | int) -> Wire:
         for step in steps:
             if step == "wait":
                 await asyncio.sleep(0)
-            elif step in ("close", "abort", "bare"):
+            elif step in ("close", "abort", "unwrap"):
                 getattr(gathering, str(step))()
             else:
                 gathering.write(step.encode() if isinstance(step, str) else b"x" * step)
@@ -54,7 +54,7 @@ def test_what_is_large_is_not_copied_and_keeps_its_place() -> None:
 
 def test_nothing_is_left_behind_when_it_closes_or_becomes_a_tunnel() -> None:
     assert gathered("head", "body", "close").pieces == [b"headbody", b"|"]
-    assert gathered("head", "bare").pieces == [b"head", b"|"]
+    assert gathered("head", "unwrap").pieces == [b"head", b"|"]
 
 
 def test_what_is_aborted_is_not_sent() -> None:

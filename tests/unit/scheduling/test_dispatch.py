@@ -17,7 +17,7 @@ def job(number: int, **fields: object) -> Job:
 
 
 def test_everything_that_waits_is_handed_over_in_order() -> None:
-    jobs = [job(3), job(1), job(2, state=JobState.HELD), job(4, state=JobState.RUNNING), job(5, handed_over=True)]
+    jobs = [job(3), job(1), job(2, state=JobState.HELD), job(4, state=JobState.RUNNING), job(5, dispatched=True)]
     assert [one.id for one in select_jobs_to_dispatch(jobs, NOW)] == [1, 3]
 
 
@@ -27,7 +27,7 @@ def test_who_is_delayed_waits_a_little_longer() -> None:
 
 def test_of_an_array_no_more_than_its_limit_is_in_hand() -> None:
     array = {"array_id": 7, "array_limit": 3}
-    jobs = [job(1, state=JobState.RUNNING, **array), job(2, handed_over=True, **array)]
+    jobs = [job(1, state=JobState.RUNNING, **array), job(2, dispatched=True, **array)]
     jobs += [job(number, **array) for number in (3, 4, 5)]
     assert [one.id for one in select_jobs_to_dispatch([*jobs, job(6)], NOW)] == [3, 6]
 
@@ -35,7 +35,7 @@ def test_of_an_array_no_more_than_its_limit_is_in_hand() -> None:
 def test_an_engine_that_limits_arrays_gets_all_of_one_it_has_nothing_of() -> None:
     whole = [job(number, array_id=7, array_limit=2) for number in range(1, 6)]
     assert [one.id for one in select_jobs_to_dispatch(whole, NOW, whole_arrays=True)] == [1, 2, 3, 4, 5]
-    rest = [replace(whole[0], handed_over=True), *whole[1:]]
+    rest = [replace(whole[0], dispatched=True), *whole[1:]]
     assert [one.id for one in select_jobs_to_dispatch(rest, NOW, whole_arrays=True)] == [2]
 
 
@@ -56,7 +56,7 @@ def child(number: int, *parents: int, rule: DependencyCondition = DependencyCond
 @pytest.mark.parametrize("rule", list(DependencyCondition))
 @pytest.mark.parametrize("state", [JobState.HELD, JobState.PENDING, JobState.RUNNING])
 def test_a_job_that_waits_for_another_is_kept_back(state: JobState, rule: DependencyCondition) -> None:
-    parent = job(1, state=state, handed_over=state is JobState.PENDING)
+    parent = job(1, state=state, dispatched=state is JobState.PENDING)
     assert select_jobs_to_dispatch([parent, child(2, 1, rule=rule), child(3, 2)], NOW) == []
 
 

@@ -76,9 +76,9 @@ def new_site(folder: Path) -> Iterator[Site]:
             store=store,
             identities=identities,
             now=clock,
-            fleet=NodeInventory(machines, store),  # type: ignore[arg-type]
-            rules=SchedulingRules(store),
-            searches=ConcurrencyLimit("search"),
+            node_inventory=NodeInventory(machines, store),  # type: ignore[arg-type]
+            scheduling_rules=SchedulingRules(store),
+            search_limit=ConcurrencyLimit("search"),
         )
         root = Caller(identities.authenticate_peer(ROOT), "socket", "local")
         yield Site(cast(Context, parts), clock, machines, root)

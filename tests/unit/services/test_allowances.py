@@ -19,7 +19,7 @@ def ann(site: Site) -> Caller:
 
 
 def queue(site: Site, *active: Job) -> None:
-    cast(Any, site.context).controller = SimpleNamespace(tally=lambda: (list(active), 0))
+    cast(Any, site.context).controller = SimpleNamespace(active_jobs_and_pending_count=lambda: (list(active), 0))
 
 
 def found(site: Site, caller: Caller) -> list[tuple[str, str, str, int, float]]:

@@ -37,8 +37,8 @@ def test_removed_news_are_gone_and_both_steps_are_in_the_audit_log(site: Site) -
     remove_announcement(site.context, site.root, made.id)
     assert texts(site) == []
     assert [(entry.action, entry.target) for entry in site.audit()[:2]] == [
-        ("news.remove", f"news {made.id}"),
-        ("news.add", f"news {made.id}"),
+        ("announcement.remove", f"announcement {made.id}"),
+        ("announcement.add", f"announcement {made.id}"),
     ]
     with pytest.raises(NotFound):
         remove_announcement(site.context, site.root, made.id)

@@ -145,7 +145,7 @@ def test_demand_counts_what_runs_and_waits_but_not_what_is_held(site: Site) -> N
 
 def test_a_glance_counts_as_free_only_what_can_be_had(site: Site) -> None:
     job = running(site, 1, "n1", "n1-0")
-    cast(Any, site.context).controller = SimpleNamespace(tally=lambda: ([job], 5))
+    cast(Any, site.context).controller = SimpleNamespace(active_jobs_and_pending_count=lambda: ([job], 5))
     change(site, problem="broken")
     site.machines.found.append(Node("n4", 8, 1024, (Device("x", 0, "T4", "T4", 1),), state=NodeState.DOWN))
     drain_node(site.context, site.root, "n2", "new fan")

@@ -26,7 +26,7 @@ HOURLY = "R/2026-03-01T00:00:00Z/PT1H"
 
 
 class FakeController:
-    def unfinished_jobs_of(self, user: str) -> int:
+    def count_unfinished_jobs(self, user: str) -> int:
         return 0
 
 
@@ -384,8 +384,8 @@ def test_others_neither_see_nor_touch_it_and_managers_may_stop_it(site: Site) ->
     for verb in (services.pause_schedule, services.remove_schedule, services.get_schedule, services.run_schedule):
         with pytest.raises(NotFound):
             verb(site.context, bob, str(schedule.id))
-    assert services.list_schedules(site.context, bob, everybodys=True) == []
-    assert [one.id for one in services.list_schedules(site.context, site.root, everybodys=True)] == [schedule.id]
+    assert services.list_schedules(site.context, bob, all_users=True) == []
+    assert [one.id for one in services.list_schedules(site.context, site.root, all_users=True)] == [schedule.id]
     assert services.list_schedules(site.context, site.root) == []
     for act in (
         lambda: services.edit_schedule(site.context, site.root, str(schedule.id), {"retries": 1}),

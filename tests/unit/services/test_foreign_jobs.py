@@ -29,7 +29,7 @@ def shared(site: Site, tmp_path: Path) -> SharedMachines:
     parts = cast(Any, site.context)
     parts.engine = machines
     parts.samples = SampleStore(tmp_path / "samples.db")
-    parts.controller = SimpleNamespace(tally=lambda: ([], 0))
+    parts.controller = SimpleNamespace(active_jobs_and_pending_count=lambda: ([], 0))
     return machines
 
 

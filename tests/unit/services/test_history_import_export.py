@@ -158,4 +158,4 @@ def test_what_is_exported_can_be_replayed(context: Context, tmp_path: Path) -> N
     assert [(job.run_seconds, job.limit_seconds, job.gpus, job.user) for job in trace.jobs] == [
         (60, 600, 2, "ann")
     ]
-    assert trace.left_out == {"never ran": 1}
+    assert trace.skipped == {"never ran": 1}

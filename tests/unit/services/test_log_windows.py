@@ -73,7 +73,7 @@ def test_a_huge_log_is_never_read_whole_and_can_be_paged_through(printed: Printe
     last = printed.window()
     assert last.end - last.start == WINDOW_BYTES
     assert _said(last)[-1] == ("stdout", b"the end")
-    earlier = printed.window(before=last.start)
+    earlier = printed.window(end_offset=last.start)
     assert (earlier.end, earlier.end - earlier.start) == (last.start, WINDOW_BYTES)
     assert printed.window(at=2**30 + 1).lines[0].data == b"the end"
     assert printed.window(at=2**50).lines == ()
@@ -82,7 +82,7 @@ def test_a_huge_log_is_never_read_whole_and_can_be_paged_through(printed: Printe
 def test_a_part_begins_with_a_whole_line_and_the_one_before_ends_there(printed: Printed) -> None:
     printed.say("stdout", b"".join(b"%d\n" % number for number in range(1, 20_001)))
     last = printed.window()
-    earlier = printed.window(before=last.start)
+    earlier = printed.window(end_offset=last.start)
     numbers = [int(line.data) for line in (*earlier.lines, *last.lines)]
     assert numbers == list(range(numbers[0], 20_001))
     assert earlier.end == last.start

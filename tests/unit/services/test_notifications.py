@@ -47,8 +47,8 @@ def test_everybody_sees_and_removes_their_own_only(site: Site) -> None:
     with pytest.raises(NotFound):
         notifications.send_test_notification(site.context, bob, made.notification.id)
     with pytest.raises(Forbidden):
-        notifications.list_notifications(site.context, bob, everybodys=True)
-    assert len(notifications.list_notifications(site.context, site.root, everybodys=True)) == 1
+        notifications.list_notifications(site.context, bob, all_users=True)
+    assert len(notifications.list_notifications(site.context, site.root, all_users=True)) == 1
     notifications.remove_notification(site.context, anna, made.notification.id)
     assert notifications.list_notifications(site.context, anna) == []
 
@@ -65,7 +65,7 @@ def test_of_a_project_only_its_managers_are_told(site: Site) -> None:
     assert made.notification.project == "vision"
     assert notifications.list_notifications(site.context, anna) == []
     with pytest.raises(Invalid, match="must name something"):
-        notifications.add_notification(site.context, bob, replace(of_project, occasions=()))
+        notifications.add_notification(site.context, bob, replace(of_project, triggers=()))
 
 
 def test_of_a_project_that_is_not_there_nobody_is_told(site: Site) -> None:
@@ -76,13 +76,13 @@ def test_of_a_project_that_is_not_there_nobody_is_told(site: Site) -> None:
 def test_nobody_has_more_than_admins_allow(site: Site) -> None:
     for _ in range(3):
         notifications.add_notification(site.context, site.root, HOOK)
-    with pytest.raises(Conflict, match="3 notices"):
+    with pytest.raises(Conflict, match="3 notifications"):
         notifications.add_notification(site.context, site.root, HOOK)
 
 
 def test_what_cannot_happen_cannot_be_told(site: Site) -> None:
-    with pytest.raises(Invalid, match="occasions"):
-        notifications.add_notification(site.context, site.root, replace(HOOK, occasions=("exploded",)))
+    with pytest.raises(Invalid, match="triggers"):
+        notifications.add_notification(site.context, site.root, replace(HOOK, triggers=("exploded",)))
 
 
 def test_a_test_says_whether_it_arrived_and_is_not_a_way_to_flood(site: Site) -> None:

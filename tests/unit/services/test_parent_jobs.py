@@ -15,7 +15,7 @@ from unit.services.site import Site
 
 
 class FakeController:
-    def unfinished_jobs_of(self, user: str) -> int:
+    def count_unfinished_jobs(self, user: str) -> int:
         return 0
 
 

@@ -25,7 +25,9 @@ def limit_project(site: Site, most: int | None, name: str = "default") -> None:
 
 
 def test_without_a_quota_the_queue_is_not_even_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliostat.services.accounts.quotas.gpus_asked_for", lambda conn: pytest.fail("it looked"))
+    monkeypatch.setattr(
+        "heliostat.services.accounts.quotas.sum_requested_gpus", lambda conn: pytest.fail("it looked")
+    )
     submit(site, of(1000))
     limit_project(site, 4)
     submit(site, of(0))

@@ -12,7 +12,7 @@ from unit.services.site import Site
 
 @pytest.fixture(autouse=True)
 def _controller(site: Site) -> None:
-    site.context.controller = SimpleNamespace(unfinished_jobs_of=lambda user: 0)  # type: ignore[misc,assignment]
+    site.context.controller = SimpleNamespace(count_unfinished_jobs=lambda user: 0)  # type: ignore[misc,assignment]
 
 
 def submit(site: Site, *commands: str, says_what: bool = True) -> SubmissionResult:

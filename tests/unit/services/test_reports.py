@@ -39,7 +39,7 @@ def test_commas_and_quotes_come_through_and_what_is_unknown_is_empty() -> None:
         "jobs": "3",
         "gpu_hours": "1.5",
         "cpu_hours": "2.0",
-        "part_of_all": "0.25",
+        "fraction_of_total": "0.25",
         "wasted_gpu_hours": "0.5",
         "wasted_cpu_hours": "0.1",
         "mean_wait_seconds": "",

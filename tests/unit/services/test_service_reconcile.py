@@ -26,10 +26,10 @@ from unit.services.site import Machines, Site
 
 
 class FakeController:
-    def unfinished_jobs_of(self, user: str) -> int:
+    def count_unfinished_jobs(self, user: str) -> int:
         return 0
 
-    def reason(self, job: Job) -> str:
+    def wait_reason(self, job: Job) -> str:
         return "has just been submitted"
 
 
@@ -52,10 +52,10 @@ class NoLooks:
     def look(self, context: object, service: object, replica: Any, job: Job) -> tuple[ReplicaHealth, str] | None:
         return self.verdicts.pop(job.id, None)
 
-    def seconds_until_due(self, attempts: object) -> float:
+    def seconds_until_next_probe(self, attempts: object) -> float:
         return 60.0
 
-    def forget_others(self, jobs: object) -> None:
+    def keep_only(self, jobs: object) -> None:
         pass
 
 

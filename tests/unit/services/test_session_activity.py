@@ -55,7 +55,7 @@ def answering(body: bytes) -> Iterator[tuple[int, list[bytes]]]:
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Say where the session listens."""
-    monkeypatch.setattr(session_activity, "find_way", lambda *_: WAY)
+    monkeypatch.setattr(session_activity, "find_route", lambda *_: WAY)
     return ports.append
 
 
@@ -129,8 +129,8 @@ def test_one_session_that_cannot_be_watched_keeps_no_other_from_it(monkeypatch: 
 
     jobs = {number: replace(JOB, id=number) for number in (1, 2, 3)}
     sessions = [Session(number, "jupyter", "s", active_at=NOW) for number in jobs]
-    monkeypatch.setattr(session_watch, "ask_jupyter", ask)
-    monkeypatch.setattr(session_watch.kept, "running_sessions", lambda _: sessions)
+    monkeypatch.setattr(session_watch, "poll_jupyter_activity", ask)
+    monkeypatch.setattr(session_watch.kept, "list_running_sessions", lambda _: sessions)
     monkeypatch.setattr(session_watch.stored, "get_jobs", lambda *_: jobs)
     store = SimpleNamespace(read=nullcontext)
     with pytest.raises(ExceptionGroup, match="not watched"):

@@ -44,7 +44,7 @@ def test_a_running_cell_is_never_ended_and_takes_the_warning_back() -> None:
 
 def test_use_after_the_warning_counts() -> None:
     warned, _ = decide_actions(NEW, look(45), HOUR)
-    session, acts = decide_actions(warned, look(60, used_at=START + timedelta(minutes=50)), HOUR)
+    session, acts = decide_actions(warned, look(60, last_activity_at=START + timedelta(minutes=50)), HOUR)
     assert (acts, session.idle_warned_at) == (frozenset(), None)
 
 

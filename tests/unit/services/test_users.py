@@ -348,7 +348,7 @@ def test_an_old_password_does_not_win_over_a_reset_made_meanwhile(
         users.set_password(house.context, house.root, "carol", OTHER_PASSWORD)
         return user
 
-    monkeypatch.setattr(identities, "by_password", prove_slowly)
+    monkeypatch.setattr(identities, "authenticate_password", prove_slowly)
     with pytest.raises(Conflict):
         users.set_password(house.context, carol, "carol", "mallory's own choice", PASSWORD)
     assert prove("carol", OTHER_PASSWORD, "10.0.0.1").name == "carol"

@@ -23,7 +23,7 @@ from unit.services.site import Site
 
 
 class FakeController:
-    def unfinished_jobs_of(self, user: str) -> int:
+    def count_unfinished_jobs(self, user: str) -> int:
         return 0
 
 
@@ -123,7 +123,7 @@ def test_a_child_over_which_nobody_can_decide_does_not_keep_its_parent_from_endi
     def broken(*_: object) -> None:
         raise OverflowError("cannot convert float infinity to integer")
 
-    monkeypatch.setattr(start_decision, "value_of", broken)
+    monkeypatch.setattr(start_decision, "evaluate", broken)
     end(site, jobs_of(site, ann, number)["prep"])
     assert states(site, ann, number) == {"prep": "completed", "train": "refused"}
     assert "cannot be worked out" in (jobs_of(site, ann, number)["train"].reason or "")
@@ -262,7 +262,7 @@ def test_cancelling_lets_nobody_start(site: Site, ann: Caller) -> None:
 def test_strangers_see_and_change_nothing(site: Site, ann: Caller) -> None:
     number = submitted(site, ann, {"a": job()})
     bob = person(site, "bob")
-    assert services.list_workflows(site.context, bob, everybodys=True) == []
+    assert services.list_workflows(site.context, bob, all_users=True) == []
     with pytest.raises(NotFound):
         services.get_workflow(site.context, bob, number)
     with pytest.raises(NotFound):
@@ -273,7 +273,7 @@ def test_strangers_see_and_change_nothing(site: Site, ann: Caller) -> None:
         services.get_workflow_document(site.context, site.root, number)
     with pytest.raises(Forbidden):
         services.retry_workflow(site.context, site.root, number, read_job)
-    assert len(services.list_workflows(site.context, site.root, everybodys=True)) == 1
+    assert len(services.list_workflows(site.context, site.root, all_users=True)) == 1
 
 
 def test_random_graphs_end_as_a_plain_reading_of_their_rules_says(site: Site, ann: Caller) -> None:

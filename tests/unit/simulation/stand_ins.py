@@ -45,7 +45,7 @@ class InOrder:
         self.waiting: dict[int, Job] = {}
         self.running: dict[int, Job] = {}
 
-    def put(self, job: Job, now: datetime) -> None:
+    def update_job(self, job: Job, now: datetime) -> None:
         if gone := self.running.pop(job.id, None):
             for place in gone.places:
                 self._free[place.node] += place.devices
@@ -58,7 +58,7 @@ class InOrder:
                 assert set(place.devices) <= set(self._free[place.node]), "a device was given twice"
                 self._free[place.node] = [uuid for uuid in self._free[place.node] if uuid not in place.devices]
 
-    def decide(self, now: datetime) -> Decided:
+    def make_decision(self, now: datetime) -> Decided:
         return Decided(self.in_order())
 
     def in_order(self) -> list[Starting]:
@@ -84,7 +84,7 @@ class Impatient(InOrder):
     def __post_init__(self) -> None:
         super().__init__(self.nodes)
 
-    def decide(self, now: datetime) -> Decided:
+    def make_decision(self, now: datetime) -> Decided:
         due = {job.id: (job.started_at or now) + timedelta(seconds=self.seconds) for job in self.running.values()}
         due = {number: at for number, at in due.items() if self.sent.get(number, 0) < self.times}
         stops = [Stopping(self.running[number]) for number, at in due.items() if at <= now]

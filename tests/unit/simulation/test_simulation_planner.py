@@ -37,7 +37,7 @@ class Watched(QueuePlanner):
         super().__init__(read_policy(preset), cluster.nodes, {"vision": "radiology", "speech": "languages"})
         self.running: dict[int, Job] = {}
 
-    def put(self, job: Job, now: datetime) -> None:
+    def update_job(self, job: Job, now: datetime) -> None:
         super().update_job(job, now)
         self.running.pop(job.id, None)
         if job.state in ACTIVE_STATES:

@@ -90,7 +90,7 @@ def test_what_happens_at_one_instant_is_decided_at_once() -> None:
     class Counting(InOrder):
         asked = 0
 
-        def decide(self, now: object) -> Decided:
+        def make_decision(self, now: object) -> Decided:
             self.asked += 1
             return Decided(self.in_order())
 
@@ -102,7 +102,7 @@ def test_what_happens_at_one_instant_is_decided_at_once() -> None:
 
 def test_a_job_the_planner_never_starts_has_no_attempt() -> None:
     class Lazy(InOrder):
-        def decide(self, now: object) -> Decided:
+        def make_decision(self, now: object) -> Decided:
             return Decided()
 
     cluster, workload = workload_of("1x8", (0, 10, 1))

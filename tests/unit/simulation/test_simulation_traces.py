@@ -36,7 +36,7 @@ def test_conditions_on_one_column_widen_and_on_several_narrow() -> None:
     both = parse_row_filter(["cluster=blue", "cluster=red", "who=ann"])
     trace = read_trace(CASES / "table.csv", TraceReadOptions(columns=parse_column_map([MAP]), row_filter=both))
     assert [job.project for job in trace.jobs] == ["blue", "red"]
-    assert trace.left_out == {"not selected": 2}
+    assert trace.skipped == {"not selected": 2}
 
 
 def test_a_packed_file_reads_the_same(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_start_and_end_stand_for_the_run_time(tmp_path: Path) -> None:
     file.write_text("submitted_at,started_at,ended_at\n0,5,65\n1,,\n")
     trace = read_trace(file)
     assert [job.run_seconds for job in trace.jobs] == [60.0]
-    assert trace.left_out == {"never ran": 1}
+    assert trace.skipped == {"never ran": 1}
 
 
 def test_the_standard_workload_format_gives_cpus_limits_users_and_groups() -> None:
@@ -64,7 +64,7 @@ def test_the_standard_workload_format_gives_cpus_limits_users_and_groups() -> No
     assert first == TraceJob(1000000.0, 100.0, 600.0, cpus=4, memory_mib=8192, user="user_3", project="group_1")
     assert (second.submitted_at, second.cpus, second.limit_seconds, second.user) == (1000050.0, 2, None, "user")
     assert fourth.limit_seconds == 90.0, "a limit below the run time is raised to it"
-    assert read_trace(CASES / "small.swf").left_out == {"never ran": 1}
+    assert read_trace(CASES / "small.swf").skipped == {"never ran": 1}
 
 
 def test_our_own_history_is_read_whole() -> None:
@@ -86,7 +86,7 @@ def test_our_own_history_is_read_whole() -> None:
             tasks=2,
         ),
     )
-    assert trace.left_out == {"never ran": 1}
+    assert trace.skipped == {"never ran": 1}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_bad_lines_are_counted_when_they_may_be_skipped(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("submitted_at,run_seconds\n0,1\n5,soon\n6,\ufffd\n7,1\n")
     trace = read_trace(tmp_path / "t.csv", TraceReadOptions(skip_bad_lines=True))
     assert len(trace.jobs) == 2
-    assert trace.left_out == {"bad lines": 2}
+    assert trace.skipped == {"bad lines": 2}
 
 
 def test_a_missing_or_broken_file_is_told_kindly(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ JOB = Job(
     priority_everywhere=True,
     waited_seconds=15.5,
     waits_since=AT + timedelta(seconds=4),
-    handed_over=True,
+    dispatched=True,
     origin="slurm:c:1",
     after=(Dependency(3, DependencyCondition.ANY),),
     parents_left=16,

@@ -16,7 +16,7 @@ from unit.store.made_up import NOW, a_job
 
 def new_job(store: Store, state: JobState = JobState.PENDING, attempt: int = 0) -> int:
     def add(tx):  # type: ignore[no-untyped-def]
-        number = tx.ids.draw("jobs")[0]
+        number = tx.ids.allocate("jobs")[0]
         transitions.add_jobs(tx, [a_job(number, state=state, attempt=attempt)])
         return number
 
@@ -112,9 +112,9 @@ def test_a_job_that_is_not_there_does_not_move(store: Store) -> None:
 @pytest.mark.parametrize("to", [JobState.HELD, JobState.CANCELLED, JobState.STARTING])
 def test_whoever_moves_is_no_longer_in_an_engines_queue(store: Store, to: JobState) -> None:
     job_id = new_job(store, attempt=1)
-    store.write(lambda tx: transitions.update_job(tx, job_id, {"handed_over": True}))
+    store.write(lambda tx: transitions.update_job(tx, job_id, {"dispatched": True}))
     assert move(store, job_id, to, 1)
     with store.read() as conn:
         job = stored.get_job(conn, job_id)
     assert job is not None
-    assert not job.handed_over
+    assert not job.dispatched

@@ -18,6 +18,6 @@ class _Visit:
 def test_an_attempt_that_began_while_the_page_was_made_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = a_running_job(3, "n1")
     now = replace(before, attempt=2)
-    monkeypatch.setattr(log_view, "log_window", lambda *_: LogWindow(now, 2, (), 0, 0, 0, {}))
+    monkeypatch.setattr(log_view, "read_log_window", lambda *_: LogWindow(now, 2, (), 0, 0, 0, {}))
     view = log_view.build_log_view(cast(AuthenticatedRequest, _Visit()), before, log_view.LogQuery())
     assert (view.attempt, view.is_following) == (2, True)

@@ -11,7 +11,7 @@ def series(name: str, *values: float | None, unit: str = "") -> TimeSeries:
 
 
 def test_the_cluster_is_drawn_against_what_there_is() -> None:
-    known = [series("gpus", 100, 100), series("gpus_held", 40, None), series("gpu_utilisation", 30, 35)]
+    known = [series("gpus", 100, 100), series("gpus_allocated", 40, None), series("gpu_utilisation", 30, 35)]
     plots = draw_cluster_plots(known, StatsPeriod.DAY, NOW)
     assert [plot.title for plot in plots] == ["GPUs given to jobs", "GPU utilisation"]
     assert 'class="limit"' in plots[0].svg
@@ -23,7 +23,12 @@ def test_nothing_known_draws_nothing() -> None:
 
 
 def test_a_cluster_without_gpus_has_no_plot_of_them() -> None:
-    known = [series("gpus", 0, 0), series("gpus_held", 0, 0), series("cpus", 8, 8), series("cpus_held", 1, 2)]
+    known = [
+        series("gpus", 0, 0),
+        series("gpus_allocated", 0, 0),
+        series("cpus", 8, 8),
+        series("cpus_allocated", 1, 2),
+    ]
     assert [plot.title for plot in draw_cluster_plots(known, StatsPeriod.DAY, NOW)] == ["CPUs"]
 
 

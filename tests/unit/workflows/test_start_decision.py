@@ -44,10 +44,10 @@ def test_conditions_decide_who_starts(condition: str | None, states: list[str], 
 
 
 def test_a_failure_that_is_forgiven_is_no_failure() -> None:
-    forgiven = over("a", "failed", goes_on=True)
+    forgiven = over("a", "failed", continue_on_failure=True)
     assert decided(None, forgiven).outcome is None
     assert decided("failure()", forgiven).outcome == "skipped"
-    assert decided(None, over("a", "skipped", goes_on=True)).outcome == "skipped"
+    assert decided(None, over("a", "skipped", continue_on_failure=True)).outcome == "skipped"
 
 
 def test_a_failure_further_back_counts_as_one() -> None:

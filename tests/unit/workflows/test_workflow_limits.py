@@ -86,7 +86,7 @@ def test_matrices_are_counted_while_they_are_read(monkeypatch: pytest.MonkeyPatc
         read.append(given)
         return plain(field, given)
 
-    monkeypatch.setattr(workflow_file, "read_matrix", counted)
+    monkeypatch.setattr(workflow_file, "parse_matrix", counted)
     with pytest.raises(Invalid, match="makes more than 10,000 jobs"):
         expanded({f"a{number}": job(matrix=variants(5000)) for number in range(6)})
     assert len(read) == 3

@@ -303,7 +303,7 @@ def _written(tracked: TrackedJob) -> list[int]:
 def next_attempt(attempt: Attempt) -> Attempt:
     """The one as which a requeued job waits."""
     number = attempt.job.attempt + 1
-    job = replace(attempt.job, attempt=number, state=JobState.PENDING, handed_over=True)
+    job = replace(attempt.job, attempt=number, state=JobState.PENDING, dispatched=True)
     return Attempt(job.attempt_id, job, "")
 
 

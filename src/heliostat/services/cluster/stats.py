@@ -99,18 +99,18 @@ def job_stats(context: Context, caller: Caller, job_id: JobId) -> JobStats:
     job = require_inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
         attempts = [attempt for attempt in stored.list_attempts(conn, job_id) if attempt.started_at is not None]
-        accounted = total_attempt_usage(list_attempt_usage(conn, job_id))
+        accounting_usage = total_attempt_usage(list_attempt_usage(conn, job_id))
     now = context.now()
     start = min((attempt.started_at for attempt in attempts if attempt.started_at), default=now)
     end = now if any(attempt.ended_at is None for attempt in attempts) else job.ended_at or now
     chunks = _read(context, job_subject(job_id), start.timestamp(), end.timestamp())
     run_seconds = sum(_seconds(attempt, now) for attempt in attempts)
-    summary = merge_accounting_usage(_summary(chunks, run_seconds), accounted)
+    summary = merge_accounting_usage(_summary(chunks, run_seconds), accounting_usage)
     asked = RequestedResources.from_job(job)
     series = _series(chunks, start.timestamp(), end.timestamp(), None)
     had = attempts[-1].devices if attempts else ()
     said = assess_efficiency(asked, summary, run_seconds)
-    return JobStats(job_id, asked, series, summary, said, _memory_of(context, had), accounted)
+    return JobStats(job_id, asked, series, summary, said, _memory_of(context, had), accounting_usage)
 
 
 def node_stats(context: Context, caller: Caller, name: str, span: StatsPeriod = StatsPeriod.DAY) -> NodeStats:

@@ -34,7 +34,7 @@ class UsageReportLine:
     jobs: int  # that ran in it
     gpu_hours: float
     cpu_hours: float
-    part_of_all: float  # of the GPU-hours of everybody
+    fraction_of_total: float  # of the GPU-hours of everybody
     wasted_gpu_hours: (
         float  # of attempts that failed, timed out, were lost or preempted, since their last checkpoint
     )
@@ -84,7 +84,7 @@ def _line(month: str, one: UsageTotals, wait: WaitTimes | None, total: float) ->
         jobs=one.jobs,
         gpu_hours=round(one.gpu_hours, 2),
         cpu_hours=round(one.cpu_hours, 2),
-        part_of_all=round(one.gpu_hours / total, 4) if total else 0.0,
+        fraction_of_total=round(one.gpu_hours / total, 4) if total else 0.0,
         wasted_gpu_hours=round(one.wasted_gpu_hours, 2),
         wasted_cpu_hours=round(one.wasted_cpu_hours, 2),
         mean_wait_seconds=None if wait is None else round(wait.mean, 1),

@@ -121,9 +121,9 @@ def build_image(
     return show_image(context, caller, order.environment.digest)
 
 
-def list_images(context: Context, caller: Caller, *, everybodys: bool = False) -> list[ImageView]:
-    """One's own, the one used last first; with `everybodys`, for admins, all."""
-    shown = environments.list_environments(context, caller, everybodys=everybodys, images=True)
+def list_images(context: Context, caller: Caller, *, all_users: bool = False) -> list[ImageView]:
+    """One's own, the one used last first; with `all_users`, for admins, all."""
+    shown = environments.list_environments(context, caller, all_users=all_users, images=True)
     with context.store.read() as conn:
         names = stored.list_image_names(conn, [one.environment.digest for one in shown])
     return [ImageView(one, tuple(names.get(one.environment.digest, ()))) for one in shown]
@@ -217,7 +217,7 @@ def _software(context: Context, user: str, name: str, wish: ImageBuildRequest) -
 def _check_pushable(image: ImageView, caller: Caller) -> None:
     one = image.environment_view.environment
     if one.owner != caller.user.name:
-        raise NotFound("This image is somebody else's.", f"Only {one.made_by} can push it.")
+        raise NotFound("This image is somebody else's.", f"Only {one.created_by} can push it.")
     if one.spec.kind != "image":
         raise Conflict("An image of apptainer is a file, and is not pushed.", "Build it from a Containerfile.")
     if image.environment_view.state is not EnvironmentState.READY:

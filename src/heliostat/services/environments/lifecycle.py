@@ -67,13 +67,13 @@ def build_environment(
 
 
 def list_environments(
-    context: Context, caller: Caller, *, everybodys: bool = False, images: bool = False
+    context: Context, caller: Caller, *, all_users: bool = False, images: bool = False
 ) -> list[EnvironmentView]:
-    """One's own, the one used last first; with `everybodys`, for admins, all. Without images, or only those."""
-    if everybodys:
+    """One's own, the one used last first; with `all_users`, for admins, all. Without images, or only those."""
+    if all_users:
         require_admin(caller.user)
     with context.store.read() as conn:
-        kept = stored.list_environments(conn, None if everybodys else caller.user.name, MAX_LISTED)
+        kept = stored.list_environments(conn, None if all_users else caller.user.name, MAX_LISTED)
     return [
         _shown(context, one) for one in kept if (one.environment.spec.kind in IMAGE_ENVIRONMENT_KINDS) is images
     ]

@@ -68,7 +68,7 @@ def prepare_environment_request(
         spec=software,
         platform=current_platform(),
         owner=builder.owner,
-        made_by=user,
+        created_by=user,
         created_at=context.now(),
         build_job=0,
     )
@@ -124,8 +124,8 @@ def provide_environment(context: Context, tx: Transaction, order: EnvironmentReq
     wanted, now = order.environment, context.now()
     kept = stored.find_environment(tx.conn, wanted.digest)
     if kept is None:
-        _check_count(tx, wanted.made_by)
-    stored.record_environment_use(tx, wanted.digest, wanted.made_by, now)
+        _check_count(tx, wanted.created_by)
+    stored.record_environment_use(tx, wanted.digest, wanted.created_by, now)
     if kept is not None and (state := environment_state(kept.build_state)) is not EnvironmentState.FAILED:
         if state is not EnvironmentState.READY:
             return ProvidedEnvironment(kept.environment, kept.environment.build_job)

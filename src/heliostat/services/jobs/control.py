@@ -194,7 +194,7 @@ def extend_job(context: Context, caller: Caller, job_id: JobId, seconds: int) ->
         hint = f"Ask a manager of project {job.project} or an admin."
         raise Forbidden("Only sessions can be extended by their owners: others planned with this limit.", hint)
     limit = _new_limit(context, job, seconds)
-    if job.state in ACTIVE_STATES or job.handed_over:
+    if job.state in ACTIVE_STATES or job.dispatched:
         _tell_engine(context, job, limit)
 
     def change(tx: Transaction) -> Job:

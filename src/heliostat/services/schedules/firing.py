@@ -54,10 +54,10 @@ class PreparedFiring:
     refusal: str | None = None
 
 
-def reconcile_schedules(context: Context, occasion: ReconcileTrigger) -> datetime | None:
+def reconcile_schedules(context: Context, trigger: ReconcileTrigger) -> datetime | None:
     """Settle what is over, fire all that is due; when the next is due."""
-    record_finished_firings(context, occasion.ended_job_ids)
-    if occasion.was_clock_set_back:
+    record_finished_firings(context, trigger.ended_job_ids)
+    if trigger.was_clock_set_back:
         handle_clock_set_back(context)
     postponed: set[ScheduleId] = set()
     while True:

@@ -60,11 +60,11 @@ def create_schedule(context: Context, caller: Caller, wish: ScheduleRequest) -> 
     return write_as_caller(context, caller, change)
 
 
-def list_schedules(context: Context, caller: Caller, *, everybodys: bool = False) -> list[Schedule]:
-    """One's own; with `everybodys`, also those of projects one manages, for admins all."""
+def list_schedules(context: Context, caller: Caller, *, all_users: bool = False) -> list[Schedule]:
+    """One's own; with `all_users`, also those of projects one manages, for admins all."""
     user = caller.user
     with context.store.read() as conn:
-        if not everybodys:
+        if not all_users:
             return stored.list_schedules(conn, user=user.name)
         if user.is_admin:
             return stored.list_schedules(conn)

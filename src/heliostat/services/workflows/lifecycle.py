@@ -65,15 +65,15 @@ def list_workflows(
     context: Context,
     caller: Caller,
     *,
-    everybodys: bool = False,
+    all_users: bool = False,
     limit: int = PAGE_SIZE,
     before: WorkflowId | None = None,
 ) -> list[WorkflowView]:
-    """One's own, newest first; with `everybodys`, also those of projects one manages, for admins all."""
+    """One's own, newest first; with `all_users`, also those of projects one manages, for admins all."""
     user = caller.user
-    managed = [one.project for one in user.memberships if user.may_manage(one.project)] if everybodys else []
+    managed = [one.project for one in user.memberships if user.may_manage(one.project)] if all_users else []
     with context.store.read() as conn:
-        whose = None if everybodys and user.is_admin else user.name
+        whose = None if all_users and user.is_admin else user.name
         found = stored.list_workflows(conn, whose, managed, limit, before)
         counts = stored.count_workflow_jobs(conn, [one.id for one in found])
     return [WorkflowView(one, counts[one.id]) for one in found]

@@ -48,18 +48,18 @@ class TraceReadOptions:
 def read_trace(path: Path, how: TraceReadOptions | None = None) -> Trace:
     """All jobs of the file. The first bad line is an error that names it, unless bad ones are to be skipped."""
     how = how or TraceReadOptions()
-    left_out: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     jobs: list[TraceJob] = []
     with closing(_lines(path)) as lines:
         for found in _jobs(path, _format(path, how), lines, how):
             if isinstance(found, TraceJob):
                 jobs.append(with_time_limit(found, how.limit_factor))
             elif found:
-                left_out[found] += 1
+                skipped[found] += 1
     if not jobs:
-        why = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it is empty"
+        why = ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "it is empty"
         raise Invalid(f"{path.name} has no job to replay: {why}.", "Check the file, --map and --where.")
-    return Trace(path.name, tuple(sorted(jobs, key=lambda job: job.submitted_at)), dict(left_out))
+    return Trace(path.name, tuple(sorted(jobs, key=lambda job: job.submitted_at)), dict(skipped))
 
 
 def _jobs(path: Path, form: TraceFormat, lines: Iterable[str], how: TraceReadOptions) -> Iterator[TraceJob | str]:

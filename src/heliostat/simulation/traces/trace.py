@@ -34,7 +34,7 @@ class Trace:
 
     name: str
     jobs: tuple[TraceJob, ...]
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 class BadValue(Exception):

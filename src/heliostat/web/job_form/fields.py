@@ -23,7 +23,7 @@ _KINDS: dict[JobFieldKind, InputKind] = {
     "flag": "flag",
     "labels": "labels",
     "causes": "labels",
-    "occasions": "labels",
+    "triggers": "labels",
     "parents": "labels",
     "mounts": "lines",
     "variables": "variables",

@@ -172,7 +172,7 @@ _PLAIN: dict[FieldKind, Callable[[Any], Any]] = {
     "begin": format_begin,
     "labels": list,
     "causes": list,
-    "occasions": list,
+    "triggers": list,
     "mounts": lambda mounts: [str(mount) for mount in mounts],
     "variables": dict,
     "software": _environment,

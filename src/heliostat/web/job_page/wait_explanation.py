@@ -74,7 +74,7 @@ def build_wait_explanation(told: JobExplanation, now: datetime) -> WaitExplanati
         forecast=forecast,
         is_soon=forecast is not None and forecast.likely_at - now < _SOON,
         confidence_text=_sure(forecast),
-        accuracy_text=_ELSEWHERE if told.job.handed_over else _accuracy(told.accuracy),
+        accuracy_text=_ELSEWHERE if told.job.dispatched else _accuracy(told.accuracy),
         no_forecast_reason=_unforeseen(told) if forecast is None else "",
         not_before=why.not_before if why else told.job.begin_at if told.ineligible_reason else None,
     )
@@ -133,6 +133,6 @@ def _unforeseen(told: JobExplanation) -> str:
         return "When those it waits for are over."
     if told.wait_explanation is not None and told.wait_explanation.blocked_by == "nodes":
         return "Not with the nodes there are."
-    if told.job.handed_over:
+    if told.job.dispatched:
         return "It is not planned yet."
     return "Not foreseen yet; this takes a minute."

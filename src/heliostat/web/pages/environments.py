@@ -56,8 +56,8 @@ class EnvironmentDetailView:
 
 
 @router.get("/environments")
-def show_environments(visit: AuthenticatedDep, everybodys: bool = False) -> Response:
-    return _list(visit, FormState(), everybodys=everybodys)
+def show_environments(visit: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False) -> Response:
+    return _list(visit, FormState(), all_users=all_users)
 
 
 @router.post("/environments")
@@ -115,9 +115,9 @@ def remove_environment(visit: AuthenticatedDep, form: FormDep, digest: str) -> R
     return redirect(visit, "/environments", words)
 
 
-def _list(visit: AuthenticatedRequest, form: FormState, *, everybodys: bool = False) -> Response:
-    found = services.list_environments(visit.context, visit.caller, everybodys=everybodys)
-    view = EnvironmentsView(form, tuple(map(_row, found)), everybodys, visit.caller.user.is_admin)
+def _list(visit: AuthenticatedRequest, form: FormState, *, all_users: bool = False) -> Response:
+    found = services.list_environments(visit.context, visit.caller, all_users=all_users)
+    view = EnvironmentsView(form, tuple(map(_row, found)), all_users, visit.caller.user.is_admin)
     page = PageSpec("environments.html", "Environments", live_topics=("jobs", "rules"), status=form.status)
     return render_page(visit, page, view)
 

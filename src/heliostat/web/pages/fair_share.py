@@ -45,7 +45,7 @@ class ShareView:
     half_life: str
     has_usage: bool
     hides_other_users: bool
-    counted_by: str  # the name of an engine with a count of its own; empty: we count
+    usage_source: str  # the name of an engine with a count of its own; empty: we count
 
 
 @router.get("/share")
@@ -60,7 +60,9 @@ def show_share(visit: AuthenticatedDep, people: bool | None = None) -> Response:
         half_life=formatting.format_count(round(days, 2), "day"),
         has_usage=any(department.entitled is not None for department in tree),
         hides_other_users=not visit.user.is_admin,
-        counted_by="" if (counts := usage_source(visit.context)) == COUNTED_BY_HELIOSTAT else counts.capitalize(),
+        usage_source=""
+        if (counts := usage_source(visit.context)) == COUNTED_BY_HELIOSTAT
+        else counts.capitalize(),
     )
     return render_page(visit, PageSpec("fair_share.html", "Share", live_topics=("rules",)), view)
 

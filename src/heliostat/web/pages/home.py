@@ -1,4 +1,4 @@
-"""The first page: one's own jobs, one's part of the cluster, news, and for newcomers the first steps."""
+"""The first page: one's own jobs, one's part of the cluster, announcements, and for newcomers the first steps."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

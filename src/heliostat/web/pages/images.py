@@ -61,8 +61,8 @@ class ImageDetailView:
 
 
 @router.get("/images")
-def show_images(visit: AuthenticatedDep, everybodys: bool = False) -> Response:
-    return _list(visit, FormState(), everybodys=everybodys)
+def show_images(visit: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False) -> Response:
+    return _list(visit, FormState(), all_users=all_users)
 
 
 @router.post("/images")
@@ -114,9 +114,9 @@ def remove_image(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
     return redirect(visit, "/images", "It is removed.")
 
 
-def _list(visit: AuthenticatedRequest, form: FormState, *, everybodys: bool = False) -> Response:
-    found = images.list_images(visit.context, visit.caller, everybodys=everybodys)
-    view = ImagesView(form, tuple(map(_row, found)), everybodys, visit.caller.user.is_admin)
+def _list(visit: AuthenticatedRequest, form: FormState, *, all_users: bool = False) -> Response:
+    found = images.list_images(visit.context, visit.caller, all_users=all_users)
+    view = ImagesView(form, tuple(map(_row, found)), all_users, visit.caller.user.is_admin)
     return render_page(
         visit, PageSpec("images.html", "Images", live_topics=("jobs", "rules"), status=form.status), view
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, Forbidden, NotFound
@@ -17,7 +17,7 @@ from heliostat.web.view_models import Confirmation
 
 router = APIRouter()
 NotificationId = Annotated[int, Path(ge=1, le=2**53)]
-_NOTICES = ("Notices", "/notices")
+_NOTIFICATIONS = ("Notifications", "/notifications")
 _CHANNELS = (
     (NotificationChannel.EMAIL.value, "E-mail"),
     (NotificationChannel.CHAT.value, "Chat: Slack, Mattermost…"),
@@ -44,47 +44,49 @@ class NotificationsView:
     hosts: str
     secret: str = ""  # of the one that was just made: shown this once
     channels: tuple[tuple[str, str], ...] = _CHANNELS
-    occasions: tuple[tuple[str, str], ...] = tuple((name, _LABELS[name]) for name in NOTIFICATION_TRIGGERS)
+    triggers: tuple[tuple[str, str], ...] = tuple((name, _LABELS[name]) for name in NOTIFICATION_TRIGGERS)
 
 
-@router.get("/notices")
-def show_notifications(visit: AuthenticatedDep, everybodys: bool = False) -> Response:
-    return _page(visit, FormState({"channel": _usual(visit)}), everybodys=everybodys)
+@router.get("/notifications")
+def show_notifications(
+    visit: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False
+) -> Response:
+    return _page(visit, FormState({"channel": _usual(visit)}), all_users=all_users)
 
 
-@router.post("/notices")
+@router.post("/notifications")
 def add_notification(visit: AuthenticatedDep, form: FormDep) -> Response:
     try:
         _, secret = services.add_notification(visit.context, visit.caller, _wish(form))
     except (BadRequest, Conflict, Forbidden, NotFound) as error:
-        filled = form_with_errors(form, error, {"project": "", "occasions": ""})
-        return _page(visit, filled, ticked=tuple(form.get_all("occasion")))
+        filled = form_with_errors(form, error, {"project": "", "triggers": ""})
+        return _page(visit, filled, ticked=tuple(form.get_all("trigger")))
     if secret is not None:
         return _page(visit, FormState({"channel": _usual(visit)}), secret=secret)
-    return redirect(visit, "/notices", "You will be told. Send a test to see that it arrives.")
+    return redirect(visit, "/notifications", "You will be told. Send a test to see that it arrives.")
 
 
-@router.post("/notices/{number}/test")
+@router.post("/notifications/{number}/test")
 def send_test_notification(visit: AuthenticatedDep, form: FormDep, number: NotificationId) -> Response:
     outcome = services.send_test_notification(visit.context, visit.caller, number)
     words = "The test has arrived." if outcome.arrived else f"The test has not arrived: {outcome.problem}."
-    return redirect(visit, "/notices", words)
+    return redirect(visit, "/notifications", words)
 
 
-@router.post("/notices/{number}/remove")
+@router.post("/notifications/{number}/remove")
 def remove_notification(visit: AuthenticatedDep, form: FormDep, number: NotificationId) -> Response:
     if form.get("confirmed") != "yes":
         view = Confirmation(
-            question=f"Remove notice {number}?",
+            question=f"Remove notification {number}?",
             consequence="You are no longer told there. What is on its way is dropped.",
-            action=f"/notices/{number}/remove",
+            action=f"/notifications/{number}/remove",
             label="Remove it",
             fields=(("confirmed", "yes"),),
-            back="/notices",
+            back="/notifications",
         )
-        return render_page(visit, PageSpec("confirmation.html", "Remove", breadcrumbs=(_NOTICES,)), view)
+        return render_page(visit, PageSpec("confirmation.html", "Remove", breadcrumbs=(_NOTIFICATIONS,)), view)
     services.remove_notification(visit.context, visit.caller, number)
-    return redirect(visit, "/notices", "It is removed.")
+    return redirect(visit, "/notifications", "It is removed.")
 
 
 def _wish(form: SubmittedForm) -> NotificationRequest:
@@ -95,9 +97,9 @@ def _wish(form: SubmittedForm) -> NotificationRequest:
     if not form.get("address"):
         reading.add_error("address", "must not be empty")
     reading.raise_if_invalid()
-    occasions = tuple(name for name in NOTIFICATION_TRIGGERS if name in form.get_all("occasion"))
+    triggers = tuple(name for name in NOTIFICATION_TRIGGERS if name in form.get_all("trigger"))
     return NotificationRequest(
-        NotificationChannel(channel), form.get("address"), occasions, form.get("project") or None
+        NotificationChannel(channel), form.get("address"), triggers, form.get("project") or None
     )
 
 
@@ -113,7 +115,7 @@ def _page(
     visit: AuthenticatedRequest,
     form: FormState,
     *,
-    everybodys: bool = False,
+    all_users: bool = False,
     ticked: tuple[str, ...] = ("ended",),
     secret: str = "",
 ) -> Response:
@@ -121,8 +123,8 @@ def _page(
     managed = [one.project for one in user.memberships if user.may_manage(one.project)]
     view = NotificationsView(
         form=form,
-        rows=tuple(services.list_notifications(visit.context, visit.caller, everybodys=everybodys)),
-        shows_all_users=everybodys,
+        rows=tuple(services.list_notifications(visit.context, visit.caller, all_users=all_users)),
+        shows_all_users=all_users,
         may_show_all_users=user.is_admin,
         projects=(("", "my own jobs"), *((name, f"all jobs of {name}") for name in managed)),
         selected_occasions=ticked,
@@ -130,4 +132,4 @@ def _page(
         hosts=", ".join(notifications.hosts),
         secret=secret,
     )
-    return render_page(visit, PageSpec("notifications.html", "Notices", status=form.status), view)
+    return render_page(visit, PageSpec("notifications.html", "Notifications", status=form.status), view)

@@ -85,11 +85,11 @@ class ScheduleFormView:
 
 
 @router.get("/schedules")
-def show_schedules(visit: AuthenticatedDep, everybodys: Annotated[bool, Query(alias="all")] = False) -> Response:
-    found = services.list_schedules(visit.context, visit.caller, everybodys=everybodys)
+def show_schedules(visit: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False) -> Response:
+    found = services.list_schedules(visit.context, visit.caller, all_users=all_users)
     names = {one.id: one.name for one in found}
     manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
-    view = SchedulesView(tuple(_row(one, names) for one in found), everybodys, manages)
+    view = SchedulesView(tuple(_row(one, names) for one in found), all_users, manages)
     return render_page(visit, PageSpec("schedules.html", "Schedules", live_topics=("jobs",)), view)
 
 
@@ -107,7 +107,7 @@ def create_schedule(visit: AuthenticatedDep, form: FormDep) -> Response:
 @router.get("/schedules/{number}")
 def show_schedule(visit: AuthenticatedDep, number: ScheduleId) -> Response:
     found = services.get_schedule(visit.context, visit.caller, str(number))
-    names = {one.id: one.name for one in services.list_schedules(visit.context, visit.caller, everybodys=True)}
+    names = {one.id: one.name for one in services.list_schedules(visit.context, visit.caller, all_users=True)}
     view = ScheduleDetailView(
         row=_row(found, names),
         job_yaml=_job_text(visit, found),

@@ -54,18 +54,18 @@ class SweepDetailView:
 @router.get("/sweeps")
 def show_sweeps(
     visit: AuthenticatedDep,
-    everybodys: Annotated[bool, Query(alias="all")] = False,
+    all_users: Annotated[bool, Query(alias="all")] = False,
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Response:
-    found = services.list_sweeps(visit.context, visit.caller, everybodys=everybodys, before=before)
+    found = services.list_sweeps(visit.context, visit.caller, all_users=all_users, before=before)
     manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
-    here = PageUrl("/sweeps", {"all": "true"} if everybodys else {})
+    here = PageUrl("/sweeps", {"all": "true"} if all_users else {})
     older = here.with_query(before=found[-1].id) if len(found) == services.PAGE_SIZE else ""
     named = tuple((one, ", ".join(one.table[0]) if one.table else "") for one in found)
     return render_page(
         visit,
         PageSpec("sweeps.html", "Sweeps", live_topics=("jobs",)),
-        SweepsView(named, everybodys, manages, older),
+        SweepsView(named, all_users, manages, older),
     )
 
 

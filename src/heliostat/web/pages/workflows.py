@@ -79,14 +79,14 @@ class WorkflowDetailView:
 @router.get("/workflows")
 def show_workflows(
     visit: AuthenticatedDep,
-    everybodys: Annotated[bool, Query(alias="all")] = False,
+    all_users: Annotated[bool, Query(alias="all")] = False,
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Response:
-    found = services.list_workflows(visit.context, visit.caller, everybodys=everybodys, before=before)
+    found = services.list_workflows(visit.context, visit.caller, all_users=all_users, before=before)
     manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
-    here = PageUrl("/workflows", {"all": "true"} if everybodys else {})
+    here = PageUrl("/workflows", {"all": "true"} if all_users else {})
     older = here.with_query(before=found[-1].workflow.id) if len(found) == services.PAGE_SIZE else ""
-    view = WorkflowsView(tuple(map(_row, found)), everybodys, manages, older)
+    view = WorkflowsView(tuple(map(_row, found)), all_users, manages, older)
     return render_page(visit, PageSpec("workflows.html", "Workflows", live_topics=("jobs",)), view)
 
 

@@ -40,7 +40,7 @@ def test_where_the_kernel_cannot_be_asked_proc_is_read(monkeypatch: pytest.Monke
     def cannot(port: int) -> list[tuple[str, int]]:
         raise NetlinkUnavailable
 
-    monkeypatch.setattr(port_ownership, "listeners", cannot)
+    monkeypatch.setattr(port_ownership, "query_listeners", cannot)
     with socket.create_server(("127.0.0.1", 0)) as here:
         port = here.getsockname()[1]
         with pytest.raises(NotListening, match="not part of the job"):

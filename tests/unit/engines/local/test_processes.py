@@ -233,7 +233,7 @@ def test_what_we_may_not_read_is_not_ours(start: Start) -> None:
 import os
 from heliostat.engines.local import processes
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-print(processes.members({process.pid}, [{MARKER!r}]), processes.kill_members({process.pid}, [{MARKER!r}]))
+print(processes.find_attempt_pids({process.pid}, [{MARKER!r}]), processes.kill_attempt_processes({process.pid}, [{MARKER!r}]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "[] []\n", done.stderr

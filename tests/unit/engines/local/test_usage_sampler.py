@@ -19,7 +19,7 @@ SHARED = Device(
 def running(number: int, *devices: str, usage: Any = lambda: ProcessUsage(1.0, 10.0)) -> Any:
     attempt = SimpleNamespace(id=f"{number}.1", devices=devices)
     group = SimpleNamespace(usage=usage)
-    return SimpleNamespace(attempt=attempt, began_at=time.monotonic(), group=group)
+    return SimpleNamespace(attempt=attempt, started_monotonic=time.monotonic(), group=group)
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> GpuMonitor:
     """Those of a driver that shows two processes, of attempts 1.1 and 2.1, on one GPU."""
     found = GpuMonitor("1xA100", "test")
     found.are_real = True
-    monkeypatch.setattr(found, "now", lambda: (SHARED,))
+    monkeypatch.setattr(found, "current_devices", lambda: (SHARED,))
     monkeypatch.setattr(found, "_attempt_of", {11: "1.1", 12: "2.1"}.get)
     return found
 

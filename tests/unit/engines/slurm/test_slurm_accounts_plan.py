@@ -66,7 +66,7 @@ def after(found: ObservedAccounting, plan: AccountingPlan) -> ObservedAccounting
     return found
 
 
-def made_by(plan: AccountingPlan, made: frozenset[tuple[str, str]] = frozenset()) -> frozenset[tuple[str, str]]:
+def created_by(plan: AccountingPlan, made: frozenset[tuple[str, str]] = frozenset()) -> frozenset[tuple[str, str]]:
     for step in plan.steps:
         made = managed_memberships_after(step, made)
     return made
@@ -114,7 +114,7 @@ def test_a_plan_that_is_carried_out_leaves_nothing_to_do_and_everything_of_other
     there = found
     for wish in (first, second):
         plan = plan_accounting(wish, there, made)
-        there, made = after(there, plan), made_by(plan, made)
+        there, made = after(there, plan), created_by(plan, made)
         again = plan_accounting(wish, there, made)
         assert again.steps == ()
     for place, one in found.associations.items():
@@ -164,8 +164,8 @@ def test_an_account_of_an_admin_is_used_as_it_is_and_said_so() -> None:
     wish = wanted([user("ann", "vision")], [Project("vision", "imaging")])
     plan = plan_accounting(wish, by_hand, frozenset())
     assert not [step for step in plan.steps if "vision" in step.argv("lab")]
-    assert any("The account vision was not made by this Heliostat" in line for line in plan.left_alone)
-    assert any("sacctmgr add user ann account=vision" in line for line in plan.left_alone)
+    assert any("The account vision was not made by this Heliostat" in line for line in plan.unmanaged)
+    assert any("sacctmgr add user ann account=vision" in line for line in plan.unmanaged)
 
 
 def test_an_account_becomes_ours_when_an_admin_writes_our_mark_into_its_description() -> None:
@@ -186,7 +186,7 @@ def test_the_account_of_another_heliostat_is_not_ours() -> None:
         "vision", "root", ownership_description("other", "project", "vision"), 7, AccountLimits()
     ).apply_to(EMPTY)
     plan = plan_accounting(wanted([], [Project("vision", "imaging")]), theirs, frozenset())
-    assert any("vision" in line for line in plan.left_alone)
+    assert any("vision" in line for line in plan.unmanaged)
 
 
 def test_who_left_a_project_is_removed_only_if_we_had_put_them_there() -> None:
@@ -201,7 +201,7 @@ def test_somebody_inactive_is_removed_last_of_all() -> None:
     projects = [Project("vision", "imaging")]
     before = plan_accounting(wanted([user("ann", "vision")], projects), EMPTY, frozenset())
     now = [user("ann", "vision", active=False), user("zoe", "vision")]
-    plan = plan_accounting(wanted(now, projects), after(EMPTY, before), made_by(before))
+    plan = plan_accounting(wanted(now, projects), after(EMPTY, before), created_by(before))
     assert plan.steps == (AddUser("vision", "zoe", AccountLimits()), RemoveUser("vision", "ann"))
 
 
@@ -217,7 +217,9 @@ def test_a_user_an_admin_added_keeps_their_limits_and_their_default_account() ->
 def test_the_default_account_is_that_of_the_default_project() -> None:
     projects = [Project("default", "default"), Project("a", "default")]
     first = plan_accounting(wanted([user("ann", "a")], projects), EMPTY, frozenset())
-    second = plan_accounting(wanted([user("ann", "a", "default")], projects), after(EMPTY, first), made_by(first))
+    second = plan_accounting(
+        wanted([user("ann", "a", "default")], projects), after(EMPTY, first), created_by(first)
+    )
     assert second.steps == (AddUser("default", "ann", AccountLimits()), SetDefaultAccount("default", "ann"))
 
 
@@ -225,7 +227,7 @@ def test_a_changed_quota_of_a_user_changes_their_association() -> None:
     projects = [Project("a", "default")]
     first = plan_accounting(wanted([user("ann", "a")], projects), EMPTY, frozenset())
     limited = wanted([user("ann", "a", quota=Quota(running_gpus=2))], projects)
-    (step,) = plan_accounting(limited, after(EMPTY, first), made_by(first)).steps
+    (step,) = plan_accounting(limited, after(EMPTY, first), created_by(first)).steps
     assert step.sentence == "Set ann in the account a: 2 GPUs at once instead of any number of."
     assert step.argv("lab")[-1] == "GrpTRES=gres/gpu=2"
 
@@ -233,7 +235,7 @@ def test_a_changed_quota_of_a_user_changes_their_association() -> None:
 def test_a_qos_of_an_admin_is_neither_changed_nor_given_out() -> None:
     by_hand = replace(EMPTY, qos={**EMPTY.qos, "urgent": Qos("the director's", 5)})
     plan = plan_accounting(wanted([], [Project("a", "default")]), by_hand, frozenset())
-    assert any("The QOS urgent was not made by this Heliostat" in line for line in plan.left_alone)
+    assert any("The QOS urgent was not made by this Heliostat" in line for line in plan.unmanaged)
     (grant,) = (step for step in plan.steps if isinstance(step, GrantQos))
     assert grant.names == ("interactive", "scavenger")
 
@@ -260,9 +262,9 @@ def test_what_slurm_cannot_express_is_said() -> None:
 
 def test_a_normal_class_that_is_not_above_scavengers_is_said() -> None:
     wish = wanted([], [])
-    assert any("QOS normal" in line for line in plan_accounting(wish, EMPTY, frozenset()).not_expressed)
+    assert any("QOS normal" in line for line in plan_accounting(wish, EMPTY, frozenset()).unsupported)
     raised = replace(EMPTY, qos={"normal": Qos("Normal QOS default", 100)})
-    assert not any("QOS normal" in line for line in plan_accounting(wish, raised, frozenset()).not_expressed)
+    assert not any("QOS normal" in line for line in plan_accounting(wish, raised, frozenset()).unsupported)
 
 
 def test_hours_a_month_are_a_limit_where_slurm_counts_by_the_month() -> None:

@@ -43,7 +43,7 @@ def elements(site: Site, count: int, **fields: Any) -> list[Attempt]:
     return [site.attempt(1 + index, array_id=7, array_index=index, **fields) for index in range(count)]
 
 
-def handed_over(site: Site, attempts: list[Attempt]) -> list[int]:
+def dispatched(site: Site, attempts: list[Attempt]) -> list[int]:
     """The numbers Slurm has for them."""
 
     def numbers() -> list[int]:
@@ -61,7 +61,7 @@ def options_of(argv: list[str]) -> dict[str, str]:
 def test_an_array_is_one_submission_and_each_element_is_told_of_for_itself(site: Site) -> None:
     attempts = elements(site, 5, array_limit=2)
     site.engine.start(attempts)
-    numbers = handed_over(site, attempts)
+    numbers = dispatched(site, attempts)
     assert [str(number) for number in numbers] == ["100_0", "100_1", "100_2", "100_3", "100_4"]
     assert options_of(site.slurm.submitted[0])["--array"] == "0-4%2"
     site.slurm.run(numbers[3])
@@ -81,7 +81,7 @@ def test_an_array_whose_answer_was_lost_is_found_and_not_handed_over_again(site:
     site.slurm.loses_answers = True
     attempts = elements(site, 4)
     site.engine.start(attempts)
-    assert [str(number) for number in handed_over(site, attempts)] == ["100_0", "100_1", "100_2", "100_3"]
+    assert [str(number) for number in dispatched(site, attempts)] == ["100_0", "100_1", "100_2", "100_3"]
     assert len(site.slurm.submitted) == 1
 
 
@@ -121,7 +121,7 @@ def test_an_array_of_another_user_that_bears_our_mark_is_not_ours(site: Site) ->
 def test_elements_nobody_wants_any_more_are_taken_out_after_a_restart(site: Site) -> None:
     attempts = elements(site, 3)
     site.engine.start(attempts)
-    numbers = handed_over(site, attempts)
+    numbers = dispatched(site, attempts)
     site.restart()
     site.engine.observe(attempts[1:])
     site.engine.forget_all_except([attempt.id for attempt in attempts[1:]])
@@ -132,7 +132,7 @@ def test_elements_nobody_wants_any_more_are_taken_out_after_a_restart(site: Site
 def test_an_element_cancelled_while_it_waits_leaves_no_trace_in_slurm_and_is_over(site: Site, by_us: bool) -> None:
     attempts = elements(site, 3)
     site.engine.start(attempts)
-    numbers = handed_over(site, attempts)
+    numbers = dispatched(site, attempts)
     site.wait_until(lambda: site.engine.wait_reason("2.1"), "it was seen waiting")
     if by_us:
         site.engine.stop(attempts[1], 0)
@@ -156,7 +156,7 @@ def test_more_than_slurm_takes_at_once_go_in_parts_that_keep_the_limit_together(
     site.engine = site.new_engine()
     attempts = elements(site, 8, array_limit=2)
     site.engine.start(attempts)
-    handed_over(site, attempts)
+    dispatched(site, attempts)
     site.engine.close()
     said = [options_of(argv) for argv in site.slurm.submitted]
     assert [one["--array"] for one in said] == ["0-2%2", "0-2%2", "0-1%2"]
@@ -180,7 +180,7 @@ def test_a_part_goes_alone_when_slurm_has_forgotten_the_part_before_it(
     monkeypatch.setattr(site.slurm, "submit", forgetful)
     attempts = elements(site, 6, array_limit=2)
     site.engine.start(attempts)
-    handed_over(site, attempts)
+    dispatched(site, attempts)
     site.engine.close()
     assert [options_of(argv)["--array"] for argv in site.slurm.submitted] == ["0-2%2", "0-2%2"]
 
@@ -305,11 +305,11 @@ def test_of_an_array_larger_than_slurm_takes_from_one_user_as_many_as_it_takes_g
     site.slurm.most = 5
     attempts = elements(site, 12)
     site.engine.start(attempts)
-    handed_over(site, attempts[:5])
+    dispatched(site, attempts[:5])
     site.wait_until(lambda: "job submit limit" in str(site.engine.wait_reason("12.1")), "the others say why")
     assert len(site.slurm.known) == 5
     site.slurm.most = 100
-    assert len({*handed_over(site, attempts)}) == 12
+    assert len({*dispatched(site, attempts)}) == 12
     assert site.ends() == []
 
 
@@ -317,9 +317,9 @@ def test_parts_of_a_limited_array_run_one_after_the_other_also_if_the_last_is_on
     site.slurm.most = 2
     attempts = elements(site, 3, array_limit=1)
     site.engine.start(attempts)
-    handed_over(site, attempts[:2])
+    dispatched(site, attempts[:2])
     site.slurm.most = 100
-    handed_over(site, attempts)
+    dispatched(site, attempts)
     options = [options_of(argv) for argv in site.slurm.submitted]
     assert [one["--array"].partition("%")[2] for one in options] == ["1"] * len(options)
     before = [None, *(f"afterany:{100 + place}" for place in range(len(options) - 1))]
@@ -330,7 +330,7 @@ def test_jobs_that_ask_for_the_same_go_ahead_as_far_as_slurm_takes_them(site: Si
     site.slurm.most = 3
     attempts = [site.attempt(1 + place) for place in range(8)]
     site.engine.start(attempts)
-    handed_over(site, attempts[:3])
+    dispatched(site, attempts[:3])
     site.slurm.most = 100
-    handed_over(site, attempts)
+    dispatched(site, attempts)
     assert site.ends() == []

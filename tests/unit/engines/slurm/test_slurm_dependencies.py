@@ -65,7 +65,7 @@ class Story:
 
     def __init__(self, home: Home, rule: DependencyCondition, max_retries: int) -> None:
         self.settings, self.slurm = Settings(home), FailingSlurm()
-        parent = replace(Site.attempt(cast(Site, None), PARENT).job, attempt=0, handed_over=False)
+        parent = replace(Site.attempt(cast(Site, None), PARENT).job, attempt=0, dispatched=False)
         child = replace(parent, id=CHILD, after=(Dependency(PARENT, rule),), parents_left=1)
         self.jobs: dict[int, Job] = {PARENT: replace(parent, max_retries=max_retries), CHILD: child}
         self.core = self.new_core()
@@ -146,9 +146,9 @@ class Story:
             self.jobs[PARENT] = replace(parent, stop_requested=what)
             self.wishes.append(parent.attempt_id)
         elif what == "cancel":
-            if parent.handed_over:
+            if parent.dispatched:
                 self.wishes.append(parent.attempt_id)
-            self.move(parent, JobState.CANCELLED, {"handed_over": False})
+            self.move(parent, JobState.CANCELLED, {"dispatched": False})
 
     def round(self) -> None:
         """As the engine's."""
@@ -185,7 +185,7 @@ class Story:
             for one in [one for one in seen if isinstance(one, kind)]:
                 job = self.jobs[int(one.attempt_id.partition(".")[0])]
                 is_newest = job.attempt_id == one.attempt_id
-                if is_newest and (job.state in (JobState.STARTING, JobState.RUNNING) or job.handed_over):
+                if is_newest and (job.state in (JobState.STARTING, JobState.RUNNING) or job.dispatched):
                     for move in transitions_for_observation(job, one, may_try_again=True):
                         self.move(self.jobs[job.id], move.to_state, dict(move.values))
         return [
@@ -196,7 +196,7 @@ class Story:
 
     def move(self, job: Job, to: JobState, values: dict[str, object]) -> None:
         """As `store/transitions.py`, which tells the child."""
-        self.jobs[job.id] = replace(job, **{"handed_over": False, **values, "state": to})  # type: ignore[arg-type]
+        self.jobs[job.id] = replace(job, **{"dispatched": False, **values, "state": to})  # type: ignore[arg-type]
         child = self.jobs[CHILD]
         if job.id != PARENT or not self.jobs[PARENT].is_terminal or child.is_terminal:
             return
@@ -204,13 +204,13 @@ class Story:
             self.jobs[CHILD] = replace(child, parents_left=0)
         else:
             assert child.state is JobState.PENDING
-            assert not child.handed_over
+            assert not child.dispatched
             self.jobs[CHILD] = replace(child, state=JobState.CANCELLED)
 
     def hand_over(self) -> None:
         alive = {number: job for number, job in self.jobs.items() if not job.is_terminal}
         for ready in select_jobs_to_dispatch(alive.values(), NOW):
-            job = self.jobs[ready.id] = replace(ready, attempt=ready.attempt + 1, handed_over=True)
+            job = self.jobs[ready.id] = replace(ready, attempt=ready.attempt + 1, dispatched=True)
             self.arrived[job.attempt_id] = Attempt(job.attempt_id, job, "")
 
     def die(self) -> None:
@@ -220,7 +220,7 @@ class Story:
         mine = [
             job
             for job in self.jobs.values()
-            if job.handed_over or job.state in (JobState.STARTING, JobState.RUNNING)
+            if job.dispatched or job.state in (JobState.STARTING, JobState.RUNNING)
         ]
         for job in mine:
             self.core.observer.adopt(Attempt(job.attempt_id, job, ""))

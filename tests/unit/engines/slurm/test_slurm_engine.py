@@ -219,7 +219,7 @@ class Site:
             spec=JobSpec(("true",)),
             submitted_at=BEGAN,
             attempt=1,
-            handed_over=True,
+            dispatched=True,
         )
         return Attempt(f"{number}.1", replace(job, **fields), "")  # type: ignore[arg-type]
 
@@ -414,7 +414,7 @@ def test_a_full_disk_is_waited_for_without_end(site: Site, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("heliostat.engines.slurm.submitter.lay_out", full)
+        patched.setattr("heliostat.engines.slurm.submitter.prepare_job_folder", full)
         site.engine.start([site.attempt(1), site.attempt(2)])
         site.wait_until(lambda: "No space left" in str(site.engine.wait_reason("2.1")), "it says so")
     site.wait_until(lambda: site.number_of("1.1") and site.number_of("2.1"), "both are handed over")

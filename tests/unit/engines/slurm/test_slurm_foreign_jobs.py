@@ -51,7 +51,7 @@ def test_what_a_job_has_is_read_from_slurms_list(tres: str, found: tuple[int, in
 
 def test_elements_of_an_array_that_wait_are_one_row() -> None:
     class Named:
-        def names(self) -> dict[int, str]:
+        def job_names(self) -> dict[int, str]:
             return {}
 
     def row(number: int, state: str) -> SlurmJob:

@@ -19,7 +19,7 @@ from heliostat.engines.slurm.arrays import (
 from heliostat.engines.slurm.client import SlurmRefused
 from heliostat.engines.slurm.script import SubmissionContext as SlurmSite
 from heliostat.models import Attempt, EndCause, JobSpec, PlacementRequest
-from unit.engines.slurm.test_slurm_arrays import ARRAY_CASES, HOSTILE_FOLDER, handed_over, options_of
+from unit.engines.slurm.test_slurm_arrays import ARRAY_CASES, HOSTILE_FOLDER, dispatched, options_of
 from unit.engines.slurm.test_slurm_engine import Site
 from unit.engines.slurm.test_slurm_script import ANN, AROUND, NAMES, attempt_of, load
 
@@ -42,7 +42,7 @@ def together(attempts: Sequence[Attempt]) -> list[list[str]]:
 def test_jobs_that_run_different_things_but_ask_for_the_same_are_one_submission(site: Site) -> None:
     attempts = likes(site, ["true"], ["false"], ["echo", "1"])
     site.engine.start(attempts)
-    numbers = handed_over(site, attempts)
+    numbers = dispatched(site, attempts)
     assert [str(number) for number in numbers] == ["100_0", "100_1", "100_2"]
     assert [options_of(argv).get("--array") for argv in site.slurm.submitted] == ["0-2"]
 
@@ -93,7 +93,7 @@ def test_what_slurm_refuses_together_is_tried_one_by_one(site: Site, monkeypatch
     attempts = likes(site, ["first"], ["second"], ["third"])
     site.engine.start(attempts)
     site.wait_until(site.ends, "the third is refused")
-    assert handed_over(site, attempts[:2]) == [100, 101]
+    assert dispatched(site, attempts[:2]) == [100, 101]
     assert [(end.attempt_id, end.cause) for end in site.ends()] == [("3.1", EndCause.REFUSED)]
 
 
@@ -101,7 +101,7 @@ def test_those_whose_answer_was_lost_are_found_and_not_handed_over_again(site: S
     site.slurm.loses_answers = True
     attempts = likes(site, ["true"], ["false"], ["echo"])
     site.engine.start(attempts)
-    assert [str(number) for number in handed_over(site, attempts)] == ["100_0", "100_1", "100_2"]
+    assert [str(number) for number in dispatched(site, attempts)] == ["100_0", "100_1", "100_2"]
     assert len(site.slurm.submitted) == 1
 
 

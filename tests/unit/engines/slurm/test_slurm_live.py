@@ -69,7 +69,7 @@ class Desk:
     ) -> None:
         self.slurm, self.running, self.now = FakeSlurm(), dict(running), 1000.0
         self.use = LiveUsageSampler(self.slurm.read_live, seconds, lambda: self.running, lambda: self.now)
-        monkeypatch.setattr(self.use._looks, "if_old", lambda: None)
+        monkeypatch.setattr(self.use._looks, "refresh_if_stale", lambda: None)
 
 
 def test_cpus_are_those_kept_busy_since_the_look_before(monkeypatch: pytest.MonkeyPatch) -> None:

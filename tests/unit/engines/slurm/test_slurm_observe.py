@@ -73,11 +73,9 @@ class Story:
             assert seen.attempt_id == newest
             self.recorded.append(seen)
             if isinstance(seen, AttemptStarted):
-                self.job = replace(self.job, state=JobState.RUNNING, handed_over=False)
+                self.job = replace(self.job, state=JobState.RUNNING, dispatched=False)
             elif seen.cause is EndCause.REQUEUED:
-                self.job = replace(
-                    self.job, state=JobState.PENDING, handed_over=True, attempt=self.job.attempt + 1
-                )
+                self.job = replace(self.job, state=JobState.PENDING, dispatched=True, attempt=self.job.attempt + 1)
                 if not is_last_breath:
                     self.core.tracked.forget(seen.attempt_id)
         self.untold = []
@@ -118,7 +116,7 @@ def test_each_attempt_is_told_in_order_and_the_job_is_in_slurm_once(steps: list[
 
 def two_of_one_number(site: Site) -> list[Attempt]:
     """A server noted the first, which ran; Slurm forgot it and gave its number to the second."""
-    attempts = [site.attempt(1, state=JobState.RUNNING, handed_over=False), site.attempt(2)]
+    attempts = [site.attempt(1, state=JobState.RUNNING, dispatched=False), site.attempt(2)]
     for place, attempt in enumerate(attempts):
         site.journal.put(attempt.id, JournalEntry(ME, 55))
         os.utime(site.home.attempts / f"{attempt.id}.slurm", (1_700_000_000 + place,) * 2)
@@ -158,7 +156,7 @@ def test_one_whose_number_was_given_twice_and_who_never_began_is_handed_over_aga
 def test_the_word_of_a_job_that_it_ended_counts_more_than_accounts_that_were_never_closed(tmp_path: Path) -> None:
     """A killed slurmctld may leave a job that runs for ever in the accounting, and is in no queue."""
     site = Site(tmp_path)
-    attempt = site.attempt(1, state=JobState.RUNNING, handed_over=False)
+    attempt = site.attempt(1, state=JobState.RUNNING, dispatched=False)
     site.journal.put(attempt.id, JournalEntry(ME, 55))
     (site.home.jobs / "1").mkdir(parents=True)
     (site.home.jobs / "1" / "1.receipt").write_text("begun 55 0 n1\nended 55 0 0\n")

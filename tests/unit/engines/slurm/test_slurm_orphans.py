@@ -17,7 +17,7 @@ UID, ELEMENT = 1001, ArrayElementId.of(57, 3)
 def orphans(comments: dict[int, str], attempt_id: str, entry: JournalEntry) -> list[int]:
     """Of the jobs that Slurm has, all of one user, by their comments."""
     client = SimpleNamespace(
-        comments_of=lambda uid: list(comments.items()),
+        job_comments=lambda uid: list(comments.items()),
         jobs=lambda: {number: SimpleNamespace(uid=UID) for number in comments},
     )
     return JobLookup(cast(SlurmClient, client), "here").find_orphans({attempt_id: entry})

@@ -152,7 +152,7 @@ def test_what_was_found_is_kept_with_its_age_and_nothing_is_left(settings: Setti
 
 def test_nobody_changes_the_word_and_what_they_put_beside_it_goes_away(settings: Settings) -> None:
     class Watched(OnePartition):
-        def ask(self, argv: list[str]) -> str:
+        def run_command(self, argv: list[str]) -> str:
             folder = Path(argv[argv.index("probe") + 1])
             tray = folder / "tray"
             modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "word", tray)]
@@ -174,7 +174,7 @@ def test_a_refusal_is_a_finding(settings: Settings) -> None:
 
 def test_two_do_not_probe_at_once(settings: Settings) -> None:
     class Impatient(OnePartition):
-        def ask(self, argv: list[str]) -> str:
+        def run_command(self, argv: list[str]) -> str:
             with pytest.raises(Conflict):
                 probe_partitions(settings, {}, cast(SlurmClient, OnePartition("")))
             return super().run_command(argv)

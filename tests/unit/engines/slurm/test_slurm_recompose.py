@@ -94,7 +94,7 @@ class Still(Recomposer):
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     slurm = FakeSlurm()
-    monkeypatch.setattr(recomposer, "run", slurm.command)
+    monkeypatch.setattr(recomposer, "run_node_command", slurm.command)
     return slurm
 
 
@@ -168,13 +168,13 @@ def test_a_step_that_fails_says_why_and_is_tried_again(
 
     ours = make_recomposer(slurm, tmp_path)
     ours.recompose("d1", {"a100": 1})
-    monkeypatch.setattr(recomposer, "run", fail)
+    monkeypatch.setattr(recomposer, "run_node_command", fail)
     ours.advance_by(9)
     told = ours.find("d1")
     assert told is not None
     assert (told.at, told.error) == (2, "node_command ended with 255: no route to host")
     ours.advance()  # not at once
-    monkeypatch.setattr(recomposer, "run", slurm.command)
+    monkeypatch.setattr(recomposer, "run_node_command", slurm.command)
     ours.advance_by(9)
     assert slurm.gres == "gpu:a100:1"
 
@@ -186,7 +186,7 @@ def test_a_node_that_joins_with_other_gpus_gets_no_jobs(
         slurm.command(argv)
         slurm.gres = "gpu:a100:1"
 
-    monkeypatch.setattr(recomposer, "run", wrongly)
+    monkeypatch.setattr(recomposer, "run_node_command", wrongly)
     ours = make_recomposer(slurm, tmp_path)
     ours.recompose("d1", {"a100": 4})
     ours.advance_by(9)
@@ -203,7 +203,7 @@ def test_a_killed_server_goes_on_where_it_was(
     """`lost`: it dies after a step was done, before that is noted."""
     folder, slurm = tmp_path_factory.mktemp("notes"), FakeSlurm()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recomposer, "run", slurm.command)
+        patch.setattr(recomposer, "run_node_command", slurm.command)
         make_recomposer(slurm, folder).recompose("d1", {"a100": 4})
         for steps in killed:
             ours = make_recomposer(slurm, folder)

@@ -182,8 +182,8 @@ def _conduct_notes(conduct: AccountingConfig) -> Iterable[str]:
 class AccountingPlan:
     cluster: str
     steps: tuple[AccountingStep, ...]
-    left_alone: tuple[str, ...]  # what is there and not ours
-    not_expressed: tuple[str, ...]
+    unmanaged: tuple[str, ...]  # what is there and not ours
+    unsupported: tuple[str, ...]
 
 
 def plan_accounting(
@@ -198,7 +198,7 @@ def plan_accounting(
         draft.person(person)
     draft.removals()
     notes = (*wanted.notes, *_notes(draft.found))
-    return AccountingPlan(found.cluster, tuple(draft.steps), tuple(draft.left_alone), notes)
+    return AccountingPlan(found.cluster, tuple(draft.steps), tuple(draft.unmanaged), notes)
 
 
 def _notes(found: ObservedAccounting) -> Iterator[str]:
@@ -225,7 +225,7 @@ class _Draft:
     found: ObservedAccounting  # as it is after the steps so far
     made: frozenset[AssociationKey]
     steps: list[AccountingStep] = field(default_factory=list)
-    left_alone: list[str] = field(default_factory=list)
+    unmanaged: list[str] = field(default_factory=list)
 
     def do(self, step: AccountingStep) -> None:
         self.steps.append(step)
@@ -239,7 +239,7 @@ class _Draft:
             if there is None:
                 self.do(AddQos(one.name, description, one.priority, one.preempt_mode))
             elif there.description != description:
-                self.left_alone.append(
+                self.unmanaged.append(
                     f"The QOS {one.name} was not made by this Heliostat; it and who may use it stay."
                 )
         ours = self._our_qos()
@@ -258,14 +258,14 @@ class _Draft:
     def group(self, group: DesiredAccount) -> None:
         if group.account in self.found.descriptions and not self._is_ours(group.account):
             owner = ownership_description(self.wanted.instance, group.kind, group.name)
-            self.left_alone.append(
+            self.unmanaged.append(
                 f"The account {group.account} was not made by this Heliostat; it stays as it is,"
                 f" and serves the {group.kind} {group.name}. To hand it over: sacctmgr modify account where"
                 f" name={group.account} set description={owner}"
             )
             return
         if group.parent != "root" and not self._is_ours(group.parent):
-            self.left_alone.append(
+            self.unmanaged.append(
                 f"The {group.kind} {group.name} gets no account: {group.parent}, where it belongs, is not ours."
             )
             return
@@ -288,7 +288,7 @@ class _Draft:
                 self.do(AddUser(account, person.user, person.limits))
                 self._grant(account, person.user)
             elif account in self.found.descriptions:
-                self.left_alone.append(
+                self.unmanaged.append(
                     f"{person.user} is not in the account {account}, which is not ours:"
                     f" sacctmgr add user {person.user} account={account}"
                 )

@@ -43,7 +43,7 @@ class SlurmAccountSync:
             build_desired_accounting(ours, access.config, self._instance), access.accounting, made
         )
         steps = tuple(_told(step, plan.cluster) for step in plan.steps)
-        return AccountPlan(plan.cluster, steps, plan.left_alone, plan.not_expressed)
+        return AccountPlan(plan.cluster, steps, plan.unmanaged, plan.unsupported)
 
     def apply_step(self, step: AccountStep) -> bool:
         try:

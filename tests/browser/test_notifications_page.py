@@ -1,4 +1,4 @@
-"""The page of notices, as a person uses it."""
+"""The page of notifications, as a person uses it."""
 
 from collections.abc import Callable, Iterator
 
@@ -24,18 +24,18 @@ def server(receiver: HttpReceiver) -> Iterator[RunningServer]:
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
-def test_a_notice_is_added_tried_out_and_removed(
+def test_a_notification_is_added_tried_out_and_removed(
     new_page: Callable[..., Page], server: RunningServer, receiver: HttpReceiver, scripts: bool
 ) -> None:
     page = new_page(java_script_enabled=scripts)
-    page.goto(f"{server.url}/notices")
+    page.goto(f"{server.url}/notifications")
     expect(page.get_by_role("heading", name="You are told nothing yet")).to_be_visible()
     page.get_by_label("By").select_option("webhook")
     page.get_by_label("To", exact=True).fill(receiver.url)
     page.get_by_label("a job fails").check()
     page.get_by_role("button", name="Tell me").click()
     expect(page.get_by_text("hns_")).to_be_visible()
-    page.goto(f"{server.url}/notices")
+    page.goto(f"{server.url}/notifications")
     assert "hns_" not in page.content()
     assert "/hook/secret" not in page.content()
     expect(page.get_by_role("cell", name="ended, failed")).to_be_visible()
