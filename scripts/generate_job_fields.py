@@ -37,7 +37,7 @@ _TYPES: dict[FieldKind, str] = {
     "labels": "Sequence[str]",
     "causes": "str | Sequence[str]",
     "triggers": "str | Sequence[str]",
-    "parents": "Parents",
+    "parents": "ParentJobs",
     "mounts": "Sequence[str]",
     "variables": "Mapping[str, str]",
     "folder": "str | PathLike[str]",

@@ -11,7 +11,7 @@ __all__ = ["Client", "HeliostatError", "JobHandle", "Workflow", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the command line starts faster without the rest."""
+    """Imports on first use, so that the command line starts fast."""
     if name in {"Client", "JobHandle", "Workflow"}:
         from heliostat import client
 

@@ -1,4 +1,4 @@
-"""Examines an installation: what is wrong with it, and what to do about each finding."""
+"""Checks of an installation (`helio doctor`): data directory, disk, database, port, nodes and GPUs."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ _EMPTY_BYTES = 500 * 2**20
 
 
 def check_installation(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
-    """All findings, also the good ones. With nodes it runs inside the server, without it looks for itself."""
+    """All findings, including "ok". The server passes its nodes; without them they are probed here."""
     findings = [*_home(settings.home), *_disk(settings.home), *_database(settings.home)]
     if nodes is None:
         findings += _port(settings.server)
@@ -29,32 +29,35 @@ def check_installation(settings: Settings, nodes: Sequence[Node] | None = None) 
 def _home(home: Home) -> Iterator[Finding]:
     path = home.path
     if not path.is_dir():
-        yield Finding("data directory", "warning", f"{path} does not exist yet.", "`helio up` makes it.")
+        yield Finding("data directory", "warning", f"{path} does not exist yet.", "`helio up` creates it.")
         return
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         yield Finding(
             "permissions",
             "problem",
-            f"{path} cannot be written by you.",
+            f"You cannot write to {path}.",
             "Run as its owner, or set HELIOSTAT_HOME.",
         )
         return
     if loose := [name for name in ("heliostat.db", "attempts") if _open_to_others(path / name)]:
         names = " ".join(str(path / name) for name in loose)
-        yield Finding("permissions", "problem", f"Others can read {names}.", f"chmod -R go-rwx {names}")
+        yield Finding("permissions", "problem", f"Other users can read {names}.", f"chmod -R go-rwx {names}")
     elif os.geteuid() == 0 and (closed := _closed_parent(path)):
         hint = f"chmod a+x {closed}, or choose another HELIOSTAT_HOME."
         yield Finding(
-            "permissions", "problem", f"Other users' jobs cannot reach their logs: {closed} is closed.", hint
+            "permissions",
+            "problem",
+            f"Other users' jobs cannot reach their logs: other users cannot enter {closed}.",
+            hint,
         )
     else:
-        yield Finding("permissions", "ok", f"{path} is ours and closed to others.")
+        yield Finding("permissions", "ok", f"{path} is writable and not open to other users.")
     if os.geteuid() != 0:
         yield Finding(
             "users",
             "warning",
-            "Heliostat does not run as root, so it serves only you.",
-            "Run it as root to serve everybody on this machine, each job as its own user.",
+            "Heliostat does not run as root, so only you can use it.",
+            "Run it as root to serve all users of this machine; each job then runs as its own user.",
         )
 
 
@@ -65,9 +68,11 @@ def _disk(home: Home) -> Iterator[Finding]:
     free = shutil.disk_usage(path).free
     message = f"{free / 2**30:.1f} GiB free for {home.path}."
     if free < _EMPTY_BYTES:
-        yield Finding("disk", "problem", message, "Jobs cannot start without space: remove files on that disk.")
+        yield Finding(
+            "disk", "problem", message, "Jobs cannot start without free space: remove files on that disk."
+        )
     elif free < _LOW_BYTES:
-        yield Finding("disk", "warning", message, "Make room before it is full; logs of jobs are under jobs/.")
+        yield Finding("disk", "warning", message, "Remove files before the disk is full; job logs are in jobs/.")
     else:
         yield Finding("disk", "ok", message)
 
@@ -85,7 +90,7 @@ def _database(home: Home) -> Iterator[Finding]:
     except sqlite3.Error as error:
         verdict = str(error)
     if verdict == "ok":
-        yield Finding("database", "ok", f"{path} is sound ({path.stat().st_size / 2**20:.1f} MiB).")
+        yield Finding("database", "ok", f"{path} is intact ({path.stat().st_size / 2**20:.1f} MiB).")
     else:
         hint = "Stop Heliostat, keep a copy of the file, and restore a backup or run sqlite3's .recover."
         yield Finding("database", "problem", f"{path}: {verdict}", hint)
@@ -97,7 +102,8 @@ def _port(server: ServerSettings) -> Iterator[Finding]:
             probe.bind((server.host, server.port))
         except OSError as error:
             message = f"Port {server.port} on {server.host} cannot be used: {error.strerror}."
-            yield Finding("port", "warning", message, "If that is not Heliostat itself: helio up --port OTHER")
+            hint = "If Heliostat itself is not using it: helio up --port OTHER"
+            yield Finding("port", "warning", message, hint)
         else:
             yield Finding("port", "ok", f"Port {server.port} on {server.host} is free.")
 
@@ -116,7 +122,7 @@ def _nodes(nodes: Sequence[Node]) -> Iterator[Finding]:
 def _device(node: Node, index: int, kind: str, problem: str | None, used: str | None) -> Iterator[Finding]:
     where = f"GPU {index} ({kind}) of {node.name}"
     if problem:
-        hint = "It gets no jobs. Look at `nvidia-smi -q` and `dmesg | grep -i xid`; a reset or reboot may help."
+        hint = "It gets no jobs. Check `nvidia-smi -q` and `dmesg | grep -i xid`; a reset or reboot may help."
         yield Finding("gpu", "problem", f"{where}: {problem}", hint)
     elif used:
         yield Finding("gpu", "warning", f"{where} is {used}", "It gets no jobs until that process ends.")
@@ -129,7 +135,7 @@ def _open_to_others(path: Path) -> bool:
 
 
 def _closed_parent(path: Path) -> Path | None:
-    """The first folder on the way that other users may not pass."""
+    """The innermost folder of the path that other users cannot enter."""
     for folder in [path, *path.parents]:
         if not folder.stat().st_mode & stat.S_IXOTH:
             return folder

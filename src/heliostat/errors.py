@@ -1,4 +1,4 @@
-"""Everything that can go wrong and be said to a person.
+"""Exceptions with a code, a message and a hint for users.
 
     HeliostatError
     ├── BadRequest          400  the request cannot be read
@@ -6,13 +6,14 @@
     ├── NotAuthenticated    401
     ├── Forbidden           403
     ├── NotFound            404
-    ├── Conflict            409  the thing is in a state that does not allow this
+    ├── Conflict            409  the current state does not allow this
     ├── TooLarge            413
     ├── TooManyRequests     429
     ├── StoreUnavailable    503  the database cannot be written
-    ├── EngineUnavailable   502  what runs the jobs does not answer
-    └── ServerUnreachable   (client only) nobody answers
-Each has a code for programs, a message that names the cause, and a hint that names the next step.
+    ├── EngineUnavailable   502  the engine does not respond
+    └── ServerUnreachable   (client only) no response
+
+Each has a code for programs, a message with the cause, and a hint with the next step.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ class HeliostatError(Exception):
 
     status = 500
     code = "internal"
-    default_hint: str | None = None  # where none is given
+    default_hint: str | None = None
 
     def __init__(
         self,
@@ -65,28 +66,28 @@ class Invalid(BadRequest):
 
 
 class NotAuthenticated(HeliostatError):
-    """We do not know who you are."""
+    """You are not logged in."""
 
     status = 401
     code = "not_authenticated"
 
 
 class Forbidden(HeliostatError):
-    """You may not do this."""
+    """You do not have permission for this."""
 
     status = 403
     code = "forbidden"
 
 
 class NotFound(HeliostatError):
-    """There is no such thing."""
+    """It does not exist."""
 
     status = 404
     code = "not_found"
 
 
 class Conflict(HeliostatError):
-    """The present state does not allow this."""
+    """The current state does not allow this."""
 
     status = 409
     code = "conflict"
@@ -100,7 +101,7 @@ class TooLarge(HeliostatError):
 
 
 class TooManyRequests(HeliostatError):
-    """Too many tries."""
+    """Too many requests."""
 
     status = 429
     code = "too_many_requests"
@@ -114,32 +115,32 @@ class StoreUnavailable(HeliostatError):
 
 
 class EngineUnavailable(HeliostatError):
-    """What runs the jobs does not answer."""
+    """The engine that runs the jobs does not respond."""
 
     status = 502
     code = "engine_unavailable"
-    usual_hint = "Try again in a while; an admin finds out more with `helio doctor`."
+    default_hint = "Try again later. An admin can find the cause with `helio doctor`."
 
 
 class ServerUnreachable(HeliostatError):
-    """No Heliostat server answers."""
+    """No Heliostat server responds."""
 
     status = 0
     code = "server_unreachable"
 
 
 def error_class_for_status(status: int) -> type[HeliostatError]:
-    """The class a client raises for an answer with this status."""
+    """The class that a client raises for a response with this status."""
     known = {cls.status: cls for cls in _descendants(HeliostatError)}
     return known.get(status, HeliostatError)
 
 
 def _descendants(cls: type[HeliostatError]) -> list[type[HeliostatError]]:
-    return [cls] + [found for child in cls.__subclasses__() for found in _descendants(child)]
+    return [cls] + [descendant for child in cls.__subclasses__() for descendant in _descendants(child)]
 
 
 def safe_repr(text: str) -> str:
-    """Safe to print on any terminal, however odd and long the text is."""
+    """ASCII and short, so that it is safe to print on any terminal."""
     return ascii(text if len(text) <= 64 else text[:64] + "...")
 
 

@@ -1,4 +1,4 @@
-"""The kernel's word that files in a folder have changed (inotify), without the waiting."""
+"""inotify: notifications from the kernel that files in a folder have changed."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ _HEADER = struct.Struct("iIII")
 
 
 class Inotify:
-    """Reports (watch number, file name) for files that grew or, if wanted, appeared."""
+    """Reports (watch number, file name) for files that were modified or, with `appearing`, created."""
 
     def __init__(self, blocking: bool = False, appearing: bool = True) -> None:
         self._mask = _IN_MODIFY | (_IN_CREATE if appearing else 0)
@@ -18,7 +18,7 @@ class Inotify:
         self.descriptor: int = self._libc.inotify_init1(flags)
 
     def add_watch(self, folder: str) -> int | None:
-        """The watch's number; None when the folder is not there or the kernel has no watch left to give."""
+        """The watch's number; None when the folder does not exist or the kernel's limit of watches is reached."""
         number: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), self._mask)
         return None if number < 0 else number
 
@@ -26,7 +26,7 @@ class Inotify:
         self._libc.inotify_rm_watch(self.descriptor, number)
 
     def read_changes(self) -> list[tuple[int, str]]:
-        """What has been reported since; like os.read, waits or raises BlockingIOError when there is nothing."""
+        """Changes since the last call. Without any, blocks or raises BlockingIOError, like os.read."""
         data = os.read(self.descriptor, 65536)
         changes, at = [], 0
         while at < len(data):

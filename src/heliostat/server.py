@@ -1,4 +1,4 @@
-"""The server process: puts the parts together, serves until it is told to stop, leaves jobs running."""
+"""The server process: starts all components and serves HTTP until SIGTERM. Jobs outlive it."""
 
 import contextlib
 import fcntl
@@ -50,7 +50,7 @@ from heliostat.store.uploads import UploadStore
 
 log = get_logger()
 _LOCK_SECONDS = 5.0
-_KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
+_IDEMPOTENCY_KEY_LIFETIME = timedelta(days=30)  # how long a repeated submission is recognised
 
 
 def serve(
@@ -60,12 +60,12 @@ def serve(
     before: Callable[[Store], None] = lambda store: None,
     ready: Callable[[Context, str], None] = lambda context, url: None,
 ) -> None:
-    """Run until SIGTERM or SIGINT. `before` may fill the store; `ready` is told the address."""
+    """Run until SIGTERM or SIGINT. `before` may fill the store; `ready` is called with the address."""
     os.umask(0o077)
-    sys.setswitchinterval(0.001)  # several threads hand small things to each other all the time
+    sys.setswitchinterval(0.001)  # threads exchange small messages constantly
     configure_logging()
-    _heed_signals()
-    _keep_descriptors()
+    _reset_ignored_signals()
+    _close_descriptors_on_exec()
     _make_home(settings.home)
     build_zipapp()  # now: an upgrade may replace the installed files while the server runs
     with _lock(settings.home), contextlib.ExitStack() as stack:
@@ -73,9 +73,9 @@ def serve(
         url, proxy_socket = _url(sockets[0]), open_proxy_listener(settings.server, sockets[0])
         settings.home.rename_old_files()
         migrate(settings.home.database)
-        context = _start_parts(settings, engine or make_engine(settings), before, stack)
-        places = build_public_urls(settings.server, url, _url(proxy_socket))
-        context = replace(context, public_urls=places)
+        context = _start_components(settings, engine or make_engine(settings), before, stack)
+        public_urls = build_public_urls(settings.server, url, _url(proxy_socket))
+        context = replace(context, public_urls=public_urls)
         _start_loops(context, stack)
         facts = {
             "pid": os.getpid(),
@@ -97,8 +97,8 @@ def serve(
         proxy = ProxyServer(context, proxy_socket)
         proxy.start()
         gc.set_threshold(20_000, 20, 20)
-        gc.enable()  # whoever started us may have waited with it
-        gc.freeze()  # what is there by now stays: nobody needs to look through it again and again
+        gc.enable()  # the command that started the server may have disabled it
+        gc.freeze()  # objects that exist now live until the end: they need not be scanned again
         stack.callback(proxy.close)
         ready(context, url)
         log.info("serving", url=url, home=str(settings.home.path), engine=context.engine.name)
@@ -106,69 +106,69 @@ def serve(
     log.info("stopped")
 
 
-def _heed_signals() -> None:
-    """Whoever starts us in the background lets us ignore some, and every job would as well: to do nothing about
-    them is not handed on."""
+def _reset_ignored_signals() -> None:
+    """A server started in the background inherits ignored signals, and so would its jobs. A handler that does
+    nothing is not inherited."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
 
 
-def _keep_descriptors() -> None:
-    """Whoever starts us may leave files open: none of them is handed on to jobs."""
+def _close_descriptors_on_exec() -> None:
+    """Jobs must not inherit files that the parent process left open."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
-            with contextlib.suppress(OSError):  # that of the listing itself is closed by now
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
                 os.set_inheritable(int(name), False)
 
 
-def _start_parts(
+def _start_components(
     settings: Settings, engine: Engine, before: Callable[[Store], None], stack: contextlib.ExitStack
 ) -> Context:
     store = Store(settings.home.database)
     stack.callback(store.close)
-    store.reserve_job_ids(_highest_number(settings.home.jobs))
+    store.reserve_job_ids(_highest_job_id(settings.home.jobs))
     stack.callback(engine.close)
-    store.write(lambda tx: remove_old_idempotency_keys(tx, utc_now() - _KEYS_KEPT))
+    store.write(lambda tx: remove_old_idempotency_keys(tx, utc_now() - _IDEMPOTENCY_KEY_LIFETIME))
     before(store)
-    fleet, rules = NodeInventory(engine, store), SchedulingRules(store)
+    nodes, rules = NodeInventory(engine, store), SchedulingRules(store)
     controller = Controller(
-        ControllerComponents(store, engine, fleet, rules, settings), utc_now, policy_from_settings(settings.queue)
+        ControllerComponents(store, engine, nodes, rules, settings), utc_now, policy_from_settings(settings.queue)
     )
     identities = Identities(store, settings.auth, utc_now)
     stack.callback(identities.close)
-    identities.authenticate_peer(os.geteuid())  # whoever starts Heliostat is its first admin
+    identities.authenticate_peer(os.geteuid())  # the user who starts Heliostat is its first admin
     controller.start()
     stack.callback(controller.close)
-    forecaster = Forecaster(store, controller, utc_now, foresees=not engine.capabilities.has_own_queue)
+    forecaster = Forecaster(store, controller, utc_now, enabled=not engine.capabilities.has_own_queue)
     forecaster.start()
     stack.callback(forecaster.close)
-    kept = SampleRetention(
+    retention = SampleRetention(
         settings.monitoring.keep_samples_days,
         settings.monitoring.keep_five_minute_days,
         settings.monitoring.keep_hourly_days,
     )
-    samples = SampleStore(settings.home.samples, settings.monitoring.sample_seconds, kept)
+    samples = SampleStore(settings.home.samples, settings.monitoring.sample_seconds, retention)
     stack.callback(samples.close)
     uploads = UploadStore(settings.home.uploads)
-    return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples, uploads)
+    return Context(settings, store, engine, nodes, controller, identities, rules, forecaster, samples, uploads)
 
 
-class _Runs(Protocol):
+class _BackgroundLoop(Protocol):
     def start(self) -> None: ...
 
     def close(self) -> None: ...
 
 
 def _start_loops(context: Context, stack: contextlib.ExitStack) -> None:
-    """What does by itself what people could do: once all else is there."""
+    """Starts the background loops, after all other components."""
     context.store.on_commit(context.traffic.on_commit)
     for loop in _loops(context):
         loop.start()
         stack.callback(loop.close)
 
 
-def _loops(context: Context) -> Iterator[_Runs]:
+def _loops(context: Context) -> Iterator[_BackgroundLoop]:
     settings, store = context.settings, context.store
     home, days = settings.home, settings.storage.keep_job_folders_days
     if settings.storage.keep_records:
@@ -193,7 +193,7 @@ def _loops(context: Context) -> Iterator[_Runs]:
 
 
 def _make_home(home: Home) -> None:
-    """Users pass through to their own jobs' files and can list nothing."""
+    """Users can enter the folders to reach their own jobs' files, but cannot list them."""
     try:
         for folder, mode in (
             (home.path, 0o711),
@@ -206,22 +206,22 @@ def _make_home(home: Home) -> None:
     except OSError as error:
         raise HeliostatError(
             f"The data directory {home.path} cannot be used: {error.strerror}.",
-            "Choose one you may write with HELIOSTAT_HOME.",
+            "Set HELIOSTAT_HOME to a folder that you can write to.",
             code="bad_home",
         ) from error
 
 
-def _highest_number(jobs: Path) -> int:
-    """Of the jobs that left files here: a database restored from a backup must not give their numbers again."""
+def _highest_job_id(jobs: Path) -> int:
+    """Of the jobs that left files here: a database restored from a backup must not reuse their ids."""
     return max((int(entry.name) for entry in os.scandir(jobs) if entry.name.isdecimal()), default=0)
 
 
 @contextlib.contextmanager
 def _lock(home: Home, wait_seconds: float = _LOCK_SECONDS) -> Iterator[None]:
-    """Waits a moment: what a server was just starting when it was killed holds its lock until it is a program."""
+    """Waits a moment: a child that a killed server had just forked holds the lock until it calls exec."""
     deadline = time.monotonic() + wait_seconds
     with open(home.lock_file, "a", encoding="utf-8") as file:
-        while not _could_lock(file):
+        while not _try_lock(file):
             if time.monotonic() > deadline:
                 raise Conflict(
                     f"Heliostat is already running on {home.path}.",
@@ -231,8 +231,7 @@ def _lock(home: Home, wait_seconds: float = _LOCK_SECONDS) -> Iterator[None]:
         yield
 
 
-def _could_lock(file: TextIO) -> bool:
-    """Then it is ours from now on."""
+def _try_lock(file: TextIO) -> bool:
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
@@ -248,18 +247,18 @@ def _tcp_socket(server: ServerSettings) -> socket.socket:
     except (OSError, OverflowError) as error:
         raise Conflict(
             f"Port {server.port} on {server.host} cannot be used: {error}.",
-            "Choose another: helio up --port 8480 (0 takes any free one).",
+            "Choose another port: helio up --port 8480 (0: any free port).",
         ) from error
     listener.listen(512)
     return listener
 
 
 def _unix_socket(home: Home) -> socket.socket:
-    """Open to all Unix users when we are root: the kernel tells us who each of them is."""
+    """Open to all Unix users if the server is root: the kernel identifies each of them."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     home.socket.unlink(missing_ok=True)
     folder = os.open(home.path, os.O_PATH | os.O_DIRECTORY)
-    try:  # by way of /proc: a socket's path may have only 107 characters
+    try:  # through /proc: a socket's path may have only 107 characters
         listener.bind(f"/proc/self/fd/{folder}/{home.socket.name}")
     finally:
         os.close(folder)
@@ -281,7 +280,7 @@ def _write_status(home: Home, facts: dict[str, Any]) -> None:
 
 
 class _PeerProtocol(HttpToolsProtocol):
-    """Notes who is on the other end of a Unix socket. Nothing a client sends can change it."""
+    """Records the uid of the client of a Unix socket. Nothing a client sends can change it."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -293,7 +292,7 @@ class _PeerProtocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """Stops on a signal and returns; the original raises the signal again, which skips our clearing up."""
+    """Stops on a signal and returns; the original raises the signal again, which would skip the cleanup."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

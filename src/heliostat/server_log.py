@@ -1,4 +1,4 @@
-"""The server's own log: a line of words and values for each thing that happened."""
+"""The server's log: structured lines (logfmt) on standard error."""
 
 import contextlib
 import io
@@ -10,7 +10,7 @@ from typing import TextIO, cast
 
 @contextlib.contextmanager
 def _without(name: str) -> Iterator[None]:
-    """Whoever can do without this library does, unless it is loaded already."""
+    """Makes an optional import of this library fail, unless it is loaded already."""
     if name in sys.modules:
         yield
         return
@@ -21,7 +21,7 @@ def _without(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
-with _without("rich"):  # for coloured tracebacks, which no log of ours has: 5 MB
+with _without("rich"):  # 5 MB, for coloured tracebacks that this log does not have
     import structlog
 
 __all__ = ["configure_logging", "get_logger"]
@@ -38,13 +38,13 @@ def configure_logging() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
         ],
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _UnfailingLog())),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _SafeStderr())),
         cache_logger_on_first_use=True,
     )
 
 
-class _UnfailingLog(io.TextIOBase):
-    """The log may be on the disk that is full: a word that cannot be written must not become a failure."""
+class _SafeStderr(io.TextIOBase):
+    """Standard error that ignores write errors: the log may be on a full disk."""
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError):

@@ -47,7 +47,7 @@ def test_a_job_is_added_by_the_form(page: Page, server: RunningServer) -> None:
     job = submitted(page, server)
     assert (job["state"], job["gpus"], job["gpu_type"], job["time_limit_seconds"]) == ("held", 1, "A100", 1800)
     assert job["spec"]["env"] == {"A": "1", "B": "two words"}  # type: ignore[index]
-    expect(page.locator(".flash-good")).to_have_text(f"Job {job['id']} is in the queue.")
+    expect(page.locator(".flash-good")).to_have_text(f"Job {job['id']} submitted.")
 
 
 def test_the_preview_follows_what_is_typed_and_offers_what_is_sooner(
@@ -84,8 +84,8 @@ def test_a_file_fills_in_the_form(page: Page, server: RunningServer, tmp_path: P
     file = tmp_path / "job.yaml"
     file.write_text("command: [python, a b.py]\ngpus: 3\nmemory: 8192\nclass: scavenger\n")
     page.goto(server.url + "/jobs/new")
-    page.get_by_text("Fill in the form from").click()
-    page.get_by_label("A file of yours").set_input_files(file)
+    page.get_by_text("Import a YAML or JSON file").click()
+    page.get_by_label("File", exact=True).set_input_files(file)
     expect(page.get_by_text("Filled in from the file.")).to_be_visible()
     expect(page.get_by_label("Command", exact=True)).to_have_value("python 'a b.py'")
     expect(page.get_by_label("Memory", exact=True)).to_have_value("8G")
@@ -132,10 +132,10 @@ def test_everything_works_without_scripts(
 def test_a_file_is_pasted_without_scripts(new_page: Callable[..., Page], server: RunningServer) -> None:
     page = new_page(java_script_enabled=False)
     page.goto(server.url + "/jobs/new")
-    page.get_by_text("Fill in the form from").click()
-    expect(page.get_by_label("A file of yours")).to_be_hidden()
-    page.get_by_label("Its text").fill('{"command": "true", "gpus": 2}')
-    page.get_by_role("button", name="Fill in the form").click()
+    page.get_by_text("Import a YAML or JSON file").click()
+    expect(page.get_by_label("File", exact=True)).to_be_hidden()
+    page.get_by_label("Content of the file").fill('{"command": "true", "gpus": 2}')
+    page.get_by_role("button", name="Import", exact=True).click()
     expect(page.get_by_label("GPUs", exact=True)).to_have_value("2")
 
 

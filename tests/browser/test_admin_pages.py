@@ -22,7 +22,7 @@ def test_an_admin_drains_a_node_and_resumes_it(
     expect(page.get_by_text("a100-02 is drained")).to_be_visible()
     assert server.ask("GET", "/nodes/a100-02").json["reason"] == "new fan"
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("a100-02 takes jobs again.")).to_be_visible()
+    expect(page.get_by_text("a100-02 accepts jobs again.")).to_be_visible()
     assert server.ask("GET", "/nodes/a100-02").json["state"] == "up"
 
 
@@ -45,7 +45,7 @@ def test_an_account_is_made_used_and_ended(
     page.goto(server.url + "/admin/users")
     page.get_by_role("link", name="New user").click()
     page.get_by_label("Name", exact=True).fill(name)
-    page.get_by_role("button", name="Create the account").click()
+    page.get_by_role("button", name="Create account").click()
     password = page.locator(".secret code").inner_text()
     theirs = new_page(log_in=False, java_script_enabled=scripts)
     _log_in(theirs, server, name, password)
@@ -66,7 +66,7 @@ def test_a_project_gets_members_a_share_and_a_quota(
     page = new_page(java_script_enabled=scripts)
     page.goto(server.url + "/admin/new-project")
     page.get_by_label("Name").fill(name)
-    page.get_by_role("button", name="Create the project").click()
+    page.get_by_role("button", name="Create project").click()
     page.get_by_label("User").fill("nobody-like-that")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.locator("#error-user")).to_contain_text("There is no user")
@@ -74,7 +74,7 @@ def test_a_project_gets_members_a_share_and_a_quota(
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_text(f"root is a member of {name}.")).to_be_visible()
     page.get_by_label("Share").fill("4")
-    page.get_by_label("GPUs at once").fill("2")
+    page.get_by_label("Running GPUs").fill("2")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("Saved.")).to_be_visible()
     page.goto(server.url + "/admin/quotas")
@@ -82,7 +82,7 @@ def test_a_project_gets_members_a_share_and_a_quota(
     page.goto(server.url + f"/admin/projects/{name}")
     page.get_by_role("button", name="Remove").click()
     page.get_by_role("button", name="Remove root").click()
-    expect(page.get_by_text("Nobody yet.")).to_be_visible()
+    expect(page.get_by_text("No members yet.")).to_be_visible()
 
 
 @WAYS
@@ -94,22 +94,22 @@ def test_nodes_are_set_aside_and_given_back(
     page.get_by_role("link", name="New reservation").click()
     page.get_by_label("Name").fill("cooling")
     page.get_by_label("a100-01").check()
-    page.get_by_role("button", name="Set aside").click()
-    expect(page.get_by_text("The maintenance window cooling is set.")).to_be_visible()
+    page.get_by_role("button", name="Create reservation").click()
+    expect(page.get_by_text("Maintenance window cooling created.")).to_be_visible()
     page.get_by_role("button", name="End").click()
     page.get_by_role("button", name="End cooling").click()
-    expect(page.get_by_text("Nothing is set aside")).to_be_visible()
+    expect(page.get_by_text("No reservations")).to_be_visible()
 
 
 @WAYS
 def test_news_are_told_and_removed(new_page: Callable[..., Page], server: RunningServer, scripts: bool) -> None:
     page = new_page(java_script_enabled=scripts)
     page.goto(server.url + "/admin/announcements")
-    page.get_by_label("Tell everybody").fill("Cake in the kitchen.")
-    page.get_by_role("button", name="Tell everybody").click()
+    page.get_by_label("Text").fill("Cake in the kitchen.")
+    page.get_by_role("button", name="Publish").click()
     expect(page.get_by_role("cell", name="Cake in the kitchen.")).to_be_visible()
     page.get_by_role("button", name="Remove").click()
-    page.get_by_role("button", name="Remove it").click()
+    page.get_by_role("button", name="Remove announcement").click()
     expect(page.get_by_role("heading", name="No announcements")).to_be_visible()
 
 

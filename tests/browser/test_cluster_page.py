@@ -66,11 +66,11 @@ def test_an_admin_drains_and_resumes_a_node(page: Page, server: RunningServer) -
     page.get_by_role("button", name="Drain a100-02").click()
     expect(page.get_by_role("heading", name="Drain a100-02?")).to_be_visible()
     page.get_by_role("button", name="Drain a100-02").click()
-    expect(page.get_by_text("Nothing new starts on a100-02.")).to_be_visible()
+    expect(page.get_by_text("a100-02 is drained.")).to_be_visible()
     expect(page.get_by_text("drained", exact=True).first).to_be_visible()
     page.get_by_role("button", name="Resume a100-02").click()
     page.get_by_role("button", name="Resume a100-02").click()
-    expect(page.get_by_text("Jobs may start on a100-02 again.")).to_be_visible()
+    expect(page.get_by_text("a100-02 accepts jobs again.")).to_be_visible()
 
 
 def test_a_plain_user_sees_no_way_to_drain(new_page: Callable[..., Page], server: RunningServer) -> None:
@@ -91,7 +91,7 @@ def test_filters_and_the_legend_work_without_scripts(new_page: Callable[..., Pag
     page.get_by_role("button", name="Show").click()
     expect(page).to_have_url(re.compile("type=A100"))
     page.get_by_role("link", name=re.compile("drained")).click()
-    expect(page.get_by_text("No GPU is like that")).to_be_visible()
+    expect(page.get_by_text("No matching GPUs")).to_be_visible()
     page.get_by_role("link", name="Clear").click()
     page.locator("[data-heat] a.cell").first.hover()
     said = "getComputedStyle(document.querySelector('[data-heat] a.cell'), '::after').content"

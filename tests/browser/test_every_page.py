@@ -12,16 +12,16 @@ WIDE = {"viewport": {"width": 2560, "height": 1200}}
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_fits_a_wide_window(same_page: Callable[..., Page], server: RunningServer, path: str) -> None:
+def test_every_page_fits_a_wide_window(shared_page: Callable[..., Page], server: RunningServer, path: str) -> None:
     """`test_accessibility.py` opens them in light, in dark and on a phone, and judges more than their width."""
-    page = same_page(**WIDE)
+    page = shared_page(**WIDE)
     page.goto(server.url + path)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it is wider than the window"
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_is_small(same_page: Callable[..., Page], server: RunningServer, path: str) -> None:
-    page = same_page()
+def test_every_page_is_small(shared_page: Callable[..., Page], server: RunningServer, path: str) -> None:
+    page = shared_page()
     answers: list[Response] = []
 
     def note(answer: Response) -> None:
@@ -37,9 +37,9 @@ def test_every_page_is_small(same_page: Callable[..., Page], server: RunningServ
 
 @pytest.mark.parametrize("path", PAGES)
 def test_every_page_works_without_scripts(
-    same_page: Callable[..., Page], server: RunningServer, path: str
+    shared_page: Callable[..., Page], server: RunningServer, path: str
 ) -> None:
-    page = same_page(java_script_enabled=False)
+    page = shared_page(java_script_enabled=False)
     page.goto(server.url + path)
     assert page.locator("h1").is_visible()
     assert page.locator("nav a").first.is_visible()

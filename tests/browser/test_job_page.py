@@ -83,13 +83,13 @@ def test_the_log_goes_on_with_the_next_attempt(page: Page, server: RunningServer
     page.goto(f"{server.url}/jobs/{number}")
     log = page.get_by_role("log")
     expect(log).to_contain_text("attempt 1")
-    page.get_by_role("button", name="Back to the queue").click()
-    page.get_by_role("button", name="Send it back").click()
+    page.get_by_role("button", name="Requeue").click()
+    page.get_by_role("button", name="Requeue job").click()
     expect(page.get_by_text("goes back to the queue.")).to_be_visible()
     expect(page.locator(".ln", has_text=re.compile("^attempt 2$")).last).to_be_visible()
     expect(page.locator("#attempt-1")).to_contain_text("requeued by")
     page.get_by_role("button", name="Cancel").click()
-    page.get_by_role("button", name="Cancel it").click()
+    page.get_by_role("button", name="Cancel job").click()
     expect(page.locator(".job-head")).to_contain_text("cancelled")
 
 
@@ -97,7 +97,7 @@ def test_lines_are_filtered_while_typing_and_found_in_all_of_it(page: Page, serv
     number = server.run(command=["seq", "1", "200000"], **SMALL)["id"]
     page.goto(f"{server.url}/jobs/{number}")
     assert page.locator(".ln").count() < 20_000
-    find = page.get_by_label("Find in the log")
+    find = page.get_by_label("Search the log")
     find.fill("199999")
     expect(page.locator(".ln:visible")).to_have_text(["199999"])
     find.fill("7777")
@@ -167,13 +167,13 @@ def test_all_of_it_works_without_scripts(new_page: Callable[..., Page], server: 
     page.goto(f"{server.url}/jobs/{number}")
     expect(page.get_by_role("log")).to_contain_text("hello")
     page.get_by_role("link", name="stderr", exact=True).first.click()
-    expect(page.get_by_text("Nothing printed yet.")).to_be_visible()
-    page.get_by_label("Find in the log").fill("hel")
-    page.get_by_role("button", name="Find in all").click()
+    expect(page.get_by_text("No output yet.")).to_be_visible()
+    page.get_by_label("Search the log").fill("hel")
+    page.get_by_role("button", name="Search all").click()
     expect(page.get_by_text("No line found.")).to_be_visible()
     page.get_by_role("button", name="Cancel").click()
-    page.get_by_role("button", name="Cancel it").click()
-    expect(page.get_by_text("Cancelled.")).to_be_visible()
+    page.get_by_role("button", name="Cancel job").click()
+    expect(page.get_by_text("Job cancelled.")).to_be_visible()
 
 
 LOOKS = {

@@ -63,7 +63,7 @@ def test_five_thousand_jobs_are_filtered_sorted_and_paged(page: Page, server: Ru
     expect(page).to_have_url(re.compile("page=2"))
     page.get_by_role("link", name="GPUs").click()
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("GPUs")
-    page.get_by_label("Name or number").fill("no such job")
+    page.get_by_label("Name or ID").fill("no such job")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("No jobs match")).to_be_visible()
 

@@ -56,4 +56,4 @@ def test_a_chosen_notebook_becomes_a_job_that_says_what_is_missing(
     page.get_by_role("button", name="Run it").click()
     page.wait_for_url(re.compile(r"/jobs/\d+$"))
     expect(page.get_by_role("heading", level=1)).to_contain_text("train")
-    expect(page.get_by_text("Papermill is not installed where it ran").first).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_text("Papermill is not installed on its node").first).to_be_visible(timeout=PATIENCE_MS)

@@ -21,7 +21,7 @@ def test_a_schedule_is_previewed_made_run_paused_and_removed(
     page.get_by_label("Name").fill(name)
     page.get_by_label("Times", exact=True).fill("30 2 * * *")
     page.get_by_label("Time zone").fill("Europe/Berlin")
-    page.get_by_role("button", name="Show the next ten times").click()
+    page.get_by_role("button", name="Preview next ten times").click()
     expect(page.get_by_role("status").locator("li")).to_have_count(10)
     expect(page.get_by_label("Name")).to_have_value(name)
     page.get_by_label("Job", exact=True).fill("command: [sleep, '1']\ngpus: 1\nenv: {TOKEN: secret}")
@@ -30,7 +30,7 @@ def test_a_schedule_is_previewed_made_run_paused_and_removed(
     page.get_by_role("button", name="Run now").click()
     expect(page.locator("tr[id^=firing-]")).to_have_count(1)
     page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_text("It does not fire by itself now.")).to_be_visible()
+    expect(page.get_by_text("No upcoming times.")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("link", name="Edit").click()
     page.get_by_label("Retries").fill("3")
@@ -38,7 +38,7 @@ def test_a_schedule_is_previewed_made_run_paused_and_removed(
     assert server.ask("GET", f"/schedules/{name}").json["retries"] == 3
     page.get_by_role("button", name="Remove").click()
     page.get_by_role("button", name=f"Remove {name}").click()
-    expect(page.get_by_text(f"The schedule {name} is removed.")).to_be_visible()
+    expect(page.get_by_text(f"Schedule {name} removed.")).to_be_visible()
     assert server.ask("GET", f"/schedules/{name}").status == 404
 
 

@@ -60,7 +60,7 @@ def run_cell(page: Page, number: int, code: str) -> Locator:
 
 def test_a_notebook_opens_by_itself_runs_cells_and_outlives_the_server(page: Page, server: RunningServer) -> None:
     page.goto(f"{server.url}/sessions/new")
-    page.get_by_label("For how long").fill("1h")
+    page.get_by_label("Time limit").fill("1h")
     page.get_by_role("button", name="Start").click()
     page.wait_for_url("**/s/*/lab**", timeout=PATIENCE_MS)
     page.locator(".jp-LauncherCard[data-category=Notebook]").first.click()

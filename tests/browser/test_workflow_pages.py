@@ -30,14 +30,14 @@ def test_a_workflow_is_shown_cancelled_and_tried_again(
     page.locator(f"#workflow-{number}").get_by_role("link").click()
     expect(page.locator(".graph .box")).to_have_count(2)
     expect(page.locator(".gantt a")).to_have_count(4)
-    page.locator(".graph .look-pending").click()
+    page.locator(".graph .step-pending").click()
     expect(page.locator("tr[id^=key-]")).to_have_count(3)
-    page.get_by_role("button", name="Cancel all of it").click()
-    page.get_by_role("button", name="Cancel all of it").click()
+    page.get_by_role("button", name="Cancel workflow").click()
+    page.get_by_role("button", name="Cancel workflow").click()
     expect(page.get_by_text("4 jobs cancelled.")).to_be_visible()
-    page.get_by_role("button", name="Retry what failed").click()
+    page.get_by_role("button", name="Retry failed jobs").click()
     expect(page.get_by_text("4 jobs submitted again.")).to_be_visible()
-    page.locator(".graph .look-held").click()
+    page.locator(".graph .step-held").click()
     expect(page).to_have_url(
         f"{server.url}/jobs/{server.ask('GET', f'/workflows/{number}').json['jobs'][0]['job_id']}"
     )
@@ -47,11 +47,11 @@ def test_the_graph_follows_its_jobs(new_page: Callable[..., Page], server: Runni
     number = submitted(server, {"hold": {**SMALL, "held": True}, "then": {**SMALL, "needs": "hold"}})
     page = new_page()
     page.goto(f"{server.url}/workflows/{number}")
-    expect(page.locator(".graph .look-held")).to_have_count(1)
+    expect(page.locator(".graph .step-held")).to_have_count(1)
     job = server.ask("GET", f"/workflows/{number}").json["jobs"][0]["job_id"]
     server.ask("POST", f"/jobs/{job}/cancel")
-    expect(page.locator(".graph .look-cancelled")).to_have_count(1)
-    expect(page.locator(".graph .look-skipped")).to_have_count(1)
+    expect(page.locator(".graph .step-cancelled")).to_have_count(1)
+    expect(page.locator(".graph .step-skipped")).to_have_count(1)
 
 
 @pytest.mark.parametrize("look", LOOKS)

@@ -58,5 +58,5 @@ def _told(received: list) -> set[int]:  # type: ignore[type-arg]
 
 
 def _mailed(mails: list) -> int:  # type: ignore[type-arg]
-    """By their subjects: `Job 3 has completed (true)`, `12 notifications of jobs: 12 completed`."""
+    """By their subjects: `Job 3 completed (true)`, `12 notifications about jobs: 12 completed`."""
     return sum(1 if mail["Subject"].startswith("Job ") else int(mail["Subject"].split()[0]) for mail in mails)

@@ -34,10 +34,10 @@ def two_unix_users() -> Iterator[list[Person]]:
 
 
 @pytest.fixture
-def ann(two_people: list[Person]) -> Person:
-    return two_people[0]
+def ann(two_unix_users: list[Person]) -> Person:
+    return two_unix_users[0]
 
 
 @pytest.fixture
-def bob(two_people: list[Person]) -> Person:
-    return two_people[1]
+def bob(two_unix_users: list[Person]) -> Person:
+    return two_unix_users[1]

@@ -113,9 +113,9 @@ if "execute" in sys.argv:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('{"cells": [', "the executed notebook is not whole"),
+        ('{"cells": [', "the executed notebook is not readable"),
         ('{"cells": [], "metadata": {}}', "it has 0 of 2 cells"),
-        ('{"cells": [{}, {}], "metadata": {}}', "it was not finished"),
+        ('{"cells": [{}, {}], "metadata": {}}', "the run did not finish"),
     ],
 )
 def test_what_is_not_whole_fails_the_job(client: Client, tmp_path: Path, text: str, why: str) -> None:
@@ -136,7 +136,7 @@ def test_a_kernel_that_runs_out_of_memory_fails_the_job_with_what_to_do(client: 
     job = ended(client.notebooks.run(path, memory="500M"))
     assert job.data["state"] == "failed"
     assert job.data["reason"].startswith("out of memory: ")
-    assert job.data["reason"].endswith("ask for more with --memory")
+    assert job.data["reason"].endswith("request more with --memory")
     cells = executed(client, job, "large", tmp_path / "got")["cells"]
     assert cells[0]["outputs"][0]["text"] == ["before\n"]
     assert "the kernel died in cell 2" in job.logs(stream="stderr")
@@ -216,13 +216,13 @@ def test_a_notebook_that_is_none_is_refused(client: Client, tmp_path: Path) -> N
         '{"nbformat": 4, "cells": [1], "metadata": {}}',
     ):
         (tmp_path / "odd.ipynb").write_text(text)
-        with pytest.raises(Invalid, match="This is no notebook"):
+        with pytest.raises(Invalid, match="The file is not a notebook"):
             client.notebooks.run(tmp_path / "odd.ipynb")
     with pytest.raises(Invalid, match="cannot be read"):
         client.notebooks.run(tmp_path / "missing.ipynb")
     with pytest.raises(Invalid, match="variable"):
         client.notebooks.run(write_notebook(tmp_path / "good.ipynb", "1"), {"a b": 1})
-    with pytest.raises(Invalid, match="no script"):
+    with pytest.raises(Invalid, match="script, upload, array and template are not allowed"):
         client.notebooks.run(write_notebook(tmp_path / "good.ipynb", "1"), script="#!/bin/sh\n")
 
 
@@ -256,7 +256,7 @@ def test_a_notebook_of_a_session_runs_as_it_is_there(client: Client, tmp_path: P
     executed(client, job, "of session", tmp_path / "got")
     client.jobs.cancel(session, force=True)
     client.jobs.get(session).wait(60)
-    with pytest.raises(Conflict, match="nothing to enter"):
+    with pytest.raises(Conflict, match="only in a running job"):
         client.sessions.list_notebooks(session)
 
 

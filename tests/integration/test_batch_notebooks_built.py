@@ -50,7 +50,7 @@ def test_papermill_is_built_once_and_stays_while_a_notebook_needs_it(
         digest = client.environments.list()[0]["digest"]
         place = server.home / "environments" / "ready" / digest
         first.wait(PATIENCE_SECONDS)
-        assert str(first.data["reason"]).startswith(f"it could not go on: this is no papermill: {place}/lib")
+        assert str(first.data["reason"]).startswith(f"the run was aborted: this is no papermill: {place}/lib")
         waiting = client.notebooks.run(path, held=True)
         with pytest.raises(Conflict):
             client.environments.remove(digest)

@@ -128,8 +128,8 @@ def test_what_makes_no_sense_is_refused(server: RunningServer, job: int, body: b
 
 
 @needs_root
-def test_only_the_owner_enters_and_runs_as_themselves(server: RunningServer, two_people: list[Person]) -> None:
-    ann, bob = two_people
+def test_only_the_owner_enters_and_runs_as_themselves(server: RunningServer, two_unix_users: list[Person]) -> None:
+    ann, bob = two_unix_users
     job = start_sleeping_job(server, ann.uid, env={"LD_PRELOAD": "/nonexistent.so"})
     try:
         ran = exec_in_job(

@@ -85,7 +85,7 @@ def test_what_waits_says_for_whom_and_runs_by_its_rule(server: RunningServer) ->
 
 def test_a_job_begins_when_its_time_has_come_though_nothing_else_happens(server: RunningServer) -> None:
     job = server.submit(command="true", begin="+2s", **SMALL)
-    assert "is not to begin before" in shown(server, job)["reason"]
+    assert "waits for its begin time" in shown(server, job)["reason"]
     over = server.finished(job)
     assert over["state"] == "completed"
     assert datetime.fromisoformat(over["started_at"]) >= datetime.fromisoformat(over["begin_at"])
@@ -93,7 +93,7 @@ def test_a_job_begins_when_its_time_has_come_though_nothing_else_happens(server:
 
 def test_what_cannot_be_is_refused_in_words(server: RunningServer) -> None:
     for body, status, words in (
-        ({"after": 10**6}, 422, "There is no job 1000000 that you can wait for."),
+        ({"after": 10**6}, 422, "There is no job 1000000 that your job can depend on."),
         ({"after": {"a": 1}}, 422, "after: name jobs by number"),
         ({"begin": "tomorrow"}, 422, "begin: 'tomorrow' is not a time"),
         ({"after": 1, "after_ok": 1}, 422, "two names of the same field"),

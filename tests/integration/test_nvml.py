@@ -255,7 +255,7 @@ def test_a_driver_that_hangs_does_not_hang_the_reader(fake: FakeNvml, start: Sta
     reader = start()
     reader.read()
     fake.show(gpu("GPU-a"), hang=1)
-    [device] = reader.read(patience_seconds=0.3)
+    [device] = reader.read(timeout_seconds=0.3)
     assert "does not answer" in device["problem"]
     fake.show(gpu("GPU-a", utilisation=5))
     wait_for(lambda: reader.read()[0]["problem"] is None)

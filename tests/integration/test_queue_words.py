@@ -39,20 +39,21 @@ def test_a_job_is_foretold_starts_and_is_judged(server: ServerProcess) -> None:
     told = helio(server, "why", str(second.id))
     assert f"Job {second.id} pending: needs 4 GPUs on one node with 32 cpus and 512 GiB; 1 GPU" in told
     assert "position   1 of 1" in told
-    assert "starts     any moment, " in told
-    assert "any moment; needs 4 GPUs" in helio(server, "ps")
-    assert helio(server, "when", "--gpus", "1", "--time", "5s") == "Submitted now, it would start at once.\n"
+    assert "starts     very soon, " in told
+    assert "very soon; needs 4 GPUs" in helio(server, "ps")
+    at_once = "If submitted now, the job would start immediately.\n"
+    assert helio(server, "when", "--gpus", "1", "--time", "5s") == at_once
     asked = json.loads(helio(server, "when", "--gpus", "4", "--time", "1h", "--json"))
     assert asked["forecast"]["earliest_at"] <= asked["forecast"]["limits_at"]
     client.wait([first, second], 60)
     wait_until(lambda: client.status()["forecasts"]["of"] == 1, "the forecast is judged", 120)
-    assert "too few have been put to the test here" in helio(server, "status")
+    assert "too few so far to know their accuracy" in helio(server, "status")
 
 
 def test_shares_and_months_add_up(server: ServerProcess) -> None:
     server.client.submit("train", gpus=2, env=SIX_SECONDS).wait(120)
     (department,) = server.client.queue.share()["items"]
-    assert department["below"][0]["usage_gpu_hours"] == department["usage_gpu_hours"] > 0
+    assert department["children"][0]["usage_gpu_hours"] == department["usage_gpu_hours"] > 0
     (line,) = server.client.queue.report(by="department")
     assert (line["name"], line["fraction_of_total"]) == ("default", 1.0)
     assert server.client.queue.report_csv(by="department").splitlines()[1].startswith(f"{line['month']},default,")

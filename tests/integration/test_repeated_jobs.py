@@ -152,7 +152,7 @@ def test_code_that_is_gone_cannot_be_repeated(server: ServerProcess, client: Cli
     for path in (server.home / "uploads").rglob(job.data["spec"]["upload"] if "spec" in job.data else "*"):
         if path.parent.name == "trees":
             path.unlink()
-    with pytest.raises(Conflict, match="not there any more"):
+    with pytest.raises(Conflict, match="has been deleted"):
         client.jobs.rerun(job.id)
 
 

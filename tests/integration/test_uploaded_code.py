@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_laid_out_is_refused(laptop: Client, body: dict[
 
 
 def test_a_job_cannot_name_what_was_not_uploaded(laptop: Client) -> None:
-    with pytest.raises(Invalid, match="uploaded nothing"):
+    with pytest.raises(Invalid, match="You have no upload"):
         laptop.submit("true", upload="f" * 64)
 
 

@@ -84,7 +84,7 @@ def test_retries_wait_longer_each_time(client: Client) -> None:
     _wait(lambda: "failed" in client_events())
     job = client.jobs.get(job_id).data
     assert job["state"] == "pending"
-    assert "is tried again at" in (job["reason"] or "")
+    assert "is retried at" in (job["reason"] or "")
     assert client.workflows.cancel(number)["state"] == "cancelled"
 
 
@@ -129,7 +129,7 @@ jobs:
     ("text", "words"),
     [
         ("a: &a [x]\nb: *a\n", "aliases (*name) are not read"),
-        ("name: x\njobs:\n  a: {command: [x]}\n  a: {command: [y]}\n", "'a' is there twice"),
+        ("name: x\njobs:\n  a: {command: [x]}\n  a: {command: [y]}\n", "duplicate key 'a'"),
         ("[1, 2", "neither YAML nor JSON"),
         ("- 1", "must be a set of fields"),
         ("!!python/object/apply:os.system ['id']", "neither YAML nor JSON"),

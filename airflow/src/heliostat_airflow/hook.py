@@ -1,4 +1,4 @@
-"""Where the server is, and as whom: a connection of Airflow as a client of Heliostat."""
+"""Airflow hook: makes a Heliostat client from an Airflow connection (address and token)."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class HeliostatHook(BaseHook):
         self.heliostat_conn_id = heliostat_conn_id
 
     def client(self) -> Client:
-        """Of the connection; if there is none of the usual name, as the environment or this machine says."""
+        """Without the default connection: uses HELIOSTAT_URL or this machine's socket."""
         try:
             connection = self.get_connection(self.heliostat_conn_id)
         except AirflowNotFoundException:
@@ -34,13 +34,13 @@ class HeliostatHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         try:
             status = self.client().status()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the form shows it
+        except Exception as error:  # noqa: BLE001 - the form shows any error
             return False, str(error)
-        return True, f"Heliostat {status['version']} answers"
+        return True, f"Connected to Heliostat {status['version']}"
 
 
 def url_of(connection: Any) -> str | None:
-    """Of a host that is a URL, or of host, port and schema on their own; None: no host is named."""
+    """From a host that is a URL, or from host, port and schema. None: the connection has no host."""
     host = connection.host
     if not host or "://" in host:
         return host or None

@@ -1,4 +1,4 @@
-"""A task that is a job."""
+"""Airflow operator: submits a task as a Heliostat job and waits for it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +12,13 @@ from heliostat.client.api_types import JobOptions
 from heliostat_airflow.hook import HeliostatHook
 from heliostat_airflow.trigger import HeliostatTrigger
 
-_SHOWN_CHARACTERS = 100_000  # of what a job has printed, in the log of the task
+_SHOWN_CHARACTERS = 100_000  # of the job's output, in the log of the task
 
 
 class HeliostatOperator(BaseOperator):
-    """Submits `command` (a shell line, or words) with the fields of a job, and ends as the job does."""
+    """Runs `command` (a shell line, or a list of arguments) as a job. Other arguments are fields of the job.
+
+    The task fails if the job does not complete."""
 
     template_fields: Sequence[str] = ("command", "fields")
 
@@ -29,10 +31,10 @@ class HeliostatOperator(BaseOperator):
         env: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
-        mine = {name: kwargs.pop(name) for name in list(kwargs) if name in _JOB_FIELDS}
+        job_fields = {name: kwargs.pop(name) for name in list(kwargs) if name in _JOB_FIELDS}
         super().__init__(**kwargs)
         self.command, self.heliostat_conn_id, self.deferrable = command, heliostat_conn_id, deferrable
-        self.fields: dict[str, Any] = {**mine, **({"env": env} if env else {})}
+        self.fields: dict[str, Any] = {**job_fields, **({"env": env} if env else {})}
         self._job: JobHandle | None = None
 
     def execute(self, context: Any) -> dict[str, Any]:
@@ -40,7 +42,7 @@ class HeliostatOperator(BaseOperator):
         name = self.fields.get("name", f"{context['ti'].dag_id}.{self.task_id}")
         fields = {**self.fields, "name": name}
         self._job = client.submit(self.command, idempotency_key=key_of(context["ti"]), **fields)
-        self.log.info("Job %s of Heliostat", self._job.id)
+        self.log.info("Submitted as Heliostat job %s", self._job.id)
         if self.deferrable:
             trigger = HeliostatTrigger(self._job.id, self.heliostat_conn_id)
             self.defer(trigger=trigger, method_name="execute_complete")
@@ -50,15 +52,15 @@ class HeliostatOperator(BaseOperator):
         return self._finish(self._client().jobs.get(event["job_id"]))
 
     def on_kill(self) -> None:
-        """A task that is stopped stops its job."""
+        """Cancels the job when the task is stopped."""
         if self._job is not None:
             self._job.cancel()
 
     def _finish(self, job: JobHandle) -> dict[str, Any]:
-        if printed := job.logs():
-            self.log.info("It has printed:\n%s", printed[-_SHOWN_CHARACTERS:])
+        if output := job.logs():
+            self.log.info("Output of the job:\n%s", output[-_SHOWN_CHARACTERS:])
         if not job.ok:
-            raise AirflowException(f"Job {job.id} has {job.data['state']}: {job.reason or 'no reason is known'}")
+            raise AirflowException(f"Job {job.id} ended as {job.data['state']}: {job.reason or 'unknown reason'}")
         return {"job_id": job.id, "state": job.data["state"], "exit_code": job.exit_code}
 
     def _client(self) -> Client:
@@ -66,7 +68,7 @@ class HeliostatOperator(BaseOperator):
 
 
 def key_of(instance: Any) -> str:
-    """The same for the same try of a task: a worker that dies and begins anew finds its job again."""
+    """The idempotency key: the same for the same try of a task, so a restarted worker finds its job again."""
     parts = (instance.dag_id, instance.run_id, instance.task_id, instance.map_index, instance.try_number)
     return "airflow:" + ":".join(map(str, parts))
 

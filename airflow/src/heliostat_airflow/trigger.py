@@ -1,4 +1,4 @@
-"""Waits for the end of a job without holding a worker."""
+"""Airflow trigger: waits for the end of a job without occupying a worker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from heliostat_airflow.hook import HeliostatHook
 
-_PATIENCE_SECONDS = 25.0  # of one question, which the server holds until something ends
+_REQUEST_SECONDS = 25.0  # length of one long-polling request
 
 
 class HeliostatTrigger(BaseTrigger):
@@ -17,19 +17,19 @@ class HeliostatTrigger(BaseTrigger):
         self.job_id, self.heliostat_conn_id = job_id, heliostat_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        kept = {"job_id": self.job_id, "heliostat_conn_id": self.heliostat_conn_id}
-        return "heliostat_airflow.trigger.HeliostatTrigger", kept
+        arguments = {"job_id": self.job_id, "heliostat_conn_id": self.heliostat_conn_id}
+        return "heliostat_airflow.trigger.HeliostatTrigger", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         client = await asyncio.to_thread(HeliostatHook(self.heliostat_conn_id).client)
-        while not await asyncio.to_thread(_is_over, client, self.job_id):
+        while not await asyncio.to_thread(_has_ended, client, self.job_id):
             pass
         yield TriggerEvent({"job_id": self.job_id})
 
 
-def _is_over(client: Any, job_id: int) -> bool:
+def _has_ended(client: Any, job_id: int) -> bool:
     try:
-        client.wait([job_id], timeout=_PATIENCE_SECONDS)
+        client.wait([job_id], timeout=_REQUEST_SECONDS)
     except TimeoutError:
         return False
     return True

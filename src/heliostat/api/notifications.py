@@ -42,8 +42,8 @@ class NotificationResponse(BaseModel):
     created_at: datetime
     sent_at: datetime | None = Field(description="The last that arrived.")
     problem: str | None = Field(description="Why the last try did not arrive.")
-    waiting: int = Field(description="How many are on their way.")
-    given_up: int = Field(description="How many never arrived, of the last month.")
+    pending_deliveries: int = Field(description="How many are on their way.")
+    failed_deliveries: int = Field(description="How many never arrived, of the last month.")
 
     @classmethod
     def of(cls, shown: services.NotificationView) -> "NotificationResponse":
@@ -58,8 +58,8 @@ class NotificationResponse(BaseModel):
             created_at=one.created_at,
             sent_at=one.sent_at,
             problem=one.problem,
-            waiting=shown.waiting,
-            given_up=shown.given_up,
+            pending_deliveries=shown.pending_deliveries,
+            failed_deliveries=shown.failed_deliveries,
         )
 
 

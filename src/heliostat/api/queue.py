@@ -42,7 +42,7 @@ def show_shares(caller: CallerDep, context: ContextDep) -> Response:
     return JSONResponse({"items": tree, "next_cursor": None, "usage_source": usage_source(context)})
 
 
-@router.get("/others")
+@router.get("/foreign-jobs")
 def show_foreign_jobs(
     caller: CallerDep,
     context: ContextDep,

@@ -145,7 +145,7 @@ def serialize_node(node: Node, jobs: list[Job], guests: Sequence[ForeignJobOnNod
             sum(job.resources.gpus for job, _ in tasks) + sum(one.gpus for one in guests)
         ),
         "jobs": [job.id for job in jobs],
-        "others": [one.job.id for one in guests],
+        "foreign_jobs": [one.job.id for one in guests],
         "labels": dict(node.labels),
         "data_class": node.data_class,
         "min_data_class": node.min_data_class,
@@ -251,7 +251,7 @@ def serialize_share_account(account: AccountShare) -> Json:
         "usage_gpu_hours": round(account.usage, 2),
         "usage_ratio": round(account.ratio, 3),
         "priority_penalty": round(account.points, 3),
-        "below": [serialize_share_account(one) for one in account.children],
+        "children": [serialize_share_account(one) for one in account.children],
     }
 
 
@@ -263,7 +263,7 @@ def _ahead_view(job: Job) -> Json:
 
 def _option_view(option: EarlierStartOption) -> Json:
     return {
-        "words": option.description,
+        "description": option.description,
         "change": option.change,
         "starts_now": option.starts_now,
         "forecast": serialize_forecast(option.forecast),

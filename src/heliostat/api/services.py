@@ -161,7 +161,7 @@ def serialize_service(request: Request, context: Context, caller: Caller, view: 
         "visibility": one.visibility.value,
         "replicas": one.replicas,
         "healthy": view.healthy_count,
-        "words": view.summary,
+        "summary": view.summary,
         "url": _url(request, context, one.name),
         "generation": one.generation,
         "is_updated": view.is_updated,

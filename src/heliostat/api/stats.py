@@ -23,9 +23,9 @@ def show_job_stats(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Re
     return JSONResponse(
         {
             "job_id": found.job_id,
-            "asked": asdict(found.requested),
+            "requested": asdict(found.requested),
             "device_memory_mib": list(found.device_memory_mib),
-            "verdict": asdict(found.efficiency) | {"text": found.efficiency.text},
+            "efficiency": asdict(found.efficiency) | {"text": found.efficiency.text},
             "summary": asdict(found.summary),
             "accounting_usage": None if found.accounting_usage is None else asdict(found.accounting_usage),
             "series": _series(found.series),

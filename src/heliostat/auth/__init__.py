@@ -1,1 +1,1 @@
-
+"""Authentication: users from Unix sockets, tokens, passwords and browser logins."""

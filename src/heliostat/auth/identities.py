@@ -1,4 +1,4 @@
-"""Who is calling: by the socket's peer, by token, by password; `web` knows browsers, `grants` the proxy."""
+"""Authentication by socket peer, token or password. `web_logins` handles browsers, `proxy_grants` the proxy."""
 
 import hashlib
 import re
@@ -25,9 +25,9 @@ from heliostat.store.database import Store, Transaction
 log = get_logger()
 
 _ACCOUNT_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
-_USE_NOTED_EVERY = timedelta(minutes=1)
+_USE_UPDATE_INTERVAL = timedelta(minutes=1)
 
-TOKEN_PREFIX = "helio_"  # noqa: S105 - no secret
+TOKEN_PREFIX = "helio_"  # noqa: S105 - not a secret
 _SECRET = re.compile(rf"{TOKEN_PREFIX}[A-Za-z0-9_-]{{43}}")
 
 
@@ -36,7 +36,7 @@ def is_account_name(name: str) -> bool:
 
 
 class Identities:
-    """Turns proof into a User. Thread-safe; a caller met shortly before costs no look at the database."""
+    """Finds the User of given credentials. Thread-safe, with a short-lived cache."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class Identities:
         self._now = now
         self._limiter = LoginRateLimiter(lambda: now().timestamp())
         self._peers: Cache[int, User] = Cache(now)
-        self._tokens: Cache[str, _Holder] = Cache(now)
+        self._tokens: Cache[str, _TokenHolder] = Cache(now)
         self._uses = _TokenUses(store)
         self.web_logins = WebLogins(store, now)
         self.proxy_grants = ProxyGrants(store, now)
 
     def authenticate_peer(self, uid: int) -> User:
-        """The Unix user at the other end of the local socket; they get an account at first contact."""
+        """The Unix user of the process connected to the local socket. The first connection creates an account."""
         user = self._peers.get(uid, lambda: self._account_of(uid))
         return _active(user)
 
@@ -69,13 +69,13 @@ class Identities:
         digest = token_digest(secret)
         holder = self._tokens.get(digest, lambda: self._holder_of(digest))
         now = self._now()
-        _check_alive(holder.token, now)
+        _check_valid(holder.token, now)
         user = _active(holder.user)
-        self._uses.note(holder.token, now)
+        self._uses.record(holder.token, now)
         return user
 
     def authenticate_password(self, name: str, password: str, address: str) -> User:
-        """Slower with every failure, by name and by address."""
+        """Rate-limited after failures, by name and by address."""
         known = name if is_account_name(name) else None
         self._limiter.begin_login(known, address)
         try:
@@ -84,55 +84,55 @@ class Identities:
             self._limiter.login_aborted(known, address)
             raise
         if user is None:
-            log.warning("login_failed", address=address)  # not the name: people type passwords there
-            raise NotAuthenticated("The name or the password is wrong.", "An admin can set a new password.")
+            log.warning("login_failed", address=address)  # without the name: users sometimes type passwords there
+            raise NotAuthenticated("Wrong user name or password.", "An admin can set a new password.")
         self._limiter.login_succeeded(name, address)
         return _active(user)
 
     def clear_caches(self) -> None:
-        """Look everybody up again: people have changed."""
+        """Call after a change of accounts."""
         self._peers.clear()
         self._tokens.clear()
         self.web_logins.clear_cache()
         self.proxy_grants.clear_cache()
 
     def close(self) -> None:
-        """Wait until the uses of tokens noted so far are written."""
+        """Wait until the recorded uses of tokens are written."""
         self._uses.close()
 
     def _account_of(self, uid: int) -> User:
-        account = self._admitted(uid)
-        rules = self.unix_accounts.is_local_admin(uid)
+        account = self._permitted_account(uid)
+        is_local_admin = self.unix_accounts.is_local_admin(uid)
         with self._store.read() as conn:
             user = accounts.find_user_by_unix_name(conn, account.name)
-        if user is not None and (user.is_admin or not rules or not user.active):
+        if user is not None and (user.is_admin or not is_local_admin or not user.active):
             return user
-        if user is None and not rules and not self._auth.admit_local_users:
-            raise Forbidden(f"{account.name} has no account in Heliostat.", "Ask an admin to create one for you.")
-        return self._store.write(lambda tx: self._welcome(tx, account, rules))
+        if user is None and not is_local_admin and not self._auth.admit_local_users:
+            raise Forbidden(f"{account.name} has no account in Heliostat.", "Ask an admin to create one.")
+        return self._store.write(lambda tx: self._create_or_promote(tx, account, is_local_admin))
 
-    def _admitted(self, uid: int) -> UnixAccount:
+    def _permitted_account(self, uid: int) -> UnixAccount:
         if not self.unix_accounts.server_is_root and uid != self.unix_accounts.server_uid:
             raise Forbidden(
-                "This Heliostat serves only the user who started it.",
-                "Ask the admin to run Heliostat as root, so that each job can run as its user.",
+                "This server accepts only the user who started it.",
+                "Ask the admin to run Heliostat as root; then each job runs as its own user.",
             )
         if not self.unix_accounts.may_have_account(uid):
             raise Forbidden(
                 f"The system account with uid {uid} may not use Heliostat.",
-                "Call it as a person (uid 1000 or more).",
+                "Use the account of a person (uid 1000 or higher).",
             )
         account = self.unix_accounts.find_by_uid(uid)
         if account is None:
             raise Forbidden(f"This machine has no user with uid {uid}.", "Add the user to the machine first.")
         return account
 
-    def _welcome(self, tx: Transaction, account: UnixAccount, rules: bool) -> User:
-        """Create the account, unless another thread just did; whoever rules the machine is made an admin."""
+    def _create_or_promote(self, tx: Transaction, account: UnixAccount, is_local_admin: bool) -> User:
+        """Create the account, unless another thread just did. A local admin becomes an admin."""
         user = accounts.find_user_by_unix_name(tx.conn, account.name)
         if user is None:
-            return self._create(tx, account, Role.ADMIN if rules else Role.USER)
-        if rules and user.active and not user.is_admin:
+            return self._create(tx, account, Role.ADMIN if is_local_admin else Role.USER)
+        if is_local_admin and user.active and not user.is_admin:
             accounts.update_user(tx, user.name, role=Role.ADMIN.value)
             self._audit(tx, user, "user.role", {"from": user.role.value, "to": Role.ADMIN.value})
             return accounts.find_user(tx.conn, user.name) or user
@@ -142,7 +142,7 @@ class Identities:
         name = _account_name(account, role)
         if accounts.find_user(tx.conn, name) is not None:
             raise Forbidden(
-                f"The account {name} exists already, but is not that of the Unix user {account.name}.",
+                f"The account {name} already exists, but belongs to another Unix user than {account.name}.",
                 f"If it is yours, ask an admin to set its unix_user to {account.name}.",
             )
         project = self._auth.default_project
@@ -158,13 +158,13 @@ class Identities:
             tx, Caller(user, "socket", "local socket"), action, user.name, detail, self._now()
         )
 
-    def _holder_of(self, digest: str) -> "_Holder":
+    def _holder_of(self, digest: str) -> "_TokenHolder":
         with self._store.read() as conn:
             token = accounts.find_token_by_digest(conn, digest)
             user = accounts.find_user(conn, token.user) if token else None
         if token is None or user is None:
             raise _unknown_token()
-        return _Holder(token, user)
+        return _TokenHolder(token, user)
 
     def _with_password(self, name: str | None, password: str) -> User | None:
         user = hashed = None
@@ -175,7 +175,7 @@ class Identities:
 
 
 @dataclass(frozen=True, slots=True)
-class _Holder:
+class _TokenHolder:
     token: Token
     user: User
 
@@ -186,8 +186,8 @@ def _active(user: User) -> User:
     return user
 
 
-def _check_alive(token: Token, now: datetime) -> None:
-    hint = "Make a new one: `helio token create` on the server, or log in again."
+def _check_valid(token: Token, now: datetime) -> None:
+    hint = "Create a new token: `helio token create` on the server, or log in again."
     if token.revoked_at is not None:
         raise NotAuthenticated("This token was revoked.", hint)
     if token.expires_at is not None and token.expires_at <= now:
@@ -195,13 +195,11 @@ def _check_alive(token: Token, now: datetime) -> None:
 
 
 def _unknown_token() -> NotAuthenticated:
-    return NotAuthenticated(
-        "This token is not known.", "Check that it was copied whole: helio_ and 43 characters."
-    )
+    return NotAuthenticated("Unknown token.", "Check that it is complete: helio_ and 43 characters.")
 
 
 def _account_name(account: UnixAccount, role: Role) -> str:
-    """Their Unix name. The first admin must get in even when that name is an unusual one."""
+    """The Unix name. The first admin must be able to log in even if that is not a valid account name."""
     if is_account_name(account.name):
         return account.name
     if role is Role.ADMIN:
@@ -213,23 +211,23 @@ def _account_name(account: UnixAccount, role: Role) -> str:
 
 
 class _TokenUses:
-    """Writes when tokens were last used, in a thread of its own: no request waits or fails for it."""
+    """Stores the last use of tokens in a background thread, so that no request waits or fails for it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._noted: dict[int, datetime] = {}
+        self._recorded: dict[int, datetime] = {}
         self._waiting: dict[int, datetime] = {}
         self._thread: threading.Thread | None = None
 
-    def note(self, token: Token, now: datetime) -> None:
+    def record(self, token: Token, now: datetime) -> None:
         with self._lock:
-            before = self._noted.get(token.id, token.last_used_at)
-            if before is not None and timedelta() <= now - before < _USE_NOTED_EVERY:
+            before = self._recorded.get(token.id, token.last_used_at)
+            if before is not None and timedelta() <= now - before < _USE_UPDATE_INTERVAL:
                 return
-            if len(self._noted) >= 4096:
-                self._noted.clear()
-            self._noted[token.id] = self._waiting[token.id] = now
+            if len(self._recorded) >= 4096:
+                self._recorded.clear()
+            self._recorded[token.id] = self._waiting[token.id] = now
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write, name="token-uses", daemon=True)
                 self._thread.start()
@@ -243,7 +241,7 @@ class _TokenUses:
         while uses := self._take():
             try:
                 self._store.write(partial(accounts.set_tokens_last_used, used=uses))
-            except Exception as error:  # noqa: BLE001 - a nicety; the next use tries again
+            except Exception as error:  # noqa: BLE001 - not important; the next use writes it
                 log.warning("token_use_not_written", error=str(error))
 
     def _take(self) -> dict[int, datetime]:
@@ -261,10 +259,10 @@ def generate_token() -> tuple[str, str]:
 
 
 def token_digest(secret: str) -> str:
-    """What is stored and looked up.
+    """The stored digest.
 
-    A plain SHA-256 is enough because the secret is random, not chosen; and nobody can steer the digest of a guess,
-    so the time a look-up takes says nothing about the secrets that exist.
+    Plain SHA-256 is enough because the secret is random. An attacker cannot control the digest of a guess, so the
+    time of a lookup reveals nothing about existing tokens.
     """
     return hashlib.sha256(secret.encode()).hexdigest()
 

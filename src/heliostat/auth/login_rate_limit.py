@@ -1,4 +1,4 @@
-"""Slows down whoever guesses passwords."""
+"""Rate limit for failed logins, against password guessing."""
 
 import ipaddress
 import math
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from heliostat.errors import TooManyRequests
 
 FREE_FAILURES_PER_NAME = 5
-FREE_FAILURES_PER_ADDRESS = 20  # a whole lab may sit behind one address
-MAX_DELAY_SECONDS = 300.0  # a stranger who fails on purpose must not keep the owner out for long
+FREE_FAILURES_PER_ADDRESS = 20  # a whole lab may share one address
+MAX_DELAY_SECONDS = 300.0  # an attacker must not lock out the owner for long
 FAILURE_MEMORY_SECONDS = 3600.0
 
 
@@ -22,9 +22,9 @@ class _Failures:
 
 
 class LoginRateLimiter:
-    """Counts failed logins per account name and per address. Thread-safe; keeps nothing across a restart.
+    """Counts failed logins per account name and per address. Thread-safe; a restart resets it.
 
-    An attempt counts as failed from its beginning until it succeeds, so many attempts at once gain nothing.
+    An attempt counts as failed until it succeeds, so concurrent attempts give no advantage.
     """
 
     def __init__(self, clock: Callable[[], float], size: int = 10_000) -> None:
@@ -34,7 +34,7 @@ class LoginRateLimiter:
         self._addresses = _Counter(FREE_FAILURES_PER_ADDRESS, size)
 
     def begin_login(self, name: str | None, address: str) -> None:
-        """Raises TooManyRequests while one has to wait. None: a name that no account can have."""
+        """Raises TooManyRequests while the caller has to wait. None: a name that no account can have."""
         now, network = self._clock(), _network(address)
         with self._lock:
             wait = self._addresses.wait(network, now)
@@ -47,13 +47,13 @@ class LoginRateLimiter:
                 self._names.add(name, now)
 
     def login_succeeded(self, name: str, address: str) -> None:
-        """The name starts afresh; the address only gets this attempt back, for it may hold a guesser too."""
+        """Resets the count of the name. The address gets back only this attempt: an attacker may share it."""
         with self._lock:
             self._names.clear(name)
             self._addresses.take_back(_network(address))
 
     def login_aborted(self, name: str | None, address: str) -> None:
-        """It came to no answer, through no fault of the caller."""
+        """The attempt ended without a result, through no fault of the caller."""
         with self._lock:
             self._addresses.take_back(_network(address))
             if name is not None:
@@ -61,14 +61,14 @@ class LoginRateLimiter:
 
 
 class _Counter:
-    """Failures by key, the longest quiet key first.
+    """Failures by key, least recent first.
 
-    When full it drops the quietest key. To be forgotten that way a guesser needs as many failures on other keys as
-    the counter holds, which gains less than waiting does.
+    When full, it drops the least recent key. To exploit that, an attacker needs as many failures on other keys as
+    the counter holds, which takes longer than waiting.
     """
 
-    def __init__(self, free: int, size: int) -> None:
-        self._free = free
+    def __init__(self, free_failures: int, size: int) -> None:
+        self._free_failures = free_failures
         self._size = size
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
 
@@ -100,13 +100,13 @@ class _Counter:
         self._failures.pop(key, None)
 
     def _delay(self, count: int) -> float:
-        if count < self._free:
+        if count < self._free_failures:
             return 0.0
-        return min(2.0 ** min(count - self._free, 30), MAX_DELAY_SECONDS)
+        return min(2.0 ** min(count - self._free_failures, 30), MAX_DELAY_SECONDS)
 
 
 def _network(address: str) -> str:
-    """The unit somebody can hold all of: one IPv4 address, or the /64 of an IPv6 address."""
+    """The range that one attacker can control: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,10 +1,11 @@
-"""The way from the control plane to the proxy, which has an origin of its own.
+"""Access of browsers and programs to the proxy, which has its own origin.
 
-    proxy        no cookie: sets a nonce in the browser, sends it to the control plane with the nonce's digest
-    control      who are you, may you: a code that is good once, for a minute, for this target and this nonce
-    proxy        the code and the nonce of the same browser: a cookie for this target, on the proxy's origin
+    proxy            without a cookie: sets a nonce in the browser, redirects to the control plane with its digest
+    control plane    authenticates the user, checks the permission, issues a code: valid once, for one minute, for
+                     this target and this nonce
+    proxy            exchanges the code and the nonce of the same browser for a cookie for this target
 
-The nonce ties the three steps to one browser: a code that somebody slips to another person opens nothing there.
+The nonce binds the three steps to one browser: a code is useless in the browser of another user.
 """
 
 import threading
@@ -24,13 +25,13 @@ from heliostat.store.database import Store, Transaction
 GRANT_LIFETIME = timedelta(days=7)
 PROGRAM_GRANT_LIFETIME = timedelta(hours=12)
 GRANT_CODE_LIFETIME = timedelta(minutes=1)
-_MOST_CODES = 10_000
-_MOST_EACH = 200
+_MAX_CODES = 10_000
+_MAX_GRANTS_PER_USER = 200
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedCode:
-    """What a code stands for."""
+    """The data of an issued code."""
 
     user: str
     target: ProxyTarget
@@ -41,26 +42,26 @@ class IssuedCode:
 
 @dataclass(frozen=True, slots=True)
 class BrowserCredentials:
-    """What a browser shows of itself to the proxy."""
+    """Credentials that a browser sends to the proxy."""
 
     nonce: str
-    login_cookies: tuple[str, ...] = ()  # cookies of the control plane that came along
+    login_cookies: tuple[str, ...] = ()  # cookies of the control plane
 
 
 @dataclass(frozen=True, slots=True)
-class _Holder:
+class _GrantHolder:
     grant: ProxyGrant
     user: User
     login: WebLogin | None
 
 
 class ProxyGrants:
-    """Codes and cookies of the proxy. Thread-safe. Cookies are kept in the database, codes in memory."""
+    """Codes and cookies of the proxy. Thread-safe. Cookies are in the database, codes in memory."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store, self._now = store, now
-        self._known: Cache[str, _Holder] = Cache(now)
-        self._logins: Cache[str, str] = Cache(now)  # whose they are
+        self._known: Cache[str, _GrantHolder] = Cache(now)
+        self._logins: Cache[str, str] = Cache(now)  # owner by digest
         self._lock = threading.Lock()
         self._codes: dict[str, IssuedCode] = {}
 
@@ -68,7 +69,7 @@ class ProxyGrants:
         code, now = generate_secret(), self._now()
         with self._lock:
             self._codes = {key: kept for key, kept in self._codes.items() if kept.expires_at > now}
-            if len(self._codes) >= _MOST_CODES:
+            if len(self._codes) >= _MAX_CODES:
                 self._codes.pop(next(iter(self._codes)))
             self._codes[secret_digest(code)] = IssuedCode(
                 user, target, nonce_digest, login_id, now + GRANT_CODE_LIFETIME
@@ -76,81 +77,85 @@ class ProxyGrants:
         return code
 
     def redeem_code(self, code: str, target: ProxyTarget, browser: "BrowserCredentials") -> str:
-        """The secret of a new cookie. The code is used up, also by who shows the wrong things."""
+        """The secret of a new cookie. The code is used up, also if the other credentials are wrong."""
         with self._lock:
             kept = self._codes.pop(secret_digest(code), None)
-        fits = kept is not None and kept.target == target and kept.nonce_digest == secret_digest(browser.nonce)
+        matches = kept is not None and kept.target == target and kept.nonce_digest == secret_digest(browser.nonce)
         if (
             kept is None
-            or not fits
+            or not matches
             or kept.expires_at <= self._now()
             or not self.are_logins_of(kept.user, browser.login_cookies)
         ):
-            raise NotAuthenticated("This way in was used already, or is too old.", "Open it once more.")
-        return self._keep(kept.user, target, kept.login_id, GRANT_LIFETIME)
+            raise NotAuthenticated("This link was already used or has expired.", "Open the page again.")
+        return self._add_grant(kept.user, target, kept.login_id, GRANT_LIFETIME)
 
     def create_program_grant(self, user: str, target: ProxyTarget) -> tuple[str, datetime]:
-        """A secret for a program of this person, and until when it is good."""
-        return self._keep(user, target, None, PROGRAM_GRANT_LIFETIME), self._now() + PROGRAM_GRANT_LIFETIME
+        """A secret for a program of this user, and its expiry."""
+        return self._add_grant(user, target, None, PROGRAM_GRANT_LIFETIME), self._now() + PROGRAM_GRANT_LIFETIME
 
     def require_user(self, secret: str, target: ProxyTarget) -> User:
-        """Whose it is. Raises NotAuthenticated when it is over, or is for another target."""
+        """The owner. Raises NotAuthenticated if it has expired or is for another target."""
         digest = secret_digest(secret)
-        held = self._known.get(digest, lambda: self._read(digest))
-        now, login = self._now(), held.login
-        is_out = login is not None and (login.ended_at is not None or login.expires_at <= now)
-        if held.grant.target != target or held.grant.expires_at <= now or is_out or not held.user.active:
+        holder = self._known.get(digest, lambda: self._read(digest))
+        now, login = self._now(), holder.login
+        is_logged_out = login is not None and (login.ended_at is not None or login.expires_at <= now)
+        if (
+            holder.grant.target != target
+            or holder.grant.expires_at <= now
+            or is_logged_out
+            or not holder.user.active
+        ):
             raise grant_expired_error()
-        return held.user
+        return holder.user
 
     def is_cached(self, secret: str) -> bool:
-        """Whether `holder` answers without a look at the disk."""
+        """Whether `require_user` needs no database access."""
         return self._known.has(secret_digest(secret))
 
     def clear_cache(self) -> None:
-        """Look everybody up again."""
         self._known.clear()
         self._logins.clear()
 
     def are_logins_of(self, user: str, logins: Sequence[str]) -> bool:
-        """Whether logins that a browser shows are nobody else's.
+        """Whether all valid login cookies of a browser belong to this user.
 
-        Where both have one host name, it shows that of the control plane to the proxy too. Every port of that host
-        can plant cookies: without this, one of theirs would open their page among this person's own.
+        If the proxy and the control plane share a host name, browsers send login cookies to both. Every port of
+        that host can set cookies: without this check, an attacker could show their own page to this user.
         """
         digests = [secret_digest(secret) for secret in logins]
         return all(self._logins.get(digest, partial(self._owner, digest)) in ("", user) for digest in digests)
 
     def are_logins_cached(self, logins: Sequence[str]) -> bool:
-        """Whether `are_of` answers without a look at the disk."""
+        """Whether `are_logins_of` needs no database access."""
         return all(self._logins.has(secret_digest(secret)) for secret in logins)
 
     def _owner(self, digest: str) -> str:
-        """Empty: it is no login."""
+        """Empty: not a login."""
         with self._store.read() as conn:
             login = web_logins.find_login_by_digest(conn, digest)
         return login.user if login is not None else ""
 
-    def _keep(self, user: str, target: ProxyTarget, login_id: int | None, lasts: timedelta) -> str:
+    def _add_grant(self, user: str, target: ProxyTarget, login_id: int | None, lasts: timedelta) -> str:
         secret, now = generate_secret(), self._now()
         grant = ProxyGrant(user, target, login_id, now, now + lasts)
 
         def change(tx: Transaction) -> None:
-            web_logins.remove_old_grants(tx, user, now, _MOST_EACH - 1)
+            web_logins.remove_old_grants(tx, user, now, _MAX_GRANTS_PER_USER - 1)
             web_logins.add_grant(tx, grant, secret_digest(secret))
 
         self._store.write(change)
         return secret
 
-    def _read(self, digest: str) -> _Holder:
+    def _read(self, digest: str) -> _GrantHolder:
         with self._store.read() as conn:
             grant = web_logins.find_grant_by_digest(conn, digest)
             user = accounts.find_user(conn, grant.user) if grant else None
             login = web_logins.find_login(conn, grant.login_id) if grant and grant.login_id else None
         if grant is None or user is None or (grant.login_id is not None and login is None):
             raise grant_expired_error()
-        return _Holder(grant, user, login)
+        return _GrantHolder(grant, user, login)
 
 
 def grant_expired_error() -> NotAuthenticated:
-    return NotAuthenticated("You have not come through Heliostat, or too long ago.", "Open it from its page.")
+    return NotAuthenticated("Please log in.", "Run `helio web` and open the page again.")

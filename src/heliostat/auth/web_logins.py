@@ -1,4 +1,4 @@
-"""Browsers: whose cookie is this, codes that open the web once, and tokens against forged requests."""
+"""Logins of browsers: cookies, one-time login codes, and CSRF tokens."""
 
 import base64
 import binascii
@@ -18,10 +18,10 @@ from heliostat.store import accounts, web_logins
 from heliostat.store.database import Store
 
 LOGIN_LIFETIME = timedelta(days=7)
-IDLE_TIMEOUT = timedelta(hours=12)  # without a page of ours being asked for by a person
+IDLE_TIMEOUT = timedelta(hours=12)  # since the last page opened by the user
 LOGIN_CODE_LIFETIME = timedelta(minutes=5)
-_SEEN_EVERY = timedelta(minutes=5)
-_MOST_CODES_EACH = 5
+_UPDATE_INTERVAL = timedelta(minutes=5)  # of `seen_at`
+_MAX_CODES_PER_USER = 5
 
 _BYTES = 32
 
@@ -33,7 +33,7 @@ class LoggedInBrowser:
 
 
 class WebLogins:
-    """Turns a cookie into a user. Thread-safe; a browser met shortly before costs no look at the database."""
+    """Finds the user of a cookie. Thread-safe, with a short-lived cache."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store, self._now = store, now
@@ -42,7 +42,7 @@ class WebLogins:
         self.create_code, self.redeem_code, self.drop_codes = self._codes.new, self._codes.redeem, self._codes.drop
 
     def require_browser(self, secret: str, *, in_use: bool = True) -> LoggedInBrowser:
-        """Raises NotAuthenticated when it is over. `in_use`: a person asked, so it is not idle."""
+        """Raises NotAuthenticated if the login has ended. `in_use`: the user acts, so it is not idle."""
         digest = secret_digest(secret)
         browser = self._known.get(digest, lambda: self._read(digest))
         now = self._now()
@@ -51,13 +51,12 @@ class WebLogins:
             raise not_logged_in_error()
         if not browser.user.active:
             raise Forbidden(f"The account {login.user} is deactivated.", "An admin can activate it again.")
-        if in_use and now - login.seen_at > _SEEN_EVERY:
+        if in_use and now - login.seen_at > _UPDATE_INTERVAL:
             self._store.submit_write(partial(web_logins.set_login_last_seen, login_id=login.id, at=now))
             self._known.clear()
         return browser
 
     def clear_cache(self) -> None:
-        """Look everybody up again."""
         self._known.clear()
 
     def _read(self, digest: str) -> LoggedInBrowser:
@@ -75,16 +74,16 @@ def generate_secret() -> str:
 
 
 def secret_digest(secret: str) -> str:
-    """What is stored. Plain SHA-256 is enough for what is random."""
+    """The stored digest. Plain SHA-256 is enough for random secrets."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def not_logged_in_error() -> NotAuthenticated:
-    return NotAuthenticated("You are not logged in, or no longer.", "Log in again.")
+    return NotAuthenticated("You are not logged in, or your login has expired.", "Log in again.")
 
 
 class _Codes:
-    """Each opens the web once, within minutes. They live in memory: a restart takes them away."""
+    """One-time login codes, valid for a few minutes. In memory: a restart invalidates them."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -95,32 +94,32 @@ class _Codes:
         code, now = generate_secret(), self._now()
         with self._lock:
             self._waiting = {key: kept for key, kept in self._waiting.items() if kept[1] > now}
-            mine = [key for key, kept in self._waiting.items() if kept[0] == user]
-            for key in mine[: max(0, len(mine) - _MOST_CODES_EACH + 1)]:
+            own = [key for key, kept in self._waiting.items() if kept[0] == user]
+            for key in own[: max(0, len(own) - _MAX_CODES_PER_USER + 1)]:
                 del self._waiting[key]
             self._waiting[secret_digest(code)] = (user, now + LOGIN_CODE_LIFETIME)
         return code
 
     def drop(self, user: str) -> None:
-        """None of theirs opens anything any more."""
+        """Invalidate all codes of a user."""
         with self._lock:
             self._waiting = {key: kept for key, kept in self._waiting.items() if kept[0] != user}
 
     def redeem(self, code: str) -> str:
-        """Whose it was; from now on it is nobody's."""
+        """The user of the code, which becomes invalid."""
         with self._lock:
             user, until = self._waiting.pop(secret_digest(code), ("", None))
         if until is None or until <= self._now():
             raise NotAuthenticated(
-                "This link was used already, or is too old.", "`helio web` on the server makes a new one."
+                "This link was already used or has expired.", "Run `helio web` on the server to get a new one."
             )
         return user
 
 
 def create_csrf_token(secret: str) -> str:
-    """For the forms of whoever holds this cookie. Each looks different, so that compression gives nothing away."""
+    """For the forms of the browser with this cookie. Each differs, so that compression does not reveal it."""
     pad = secrets.token_bytes(_BYTES)
-    return base64.urlsafe_b64encode(pad + _xor(pad, _proof(secret))).decode().rstrip("=")
+    return base64.urlsafe_b64encode(pad + _xor(pad, _form_digest(secret))).decode().rstrip("=")
 
 
 def is_valid_csrf_token(secret: str, shown: str) -> bool:
@@ -130,10 +129,10 @@ def is_valid_csrf_token(secret: str, shown: str) -> bool:
         return False
     if len(data) != 2 * _BYTES:
         return False
-    return hmac.compare_digest(_xor(data[:_BYTES], data[_BYTES:]), _proof(secret))
+    return hmac.compare_digest(_xor(data[:_BYTES], data[_BYTES:]), _form_digest(secret))
 
 
-def _proof(secret: str) -> bytes:
+def _form_digest(secret: str) -> bytes:
     return hmac.digest(secret.encode(), b"heliostat form", hashlib.sha256)
 
 

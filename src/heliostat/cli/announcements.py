@@ -1,4 +1,4 @@
-"""Announcements from the admins."""
+"""`helio announcement`: messages from the admins to all users."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ from heliostat.errors import Invalid
 if TYPE_CHECKING:
     from heliostat.client.notifications import Announcement
 
-announcement = command_group("Announcements from the admins, for everybody.")
+announcement = command_group("Messages from the admins to all users.")
 _COLUMNS = (
     Column("ID", right_aligned=True),
     Column("TEXT", shrinkable=True),
@@ -26,47 +26,49 @@ _COLUMNS = (
 
 @announcement.callback(invoke_without_command=True)
 def list_when_no_subcommand(context: typer.Context) -> None:
-    """`helio announcement` alone lists them."""
+    """`helio announcement` without a subcommand lists the announcements."""
     if context.invoked_subcommand is None:
         list_announcements()
 
 
 @announcement.command("list")
 def list_announcements(
-    past: Annotated[bool, typer.Option("--all", "-a", help="Also those that are over; admins only.")] = False,
+    past: Annotated[bool, typer.Option("--all", "-a", help="Include expired announcements; admins only.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List what everybody should read, newest first."""
-    found = connect().announcements.list(past=past)
+    """List announcements, newest first."""
+    items = connect().announcements.list(past=past)
     if as_json:
-        print_json(found)
+        print_json(items)
         return
-    if not found:
+    if not items:
         print("No announcements.")
         return
-    print_table(_COLUMNS, (_row(one) for one in found))
+    print_table(_COLUMNS, (_row(item) for item in items))
 
 
 @announcement.command()
 def add(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What everybody should read.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text of the announcement.")],
     until: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="'2026-12-05 10:00', in your time zone; else until it is removed."),
+        typer.Option(
+            metavar="TIME", help="Show it until '2026-12-05 10:00', your local time. Default: until it is removed."
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Tell everybody something. Admins only."""
-    made = connect().announcements.add(text, None if until is None else _time(until))
+    """Show an announcement to all users. Admins only."""
+    created = connect().announcements.add(text, None if until is None else _time(until))
     if as_json:
-        print_json(made)
+        print_json(created)
         return
     end = (
-        f"until {format_time(made['ends_at'])}"
-        if made["ends_at"]
-        else f"until you remove it: helio announcement remove {made['id']}"
+        f"until {format_time(created['ends_at'])}"
+        if created["ends_at"]
+        else f"until you remove it: helio announcement remove {created['id']}"
     )
-    print(f"Announcement {made['id']} is shown to everybody {end}.")
+    print(f"Announcement {created['id']} is shown to all users {end}.")
 
 
 @announcement.command()
@@ -87,6 +89,12 @@ def _time(text: str) -> datetime:
         raise Invalid(f"--until: {sanitize_text(text)!r} is not a time.", hint) from None
 
 
-def _row(one: "Announcement") -> list[str]:
-    until = format_time(one["ends_at"]) if one["ends_at"] else "-"
-    return [str(one["id"]), " ".join(one["text"].split()), one["author"], format_time(one["created_at"]), until]
+def _row(item: "Announcement") -> list[str]:
+    until = format_time(item["ends_at"]) if item["ends_at"] else "-"
+    return [
+        str(item["id"]),
+        " ".join(item["text"].split()),
+        item["author"],
+        format_time(item["created_at"]),
+        until,
+    ]

@@ -1,4 +1,4 @@
-"""The command tree, loaded as far as it is needed, and the border at which errors become lines."""
+"""The `helio` command tree with lazy imports; turns errors into a message, a hint and an exit code."""
 
 import importlib
 import os
@@ -32,7 +32,7 @@ EXIT_CODES: dict[type[HeliostatError], int] = {
     Forbidden: 5,
     Conflict: 6,
 }
-"""What scripts can tell apart; anything else is 1."""
+"""Exit codes by error class; any other error is 1."""
 
 _STYLE: dict[str, Any] = {
     "add_completion": False,
@@ -40,7 +40,7 @@ _STYLE: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-# Fields of a request whose option has another name.
+# Request fields whose option has a different name.
 _RENAMED = {
     "time_limit_seconds": "time_limit",
     "gpu_memory_mib": "gpu_memory",
@@ -52,12 +52,12 @@ _ABOUT_FIELDS = re.compile(r"The fields are described at \S+|Change that field a
 
 
 def command_group(help_text: str) -> typer.Typer:
-    """A command with commands below it: `helio node drain`."""
+    """A command with subcommands, such as `helio node drain`."""
     return typer.Typer(help=help_text, **_STYLE)
 
 
 class LazyGroup(TyperGroup):
-    """Knows its commands by name and imports the one that is asked for."""
+    """Lists all commands by name and imports only the module of the requested one."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -67,8 +67,8 @@ class LazyGroup(TyperGroup):
         if entry is None:
             return None
         module, _, attribute = entry.entry_point.partition(":")
-        found = getattr(importlib.import_module(f"heliostat.cli.{module}"), attribute)
-        command = get_command(found if isinstance(found, typer.Typer) else _single(cmd_name, found))
+        loaded = getattr(importlib.import_module(f"heliostat.cli.{module}"), attribute)
+        command = get_command(loaded if isinstance(loaded, typer.Typer) else _single(cmd_name, loaded))
         command.name = cmd_name
         install_light_converters(command)
         return command
@@ -78,7 +78,7 @@ class LazyGroup(TyperGroup):
 
 
 def build_root_command() -> Any:
-    """The whole tree as a command."""
+    """The root command with all commands."""
     app = typer.Typer(name="helio", cls=LazyGroup, **{**_STYLE, "add_completion": True})
     app.callback()(_root)
     root = get_command(app)
@@ -86,30 +86,30 @@ def build_root_command() -> Any:
     return root
 
 
-def run_command(words: list[str]) -> int:
-    """Runs it; whatever goes wrong is one line and a hint, never a traceback."""
+def run_command(arguments: list[str]) -> int:
+    """Runs a command and returns its exit code; prints an error as one line and a hint, without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = build_root_command().main(words, prog_name="helio", standalone_mode=False)
+        code = build_root_command().main(arguments, prog_name="helio", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except HeliostatError as error:
-        return _refused(error, words)
+        return _print_refusal(error, arguments)
     except typer.TyperException as error:
-        return _said(error.format_message(), _usage_hint(error), error.exit_code)
+        return _print_and_exit(error.format_message(), _usage_hint(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
-    except Exception as error:  # noqa: BLE001 - the border: a person must not meet a traceback
+    except Exception as error:  # noqa: BLE001 - users see no tracebacks
         return _unexpected(error)
 
 
 def _root() -> None:
-    """One queue for the GPUs of a lab."""
+    """One job queue for all GPUs of a research group."""
 
 
 def _single(name: str, function: Any) -> typer.Typer:
@@ -119,15 +119,15 @@ def _single(name: str, function: Any) -> typer.Typer:
     return app
 
 
-def _refused(error: HeliostatError, words: list[str]) -> int:
-    """In the words of the command line: the server speaks of fields, people typed options."""
+def _print_refusal(error: HeliostatError, arguments: list[str]) -> int:
+    """Prints the server's error with the names of options in place of request fields."""
     message, hint = error.message, error.hint
     if isinstance(error, BadRequest):
-        command, options = _options_of(build_root_command(), words)
+        command, options = _options_of(build_root_command(), arguments)
         if options:
             message = _in_options(message, options)
             hint = hint and _hint_in_options(hint, options, command)
-    return _said(message, hint, _exit_code(error))
+    return _print_and_exit(message, hint, _exit_code(error))
 
 
 def _exit_code(error: HeliostatError) -> int:
@@ -144,39 +144,39 @@ def _unexpected(error: Exception) -> int:
         raise error
     if isinstance(error, OSError) and error.strerror:
         name = f"{error.filename}: " if error.filename else ""
-        return _said(f"{name}{error.strerror}", None, 1)
-    hint = "This is a mistake in Heliostat. HELIOSTAT_DEBUG=1 shows where."
-    return _said(f"{type(error).__name__}: {error}", hint, 1)
+        return _print_and_exit(f"{name}{error.strerror}", None, 1)
+    hint = "This is a bug in Heliostat. Set HELIOSTAT_DEBUG=1 to see the traceback."
+    return _print_and_exit(f"{type(error).__name__}: {error}", hint, 1)
 
 
-def _said(message: str, hint: str | None, code: int) -> int:
+def _print_and_exit(message: str, hint: str | None, code: int) -> int:
     print_error(message, hint)
     return code
 
 
 def _in_options(text: str, options: Mapping[str, str]) -> str:
-    """A field is known by its place at the beginning (`cpus: must be…`), or by its underscore."""
-    text = re.sub(r"^(\w+)(?:\.\d+)?(?=[:.])", lambda found: options.get(found[1], found[1]), text)
-    return re.sub(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b", lambda found: options.get(found[0], found[0]), text)
+    """Recognizes a field at the beginning of the text (`cpus: must be…`) or by its underscore."""
+    text = re.sub(r"^(\w+)(?:\.\d+)?(?=[:.])", lambda loaded: options.get(loaded[1], loaded[1]), text)
+    return re.sub(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b", lambda loaded: options.get(loaded[0], loaded[0]), text)
 
 
 def _hint_in_options(hint: str, options: Mapping[str, str], command: str) -> str:
     return _in_options(_ABOUT_FIELDS.sub(f"See helio {command} --help.", hint), options)
 
 
-def _options_of(root: Any, words: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The command these words begin with, and by what option it takes each field. None for `submit`, which reads
-    the API's own words from a file."""
+def _options_of(root: Any, arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The command that these arguments begin with, and its option for each request field. No options for `submit`:
+    its file uses the field names of the API."""
     command = root
     path: list[str] = []
-    for word in words:
-        below = command.get_command(None, word) if hasattr(command, "get_command") else None
-        if below is None:
+    for argument in arguments:
+        subcommand = command.get_command(None, argument) if hasattr(command, "get_command") else None
+        if subcommand is None:
             break
-        command, path = below, [*path, word]
+        command, path = subcommand, [*path, argument]
     if path in ([], ["submit"]):
         return " ".join(path), {}
-    typed = [param for param in command.params if param.opts[0].startswith("-")]
-    options = {param.name: max(param.opts, key=len) for param in typed}
+    options_given = [param for param in command.params if param.opts[0].startswith("-")]
+    options = {param.name: max(param.opts, key=len) for param in options_given}
     renamed = {field: options[name] for field, name in _RENAMED.items() if name in options}
     return " ".join(path), renamed | options

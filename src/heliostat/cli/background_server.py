@@ -1,6 +1,6 @@
-"""What `helio up --background` starts: the server alone. What only a command line needs would stay in memory.
+"""The process that `helio up --background` starts: the server, without the modules of the command line.
 
-Its one argument are the options of `helio up` by section of the settings, as JSON.
+Its argument: the options of `helio up` as JSON, by section of the settings.
 """
 
 import gc
@@ -14,8 +14,8 @@ from heliostat.errors import HeliostatError
 
 
 def main() -> None:
-    """Errors end up in the log; whoever started us reads its last lines."""
-    gc.disable()  # until it serves: there is nothing yet that would have to go, and to look for it takes long
+    """Writes errors to the log; `helio up` shows its last lines."""
+    gc.disable()  # until the server is up: a collection takes long and would free nothing
     from heliostat.server import serve
 
     try:
@@ -23,7 +23,7 @@ def main() -> None:
     except HeliostatError as error:
         print_error(error.message, error.hint)
         sys.exit(1)
-    except Exception as error:  # noqa: BLE001 - the border: where it happened is in the log, above the last line
+    except Exception as error:  # noqa: BLE001 - the traceback is in the log, above the last line
         traceback.print_exc()
         print_error(f"{type(error).__name__}: {error}")
         sys.exit(1)

@@ -1,8 +1,8 @@
-"""Values of the command line as Python's, for the few types our commands use.
+"""Converts values of command-line options to Python types without importing pydantic.
 
-Typer does this with pydantic, whose import alone takes longer than most of our commands. Its parameters keep
-what converts them in `_runtime_param`, made on first use; we put ours there beforehand. Should a later Typer
-look elsewhere, commands work as before, only slower.
+Typer converts with pydantic, whose import takes longer than most commands. Typer parameters create their
+converter on first use in `_runtime_param`; this module sets it before. If a later Typer ignores that attribute,
+commands still work, but start slower.
 """
 
 from collections.abc import Callable
@@ -10,50 +10,51 @@ from typing import Any, get_args, get_origin
 
 import typer
 
-_SIMPLE: dict[Any, Callable[[str], Any]] = {str: str, int: int, float: float}
-_WORDS = {int: "a whole number", float: "a number"}
+_CONVERTERS: dict[Any, Callable[[str], Any]] = {str: str, int: int, float: float}
+_TYPE_NAMES = {int: "a whole number", float: "a number"}
 
 
 def install_light_converters(command: Any, parent: Any = None) -> None:
-    """Spares this command, and those below it, the import of pydantic."""
+    """For this command and its subcommands."""
     context = typer.Context(command, parent=parent, **command.context_settings)
-    for below in getattr(command, "commands", {}).values():
-        install_light_converters(below, context)
+    for subcommand in getattr(command, "commands", {}).values():
+        install_light_converters(subcommand, context)
     for param in (*command.params, command.get_help_option(context)):
         descriptor = getattr(param, "type_descriptor", None)
         annotation = getattr(descriptor, "annotation", None)
         element = get_args(annotation)[0] if get_origin(annotation) is list else annotation
-        if element in _SIMPLE or element is bool:
-            param._runtime_param = _Conversion(element)
+        if element in _CONVERTERS or element is bool:
+            param._runtime_param = _Converter(element)
 
 
-class _Conversion:
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
+class _Converter:
+    def __init__(self, value_type: Any) -> None:
+        self._type = value_type
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        many = param.multiple or param.nargs == -1
+        is_list = param.multiple or param.nargs == -1
         if value is None:
-            return () if many else None
-        if many:
-            return tuple(self._one(item, param, ctx) for item in value)
-        return self._one(value, param, ctx)
+            return () if is_list else None
+        if is_list:
+            return tuple(self._convert(item, param, ctx) for item in value)
+        return self._convert(value, param, ctx)
 
-    def _one(self, value: Any, param: Any, ctx: Any) -> Any:
-        if self._kind is bool or not isinstance(value, str):
+    def _convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if self._type is bool or not isinstance(value, str):
             return value
         try:
-            converted = _SIMPLE[self._kind](value)
+            converted = _CONVERTERS[self._type](value)
         except ValueError:
-            raise typer.BadParameter(f"{value!r} is not {_WORDS[self._kind]}.", ctx=ctx, param=param) from None
-        if self._kind is not str:
+            message = f"{value!r} is not {_TYPE_NAMES[self._type]}."
+            raise typer.BadParameter(message, ctx=ctx, param=param) from None
+        if self._type is not str:
             _check_range(converted, param, ctx)
         return converted
 
 
 def _check_range(value: float, param: Any, ctx: Any) -> None:
-    least, most = param.min, param.max
-    if least is not None and value < least:
-        raise typer.BadParameter(f"{value} is too small; at least {least}.", ctx=ctx, param=param)
-    if most is not None and value > most:
-        raise typer.BadParameter(f"{value} is too large; at most {most}.", ctx=ctx, param=param)
+    minimum, maximum = param.min, param.max
+    if minimum is not None and value < minimum:
+        raise typer.BadParameter(f"{value} is too small. It must be at least {minimum}.", ctx=ctx, param=param)
+    if maximum is not None and value > maximum:
+        raise typer.BadParameter(f"{value} is too large. It must be at most {maximum}.", ctx=ctx, param=param)

@@ -1,4 +1,4 @@
-"""`helio config`: check, show and explain the settings of this machine; needs no server."""
+"""`helio config`: check, show and explain the settings of this server. Works while the server is down."""
 
 import json
 import shutil
@@ -24,17 +24,19 @@ from heliostat.cli.output import (
 if TYPE_CHECKING:
     from heliostat.config import Home
 
-config = command_group("The settings of this machine: check, show, explain.")
+config = command_group("Check, show and explain the settings of this server.")
 
 
 @config.command()
 def check(
-    file: Annotated[Path | None, typer.Argument(help="cluster.toml of this machine unless given.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="File to check. Default: cluster.toml of this server.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a file before it is used.
+    """Check a settings file before using it.
 
-    Says all that is wrong with it and what to write instead. Exits with 1 when there is a problem.
+    Prints each problem and how to fix it. Exits with 1 if there is a problem.
     """
     from heliostat.config import find_home
     from heliostat.config.load import check_config
@@ -53,49 +55,56 @@ def check(
 
 @config.command()
 def show(as_json: JsonFlag = False) -> None:
-    """Show every setting, its value and where it comes from.
+    """Show every setting with its value and its source.
 
-    From the file as it is now, with the options that a running server was started with.
+    Values come from the current file and from the options of the running server.
     """
     from heliostat.config import find_home, load_settings
     from heliostat.config.effective_settings import effective_settings
 
     home = find_home()
-    found = effective_settings(load_settings(home, _options_of_server(home)))
+    settings = effective_settings(load_settings(home, _options_of_server(home)))
     if as_json:
-        print_json({"file": str(home.config_file), "settings": [{"key": one.key, **asdict(one)} for one in found]})
+        print_json(
+            {
+                "file": str(home.config_file),
+                "settings": [{"key": setting.key, **asdict(setting)} for setting in settings],
+            }
+        )
         return
-    columns = (Column("SETTING"), Column("VALUE", shrinkable=True), Column("FROM"))
-    print_table(columns, [(one.key, one.value_text, one.source) for one in found])
+    columns = (Column("SETTING"), Column("VALUE", shrinkable=True), Column("SOURCE"))
+    print_table(columns, [(setting.key, setting.value_text, setting.source) for setting in settings])
 
 
 @config.command()
 def explain(
-    key: Annotated[str, typer.Argument(help="containers.keep_days; or keep_days, if one section has it.")],
+    key: Annotated[
+        str, typer.Argument(help="containers.keep_days, or keep_days if only one section has that setting.")
+    ],
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what a setting means, what it may be, and what it is unless set."""
+    """Explain a setting: its meaning, allowed values and default."""
     from heliostat.config.effective_settings import explain_setting as explanation_of
 
-    one = explanation_of(key)
+    setting = explanation_of(key)
     if as_json:
-        print_json({"key": f"{one.section}.{one.name}", **asdict(one)})
+        print_json({"key": f"{setting.section}.{setting.name}", **asdict(setting)})
         return
-    print(f"{one.name} in [{one.section}]")
-    print(textwrap.fill(one.help, min(shutil.get_terminal_size().columns, 100)))
+    print(f"{setting.name} in [{setting.section}]")
+    print(textwrap.fill(setting.help, min(shutil.get_terminal_size().columns, 100)))
     print()
     facts = [
-        ("type", one.type),
-        ("values", one.values or None),
-        ("default", one.default or "not set"),
-        ("example", one.example or None),
-        ("more", f"docs/{one.see}" if one.see else None),
+        ("type", setting.type),
+        ("values", setting.values or None),
+        ("default", setting.default or "not set"),
+        ("example", setting.example or None),
+        ("more", f"docs/{setting.see}" if setting.see else None),
     ]
     print_fields(facts)
 
 
 def _options_of_server(home: "Home") -> dict[str, dict[str, Any]]:
-    """Those of `helio up` that win over the file while the server runs."""
+    """Options of `helio up`, which override the file while the server runs."""
     from heliostat.cli.server_process import read_server_status
 
     if not read_server_status(home):

@@ -1,4 +1,4 @@
-"""The client of a command."""
+"""Creates the API client for a command."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def connect() -> "Client":
-    """Imported here so that help and mistakes in the command line cost nothing."""
+    """Imports the client only now, so that --help and usage errors are fast."""
     from heliostat.client import Client
 
     return Client()

@@ -1,4 +1,4 @@
-"""`helio doctor`: works with the server and without it."""
+"""`helio doctor`: checks the installation, with or without a running server."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 def doctor(
     probe: Annotated[
-        bool, typer.Option("--probe", help="On Slurm: look from a node of each partition too, with a tiny job.")
+        bool, typer.Option("--probe", help="On Slurm: also run a small job on a node of each partition.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find out what is wrong and what to do about it.
+    """Check the installation and suggest fixes.
 
-    Exits with 1 when there is a problem.
+    Exits with 1 if there is a problem.
     """
     findings = collect_findings(connect(), probe)
     problems = sum(finding["level"] == "problem" for finding in findings)
@@ -29,49 +29,49 @@ def doctor(
     else:
         for finding in findings:
             _print(finding)
-        print(f"\n{format_count(problems, 'problem')}." if problems else "\nAll is well enough to run jobs.")
+        print(f"\n{format_count(problems, 'problem')}." if problems else "\nNo problems: jobs can run.")
     raise typer.Exit(1 if problems else 0)
 
 
 def collect_findings(client: "Client", probe: bool = False) -> list[dict[str, Any]]:
-    """What can be seen from here, then what the server sees of itself."""
+    """Findings of this command, then those of the server."""
     try:
         status = client.status()
     except ServerUnreachable as error:
-        mine = _finding("server", "problem", error.message, error.hint)
-        return [mine, *(_examine_here(probe) if client.address.is_local_socket else [])]
+        unreachable = _finding("server", "problem", error.message, error.hint)
+        return [unreachable, *(_check_locally(probe) if client.address.is_local_socket else [])]
     except HeliostatError as error:
         return [_finding("server", "problem", error.message, error.hint)]
-    running = f"Version {status['version']} answers at {client.address}, engine {status['engine']}."
-    return [_finding("server", "ok", running), *_version(status["version"]), *_ask_server(client, probe)]
+    running = f"Version {status['version']} is running at {client.address} with engine {status['engine']}."
+    return [_finding("server", "ok", running), *_version(status["version"]), *_check_on_server(client, probe)]
 
 
-def _ask_server(client: "Client", probe: bool) -> list[dict[str, Any]]:
+def _check_on_server(client: "Client", probe: bool) -> list[dict[str, Any]]:
     try:
         return [dict(finding) for finding in client.doctor(probe=probe)]
     except (Forbidden, NotAuthenticated) as error:
-        hint = "An admin sees the rest: sudo helio doctor."
+        hint = "All checks need an admin: sudo helio doctor."
         return [_finding("examination", "warning", error.message, hint)]
 
 
-def _examine_here(probe: bool) -> list[dict[str, Any]]:
+def _check_locally(probe: bool) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
     from heliostat.config import find_home, load_settings
-    from heliostat.doctor import check_installation as examine_installation
+    from heliostat.doctor import check_installation
 
-    found = [asdict(finding) for finding in examine_installation(load_settings(find_home()))]
+    findings = [asdict(finding) for finding in check_installation(load_settings(find_home()))]
     if probe:
-        found.append(_finding("examination", "warning", "Nodes are probed by a running server only.", "helio up"))
-    return found
+        findings.append(_finding("examination", "warning", "Only a running server can probe nodes.", "helio up"))
+    return findings
 
 
-def _version(of_server: str) -> list[dict[str, Any]]:
+def _version(server_version: str) -> list[dict[str, Any]]:
     from heliostat import __version__
 
-    if of_server == __version__:
+    if server_version == __version__:
         return []
-    message = f"This command is version {__version__}, the server {of_server}."
+    message = f"This command has version {__version__}, the server has version {server_version}."
     return [_finding("version", "warning", message, "Restart the server: helio down, helio up --background.")]
 
 

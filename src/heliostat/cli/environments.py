@@ -1,4 +1,4 @@
-"""`helio env`: the software of jobs, built once for everybody who asks for the same."""
+"""`helio env`: software environments for jobs, built once and shared by all who request the same packages."""
 
 import os
 import sys
@@ -29,23 +29,26 @@ if TYPE_CHECKING:
     from heliostat.client import Client
     from heliostat.client.environments import Environment
 
-env = command_group("The software of jobs, built once.")
+env = command_group("Software environments for jobs, built once and cached.")
 _COLUMNS = (
     Column("ENVIRONMENT"),
     Column("STATE"),
     Column("KIND"),
     Column("PYTHON", optional=True),
     Column("SIZE", right_aligned=True, optional=True),
-    Column("USED"),
-    Column("BY", optional=True),
+    Column("LAST USED"),
+    Column("OWNER", optional=True),
 )
-DigestArgument = Annotated[str, typer.Argument(metavar="ENVIRONMENT", help="Its digest, or the beginning of it.")]
+DigestArgument = Annotated[
+    str, typer.Argument(metavar="ENVIRONMENT", help="Digest of the environment, or the beginning of it.")
+]
 SourceArgument = Annotated[
     str,
     typer.Argument(metavar="FILE", help="requirements.txt, pyproject.toml, uv.lock or environment.yml."),
 ]
 PythonOption = Annotated[
-    str | None, typer.Option("--python", metavar="VERSION", help="3.11; else the node's usual.")
+    str | None,
+    typer.Option("--python", metavar="VERSION", help="Python version: 3.11. Default: that of the node."),
 ]
 
 
@@ -53,71 +56,73 @@ PythonOption = Annotated[
 def build(
     source: SourceArgument,
     python: PythonOption = None,
-    project: Annotated[str | None, typer.Option(help="Whose share the build uses.")] = None,
-    background: Annotated[bool, typer.Option("--background", help="Do not wait for its end.")] = False,
+    project: Annotated[str | None, typer.Option(help="Project that the build job is charged to.")] = None,
+    background: Annotated[bool, typer.Option("--background", help="Do not wait for the build to end.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Have an environment built, unless it is there already, and show what its build says.
+    """Build an environment, unless it exists, and print the build log.
 
     helio env build requirements.txt
     """
     client = connect()
-    made = client.environments.build(source, python=python, project=project)
+    built = client.environments.build(source, python=python, project=project)
     if not background:
-        made = _followed(client, made, quiet=as_json)
+        built = _follow_build(client, built, quiet=as_json)
     if as_json:
-        print_json(made)
+        print_json(built)
     else:
-        print(_end_words(made))
-    if made["state"] == "failed":
+        print(_result_message(built))
+    if built["state"] == "failed":
         raise typer.Exit(1)
 
 
 @env.command("list")
 def list_environments(
-    all_users: Annotated[bool, typer.Option("--all", "-a", help="Everybody's; admins only.")] = False,
+    all_users: Annotated[
+        bool, typer.Option("--all", "-a", help="Environments of all users; admins only.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the environments you have asked for, the one used last first."""
-    found = connect().environments.list(all_users=all_users)
+    """List your environments, most recently used first."""
+    environments = connect().environments.list(all_users=all_users)
     if as_json:
-        print_json(found)
-    elif found:
-        print_table(_COLUMNS, (_row(one) for one in found))
+        print_json(environments)
+    elif environments:
+        print_table(_COLUMNS, (_row(data) for data in environments))
     else:
-        print("No environments yet. Make one: helio run --env requirements.txt -- python train.py")
+        print("No environments yet. Build one: helio run --env requirements.txt -- python train.py")
 
 
 @env.command()
 def show(digest: DigestArgument, as_json: JsonFlag = False) -> None:
-    """Show one environment: what it is built from, and what was installed."""
-    one = connect().environments.get(digest)
+    """Show an environment: its files, its state and the installed packages."""
+    data = connect().environments.get(digest)
     if as_json:
-        print_json(one)
+        print_json(data)
         return
     print_fields(
         [
-            ("Environment", one["digest"]),
-            ("State", StateCell(one["state"])),
-            ("Why", one["reason"]),
-            ("Kind", one["kind"]),
-            ("Python", one["python"]),
-            ("Shared", "with everybody who asks for the same" if one["shared"] else "no: it is yours alone"),
-            ("Size", format_bytes(one["size_bytes"])),
-            ("First asked by", one["created_by"]),
-            ("Used", format_time(one["used_at"])),
-            ("Built by", f"job {one['build_job']}"),
-            ("Folder", one["folder"]),
+            ("Environment", data["digest"]),
+            ("State", StateCell(data["state"])),
+            ("Reason", data["reason"]),
+            ("Kind", data["kind"]),
+            ("Python", data["python"]),
+            ("Shared", "with all users who request the same packages" if data["shared"] else "no, only yours"),
+            ("Size", format_bytes(data["size_bytes"])),
+            ("Created by", data["created_by"]),
+            ("Last used", format_time(data["used_at"])),
+            ("Build job", str(data["build_job"])),
+            ("Folder", data["folder"]),
         ]
     )
-    for name, text in [*one["files"].items(), ("Installed", one["lock"] or "")]:
+    for name, text in [*data["files"].items(), ("Installed", data["lock"] or "")]:
         if text:
             print(f"\n{sanitize_text(name)}:\n{indent_text(text)}")
 
 
 @env.command()
 def remove(digest: DigestArgument, as_json: JsonFlag = False) -> None:
-    """Take an environment from your list; it leaves the disk when nobody else has asked for it."""
+    """Remove an environment from your list; its files are deleted when no other user has it in theirs."""
     client = connect()
     name = client.environments.get(digest)["digest"]
     gone = client.environments.remove(name)
@@ -127,16 +132,16 @@ def remove(digest: DigestArgument, as_json: JsonFlag = False) -> None:
         print(
             f"{name[:SHORT_DIGEST_LENGTH]} is removed."
             if gone
-            else f"{name[:SHORT_DIGEST_LENGTH]} is off your list; others still use it."
+            else f"{name[:SHORT_DIGEST_LENGTH]} is removed from your list; other users still have it."
         )
 
 
 @env.command()
 def prune(
-    days: Annotated[int, typer.Option(min=0, help="Not used for so many days.")] = 30,
+    days: Annotated[int, typer.Option(min=0, help="Remove environments unused for this many days.")] = 30,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove what nobody has used for a while and no job needs. Admins only."""
+    """Remove unused environments that no job needs. Admins only."""
     count = connect().environments.prune(days)
     if as_json:
         print_json({"count": count})
@@ -147,65 +152,65 @@ def prune(
 @env.command()
 def shell(
     source: Annotated[
-        str, typer.Argument(metavar="ENVIRONMENT", help="A file, or the digest of an environment of yours.")
+        str, typer.Argument(metavar="ENVIRONMENT", help="A file, or the digest of one of your environments.")
     ],
     python: PythonOption = None,
 ) -> None:
-    """Start a shell on this machine in which programs of the environment come first."""
+    """Start a shell on this machine with the environment first in its PATH."""
     client = connect()
-    one = _found_or_built(client, source, python)
-    folder = one["folder"]
-    if one["state"] != "ready" or folder is None:
-        state = "has failed" if one["state"] == "failed" else f"is {one['state']}"
+    data = _find_or_build(client, source, python)
+    folder = data["folder"]
+    if data["state"] != "ready" or folder is None:
+        state = "has failed" if data["state"] == "failed" else f"is {data['state']}"
         raise Conflict(
-            f"{one['digest'][:SHORT_DIGEST_LENGTH]} {state}: {one['reason'] or 'not there yet'}.",
-            f"helio env show {one['digest'][:SHORT_DIGEST_LENGTH]}",
+            f"Environment {data['digest'][:SHORT_DIGEST_LENGTH]} {state}: {data['reason'] or 'not built yet'}.",
+            f"helio env show {data['digest'][:SHORT_DIGEST_LENGTH]}",
         )
     if not os.path.isdir(f"{folder}/bin"):
         raise NotFound(
-            f"This machine does not have {folder}.",
-            "The shell runs here, not in a job: log in to a node, or use `helio run --env @DIGEST`.",
+            f"The folder {folder} does not exist on this machine.",
+            "The shell runs here, not in a job. Log in to a node, or use `helio run --env @DIGEST`.",
         )
     program = os.environ.get("SHELL") or "/bin/sh"
-    print_message(f"{folder}; leave with exit.")
+    print_message(f"Shell with {folder}. Type exit to leave.")
     sys.stdout.flush()
     variables = {**os.environ, "VIRTUAL_ENV": folder, "PATH": f"{folder}/bin:{os.environ.get('PATH', '')}"}
     variables.pop("PYTHONHOME", None)
-    os.execvpe(program, [program], variables)  # noqa: S606 - it is to take our place
+    os.execvpe(program, [program], variables)  # noqa: S606 - the shell replaces this process
 
 
-def _found_or_built(client: "Client", source: str, python: str | None) -> "Environment":
+def _find_or_build(client: "Client", source: str, python: str | None) -> "Environment":
     if "." in source or "/" in source:
-        return _followed(client, client.environments.build(source, python=python), quiet=False)
+        return _follow_build(client, client.environments.build(source, python=python), quiet=False)
     return client.environments.get(source)
 
 
-def _followed(client: "Client", made: "Environment", *, quiet: bool) -> "Environment":
-    if made["state"] in ("ready", "failed"):
-        return made
-    print_message(f"Job {made['build_job']} builds {made['digest'][:SHORT_DIGEST_LENGTH]}.")
-    print_build_log(client.environments.follow(made["digest"]), quiet=quiet)
-    return client.environments.get(made["digest"])
+def _follow_build(client: "Client", built: "Environment", *, quiet: bool) -> "Environment":
+    if built["state"] in ("ready", "failed"):
+        return built
+    print_message(f"Job {built['build_job']} builds {built['digest'][:SHORT_DIGEST_LENGTH]}.")
+    print_build_log(client.environments.follow(built["digest"]), quiet=quiet)
+    return client.environments.get(built["digest"])
 
 
-def _end_words(made: "Environment") -> str:
-    name = made["digest"][:SHORT_DIGEST_LENGTH]
-    if made["state"] == "ready":
+def _result_message(built: "Environment") -> str:
+    name = built["digest"][:SHORT_DIGEST_LENGTH]
+    if built["state"] == "ready":
         return f"{name} is ready. Use it: helio run --env @{name} -- python train.py"
-    if made["state"] == "failed":
-        return f"{name} has failed: {made['reason'] or ''}"
-    return f"{name} is {made['state']}. Watch it: helio env show {name}"
+    if built["state"] == "failed":
+        return f"The build of {name} failed: {built['reason'] or 'see its log'}"
+    return f"{name} is {built['state']}. Watch it: helio env show {name}"
 
 
-def _row(one: "Environment") -> list[str | StateCell]:
-    used = format_time(one["used_at"]) if one["used_at"] else "-"
-    name, python = one["digest"][:SHORT_DIGEST_LENGTH], one["python"] or "-"
+def _row(data: "Environment") -> list[str | StateCell]:
+    used = format_time(data["used_at"]) if data["used_at"] else "-"
+    name, python = data["digest"][:SHORT_DIGEST_LENGTH], data["python"] or "-"
     return [
         name,
-        StateCell(one["state"]),
-        one["kind"],
+        StateCell(data["state"]),
+        data["kind"],
         python,
-        format_bytes(one["size_bytes"]),
+        format_bytes(data["size_bytes"]),
         used,
-        one["created_by"],
+        data["created_by"],
     ]

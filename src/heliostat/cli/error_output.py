@@ -1,4 +1,4 @@
-"""What went wrong, as commands and the server say it: one line, and a hint."""
+"""Prints an error as one line and a hint, on standard error."""
 
 import sys
 

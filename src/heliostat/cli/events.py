@@ -1,4 +1,4 @@
-"""Commands that wait for jobs."""
+"""`helio wait` and `helio events`: wait for the end of jobs, and show their events."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 def wait(
     jobs: Annotated[list[int], typer.Argument(metavar="JOB", help="Job ids.")],
-    timeout: Annotated[str | None, typer.Option(help="Give up after 30s, 10m, 2h.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Stop waiting after this time: 30s, 10m, 2h.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Wait until jobs are over.
+    """Wait until jobs have ended.
 
-    Exits with 0 when all have completed, else with the code of the first that has not.
+    Exits with 0 if all jobs have completed, otherwise with the exit code of the first that has not.
     """
     seconds = None if timeout is None else parse_duration_option(timeout, "--timeout")
     try:
         ended = [job.data for job in connect().wait(jobs, seconds)]
     except TimeoutError as error:
-        raise HeliostatError(f"{error}.", "They go on; helio ps shows them.") from error
+        raise HeliostatError(f"{error}.", "The jobs continue; helio ps lists them.") from error
     if as_json:
         print_json(ended)
     else:
@@ -47,15 +47,14 @@ def wait(
 
 def events(
     job: Annotated[int | None, typer.Argument(metavar="[JOB]", show_default=False)] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens next.")] = False,
-    after: Annotated[int | None, typer.Option(help="Only those after this event.", min=0)] = None,
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 200,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new events as they happen.")] = False,
+    after: Annotated[int | None, typer.Option(help="Only events after this event id.", min=0)] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of events.", min=1)] = 200,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what happened to jobs.
+    """Show the events of jobs.
 
-    Without a job or --after, the newest events. With --follow, what happens from now on (or after --after), one
-    line each.
+    Without a job or --after, the newest events. With --follow, new events from now on, or from --after on.
     """
     client = connect()
     if follow:
@@ -64,15 +63,15 @@ def events(
             _print_event(event, as_json)
         return
     start = -limit if after is None and job is None else after
-    found = list(client.events.list(job, after=start, limit=limit))
+    listed = list(client.events.list(job, after=start, limit=limit))
     if as_json:
-        print_json(found)
-    elif not found:
-        print("Nothing has happened yet. Submit a job: helio run -- hostname")
+        print_json(listed)
+    elif not listed:
+        print("No events yet. Submit a job: helio run -- hostname")
     else:
-        _print_events(found)
-        if len(found) == limit and after is not None:
-            print_message(f"There may be more: helio events --after {found[-1]['id']}")
+        _print_events(listed)
+        if len(listed) == limit and after is not None:
+            print_message(f"There may be more events: helio events --after {listed[-1]['id']}")
 
 
 def _print_event(event: "JobEventData", as_json: bool) -> None:
@@ -85,7 +84,7 @@ def _print_event(event: "JobEventData", as_json: bool) -> None:
     )
 
 
-def _print_events(found: "list[JobEventData]") -> None:
+def _print_events(listed: "list[JobEventData]") -> None:
     columns = (
         Column("EVENT", right_aligned=True),
         Column("AT"),
@@ -103,6 +102,6 @@ def _print_events(found: "list[JobEventData]") -> None:
             StateCell(event["state"]),
             event["detail"] or "",
         ]
-        for event in found
+        for event in listed
     ]
     print_table(columns, rows)

@@ -1,4 +1,4 @@
-"""`helio exec`, `helio ssh`: a command or a shell inside a running job."""
+"""`helio exec`, `helio ssh`: run a command or a shell inside a running job."""
 
 import contextlib
 import os
@@ -29,18 +29,19 @@ def execute(
 ) -> None:
     """Run a command inside a running job.
 
-    It must be yours: the command runs as you, on its machine, with its GPUs, limits, folder and environment.
-    Its standard input, output and error are passed on, and its exit code is the command's. It ends with the job.
+    The job must be yours. The command runs as you on the node of the job, with its GPUs, limits, folder and
+    environment. Standard input, output and error are connected, and helio exits with the command's exit code. The
+    command ends when the job ends.
     """
-    # Unbuffered: a thread may still read it when we end, and Python aborts where a buffer is locked then.
+    # Unbuffered: a thread may still be reading at exit, and Python aborts if a buffer is locked then.
     stdin = None if sys.stdin is None or sys.stdin.isatty() else open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
     words = command[1:] if command[0] == "--" else command
-    entered = connect().jobs.start_exec(job, words, stdin=stdin)
-    kept: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+    process = connect().jobs.start_exec(job, words, stdin=stdin)
+    captured: dict[str, bytes] = {"stdout": b"", "stderr": b""}
     try:
-        for stream, data in entered:
+        for stream, data in process:
             if as_json:
-                kept[stream] += data
+                captured[stream] += data
                 continue
             out = sys.stderr.buffer if stream == "stderr" else sys.stdout.buffer
             out.write(data)
@@ -48,9 +49,9 @@ def execute(
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if as_json:
-        texts = {stream: data.decode("utf-8", "replace") for stream, data in kept.items()}
-        print_json({"exit_code": entered.exit_code, **texts})
-    raise typer.Exit(entered.exit_code)
+        texts = {stream: data.decode("utf-8", "replace") for stream, data in captured.items()}
+        print_json({"exit_code": process.exit_code, **texts})
+    raise typer.Exit(process.exit_code)
 
 
 execute.context_settings = {"allow_interspersed_args": False}  # type: ignore[attr-defined]
@@ -60,52 +61,52 @@ def ssh(
     job: Annotated[int, typer.Argument(metavar="JOB")],
     command: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND...]")] = None,
 ) -> None:
-    """Open a shell inside a running job, or run a command there on a terminal.
+    """Open a shell inside a running job.
 
-    The job must be yours: you are on its machine, with its GPUs, limits, folder and environment. The shell ends
-    with the job.
+    With COMMAND, run that command on a terminal instead. The job must be yours. The shell runs on the node of the
+    job, with its GPUs, limits, folder and environment, and ends when the job ends.
     """
     from heliostat.client.exec import TerminalInfo
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Invalid("There is no terminal here.", f"Without one: helio exec {job} -- COMMAND")
+        raise Invalid("helio ssh needs a terminal.", f"Without a terminal: helio exec {job} -- COMMAND")
     words = command or []
     keyboard, client = sys.stdin.fileno(), connect()
     size = os.get_terminal_size(keyboard)
-    here = TerminalInfo(os.environ.get("TERM") or "dumb", size.lines or 24, size.columns or 80)
-    with _changes_of_size() as changes, _raw(keyboard):
-        entered = client.jobs.start_terminal(job, here, _typed(keyboard, changes), words)
-        for _, data in entered:
+    terminal = TerminalInfo(os.environ.get("TERM") or "dumb", size.lines or 24, size.columns or 80)
+    with _resize_events() as resizes, _raw_mode(keyboard):
+        process = client.jobs.start_terminal(job, terminal, _terminal_input(keyboard, resizes), words)
+        for _, data in process:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
-    raise typer.Exit(entered.exit_code)
+    raise typer.Exit(process.exit_code)
 
 
 ssh.context_settings = {"allow_interspersed_args": False}  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
-def _changes_of_size() -> Iterator[int]:
-    """A descriptor that can be read from whenever the window has another size."""
+def _resize_events() -> Iterator[int]:
+    """A descriptor that becomes readable when the size of the window changes."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
 
-    def changed(*_: object) -> None:
+    def notify(*_: object) -> None:
         with contextlib.suppress(BlockingIOError):
             os.write(writing, b"!")
 
-    before = signal.signal(signal.SIGWINCH, changed)
+    before = signal.signal(signal.SIGWINCH, notify)
     try:
         yield reading
     finally:
         signal.signal(signal.SIGWINCH, before)
-        os.close(writing)  # not the other: the thread that reads it may not have ended
+        os.close(writing)  # not the reading end: the thread that reads it may still be running
 
 
-def _typed(keyboard: int, changes: int) -> "Iterator[TerminalInput]":
+def _terminal_input(keyboard: int, resizes: int) -> "Iterator[TerminalInput]":
     with selectors.DefaultSelector() as selector:
         selector.register(keyboard, selectors.EVENT_READ)
-        selector.register(changes, selectors.EVENT_READ)
+        selector.register(resizes, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
                 part = os.read(key.fd, _BLOCK)
@@ -119,10 +120,10 @@ def _typed(keyboard: int, changes: int) -> "Iterator[TerminalInput]":
 
 
 @contextlib.contextmanager
-def _raw(keyboard: int) -> Iterator[None]:
-    """Every key goes to the other side, Ctrl-C too."""
+def _raw_mode(keyboard: int) -> Iterator[None]:
+    """Sends every key to the job, including Ctrl-C."""
     before = termios.tcgetattr(keyboard)
-    tty.setraw(keyboard, termios.TCSADRAIN)  # keeps what was typed already
+    tty.setraw(keyboard, termios.TCSADRAIN)  # keeps input that was typed already
     try:
         yield
     finally:

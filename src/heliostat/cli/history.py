@@ -1,4 +1,4 @@
-"""Past jobs: for programs, and from other systems."""
+"""`helio history`: export finished jobs, or import them from Slurm's accounting (sacct)."""
 
 import os
 import re
@@ -20,14 +20,14 @@ from heliostat.errors import HeliostatError, Invalid, NotFound
 if TYPE_CHECKING:
     from heliostat.client.slurm import HistoryImportResult
 
-history = command_group("Past jobs, to be replayed.")
-TIME_HELP = "A day or a time: 2026-10-01, 2026-10-01T12:00+02:00; UTC unless it says otherwise."
+history = command_group("Past jobs: export them, or import them from Slurm.")
+TIME_HELP = "A date or time: 2026-10-01, 2026-10-01T12:00+02:00. UTC if it has no time zone."
 SACCT_FIELDS = (
     *("JobID", "Cluster", "User", "Account", "State", "ExitCode", "Submit", "Start", "End", "TimelimitRaw", "QOS"),
     *("AllocCPUS", "AllocTRES", "ReqTRES", "ReqMem", "NodeList", "TotalCPU", "MaxRSS", "AveRSS", "NTasks"),
-    "JobName",  # last: it may hold anything
+    "JobName",  # last: it may contain any text
 )
-_MOST_LINES = 20_000  # in one piece
+_MAX_CHUNK_LINES = 20_000
 _YEAR = timedelta(days=366)
 
 
@@ -36,95 +36,102 @@ class HistorySource(StrEnum):
 
 
 @history.callback()
-def _only_verbs() -> None:
-    """Past jobs, to be replayed."""
+def _group() -> None:
+    """Past jobs: export them, or import them from Slurm."""
 
 
 @history.command()
 def export(
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help=f"Submitted since. {TIME_HELP}")
+        str | None, typer.Option("--from", metavar="TIME", help=f"Jobs submitted at or after TIME. {TIME_HELP}")
     ] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Submitted before.")] = None,
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Pseudonyms instead of names.")] = False,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Jobs submitted before TIME.")] = None,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Replace names of users and projects by pseudonyms.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print finished jobs, one JSON object a line: what helio simulate reads."""
-    found = connect().jobs.history(since=_time("--from", since), until=_time("--to", until), anonymous=anonymous)
+    """Print finished jobs, one JSON object per line. helio simulate reads this format."""
+    jobs_found = connect().jobs.history(
+        since=_time("--from", since), until=_time("--to", until), anonymous=anonymous
+    )
     if as_json:
-        print_json(list(found))
+        print_json(list(jobs_found))
         return
-    for job in found:
+    for job in jobs_found:
         print_json_line(job)
 
 
 @history.command("import")
 def import_history(
-    source: Annotated[HistorySource, typer.Argument(help="Where from.", show_default=False)],
+    source: Annotated[HistorySource, typer.Argument(help="Source of the jobs.", show_default=False)],
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Jobs since then; else those of a year.")
+        str | None, typer.Option(metavar="TIME", help="Jobs since TIME. Default: one year ago.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Jobs before then; else until now.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Jobs before TIME. Default: now.")] = None,
     file: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="What sacct printed, instead of running it; - reads stdin."),
+        typer.Option(metavar="PATH", help="Read the output of sacct from a file (- for standard input)."),
     ] = None,
-    delimiter: Annotated[str, typer.Option(metavar="TEXT", help="Between the fields of the file.")] = "|",
+    delimiter: Annotated[str, typer.Option(metavar="TEXT", help="Field delimiter of the file.")] = "|",
     project: Annotated[
         list[str] | None,
-        typer.Option(metavar="ACCOUNT=PROJECT", help="What an account is called here; * all others."),
+        typer.Option(
+            metavar="ACCOUNT=PROJECT", help="Project for a Slurm account; * for all others. May be repeated."
+        ),
     ] = None,
     user: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=USER", help="Whose account here a Unix name is.")
+        list[str] | None,
+        typer.Option(metavar="NAME=USER", help="Heliostat user for a Unix user. May be repeated."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Bring past jobs of a Slurm cluster into the history: for reports, forecasts and replays.
+    """Import past jobs of a Slurm cluster for reports, forecasts and simulations.
 
-    Run it again at any time: what is there already is left as it is.
+    May be repeated: jobs that were imported before are not changed.
     """
     names = {"projects": _pairs("--project", project), "users": _pairs("--user", user)}
     begin, end = _time("--since", since), _time("--until", until)
     if file is not None and (begin or end):
-        raise typer.BadParameter("--since and --until do not go with --file: all of it is taken.")
-    pieces = read_chunks_from_sacct(begin, end) if file is None else read_chunks_from_file(file, delimiter)
-    total = _imported(pieces, names)
+        raise typer.BadParameter("--since and --until cannot be used with --file: the whole file is imported.")
+    chunks = read_chunks_from_sacct(begin, end) if file is None else read_chunks_from_file(file, delimiter)
+    total = _import_chunks(chunks, names)
     if as_json:
         print_json(total)
     else:
-        _tell(total)
+        _print_result(total)
 
 
-def _imported(pieces: "Iterable[SacctChunk]", names: dict[str, dict[str, str]]) -> "HistoryImportResult":
-    """Piece by piece, with a word after each: what was brought in stays, should a later one fail."""
+def _import_chunks(chunks: "Iterable[SacctChunk]", names: dict[str, dict[str, str]]) -> "HistoryImportResult":
+    """Reports progress after each chunk; imported chunks stay if a later one fails."""
     client = connect()
     total: HistoryImportResult = {"jobs": 0, "known": 0, "skipped": {}, "accounts": []}
-    for piece in pieces:
-        done = client.slurm.import_history(piece.text, delimiter=piece.delimiter, **names)
-        total["jobs"] += done["jobs"]
-        total["known"] += done["known"]
-        total["accounts"] += done["accounts"]
-        for why, count in done["skipped"].items():
-            total["skipped"][why] = total["skipped"].get(why, 0) + count
-        print_message(f"{piece.title}: {format_count(total['jobs'], 'job')} so far")
+    for chunk in chunks:
+        result = client.slurm.import_history(chunk.text, delimiter=chunk.delimiter, **names)
+        total["jobs"] += result["jobs"]
+        total["known"] += result["known"]
+        total["accounts"] += result["accounts"]
+        for reason, count in result["skipped"].items():
+            total["skipped"][reason] = total["skipped"].get(reason, 0) + count
+        print_message(f"{chunk.title}: {format_count(total['jobs'], 'job')} imported so far")
     return total
 
 
-def _tell(total: "HistoryImportResult") -> None:
-    print(f"{format_count(total['jobs'], 'job')} imported, {total['known']} were there already.")
-    for why, count in total["skipped"].items():
-        print(f"left out: {count} {why}")
+def _print_result(total: "HistoryImportResult") -> None:
+    print(f"{format_count(total['jobs'], 'job')} imported, {total['known']} were imported before.")
+    for reason, count in total["skipped"].items():
+        print(f"skipped: {count} ({reason})")
     if total["accounts"]:
         print(f"new accounts: {', '.join(total['accounts'])}")
 
 
-def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
+def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for text in given or []:
-        name, found, meaning = text.partition("=")
-        if not (found and name and meaning):
-            raise typer.BadParameter(f"{option}: {text!r} is no pair; write {option} NAME=NAME.")
-        pairs[name] = meaning
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not (equals and name and value):
+            raise typer.BadParameter(f"{option}: {text!r} is not a pair. Write {option} NAME=NAME.")
+        pairs[name] = value
     return pairs
 
 
@@ -137,14 +144,14 @@ def _time(option: str, text: str | None) -> str | None:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{option}: {text!r} is not a time; write 2026-10-01 or 2026-10-01T12:00."
+            f"{option}: {text!r} is not a time. Write 2026-10-01 or 2026-10-01T12:00."
         ) from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
 
 
 @dataclass(frozen=True, slots=True)
 class SacctChunk:
-    """Some jobs with all their steps, under the header."""
+    """A header and the lines of some jobs, each with all its steps."""
 
     title: str
     text: str
@@ -152,34 +159,34 @@ class SacctChunk:
 
 
 def read_chunks_from_file(path: str, delimiter: str = "|") -> Iterator[SacctChunk]:
-    """`-` is standard input."""
+    """Reads sacct output from a file; `-` is standard input."""
     try:
         with open(0 if path == "-" else path, encoding="utf-8", errors="replace", newline="\n") as file:
             yield from split_into_chunks(os.path.basename(path), file, delimiter)
     except FileNotFoundError:
-        raise NotFound(f"There is no file {path}.", "Make it with sacct: see docs/admins.md.") from None
+        raise NotFound(f"There is no file {path}.", "Create it with sacct: see docs/admins.md.") from None
     except IsADirectoryError:
-        raise Invalid(f"{path} is a folder.", "Give a file.") from None
+        raise Invalid(f"{path} is a folder.", "Name a file.") from None
 
 
 def read_chunks_from_sacct(since: str | None, until: str | None) -> Iterator[SacctChunk]:
-    """Between fields stands what nobody can guess: names of jobs are their users' text."""
+    """Runs sacct month by month. Uses a random delimiter: names of jobs may contain any text."""
     end = datetime.fromisoformat(until) if until else datetime.now(UTC)
     begin = datetime.fromisoformat(since) if since else end - _YEAR
     if begin >= end:
-        raise Invalid("--since is not before --until.", "Turn them round.")
+        raise Invalid("--since is not before --until.", "Swap them.")
     delimiter = f"\x1f{secrets.token_hex(8)}\x1f"
     for first, last in split_into_months(begin, end):
         yield from split_into_chunks(f"{first:%Y-%m}", _sacct(first, last, delimiter), delimiter)
 
 
 def split_into_months(begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """From then to then, cut where a month begins."""
+    """The period from begin to end, split at the beginning of each month."""
     while begin < end:
-        following = (begin.replace(day=1) + timedelta(days=32)).replace(day=1, hour=0, minute=0, second=0)
-        following = following.replace(microsecond=0)
-        yield begin, min(following, end)
-        begin = following
+        next_month = (begin.replace(day=1) + timedelta(days=32)).replace(day=1, hour=0, minute=0, second=0)
+        next_month = next_month.replace(microsecond=0)
+        yield begin, min(next_month, end)
+        begin = next_month
 
 
 def _sacct(begin: datetime, end: datetime, delimiter: str) -> Iterator[str]:
@@ -194,32 +201,35 @@ def _sacct(begin: datetime, end: datetime, delimiter: str) -> Iterator[str]:
         )
     except OSError as error:
         raise HeliostatError(
-            f"sacct cannot be run here: {error.strerror}.",
-            "Run this on a login node of the cluster, or bring its output: --file sacct.txt",
+            f"Cannot run sacct: {error.strerror}.",
+            "Run this on a login node of the cluster, or copy the output of sacct here: --file sacct.txt",
             code="no_sacct",
         ) from error
     with running:
         yield from running.stdout or ()
     if running.returncode:
-        raise HeliostatError(f"sacct failed with {running.returncode}; see above.", "Is slurmdbd running?")
+        raise HeliostatError(
+            f"sacct failed with exit code {running.returncode}; its error is above.",
+            "Check that slurmdbd is running.",
+        )
 
 
 def _local(at: datetime) -> str:
-    """Slurm takes times as the clock on the wall shows them."""
+    """sacct expects local times."""
     return f"{at.astimezone():%Y-%m-%dT%H:%M:%S}"
 
 
 def split_into_chunks(
-    title: str, lines: Iterable[str], delimiter: str, most_lines: int = _MOST_LINES
+    title: str, lines: Iterable[str], delimiter: str, max_lines: int = _MAX_CHUNK_LINES
 ) -> Iterator[SacctChunk]:
-    """Cut only where a job begins: its steps belong to it."""
-    numbered = iter(lines)
-    header, held = next(numbered, ""), list[str]()
-    begins = re.compile(rf"\d+[^.|\x1f]*{re.escape(delimiter)}")
-    for line in numbered:
-        if len(held) >= most_lines and begins.match(line):
-            yield SacctChunk(title, header + "".join(held), delimiter)
-            held = []
-        held.append(line)
+    """Splits only at the first line of a job, so that its steps stay with it."""
+    remaining = iter(lines)
+    header, chunk = next(remaining, ""), list[str]()
+    first_line_of_job = re.compile(rf"\d+[^.|\x1f]*{re.escape(delimiter)}")
+    for line in remaining:
+        if len(chunk) >= max_lines and first_line_of_job.match(line):
+            yield SacctChunk(title, header + "".join(chunk), delimiter)
+            chunk = []
+        chunk.append(line)
     if header:
-        yield SacctChunk(title, header + "".join(held), delimiter)
+        yield SacctChunk(title, header + "".join(chunk), delimiter)

@@ -1,4 +1,4 @@
-"""Options for the fields of a job, made from their table, and what was typed as the client takes it."""
+"""Command-line options for the fields of a job, generated from `JOB_FIELDS`, and the parsing of their values."""
 
 import inspect
 import os
@@ -25,7 +25,7 @@ _METAVARS: dict[FieldKind, str] = {
     "array": "RANGE",
     "begin": "TIME",
     "causes": "CAUSES",
-    "triggers": "OCCASIONS",
+    "triggers": "TRIGGERS",
     "parents": "JOBS",
     "mounts": "SRC:DST[:ro]",
     "variables": "K=V",
@@ -39,42 +39,44 @@ _TYPES: dict[FieldKind, Any] = {"count": int | None, "gpus": float | None, "flag
 def job_options(
     command: str, fields: Sequence[JobField] = JOB_FIELDS, short: Mapping[str, str] | None = None
 ) -> Callable[[CommandFunction], CommandFunction]:
-    """Gives a command the options of the fields it takes. What was typed reaches it as its parameter `job`."""
-    taken = [field for field in fields if command in field.cli_commands]
+    """Adds to a command the options of its job fields. The parsed values are passed as its parameter `job`."""
+    fields_of_command = [field for field in fields if command in field.cli_commands]
 
     def decorate(function: CommandFunction) -> CommandFunction:
         @wraps(function)
         def with_options(**given: Any) -> None:
-            typed = [(field, given.pop(field.name)) for field in taken]
-            function(**given, job=read_job_options(typed))
+            values = [(field, given.pop(field.name)) for field in fields_of_command]
+            function(**given, job=read_job_options(values))
 
         parameters: list[inspect.Parameter] = []
-        for one in inspect.signature(function).parameters.values():
-            options = [_option(field, (short or {}).get(field.name)) for field in taken]
-            parameters += options if one.name == "job" else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        for parameter in inspect.signature(function).parameters.values():
+            options = [_option(field, (short or {}).get(field.name)) for field in fields_of_command]
+            parameters += (
+                options if parameter.name == "job" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+            )
         with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return with_options
 
     return decorate
 
 
 def option_metavar(field: JobField) -> str | None:
-    """None: it takes no value."""
+    """None: the option takes no value."""
     return (
         None if field.kind == "flag" else _METAVARS.get(field.kind, field.cli_flags[0].rpartition("-")[2].upper())
     )
 
 
 def option_help(field: JobField) -> str:
-    words = field.cli_help or field.help_with_choices
-    return f"{words} May be repeated." if field.kind in _LISTS else words
+    text = field.cli_help or field.help_with_choices
+    return f"{text} May be repeated." if field.kind in _LISTS else text
 
 
-def read_job_options(typed: Iterable[tuple[JobField, Any]]) -> dict[str, Any]:
-    """By the names the client has for them, without what was not typed."""
+def read_job_options(values: Iterable[tuple[JobField, Any]]) -> dict[str, Any]:
+    """Parsed values by their name in the Python client, without options that were not given."""
     job: dict[str, Any] = {}
-    for field, value in typed:
+    for field, value in values:
         if value is None or value is False or value in ([], ()):
             continue
         if field.kind == "variables":
@@ -85,33 +87,33 @@ def read_job_options(typed: Iterable[tuple[JobField, Any]]) -> dict[str, Any]:
 
 
 def parse_command(words: Sequence[str] | None, *, has_script: bool = False) -> str | list[str] | None:
-    """One word with blanks in it is a shell line, as with ssh; with a script, words are its arguments."""
+    """A single word with blanks is a shell line, as with ssh. With a script, the words are its arguments."""
     if words and not has_script and len(words) == 1 and any(char.isspace() for char in words[0]):
         return words[0]
     return list(words) if words else None
 
 
 def normalize_begin_time(given: str | date, _option: str = "") -> str:
-    """As the server takes it: a time without a zone is that of this machine. YAML has times of its own."""
+    """ISO 8601; a time without a zone is local time. Also accepts the dates and times that YAML parses itself."""
     text = given.isoformat() if isinstance(given, date) else given.strip()
     try:
         return text if text.startswith("+") else datetime.fromisoformat(text).astimezone().isoformat()
     except (ValueError, OverflowError):
-        return text  # the server says what is wrong with it
+        return text  # the server explains what is wrong
 
 
 def _option(field: JobField, short: str | None) -> inspect.Parameter:
     kind = list[str] | None if field.kind in _LISTS else _TYPES.get(field.kind, str | None)
     names = (*field.cli_flags, *([short] if short else []))
-    shown = typer.Option(*names, metavar=option_metavar(field), help=option_help(field))
+    option = typer.Option(*names, metavar=option_metavar(field), help=option_help(field))
     default = False if field.kind == "flag" else None
     return inspect.Parameter(
-        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown]
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
 
 
 def _words(given: Sequence[str], _option: str) -> list[str]:
-    """An option that may repeat, each time with several: `--after 12,13 --after array:5`."""
+    """Values of an option that may be repeated and may list several: `--after 12,13 --after array:5`."""
     return [word.strip() for text in given for word in text.split(",") if word.strip()]
 
 
@@ -125,7 +127,7 @@ def _script(name: str, option: str) -> str:
 
 
 def _mount(text: str) -> str:
-    """`data:/data` means the folder here; without a place inside it is the same there."""
+    """Makes the source of `data:/data` absolute. Without a destination, it is the same path in the container."""
     source, _, rest = text.partition(":")
     source = _absolute(source)
     return f"{source}:{rest}" if rest.startswith("/") else f"{source}:{source}:{rest}".rstrip(":")
@@ -136,7 +138,7 @@ def _absolute(path: str) -> str:
 
 
 def _environment(given: Sequence[str]) -> dict[str, Any]:
-    """Variables, and the software: no variable has a name like `requirements.txt`, `image:python`, `@3fa9c1b2`."""
+    """`--env` sets variables (`K=V`, `K`) or software (`requirements.txt`, `image:python`, `@3fa9c1b2`)."""
     env: dict[str, str] = {}
     software: list[str] = []
     for item in given:
@@ -144,11 +146,13 @@ def _environment(given: Sequence[str]) -> dict[str, Any]:
         if not equals and any(sign in name for sign in ".:@/"):
             software.append(name)
         elif not equals and name not in os.environ:
-            raise typer.BadParameter(f"{name} is not set here; write {name}=VALUE.", param_hint="--env")
+            raise typer.BadParameter(
+                f"The variable {name} is not set here. Write {name}=VALUE.", param_hint="--env"
+            )
         else:
             env[name] = value if equals else os.environ[name]
     if len(software) > 1:
-        raise typer.BadParameter("A job runs in one environment.", param_hint="--env")
+        raise typer.BadParameter("A job can have only one software environment.", param_hint="--env")
     return ({"env": env} if env else {}) | ({"environment": software[0]} if software else {})
 
 

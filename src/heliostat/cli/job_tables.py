@@ -1,4 +1,4 @@
-"""How a job reads: as a row of a list, and as facts one a line."""
+"""Tables and details of jobs: `helio ps`, `helio show`, `helio top`."""
 
 import shlex
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from heliostat.client.api_types import JobData
     from heliostat.client.slurm import ForeignJob
 
-_RELATIVES = 8  # parents or children shown
+_MAX_RELATIVES = 8  # parents or children shown
 JOB_COLUMNS = (
     Column("ID", right_aligned=True),
     Column("NAME", shrinkable=True),
@@ -51,12 +51,12 @@ FOREIGN_JOB_COLUMNS = (
     Column("CPUS", right_aligned=True, optional=True),
     Column("MEM", right_aligned=True, optional=True),
     Column("SINCE"),
-    Column("WHERE", shrinkable=True),
+    Column("NODES OR REASON", shrinkable=True),
 )
 
 
 def foreign_job_row(job: "ForeignJob") -> list[Cell]:
-    """Of a job that went to Slurm without us."""
+    """A job that was submitted to Slurm directly."""
     since = job["started_at"] or job["submitted_at"]
     return [
         job["id"],
@@ -72,7 +72,7 @@ def foreign_job_row(job: "ForeignJob") -> list[Cell]:
 
 
 def job_details(job: "JobData") -> list[tuple[str, Cell | None]]:
-    """Everything about one job; None: not worth a line."""
+    """All details of a job; rows with None are not printed."""
     spec: dict[str, Any] = job.get("spec") or {}
     limit = job["time_limit_seconds"]
     return [
@@ -83,8 +83,8 @@ def job_details(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("starts", format_forecast(forecast) if (forecast := job.get("forecast")) else None),
         ("exit code", _text(job["exit_code"]) if job["exit_code"] == 0 or job["reason"] else None),
         ("user", f"{job['user']} in {job['project']}"),
-        ("asks for", _asks(job)),
-        ("of nodes", _of_nodes(job)),
+        ("requests", _requested_resources(job)),
+        ("node request", _node_request(job)),
         (
             "time limit",
             "none" if limit is None else format_duration(limit) + (", overtime" * job.get("overtime", False)),
@@ -93,10 +93,10 @@ def job_details(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("not before", format_time(begin) if (begin := job.get("begin_at")) else None),
         (
             "schedule",
-            f"{made['name']}, due {format_time(made['due_at'])}" if (made := job.get("schedule")) else None,
+            f"{origin['name']}, due {format_time(origin['due_at'])}" if (origin := job.get("schedule")) else None,
         ),
         ("waits for" if job.get("parents_left") else "waited for", _relatives(job, "parent")),
-        ("then", _relatives(job, "child")),
+        ("children", _relatives(job, "child")),
         ("priority", _text(job["priority"] or None)),
         ("class", _class(job)),
         ("preempted", format_count(job["preemptions"], "time") if job.get("preemptions") else None),
@@ -106,7 +106,7 @@ def job_details(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("started", format_time(job["started_at"]) if job["started_at"] else None),
         ("work saved", format_time(job["checkpointed_at"]) if job.get("checkpointed_at") else None),
         ("ended", format_time(job["ended_at"]) if job["ended_at"] else None),
-        ("ran for" if job["started_at"] else "waiting for", format_duration(_time(job))),
+        ("run time" if job["started_at"] else "wait time", format_duration(_time(job))),
         ("used", format_accounted_usage(job.get("accounting_usage"))),
         ("attempt", _text(job["attempt"] or None)),
         ("retries", _retries(job)),
@@ -124,14 +124,14 @@ def job_details(job: "JobData") -> list[tuple[str, Cell | None]]:
 
 
 def format_accounted_usage(used: Mapping[str, Any] | None) -> str | None:
-    """`10m24s of cpu time, 20m00s of GPU time, 3.1G of memory at most`; None: nothing is known."""
+    """`10m24s CPU time, 20m00s GPU time, 3.1G peak memory`; None: unknown."""
     if not used:
         return None
-    times = [("cpu_seconds", "cpu time"), ("gpu_seconds", "GPU time")]
-    facts = [f"{format_duration(used[name])} of {what}" for name, what in times if used[name] is not None]
+    times = [("cpu_seconds", "CPU time"), ("gpu_seconds", "GPU time")]
+    parts = [f"{format_duration(used[name])} {label}" for name, label in times if used[name] is not None]
     if used["memory_mib"] is not None:
-        facts.append(f"{format_mib(used['memory_mib'])} of memory at most")
-    return ", ".join([*facts, *(["ran out of memory"] if used["out_of_memory"] else [])]) or None
+        parts.append(f"{format_mib(used['memory_mib'])} peak memory")
+    return ", ".join([*parts, *(["out of memory"] if used["out_of_memory"] else [])]) or None
 
 
 def print_attempts(attempts: list[dict[str, Any]]) -> None:
@@ -162,7 +162,7 @@ def _name(job: "JobData") -> str:
 
 
 def _gpus(job: "JobData") -> str:
-    """Of all tasks together, like the columns beside it."""
+    """Sum over all tasks, as in the other columns."""
     if not job["gpus"]:
         return "-"
     number = f"{job['gpus'] * _tasks(job):g}"
@@ -174,13 +174,13 @@ def _tasks(job: "JobData") -> int:
 
 
 def _nodes(job: "JobData") -> str | None:
-    """`n01 +3`: the first, and how many others."""
+    """`n01 +3`: the first node and the number of other nodes."""
     others = len({place["node"] for place in job.get("places", [])}) - 1
     return f"{job['node']} +{others}" if others > 0 else job["node"]
 
 
 def _time(job: "JobData") -> float | None:
-    """How long it runs, ran, or has been waiting."""
+    """Seconds that it has run, or has waited if it has not started."""
     if job["started_at"]:
         return seconds_between(job["started_at"], job["ended_at"])
     return seconds_between(job["submitted_at"], job["ended_at"])
@@ -188,7 +188,7 @@ def _time(job: "JobData") -> float | None:
 
 def _why(job: "JobData") -> str:
     if job["stop_requested"]:
-        return f"being stopped ({job['stop_requested']})"
+        return f"stopping ({job['stop_requested']})"
     if job["reason"]:
         return _in_one_line(job["reason"])
     return f"exit code {job['exit_code']}" if job["exit_code"] else ""
@@ -203,7 +203,7 @@ def _soon(job: "JobData") -> str | None:
     return format_likely_start(forecast) if forecast else None
 
 
-def _asks(job: "JobData") -> str:
+def _requested_resources(job: "JobData") -> str:
     kind = f"{job['gpu_type']} GPU" if job["gpu_type"] else "GPU"
     gpus = [f"{job['gpus']:g} {kind}{'s' if job['gpus'] > 1 else ''}"] if job["gpus"] else []
     if gpus and job.get("gpu_memory_mib"):
@@ -212,11 +212,11 @@ def _asks(job: "JobData") -> str:
     return each if _tasks(job) == 1 else f"{_tasks(job)} tasks, each {each}"
 
 
-def _of_nodes(job: "JobData") -> str | None:
-    spread = ["one for each task"] if job.get("layout") == "spread" and _tasks(job) > 1 else []
-    alone = ["with nobody else"] if job.get("exclusive") else []
-    where = [f"in the reservation {name}"] if (name := job.get("reservation")) else []
-    return ", ".join([*spread, *alone, *job.get("labels", []), *where]) or None
+def _node_request(job: "JobData") -> str | None:
+    spread = ["one node per task"] if job.get("layout") == "spread" and _tasks(job) > 1 else []
+    exclusive = ["exclusive"] if job.get("exclusive") else []
+    reservation = [f"in reservation {name}"] if (name := job.get("reservation")) else []
+    return ", ".join([*spread, *exclusive, *job.get("labels", []), *reservation]) or None
 
 
 def _class(job: "JobData") -> str | None:
@@ -228,29 +228,31 @@ def _retries(job: "JobData") -> str | None:
     if not job["max_retries"]:
         return None
     delay = job.get("retry_delay_seconds")
-    wait = f", after {format_duration(delay)} and longer" if delay else ""
+    wait = f", first after {format_duration(delay)}" if delay else ""
     return f"{job['retries']} of {job['max_retries']} used, on {', '.join(job.get('retry_on', []))}{wait}"
 
 
 def _array(job: "JobData") -> str | None:
     if job["array_id"] is None:
         return None
-    limit = f", {job['array_limit']} at once" if job["array_limit"] else ""
+    limit = f", at most {job['array_limit']} at once" if job["array_limit"] else ""
     return f"{job['array_id']}, index {job['array_index']}{limit}"
 
 
 def _relatives(job: "JobData", kind: str) -> str | None:
-    """Parents or children: the first few."""
+    """The first few parents or children."""
     if kind == "parent":
-        found, count = job.get("parents", []), job.get("parent_count", 0)
+        relatives, count = job.get("parents", []), job.get("parent_count", 0)
     else:
-        found, count = job.get("children", []), job.get("child_count", 0)
-    shown = [f"{one['job_id']} ({_rule(one)}{one['state']})" for one in found[:_RELATIVES]]
+        relatives, count = job.get("children", []), job.get("child_count", 0)
+    shown = [
+        f"{relative['job_id']} ({_rule(relative)}{relative['state']})" for relative in relatives[:_MAX_RELATIVES]
+    ]
     return ", ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "") or None
 
 
 def _rule(relative: dict[str, Any]) -> str:
-    return {"any": "however it ends, ", "failed": "if it fails, ", "built": "builds its environment, "}.get(
+    return {"any": "after any end, ", "failed": "after a failure, ", "built": "builds its environment, "}.get(
         relative["rule"], ""
     )
 

@@ -1,4 +1,4 @@
-"""What a command says of the jobs it submitted, up to their end, which becomes its exit code."""
+"""Reports submitted jobs, waits for their end, and derives the exit code of the command."""
 
 import sys
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from heliostat.client import Client, JobArray, JobHandle
     from heliostat.client.api_types import JobData
 
-_OF_STATE = {"completed": 0, "cancelled": 130, "timed_out": 124, "lost": 125}
+_EXIT_CODES = {"completed": 0, "cancelled": 130, "timed_out": 124, "lost": 125}
 
 
 def exit_code_for_job(job: "JobData") -> int:
-    """The job's own; 130 cancelled, 124 timed out, 125 lost."""
-    code = _OF_STATE.get(job["state"])
+    """The exit code of the job; 130 if cancelled, 124 if timed out, 125 if lost."""
+    code = _EXIT_CODES.get(job["state"])
     if code is None:
         return job.get("exit_code") or 1
     return code
@@ -31,20 +31,21 @@ def first_failed_exit_code(jobs: Iterable["JobData"]) -> int:
 def print_job_end(job: "JobData") -> None:
     took = seconds_between(job.get("started_at"), job.get("ended_at"))
     after = f" after {format_duration(took)}" if took is not None and job.get("ended_at") else ""
-    why = f": {job['reason']}" if job.get("reason") else ""
-    print_message(f"Job {job['id']} {format_cell(StateCell(job['state']), sys.stderr)}{after}{why}")
+    reason = f": {job['reason']}" if job.get("reason") else ""
+    state = format_cell(StateCell(job["state"]), sys.stderr).replace("timed_out", "timed out")
+    print_message(f"Job {job['id']} {state}{after}{reason}")
 
 
 def print_left_running_hint(job_ids: Iterable[int]) -> None:
-    """Ctrl-C stops the waiting, not the job."""
+    """After Ctrl-C, which stops the wait but not the jobs."""
     ids = " ".join(str(job_id) for job_id in job_ids)
     print_message(
-        f"\nNo longer waiting; the job goes on. Watch it: helio logs -f {ids}   Stop it: helio cancel {ids}"
+        f"\nStopped waiting; the job continues. Watch it: helio logs -f {ids}   Cancel it: helio cancel {ids}"
     )
 
 
 def report_submitted_job(client: "Client", job: "JobHandle", wait: bool, follow: bool, as_json: bool) -> None:
-    """Says what was submitted and, when asked to, stays until its end."""
+    """Prints the submitted job. With `wait` or `follow`, waits for its end and exits with its exit code."""
     if not (wait or follow):
         if as_json:
             print_json(job.data)
@@ -68,10 +69,10 @@ def report_submitted_job(client: "Client", job: "JobHandle", wait: bool, follow:
 def report_submitted_array(array: "JobArray", wait: bool, as_json: bool) -> None:
     submitted = {"array_id": array.id, "count": len(array), "job_ids": [job.id for job in array]}
     if not as_json:
-        say_or_print = print_message if wait else print
-        say_or_print(
+        write = print_message if wait else print
+        write(
             f"Array {array.id} of {format_count(len(array), 'job')} submitted."
-            f" Watch it: helio ps --array {array.id}"
+            f" List its jobs: helio ps --array {array.id}"
         )
     elif not wait:
         print_json(submitted)
@@ -80,7 +81,7 @@ def report_submitted_array(array: "JobArray", wait: bool, as_json: bool) -> None
     try:
         array.wait()
     except KeyboardInterrupt:
-        print_message(f"\nNo longer waiting; the jobs go on. Stop them: helio cancel --array {array.id}")
+        print_message(f"\nStopped waiting; the jobs continue. Cancel them: helio cancel --array {array.id}")
         raise typer.Exit(130) from None
     if as_json:
         print_json({**submitted, "jobs": [job.data for job in array]})

@@ -1,4 +1,4 @@
-"""Commands that list, show and change jobs."""
+"""Commands for jobs: ps, show, cancel, hold, release, requeue, results, extend, checkpointed."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated
@@ -34,27 +34,34 @@ JobIdsArgument = Annotated[list[int], typer.Argument(metavar="JOB", help="Job id
 
 
 def ps(
-    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Also those that are over.")] = False,
-    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only yours.")] = False,
-    state: Annotated[list[str] | None, typer.Option("--state", "-s", help="pending, running… May repeat.")] = None,
-    user: Annotated[str | None, typer.Option(help="Of one person.")] = None,
-    project: Annotated[str | None, typer.Option(help="Of one project.")] = None,
-    name: Annotated[str | None, typer.Option(help="Whose name contains this.")] = None,
-    node: Annotated[str | None, typer.Option(help="On one machine.")] = None,
-    array: Annotated[int | None, typer.Option(help="Of one array; also those that are over.")] = None,
-    others: Annotated[bool, typer.Option("--others", help="Those that went to Slurm without Heliostat.")] = False,
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 50,
+    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Include jobs that have ended.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only your jobs.")] = False,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", "-s", help="Only jobs in this state: pending, running… May be repeated."),
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
+    project: Annotated[str | None, typer.Option(help="Only jobs of this project.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only jobs whose name contains this text.")] = None,
+    node: Annotated[str | None, typer.Option(help="Only jobs on this node.")] = None,
+    array: Annotated[
+        int | None, typer.Option(help="Only jobs of this array, including jobs that have ended.")
+    ] = None,
+    foreign: Annotated[
+        bool, typer.Option("--foreign", help="List jobs that were submitted to Slurm directly.")
+    ] = False,
+    limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 50,
     as_json: JsonFlag = False,
 ) -> None:
     """List jobs, newest first.
 
-    Without options those that wait or run, of everyone.
+    Without options, the waiting and running jobs of all users.
     """
-    if others:
-        _list_others(node, limit, as_json)
+    if foreign:
+        _list_foreign_jobs(node, limit, as_json)
         return
-    states = [one for item in state or [] for one in item.split(",") if one]
-    over_too = all_jobs or bool(states) or array is not None
+    states = [part for text in state or [] for part in text.split(",") if part]
+    includes_ended = all_jobs or bool(states) or array is not None
     found = connect().jobs.list(
         state=states,
         user="me" if mine else user,
@@ -62,7 +69,7 @@ def ps(
         name=name,
         node=node,
         array_id=array,
-        unfinished=None if over_too else True,
+        unfinished=None if includes_ended else True,
         limit=limit if as_json else limit + 1,
     )
     jobs = [job.data for job in found]
@@ -70,37 +77,41 @@ def ps(
         print_json(jobs)
         return
     if not jobs:
-        print("No such jobs." if over_too else "Nothing waits or runs. helio ps --all shows what is over.")
+        print(
+            "No matching jobs."
+            if includes_ended
+            else "No waiting or running jobs. helio ps --all includes jobs that have ended."
+        )
         print("Submit one: helio run --gpus 1 -- python train.py")
         return
     print_table(JOB_COLUMNS, (job_row(job) for job in jobs[:limit]))
     if len(jobs) > limit:
-        print_message(f"The newest {limit}; there are more: --limit {limit * 4}")
+        print_message(f"Only the newest {limit} are shown. Show more: --limit {limit * 4}")
 
 
-def _list_others(node: str | None, limit: int, as_json: bool) -> None:
+def _list_foreign_jobs(node: str | None, limit: int, as_json: bool) -> None:
     found = connect().slurm.list_foreign_jobs(node=node, limit=limit)
     if as_json:
         print_json(found)
         return
     if not found:
-        print("All jobs here came through Heliostat.")
+        print("No jobs were submitted to Slurm directly.")
         return
     print_table(FOREIGN_JOB_COLUMNS, (foreign_job_row(job) for job in found))
-    print_message(f"They can be changed with Slurm's own tools only: {found[0]['cancel_command']}")
+    print_message(f"Only Slurm's own tools can change these jobs: {found[0]['cancel_command']}")
 
 
 def show(
     job: Annotated[int, typer.Argument(metavar="JOB")],
     request: Annotated[
-        bool, typer.Option("--request", help="Print what `helio submit -` takes to run it again.")
+        bool, typer.Option("--request", help="Print the job's request, as input for `helio submit -`.")
     ] = False,
     record: Annotated[
-        bool, typer.Option("--record", help="Print what is kept to repeat it: code, machine, request.")
+        bool, typer.Option("--record", help="Print its provenance: code, nodes and request.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show everything about one job."""
+    """Show all details of a job."""
     if record:
         from heliostat.cli.rerun import print_provenance
 
@@ -122,16 +133,16 @@ def show(
 
 def cancel(
     jobs: Annotated[list[int] | None, typer.Argument(metavar="JOB", help="Job ids.", show_default=False)] = None,
-    array: Annotated[int | None, typer.Option(help="All jobs of an array.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="KILL at once, without the job's grace.")] = False,
+    array: Annotated[int | None, typer.Option(help="Cancel all jobs of this array.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Send KILL immediately, without a grace period.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Stop jobs.
+    """Cancel jobs.
 
-    TERM first, KILL after the job's grace, for the whole tree of its processes.
+    All processes of a job get TERM and, after its grace period, KILL.
     """
     if not jobs and array is None:
-        raise typer.BadParameter("Say which: helio cancel JOB… or --array A", param_hint="JOB")
+        raise typer.BadParameter("Name the jobs: helio cancel JOB… or --array ID.", param_hint="JOB")
     client = connect()
     if array is None and jobs is not None:
         _change(jobs, lambda job: client.jobs.cancel(job, force=force), as_json)
@@ -145,12 +156,12 @@ def cancel(
 
 
 def hold(jobs: JobIdsArgument, as_json: JsonFlag = False) -> None:
-    """Keep waiting jobs from starting."""
+    """Prevent waiting jobs from starting."""
     _change(jobs, connect().jobs.hold, as_json)
 
 
 def release(jobs: JobIdsArgument, as_json: JsonFlag = False) -> None:
-    """Let held jobs start again."""
+    """Allow held jobs to start."""
     _change(jobs, connect().jobs.release, as_json)
 
 
@@ -159,15 +170,15 @@ def requeue(jobs: JobIdsArgument, as_json: JsonFlag = False) -> None:
     _change(jobs, connect().jobs.requeue, as_json)
 
 
-def _change(jobs: Iterable[int], verb: Callable[[int], "JobHandle"], as_json: bool) -> None:
-    """One after the other; one that cannot be changed does not keep the rest from it."""
+def _change(jobs: Iterable[int], action: Callable[[int], "JobHandle"], as_json: bool) -> None:
+    """Changes the jobs one by one; continues after a job that cannot be changed, and raises the first error."""
     from heliostat.errors import Conflict, Forbidden, NotFound
 
     changed: list[JobData] = []
     failure: Exception | None = None
     for job_id in jobs:
         try:
-            changed.append(verb(job_id).data)
+            changed.append(action(job_id).data)
         except (Conflict, Forbidden, NotFound) as error:
             if failure is not None:
                 print_message(f"helio: {error.message}")
@@ -182,23 +193,23 @@ def _change(jobs: Iterable[int], verb: Callable[[int], "JobHandle"], as_json: bo
 
 
 def _changed_line(job: "JobData") -> str:
-    stopping = f", being stopped ({job['stop_requested']})" if job.get("stop_requested") else ""
+    stopping = f", stopping ({job['stop_requested']})" if job.get("stop_requested") else ""
     return f"Job {job['id']} {format_cell(StateCell(job['state']))}{stopping}"
 
 
 def list_unfinished_jobs(client: "Client", limit: int) -> "list[JobData]":
-    """What waits or runs, newest first."""
+    """Waiting and running jobs, newest first."""
     return [job.data for job in client.jobs.list(unfinished=True, limit=limit)]
 
 
 def results(
-    job: Annotated[int, typer.Argument(metavar="JOB", help="A job id.")],
-    to: Annotated[str | None, typer.Option(help="Into this folder; otherwise results-JOB.")] = None,
+    job: Annotated[int, typer.Argument(metavar="JOB", help="Job id.")],
+    to: Annotated[str | None, typer.Option(help="Folder to save into. Default: results-JOB.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Fetch what a job left in its folder results.
+    """Download the results folder of a job.
 
-    Of a notebook: the executed notebook and a page of it, also when a cell failed.
+    For a notebook job: the executed notebook and an HTML page of it, even if a cell failed.
     """
     folder = to or f"results-{job}"
     saved = [str(path) for path in connect().files.save_results(job, folder)]
@@ -207,41 +218,39 @@ def results(
         return
     for path in saved:
         print(path)
-    print_message(
-        f"{format_count(len(saved), 'file')} saved." if saved else f"Job {job} has left no results (yet)."
-    )
+    print_message(f"{format_count(len(saved), 'file')} saved." if saved else f"Job {job} has no results yet.")
 
 
 def extend(
     job: Annotated[int, typer.Argument(metavar="JOB")],
-    time: Annotated[str, typer.Argument(metavar="TIME", help="How much more: 30m, 2h.")],
+    time: Annotated[str, typer.Argument(metavar="TIME", help="Time to add: 30m, 2h.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a running or waiting session more time.
+    """Extend the time limit of a running or waiting session.
 
-    helio extend 12 2h. A batch job only by a manager of its project: others planned with its limit.
+    helio extend 12 2h. Batch jobs can be extended only by a manager of their project or an admin.
     """
-    told = connect().jobs.extend(job, time).data
+    data = connect().jobs.extend(job, time).data
     if as_json:
-        print_json(told)
+        print_json(data)
         return
-    hours, seconds = divmod(told["time_limit_seconds"] or 0, 3600)
+    hours, seconds = divmod(data["time_limit_seconds"] or 0, 3600)
     print(f"The time limit of job {job} is now {hours}h{seconds // 60:02d}m.")
 
 
 def checkpointed(
     job: Annotated[
         int | None,
-        typer.Argument(metavar="JOB", help="The job it is called from, unless said.", show_default=False),
+        typer.Argument(metavar="JOB", help="Job id. Default: the job that runs this command.", show_default=False),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say that a running job has saved its work.
+    """Record that a running job has saved its work.
 
-    What it did until now is not lost when it is stopped for others. Call it from within the job.
+    Call it from inside the job after each checkpoint. The scheduler prefers to preempt jobs that lose little work.
     """
     data = connect().jobs.mark_checkpointed(job).data
     if as_json:
         print_json(data)
     else:
-        print(f"Job {data['id']}: work until {format_time(data['checkpointed_at'])} is saved.")
+        print(f"Job {data['id']}: work until {format_time(data['checkpointed_at'])} is recorded as saved.")

@@ -1,4 +1,4 @@
-"""Who you are, here and on a server elsewhere: logins, tokens, passwords."""
+"""`helio login`, `logout`, `whoami` and `token`: logins, access tokens and passwords."""
 
 import getpass
 import sys
@@ -13,39 +13,42 @@ from heliostat.cli.output import Column, JsonFlag, print_fields, print_json, pri
 from heliostat.cli.value_format import format_time
 from heliostat.errors import HeliostatError, Invalid
 
-token = command_group("Personal tokens for scripts and other machines.")
+token = command_group("Personal access tokens for scripts and other machines.")
 
 
 def whoami(as_json: JsonFlag = False) -> None:
-    """Show who the server thinks you are."""
+    """Show your account on the server."""
     caller = flatten_caller(connect().auth.whoami())
     if as_json:
         print_json(caller)
         return
-    projects = ", ".join(f"{one['project']} ({one['role']})" for one in caller.get("projects", []))
+    projects = ", ".join(f"{item['project']} ({item['role']})" for item in caller.get("projects", []))
     print_fields(
         [
             ("name", caller["name"]),
             ("role", caller["role"]),
-            ("Unix user", caller.get("unix_user") or "none: you can look, but not run jobs"),
-            ("known by", caller["via"]),
-            ("projects", projects or "none; ask an admin: helio project add PROJECT USER"),
+            ("Unix user", caller.get("unix_user") or "none: you cannot run jobs"),
+            ("logged in by", caller["via"]),
+            ("projects", projects or "none; an admin can add you: helio project add PROJECT USER"),
         ]
     )
 
 
 def login(
-    url: Annotated[str, typer.Argument(metavar="URL", help="http://gpu1:8470")],
-    name: Annotated[str | None, typer.Option(help="Your account.")] = None,
-    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read it from standard input.")] = False,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the server: https://gpu1:8470")],
+    name: Annotated[str | None, typer.Option(help="Name of your account.")] = None,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+    ] = False,
     token_stdin: Annotated[
-        bool, typer.Option("--token-stdin", help="Use this token instead of a password.")
+        bool, typer.Option("--token-stdin", help="Read an access token from standard input; no password.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Log in to a server elsewhere.
+    """Log in to a remote server.
 
-    Trades your password for a token and keeps that, readable by you alone. helio logout takes it back.
+    Creates an access token with your password and stores the token in a file that only you can read. helio logout
+    revokes it.
     """
     from heliostat.client.address import StoredLogin, write_login
     from heliostat.client.client import Client
@@ -53,48 +56,49 @@ def login(
     client = Client(url=url)
     if not client.address.is_confidential:
         print_message(
-            f"Careful: {client.address} is not encrypted; others on the network can read along. Prefer https."
+            f"Warning: the connection to {client.address} is not encrypted; others on the network can read your"
+            " password and token. Use https if possible."
         )
     if token_stdin:
-        login_ = StoredLogin(client.address.url, sys.stdin.readline().strip())
+        stored_login = StoredLogin(client.address.url, sys.stdin.readline().strip())
     else:
-        login_ = _trade_password(client, name, password_stdin)
-    caller = flatten_caller(Client(url=login_.url, token=login_.token).auth.whoami())
-    path = write_login(login_)
+        stored_login = _create_token(client, name, password_stdin)
+    caller = flatten_caller(Client(url=stored_login.url, token=stored_login.token).auth.whoami())
+    path = write_login(stored_login)
     if as_json:
-        print_json({"url": login_.url, "name": caller["name"], "file": str(path)})
+        print_json({"url": stored_login.url, "name": caller["name"], "file": str(path)})
     else:
-        print(f"Logged in to {login_.url} as {caller['name']}. Next: helio ps")
+        print(f"Logged in to {stored_login.url} as {caller['name']}. Next: helio ps")
 
 
 def logout(as_json: JsonFlag = False) -> None:
-    """Forget the login."""
+    """Log out: revoke and delete the stored token."""
     from heliostat.client.address import delete_login, read_login
     from heliostat.client.client import Client
 
-    known = read_login()
-    if known is not None and known.token_id is not None:
-        with suppress(HeliostatError):  # a server that is gone has forgotten us already
-            Client(url=known.url, token=known.token).tokens.revoke(known.token_id)
-    forgotten = delete_login()
+    stored = read_login()
+    if stored is not None and stored.token_id is not None:
+        with suppress(HeliostatError):  # the server may be gone, or the token revoked already
+            Client(url=stored.url, token=stored.token).tokens.revoke(stored.token_id)
+    deleted = delete_login()
     if as_json:
-        print_json({"logged_out": forgotten})
+        print_json({"logged_out": deleted})
     else:
-        print("Logged out." if forgotten else "You were not logged in.")
+        print("Logged out." if deleted else "You were not logged in.")
 
 
 def flatten_caller(caller: dict[str, Any]) -> dict[str, Any]:
-    """The caller in one record, with `projects`."""
+    """The caller as one flat record, with `projects`."""
     user = caller.get("user")
     if not isinstance(user, dict):
         return caller
-    rest = {key: value for key, value in user.items() if key != "memberships"}
-    others = {key: value for key, value in caller.items() if key != "user"}
-    return {**rest, "projects": user.get("memberships", []), **others}
+    user_fields = {key: value for key, value in user.items() if key != "memberships"}
+    login_fields = {key: value for key, value in caller.items() if key != "user"}
+    return {**user_fields, "projects": user.get("memberships", []), **login_fields}
 
 
-def _trade_password(client: Any, name: str | None, from_stdin: bool) -> Any:
-    """A token that lasts, in place of the short one a password gives."""
+def _create_token(client: Any, name: str | None, from_stdin: bool) -> Any:
+    """Logs in with a password and creates a long-lived token; the login itself gives only a short-lived one."""
     import platform
 
     from heliostat.client.address import StoredLogin
@@ -102,65 +106,66 @@ def _trade_password(client: Any, name: str | None, from_stdin: bool) -> Any:
 
     if name is None:
         if from_stdin or not sys.stdin.isatty():
-            raise Invalid("Say who you are.", "Add --name NAME.")
+            raise Invalid("The name of the account is missing.", "Add --name NAME.")
         name = input("Name: ")
     url = client.address.url
-    short = client.auth.login(name, prompt_password("Password", from_stdin=from_stdin))
-    mine = Client(url=url, token=short["token"])
-    lasting = mine.tokens.create(f"helio login on {platform.node()}"[:100])
+    short_lived = client.auth.login(name, prompt_password("Password", from_stdin=from_stdin))
+    session_client = Client(url=url, token=short_lived["token"])
+    long_lived = session_client.tokens.create(f"helio login on {platform.node()}"[:100])
     with suppress(HeliostatError):
-        mine.tokens.revoke(short["id"])
-    return StoredLogin(url, lasting["token"], lasting["id"])
+        session_client.tokens.revoke(short_lived["id"])
+    return StoredLogin(url, long_lived["token"], long_lived["id"])
 
 
 @token.command()
 def create(
-    name: Annotated[str, typer.Option(help="What it is for.")],
+    name: Annotated[str, typer.Option(help="A name for the token, such as its purpose.")],
     days: Annotated[
-        int | None, typer.Option(help="How long it is good for, 1 to 366; 90 unless the admins have set another.")
+        int | None,
+        typer.Option(help="Days until it expires, 1 to 366. Default: 90, unless the admins changed it."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a token; it is shown only this once."""
-    made = connect().tokens.create(name, days)
+    """Create a token. It is shown only once."""
+    created = connect().tokens.create(name, days)
     if as_json:
-        print_json(made)
+        print_json(created)
         return
     print_message(
-        f"Token {made['id']}, good until {format_time(made['expires_at'])}. Keep it: it is not shown again."
+        f"Token {created['id']} expires {format_time(created['expires_at'])}. Store it now: it is not shown again."
     )
-    print(made["token"])
-    print_message("Use it elsewhere: export HELIOSTAT_URL=http://… HELIOSTAT_TOKEN=…")
+    print(created["token"])
+    print_message("Use it on another machine: export HELIOSTAT_URL=http://… HELIOSTAT_TOKEN=…")
 
 
 @token.command("list")
 def list_tokens(
-    user: Annotated[str | None, typer.Option(help="Of someone else; admins only.")] = None,
+    user: Annotated[str | None, typer.Option(help="Tokens of this user; admins only.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """List your tokens."""
-    found = connect().tokens.list(user)
+    tokens = connect().tokens.list(user)
     if as_json:
-        print_json(found)
+        print_json(tokens)
         return
-    if not found:
-        print("No tokens. Make one: helio token create --name laptop")
+    if not tokens:
+        print("No tokens. Create one: helio token create --name laptop")
         return
-    columns = ("ID", "NAME", "MADE", "EXPIRES", "LAST USED", "REVOKED")
+    columns = ("ID", "NAME", "CREATED", "EXPIRES", "LAST USED", "REVOKED")
     rows = [
         [
-            str(one["id"]),
-            one["name"],
-            *(format_time(one[moment]) for moment in ("created_at", "expires_at", "last_used_at", "revoked_at")),
+            str(item["id"]),
+            item["name"],
+            *(format_time(item[moment]) for moment in ("created_at", "expires_at", "last_used_at", "revoked_at")),
         ]
-        for one in found
+        for item in tokens
     ]
     print_table([Column(title) for title in columns], rows)
 
 
 @token.command()
 def revoke(token_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
-    """Make a token worthless."""
+    """Revoke a token."""
     connect().tokens.revoke(token_id)
     if as_json:
         print_json({"id": token_id, "revoked": True})
@@ -172,7 +177,7 @@ def prompt_password(prompt: str, *, from_stdin: bool, twice: bool = False) -> st
     if from_stdin:
         return sys.stdin.readline().rstrip("\n")
     if not sys.stdin.isatty():
-        raise Invalid("There is nobody to ask for a password.", "Pipe it in with --password-stdin.")
+        raise Invalid("Cannot prompt for a password without a terminal.", "Pipe it in with --password-stdin.")
     password = getpass.getpass(f"{prompt}: ")
     if twice and getpass.getpass(f"{prompt} again: ") != password:
         raise Invalid("The two passwords differ.", "Try again.")

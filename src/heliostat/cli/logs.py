@@ -1,4 +1,4 @@
-"""`helio logs`: what a job has printed, each stream to its own."""
+"""`helio logs`: prints the output of a job."""
 
 import sys
 from collections.abc import Iterator
@@ -18,17 +18,19 @@ _BLOCK = 64 * 1024
 
 def logs(
     job: Annotated[int, typer.Argument(metavar="JOB")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
-    only_stdout: Annotated[bool, typer.Option("--stdout", help="Standard output only.")] = False,
-    only_stderr: Annotated[bool, typer.Option("--stderr", help="Standard error only.")] = False,
-    offset: Annotated[int, typer.Option(help="From that byte on; below 0 counts from the end.")] = 0,
-    tail: Annotated[int | None, typer.Option(help="Only the last lines of each stream.", min=0)] = None,
-    attempt: Annotated[int | None, typer.Option(help="Of an earlier attempt.", min=1)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")] = False,
+    only_stdout: Annotated[bool, typer.Option("--stdout", help="Only standard output.")] = False,
+    only_stderr: Annotated[bool, typer.Option("--stderr", help="Only standard error.")] = False,
+    offset: Annotated[int, typer.Option(help="Start at this byte; a negative number counts from the end.")] = 0,
+    tail: Annotated[int | None, typer.Option(help="Only the last N lines of each stream.", min=0)] = None,
+    attempt: Annotated[
+        int | None, typer.Option(help="Output of this attempt. Default: the last attempt.", min=1)
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print what a job has printed.
+    """Print the output of a job.
 
-    Its standard output goes to standard output, its standard error to standard error.
+    Its standard output is printed to standard output, its standard error to standard error.
     """
     if only_stdout and only_stderr:
         only_stdout = only_stderr = False
@@ -46,7 +48,7 @@ def logs(
     else:
         written = _copy(_read(client, job, starts, attempt))
         if not written and sys.stdout.isatty():
-            print_message(_nothing_yet(client, job))
+            print_message(_no_output_message(client, job))
 
 
 def print_log_chunks(follower: "LogFollower", as_json: bool) -> None:
@@ -61,33 +63,33 @@ def print_log_chunks(follower: "LogFollower", as_json: bool) -> None:
 
 def _start(
     client: "Client", job: int, stream: str, offset: int, tail: int | None, attempt: int | None
-) -> int:  # the byte at which to begin
+) -> int:  # the byte to start at
     size = client.logs.read_slice(job, stream, limit=0, attempt=attempt).size
     begin = max(0, size + offset) if offset < 0 else offset
     return begin if tail is None else max(begin, _last_lines(client, job, stream, size, tail, attempt))
 
 
 def _last_lines(client: "Client", job: int, stream: str, size: int, lines: int, attempt: int | None) -> int:
-    """Where the last lines begin, found by reading backwards."""
-    at, wanted = size, lines
+    """The byte at which the last lines begin; reads backwards."""
+    at, remaining = size, lines
     while at > 0:
         start = max(0, at - _BLOCK)
         data = client.logs.read_slice(job, stream, offset=start, limit=at - start, attempt=attempt).data
         if at == size and data.endswith(b"\n"):
-            wanted += 1  # the newline at the very end closes the last line
-        for place in _newlines_from_the_end(data):
-            wanted -= 1
-            if wanted <= 0:
-                return start + place + 1
+            remaining += 1  # the newline at the very end closes the last line
+        for position in _newlines_from_the_end(data):
+            remaining -= 1
+            if remaining <= 0:
+                return start + position + 1
         at = start
     return 0 if lines else size
 
 
 def _newlines_from_the_end(data: bytes) -> Iterator[int]:
-    place = data.rfind(b"\n")
-    while place >= 0:
-        yield place
-        place = data.rfind(b"\n", 0, place)
+    position = data.rfind(b"\n")
+    while position >= 0:
+        yield position
+        position = data.rfind(b"\n", 0, position)
 
 
 def _read(client: "Client", job: int, starts: dict[str, int], attempt: int | None) -> Iterator[tuple[str, bytes]]:
@@ -102,11 +104,11 @@ def _copy(parts: Iterator[tuple[str, bytes]]) -> int:
     for stream, part in parts:
         out: Any = (sys.stderr if stream == "stderr" else sys.stdout).buffer
         written += out.write(part)
-        out.flush()  # each part: the two may end on the same terminal
+        out.flush()  # keeps the order if both streams go to the same terminal
     return written
 
 
-def _nothing_yet(client: "Client", job: int) -> str:
+def _no_output_message(client: "Client", job: int) -> str:
     data = client.jobs.get(job).data
-    why = f" ({data['reason']})" if data["reason"] else ""
-    return f"Job {job} is {data['state']}{why} and has printed nothing."
+    reason = f" ({data['reason']})" if data["reason"] else ""
+    return f"No output. Job {job} is {data['state']}{reason}."

@@ -1,4 +1,4 @@
-"""The entrance of `helio`. Imports next to nothing: asking for help must not take time."""
+"""Entry point of `helio`. Imports almost nothing, so that --help and --version are fast."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line and says how it ended."""
+    """Runs one command line and returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words in ([], ["--help"], ["-h"], ["help"]) and "_HELIO_COMPLETE" not in os.environ:
         from heliostat.cli.catalogue import root_help_text

@@ -1,4 +1,4 @@
-"""`helio migrate`: from this machine alone to a cluster."""
+"""`helio migrate`: moves an installation from the local engine to Slurm."""
 
 from dataclasses import asdict
 from enum import StrEnum
@@ -17,15 +17,14 @@ class MigrationTarget(StrEnum):
 
 
 def migrate(
-    target: Annotated[MigrationTarget, typer.Argument(help="Where to.", show_default=False)],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
-    hold: Annotated[bool, typer.Option("--hold", help="Hold waiting jobs that Slurm cannot take.")] = False,
+    target: Annotated[MigrationTarget, typer.Argument(help="Engine to migrate to.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check; change nothing.")] = False,
+    hold: Annotated[bool, typer.Option("--hold", help="Hold waiting jobs that Slurm cannot run.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Move from this machine alone to Slurm.
+    """Migrate from the local engine to Slurm.
 
-    People, projects, history and waiting jobs come along. Stop Heliostat first. Nothing is changed unless
-    everything is in order.
+    Keeps users, projects, history and waiting jobs. Stop Heliostat first. Nothing is changed if a check fails.
     """
     from heliostat.config import find_home, load_settings
     from heliostat.services.slurm_migration import migrate_to_slurm, plan_migration
@@ -40,25 +39,25 @@ def migrate(
     if as_json:
         print_json({**asdict(plan), "dry_run": dry_run, "copies": copies})
     else:
-        _tell(plan, dry_run, copies)
+        _print_plan(plan, dry_run, copies)
     if dry_run:
         plan.require_ready(hold)
 
 
-def _tell(plan: "MigrationPlan", dry_run: bool, copies: list[str]) -> None:
+def _print_plan(plan: "MigrationPlan", dry_run: bool, copies: list[str]) -> None:
     if plan.is_done:
-        print("Heliostat is set to Slurm already.")
+        print("Heliostat uses Slurm already.")
         return
     for problem in plan.problems:
         print(f"problem: {problem.message}" + (f" {problem.hint}" if problem.hint else ""))
     for job_id in plan.active:
-        print(f"job {job_id} runs on this machine: it must end or be requeued first")
-    for one in plan.unfit:
-        print(f"job {one.job_id} of {one.user} cannot go to Slurm: {one.why}")
-    come_along = f"People, projects and history stay; {format_count(plan.waiting, 'waiting job')}"
+        print(f"job {job_id} is running on this machine: wait for its end or requeue it first")
+    for job in plan.unfit:
+        print(f"job {job.job_id} of {job.user} cannot run on Slurm: {job.why}")
+    kept = f"Users, projects, history and {format_count(plan.waiting, 'waiting job')}"
     if dry_run:
-        print(f"{come_along} would come along.")
+        print(f"{kept} would be kept.")
         return
     for copy in copies:
-        print(f"copy: {copy}")
-    print(f"{come_along} will come along. Heliostat is set to Slurm: start it with helio up --background.")
+        print(f"backup: {copy}")
+    print(f"{kept} are kept. Heliostat now uses Slurm. Start it: helio up --background")

@@ -1,4 +1,4 @@
-"""Commands about machines."""
+"""`helio nodes` and `helio node`: list, show, change, drain and recompose nodes."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +24,7 @@ from heliostat.cli.value_format import format_mib, format_time_short, is_past
 if TYPE_CHECKING:
     from heliostat.client.nodes import Device, Node, NodeReservation
 
-node = command_group("Show, set or drain a machine, or use it again.")
+node = command_group("Show, change, drain or resume a node.")
 NodeArgument = Annotated[str, typer.Argument(metavar="NAME")]
 
 NODE_COLUMNS = (
@@ -48,26 +48,29 @@ DEVICE_COLUMNS = (
 
 
 def nodes(
-    devices: Annotated[bool, typer.Option("--devices", "-d", help="Each GPU on its own line.")] = False,
+    devices: Annotated[bool, typer.Option("--devices", "-d", help="Also list each GPU on its own line.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List machines, their GPUs and what is free."""
-    found = connect().nodes.list()
+    """List nodes, their GPUs and their free resources."""
+    all_nodes = connect().nodes.list()
     if as_json:
-        print_json(found)
+        print_json(all_nodes)
         return
-    if not found:
-        print("There is no machine. Look with helio doctor.")
+    if not all_nodes:
+        print("There are no nodes. Find the cause: helio doctor")
         return
-    print_table(NODE_COLUMNS, (node_row(one) for one in found))
-    if (devices or len(found) == 1) and any(one["devices"] for one in found):
+    print_table(NODE_COLUMNS, (node_row(node_data) for node_data in all_nodes))
+    if (devices or len(all_nodes) == 1) and any(node_data["devices"] for node_data in all_nodes):
         print()
-        print_table(DEVICE_COLUMNS, (_device_row(one, device) for one in found for device in one["devices"]))
+        print_table(
+            DEVICE_COLUMNS,
+            (_device_row(node_data, device) for node_data in all_nodes for device in node_data["devices"]),
+        )
 
 
 @node.command()
 def show(name: NodeArgument, as_json: JsonFlag = False) -> None:
-    """Show one machine: its settings, its GPUs, what runs there."""
+    """Show a node: its settings, GPUs and jobs."""
     _print_node(connect().nodes.get(name), as_json)
 
 
@@ -75,23 +78,25 @@ def show(name: NodeArgument, as_json: JsonFlag = False) -> None:
 def change_node(
     name: NodeArgument,
     label: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL", help="disk=ssd, or fast. May repeat.")
+        list[str] | None, typer.Option(metavar="LABEL", help="Add a label: disk=ssd, or fast. May be repeated.")
     ] = None,
-    no_label: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Take one away. May repeat.")] = None,
+    no_label: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Remove a label. May be repeated.")
+    ] = None,
     data_class: Annotated[
-        int | None, typer.Option(metavar="0-3", help="Cleared for data up to this class.")
+        int | None, typer.Option(metavar="0-3", help="Highest data class that the node may process.")
     ] = None,
     min_data_class: Annotated[
-        int | None, typer.Option(metavar="0-3", help="Kept for data of at least this class.")
+        int | None, typer.Option(metavar="0-3", help="Lowest data class that the node accepts.")
     ] = None,
     split_gpus: Annotated[
-        bool | None, typer.Option("--split-gpus/--no-split-gpus", help="May several jobs share one of its GPUs?")
+        bool | None, typer.Option("--split-gpus/--no-split-gpus", help="Allow several jobs to share one GPU.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set the labels and data classes of a machine, and whether its GPUs may be shared."""
+    """Change the labels and data classes of a node, and whether its GPUs may be shared."""
     labels: dict[str, str | None] = dict.fromkeys(no_label or ())
-    labels |= {one: value for one, _, value in (text.partition("=") for text in label or ())}
+    labels |= {node_data: value for node_data, _, value in (text.partition("=") for text in label or ())}
     changes: dict[str, Any] = {
         "labels": labels or None,
         "data_class": data_class,
@@ -100,121 +105,133 @@ def change_node(
     }
     if all(value is None for value in changes.values()):
         options = "--label, --no-label, --data-class, --min-data-class, --split-gpus or --no-split-gpus"
-        raise typer.BadParameter(f"Say what to change: {options}.")
+        raise typer.BadParameter(f"Nothing to change. Use {options}.")
     _print_node(connect().nodes.change(name, **changes), as_json)
 
 
 @node.command()
 def drain(
     name: NodeArgument,
-    reason: Annotated[str, typer.Option(help="What people will read: new disk, kernel update…")],
+    reason: Annotated[str, typer.Option(help="Reason that users see: new disk, kernel update…")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Start nothing new on a machine; what runs there goes on."""
-    _changed(connect().nodes.drain(name, reason), as_json)
+    """Start no new jobs on a node; its running jobs continue."""
+    _print_state(connect().nodes.drain(name, reason), as_json)
 
 
 @node.command()
 def resume(name: NodeArgument, as_json: JsonFlag = False) -> None:
-    """Use a drained machine again."""
-    _changed(connect().nodes.resume(name), as_json)
+    """Start jobs on a drained node again."""
+    _print_state(connect().nodes.resume(name), as_json)
 
 
 @node.command()
 def recompose(
     name: NodeArgument,
     gpus: Annotated[
-        list[str] | None, typer.Option(metavar="TYPE=N", help="All it will have: a100=4. May repeat.")
+        list[str] | None,
+        typer.Option(metavar="TYPE=N", help="GPUs that the node will have in total: a100=4. May be repeated."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the steps.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a dynamic node of Slurm other GPUs; without --gpus, say how far that is."""
-    wish = None if gpus is None else dict(_wished(text) for text in gpus)
-    told = connect().nodes.recompose(name, wish, dry_run=dry_run)
+    """Change the GPUs of a dynamic Slurm node. Without --gpus, show the progress."""
+    gpu_counts = None if gpus is None else dict(_parse_gpu_count(text) for text in gpus)
+    progress = connect().nodes.recompose(name, gpu_counts, dry_run=dry_run)
     if as_json:
-        print_json(told)
+        print_json(progress)
         return
-    if told["is_done"]:
-        print(f"Node {name} has these GPUs already." if gpus else f"Nothing is being changed on {name}.")
+    if progress["is_done"]:
+        print(f"Node {name} already has these GPUs." if gpus else f"Node {name} is not being changed.")
         return
-    for number, step in enumerate(told["steps"]):
-        mark = ">" if number == told["at"] and not dry_run else " "
+    for number, step in enumerate(progress["steps"]):
+        mark = ">" if number == progress["at"] and not dry_run else " "
         print(f"{mark} {number + 1}. {step}")
-    if told["error"]:
-        print_message(f"It is tried again: {told['error']}")
+    if progress["error"]:
+        print_message(f"The last try failed and will be repeated: {progress['error']}")
 
 
-def _wished(text: str) -> tuple[str, int]:
-    kind, _, count = text.rpartition("=")
-    if not kind or not count.isdecimal():
-        raise typer.BadParameter(f"{text!r} is not a type and a number: a100=4; a100=0 takes all away.")
-    return kind, int(count)
+def _parse_gpu_count(text: str) -> tuple[str, int]:
+    gpu_type, _, count = text.rpartition("=")
+    if not gpu_type or not count.isdecimal():
+        raise typer.BadParameter(f"{text!r} is not TYPE=N. Write a100=4, or a100=0 to remove all of that type.")
+    return gpu_type, int(count)
 
 
-def node_row(one: "Node") -> list[Cell]:
+def node_row(node_data: "Node") -> list[Cell]:
     return [
-        one["name"],
-        StateCell(one["state"]),
-        _gpus(one),
-        f"{one['cpus_used']}/{one['cpus']}",
-        f"{format_mib(one['memory_used_mib'])}/{format_mib(one['memory_mib'])}",
-        "; ".join(filter(None, [one["reason"], *_taken(one), *_settings(one), *one["notes"], *_troubles(one)])),
+        node_data["name"],
+        StateCell(node_data["state"]),
+        _gpus(node_data),
+        f"{node_data['cpus_used']}/{node_data['cpus']}",
+        f"{format_mib(node_data['memory_used_mib'])}/{format_mib(node_data['memory_mib'])}",
+        "; ".join(
+            filter(
+                None,
+                [
+                    node_data["reason"],
+                    *_restrictions(node_data),
+                    *_settings(node_data),
+                    *node_data["notes"],
+                    *_gpu_problems(node_data),
+                ],
+            )
+        ),
     ]
 
 
-def _taken(one: "Node") -> list[str]:
-    """Who keeps others away: a job that is alone there, a reservation now or soon."""
-    alone = one.get("exclusive_job")
-    return [f"job {alone} is alone here"] * (alone is not None) + [
-        _set_aside(kept) for kept in one.get("reserved", [])
-    ]
+def _restrictions(node_data: "Node") -> list[str]:
+    """What prevents other jobs from starting: an exclusive job, reservations now or soon."""
+    job = node_data.get("exclusive_job")
+    exclusive = [] if job is None else [f"exclusive to job {job}"]
+    return exclusive + [_format_reservation(reservation) for reservation in node_data.get("reserved", [])]
 
 
-def _set_aside(kept: "NodeReservation") -> str:
+def _format_reservation(reservation: "NodeReservation") -> str:
     """`2 GPUs for project course from Thu 09:00 until Thu 12:00`."""
-    what = f"{format_count(kept['gpus'], 'GPU')} " if kept["gpus"] else ""
-    purpose = f"for project {kept['project']}" if kept["project"] else "for maintenance" if what else "maintenance"
-    begins = "" if is_past(kept["starts_at"]) else f" from {format_time_short(kept['starts_at'])}"
-    return f"{what}{purpose}{begins} until {format_time_short(kept['ends_at'])}"
+    gpus, project, starts_at = reservation["gpus"], reservation["project"], reservation["starts_at"]
+    amount = f"{format_count(gpus, 'GPU')} " if gpus else ""
+    purpose = f"for project {project}" if project else "for maintenance" if amount else "maintenance"
+    start = "" if is_past(starts_at) else f" from {format_time_short(starts_at)}"
+    return f"{amount}{purpose}{start} until {format_time_short(reservation['ends_at'])}"
 
 
-def _settings(one: "Node") -> list[str]:
-    """What an admin has set, but for what is as usual."""
-    least, most = one.get("min_data_class", 0), one.get("data_class", 0)
-    classes = f"only data of class {least}" + (f" to {most}" if most > least else "")
+def _settings(node_data: "Node") -> list[str]:
+    """Settings of the node that differ from their defaults."""
+    lowest, highest = node_data.get("min_data_class", 0), node_data.get("data_class", 0)
+    classes = f"only data of class {lowest}" + (f" to {highest}" if highest > lowest else "")
     return [
-        " ".join(_labels(one)),
-        classes if least else f"data up to class {most}" if most else "",
-        "GPUs may be shared" if one.get("splits_devices") else "",
+        " ".join(_labels(node_data)),
+        classes if lowest else f"data up to class {highest}" if highest else "",
+        "GPUs may be shared" if node_data.get("splits_devices") else "",
     ]
 
 
-def _labels(one: "Node") -> list[str]:
-    return [f"{name}={value}" if value else name for name, value in sorted(one.get("labels", {}).items())]
+def _labels(node_data: "Node") -> list[str]:
+    return [f"{name}={value}" if value else name for name, value in sorted(node_data.get("labels", {}).items())]
 
 
-def _gpus(one: "Node") -> str:
-    """`3/8 A100`: used of all."""
-    if not one["devices"]:
+def _gpus(node_data: "Node") -> str:
+    """`3/8 A100`: 3 of 8 are in use."""
+    if not node_data["devices"]:
         return "-"
-    types = Counter(device["type"] for device in one["devices"])
-    named = ", ".join(kind if len(types) == 1 else f"{count}x{kind}" for kind, count in types.items())
-    return f"{one['gpus_used']}/{len(one['devices'])} {named}"
+    types = Counter(device["type"] for device in node_data["devices"])
+    names = ", ".join(name if len(types) == 1 else f"{count}x{name}" for name, count in types.items())
+    return f"{node_data['gpus_used']}/{len(node_data['devices'])} {names}"
 
 
-def _troubles(one: "Node") -> list[str]:
+def _gpu_problems(node_data: "Node") -> list[str]:
     return [
         f"GPU {device['index']}: {device['problem'] or device['used_outside']}"
-        for device in one["devices"]
+        for device in node_data["devices"]
         if device["problem"] or device["used_outside"]
     ]
 
 
-def _device_row(one: "Node", device: "Device") -> list[Cell]:
+def _device_row(node_data: "Node", device: "Device") -> list[Cell]:
     load, temperature = device["utilisation"], device["temperature"]
     return [
-        one["name"],
+        node_data["name"],
         str(device["index"]),
         device["type"],
         ",".join(map(str, device["job_ids"])) or "-",
@@ -225,44 +242,44 @@ def _device_row(one: "Node", device: "Device") -> list[Cell]:
     ]
 
 
-def _print_node(one: "Node", as_json: bool) -> None:
+def _print_node(node_data: "Node", as_json: bool) -> None:
     if as_json:
-        print_json(one)
+        print_json(node_data)
         return
-    name, state, gpus, cpus, memory, _ = node_row(one)
+    name, state, gpus, cpus, memory, _ = node_row(node_data)
     print_fields(
         [
             ("node", name),
             ("state", state),
-            ("reason", one["reason"]),
+            ("reason", node_data["reason"]),
             ("GPUs in use", gpus),
-            ("cpus in use", cpus),
+            ("CPUs in use", cpus),
             ("memory in use", memory),
-            ("labels", " ".join(_labels(one)) or "none"),
-            ("data classes", f"{one['min_data_class']} to {one['data_class']}"),
-            ("shares GPUs", "yes" if one["splits_devices"] else "no"),
-            ("jobs", _jobs(one)),
-            *(("set aside", _with_reason(kept)) for kept in one.get("reserved", [])),
-            ("notes", "; ".join([*one["notes"], *_troubles(one)]) or None),
+            ("labels", " ".join(_labels(node_data)) or "none"),
+            ("data classes", f"{node_data['min_data_class']} to {node_data['data_class']}"),
+            ("shared GPUs", "yes" if node_data["splits_devices"] else "no"),
+            ("jobs", _jobs(node_data)),
+            *(("reserved", _format_with_reason(reservation)) for reservation in node_data.get("reserved", [])),
+            ("notes", "; ".join([*node_data["notes"], *_gpu_problems(node_data)]) or None),
         ]
     )
-    if one.get("note"):
-        print_message(one["note"] or "")
+    if node_data.get("note"):
+        print_message(node_data["note"] or "")
 
 
-def _jobs(one: "Node") -> str:
-    alone = ", which nobody may join" if one.get("exclusive_job") is not None else ""
-    return (", ".join(map(str, one["jobs"])) or "none") + alone
+def _jobs(node_data: "Node") -> str:
+    exclusive = " (exclusive)" if node_data.get("exclusive_job") is not None else ""
+    return (", ".join(map(str, node_data["jobs"])) or "none") + exclusive
 
 
-def _with_reason(kept: "NodeReservation") -> str:
-    why = f": {kept['reason']}" if kept["reason"] else ""
-    return f"{_set_aside(kept)} ({kept['name']}{why})"
+def _format_with_reason(reservation: "NodeReservation") -> str:
+    reason = f": {reservation['reason']}" if reservation["reason"] else ""
+    return f"{_format_reservation(reservation)} ({reservation['name']}{reason})"
 
 
-def _changed(one: "Node", as_json: bool) -> None:
+def _print_state(node_data: "Node", as_json: bool) -> None:
     if as_json:
-        print_json(one)
+        print_json(node_data)
         return
-    why = f": {one['reason']}" if one["reason"] else ""
-    print(f"Node {one['name']} {format_cell(StateCell(one['state']))}{why}")
+    reason = f": {node_data['reason']}" if node_data["reason"] else ""
+    print(f"Node {node_data['name']} {format_cell(StateCell(node_data['state']))}{reason}")

@@ -1,4 +1,4 @@
-"""`helio notification`: where to be told what happens to jobs."""
+"""`helio notification`: messages about jobs by e-mail, chat or webhook."""
 
 import getpass
 import sys
@@ -14,13 +14,13 @@ from heliostat.cli.value_format import format_time
 if TYPE_CHECKING:
     from heliostat.client.notifications import Notification
 
-notification = command_group("Be told what happens to jobs: by e-mail, in a chat, or by a webhook.")
+notification = command_group("Messages about your jobs by e-mail, chat or webhook.")
 _COLUMNS = (
     Column("ID", right_aligned=True),
-    Column("BY"),
-    Column("TO", shrinkable=True),
-    Column("WHEN"),
-    Column("OF", optional=True),
+    Column("CHANNEL"),
+    Column("ADDRESS", shrinkable=True),
+    Column("TRIGGERS"),
+    Column("JOBS OF", optional=True),
     Column("LAST SENT", optional=True),
     Column("PROBLEM", shrinkable=True),
 )
@@ -28,80 +28,85 @@ _COLUMNS = (
 
 @notification.callback(invoke_without_command=True)
 def list_when_no_subcommand(context: typer.Context) -> None:
-    """`helio notification` alone lists them."""
+    """`helio notification` without a subcommand lists the notifications."""
     if context.invoked_subcommand is None:
         list_notifications()
 
 
 @notification.command("list")
 def list_notifications(
-    all_users: Annotated[bool, typer.Option("--all", "-a", help="Of all people; admins only.")] = False,
+    all_users: Annotated[
+        bool, typer.Option("--all", "-a", help="Notifications of all users; admins only.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List where you are told what."""
-    found = connect().notifications.list(all_users=all_users)
+    """List your notifications."""
+    items = connect().notifications.list(all_users=all_users)
     if as_json:
-        print_json(found)
-    elif not found:
-        print("You are told nothing. Begin with: helio notification add email you@example.org")
+        print_json(items)
+    elif not items:
+        print("No notifications yet. Add one: helio notification add email you@example.org")
     else:
-        print_table(_COLUMNS, (_row(one) for one in found))
+        print_table(_COLUMNS, (_row(data) for data in items))
 
 
 @notification.command()
 def add(
     channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="email, chat or webhook.")],
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="An e-mail address or URL; -: asked for, or read from a pipe.")
+        str, typer.Argument(metavar="ADDRESS", help="E-mail address or URL; - to type it hidden or pipe it in.")
     ] = "-",
     on: Annotated[
-        list[str] | None, typer.Option(help="started,ended,failed,late,ends_soon. As usual: ended.")
+        list[str] | None, typer.Option(help="Triggers: started,ended,failed,late,ends_soon. Default: ended.")
     ] = None,
     requested_only: Annotated[
-        bool, typer.Option("--requested-only", help="Only of jobs run with --notify.")
+        bool, typer.Option("--requested-only", help="Only for jobs that were submitted with --notify.")
     ] = False,
-    project: Annotated[str | None, typer.Option(help="Of all its jobs; for its managers.")] = None,
+    project: Annotated[
+        str | None, typer.Option(help="For all jobs of this project; only for its managers.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Be told what happens to your jobs.
+    """Add a notification about your jobs.
 
     helio notification add email ada@example.org --on failed,late
     """
     if on and requested_only:
-        raise typer.BadParameter("Say one of --on and --requested-only.", param_hint="--requested-only")
-    words = [word.strip() for text in on or [] for word in text.split(",") if word.strip()]
-    where = _asked_for(channel) if address == "-" else address
-    made = connect().notifications.add(channel, where, [] if requested_only else words or None, project)
+        raise typer.BadParameter("Use either --on or --requested-only.", param_hint="--requested-only")
+    triggers = [word.strip() for text in on or [] for word in text.split(",") if word.strip()]
+    target = _read_address(channel) if address == "-" else address
+    created = connect().notifications.add(channel, target, [] if requested_only else triggers or None, project)
     if as_json:
-        print_json(made)
+        print_json(created)
         return
     print(
-        f"Notification {made['id']}: {made['channel']} to {made['address']}. Try it: helio notification test {made['id']}"
+        f"Notification {created['id']}: {created['channel']} to {created['address']}."
+        f" Test it: helio notification test {created['id']}"
     )
-    if made.get("secret"):
-        print_message("Its signing secret, shown this once:")
-        print(made["secret"])
+    if created.get("secret"):
+        print_message("Its signing secret, shown only once:")
+        print(created["secret"])
 
 
 @notification.command("test")
 def send_test_notification(
     notification_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False
 ) -> None:
-    """Send a test now, and say whether it arrived."""
+    """Send a test message now and report whether it was delivered."""
     problem = connect().notifications.test(notification_id)
     if as_json:
         print_json({"id": notification_id, "arrived": problem is None, "problem": problem})
     elif problem is None:
-        print(f"The test of notification {notification_id} has arrived.")
+        print(f"The test message of notification {notification_id} was delivered.")
     else:
-        print_message(f"The test of notification {notification_id} has not arrived: {problem}.")
+        print_message(f"The test message of notification {notification_id} was not delivered: {problem}.")
     if problem is not None:
         raise typer.Exit(1)
 
 
 @notification.command()
 def remove(notification_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
-    """Be told no longer."""
+    """Remove a notification."""
     connect().notifications.remove(notification_id)
     if as_json:
         print_json({"id": notification_id, "removed": True})
@@ -109,20 +114,20 @@ def remove(notification_id: Annotated[int, typer.Argument(metavar="ID")], as_jso
         print(f"Notification {notification_id} is removed.")
 
 
-def _asked_for(channel: str) -> str:
-    """URLs of chats are secrets, and others on this machine can read command lines."""
+def _read_address(channel: str) -> str:
+    """The address, from standard input: chat URLs are secrets, and other users can read command lines."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().strip()
     return getpass.getpass(f"Address of the {channel}: ").strip()
 
 
-def _row(one: "Notification") -> list[str]:
+def _row(data: "Notification") -> list[str]:
     return [
-        str(one["id"]),
-        one["channel"],
-        one["address"],
-        ",".join(one["triggers"]) or "asked for",
-        f"project {one['project']}" if one["project"] else one["user"],
-        format_time(one["sent_at"]) if one["sent_at"] else "-",
-        one["problem"] or "-",
+        str(data["id"]),
+        data["channel"],
+        data["address"],
+        ",".join(data["triggers"]) or "on request",
+        f"project {data['project']}" if data["project"] else data["user"],
+        format_time(data["sent_at"]) if data["sent_at"] else "-",
+        data["problem"] or "-",
     ]

@@ -1,4 +1,4 @@
-"""How results look: tables that fit, JSON, one colour and icon per state. Rich is for terminals only."""
+"""Output of commands: tables that fit the terminal, JSON, icons and colours of states. Rich for terminals only."""
 
 import json
 import os
@@ -49,14 +49,14 @@ class StateCell(str):
 class Column(NamedTuple):
     title: str
     right_aligned: bool = False
-    shrinkable: bool = False  # gives way when the terminal is narrow
-    optional: bool = False  # left out when that is not enough
-    merges_into: str = ""  # the column that then says it too
-    min_width: int = 18  # characters below which others are rather left out
+    shrinkable: bool = False  # is shortened on a narrow terminal
+    optional: bool = False  # is omitted when shortening others is not enough
+    merges_into: str = ""  # the column that shows its value when it is omitted
+    min_width: int = 18  # characters; below that, optional columns are omitted
 
 
 _GAP = 2
-SHORT_DIGEST_LENGTH = 12  # characters of it
+SHORT_DIGEST_LENGTH = 12  # characters
 
 Cell = str | StateCell
 Rows = Iterable[Sequence[Cell]]
@@ -67,12 +67,12 @@ def print_json(value: Any) -> None:
 
 
 def print_json_line(value: Any) -> None:
-    """One of many."""
+    """One object per line, for streams of objects."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 def print_table(columns: Sequence[Column], rows: Rows) -> None:
-    """On a terminal it fits the width; elsewhere it is plain and nothing is cut off."""
+    """Fits the width of a terminal; elsewhere plain text, with nothing shortened."""
     if not sys.stdout.isatty():
         _print_plain(columns, rows)
         return
@@ -83,46 +83,46 @@ def print_table(columns: Sequence[Column], rows: Rows) -> None:
 
 
 def rich_table(columns: Sequence[Column], rows: Rows, width: int) -> "Table":
-    """Rich would squeeze all columns alike; ours keep ids and states whole and shorten names and reasons."""
+    """Shortens only shrinkable columns such as names; Rich would shorten ids and states too."""
     from rich.table import Table
 
     rows = list(rows)
     cells = [[rich_cell(cell) for cell in row] for row in rows]
     natural = [max([len(column.title), *(row[at].cell_len for row in cells)]) for at, column in enumerate(columns)]
     widths = fit_columns(columns, natural, width)
-    joining = [at for at, column in enumerate(columns) if column.merges_into and at not in widths]
-    if joining:
-        return rich_table(*merge_column(columns, rows, joining[0]), width)
+    omitted = [at for at, column in enumerate(columns) if column.merges_into and at not in widths]
+    if omitted:
+        return rich_table(*merge_column(columns, rows, omitted[0]), width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for at, room in widths.items():
+    for at, column_width in widths.items():
         justify: Any = "right" if columns[at].right_aligned else "left"
-        table.add_column(columns[at].title, justify=justify, width=room, no_wrap=True, overflow="ellipsis")
+        table.add_column(columns[at].title, justify=justify, width=column_width, no_wrap=True, overflow="ellipsis")
     for row in cells:
         table.add_row(*(row[at] for at in widths))
     return table
 
 
 def fit_columns(columns: Sequence[Column], natural: Sequence[int], width: int) -> dict[int, int]:
-    """Which columns are shown, by their place, and how wide each may be."""
+    """The widths of the columns that are shown, by index. `natural`: the widths that would show everything."""
     shown = list(range(len(columns)))
     while True:
-        shrinking = [at for at in shown if columns[at].shrinkable]
-        fixed = sum(natural[at] for at in shown if at not in shrinking)
-        room = width - fixed - _GAP * len(shown)
-        dispensable = [at for at in shown if columns[at].optional]
-        if room >= sum(min(natural[at], columns[at].min_width) for at in shrinking) or not dispensable:
+        shrinkable = [at for at in shown if columns[at].shrinkable]
+        fixed = sum(natural[at] for at in shown if at not in shrinkable)
+        left = width - fixed - _GAP * len(shown)
+        optional = [at for at in shown if columns[at].optional]
+        if left >= sum(min(natural[at], columns[at].min_width) for at in shrinkable) or not optional:
             break
-        shown.remove(dispensable[-1])
+        shown.remove(optional[-1])
     widths = {at: natural[at] for at in shown}
-    for nth, at in enumerate(sorted(shrinking, key=lambda at: natural[at])):
-        share = max(1, room // (len(shrinking) - nth))
+    for nth, at in enumerate(sorted(shrinkable, key=lambda at: natural[at])):
+        share = max(1, left // (len(shrinkable) - nth))
         widths[at] = min(natural[at], share)
-        room -= widths[at]
+        left -= widths[at]
     return widths
 
 
 def merge_column(columns: Sequence[Column], rows: Rows, at: int) -> tuple[list[Column], Rows]:
-    """Without this column: what it says stands before what the column says that it joins."""
+    """Removes the column at `at`; its values are put before those of the column that it merges into."""
     into = [column.title for column in columns].index(columns[at].merges_into)
     both = columns[into]._replace(title=f"{columns[at].title}, {columns[into].title}")
     narrow = [both if place == into else column for place, column in enumerate(columns) if place != at]
@@ -140,13 +140,13 @@ def rich_cell(cell: Cell) -> "Text":
     from rich.text import Text
 
     if isinstance(cell, StateCell) and cell in STATE_STYLES:
-        look = STATE_STYLES[cell]
-        return Text(f"{look.icon} {cell}", style=look.colour)
+        style = STATE_STYLES[cell]
+        return Text(f"{style.icon} {cell}", style=style.colour)
     return Text(sanitize_text(cell))
 
 
 def print_fields(facts: Iterable[tuple[str, Cell | None]]) -> None:
-    """Name and value, one a line; what is None is left out."""
+    """One name and value per line; values that are None are omitted."""
     known = [(name, value) for name, value in facts if value is not None]
     width = max((len(name) for name, _ in known), default=0)
     for name, value in known:
@@ -154,38 +154,38 @@ def print_fields(facts: Iterable[tuple[str, Cell | None]]) -> None:
 
 
 def format_cell(cell: Cell, stream: TextIO | None = None) -> str:
-    """A cell within a line; with icon and colour only on a terminal."""
+    """A cell as text within a line; with icon and colour only on a terminal."""
     stream = stream or sys.stdout
     if not isinstance(cell, StateCell) or cell not in STATE_STYLES or not stream.isatty():
         return sanitize_text(cell)
-    look = STATE_STYLES[cell]
-    text = f"{look.icon} {cell}"
-    return text if os.environ.get("NO_COLOR") else typer.style(text, fg=look.colour)
+    style = STATE_STYLES[cell]
+    text = f"{style.icon} {cell}"
+    return text if os.environ.get("NO_COLOR") else typer.style(text, fg=style.colour)
 
 
 def print_message(message: str) -> None:
-    """To the person, beside the result."""
+    """A message for the user on standard error; standard output has only results."""
     print(message, file=sys.stderr)
 
 
 def sanitize_text(text: str) -> str:
-    """Without characters that could steer the terminal."""
+    """Replaces control characters, which could change the terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def print_build_log(texts: Iterable[str], *, quiet: bool) -> None:
-    """What a build says, to its end; no sign of it can steer the terminal. Quiet: only to its end."""
+    """Prints the output of a build until it ends, without control characters. Quiet: only waits."""
     for text in texts:
         if not quiet:
-            sys.stderr.write("".join(sign for sign in text if sign.isprintable() or sign == "\n"))
+            sys.stderr.write("".join(char for char in text if char.isprintable() or char == "\n"))
 
 
 def indent_text(text: str) -> str:
     return "\n".join(f"  {sanitize_text(line)}" for line in text.rstrip("\n").split("\n"))
 
 
-def format_count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def format_count(number: int, singular: str, plural: str | None = None) -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _print_plain(columns: Sequence[Column], rows: Rows) -> None:

@@ -1,4 +1,4 @@
-"""Projects, their members, and the departments they belong to."""
+"""`helio project` and `helio department`: projects, members, departments, shares and quotas."""
 
 from typing import Annotated, Any
 
@@ -14,12 +14,15 @@ department = command_group("Departments and their shares.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 ProjectArgument = Annotated[str, typer.Argument(metavar="PROJECT")]
 UserArgument = Annotated[str, typer.Argument(metavar="USER")]
-RunningGpusOption = Annotated[str | None, typer.Option(metavar="N", help="GPUs at once; 'none': no limit.")]
+RunningGpusOption = Annotated[
+    str | None, typer.Option(metavar="N", help="Limit of GPUs in use at once; 'none' for no limit.")
+]
 QueuedGpusOption = Annotated[
-    str | None, typer.Option(metavar="N", help="GPUs of all jobs that are not over; 'none': no limit.")
+    str | None, typer.Option(metavar="N", help="Limit of GPUs of waiting and running jobs; 'none' for no limit.")
 ]
 GpuHoursOption = Annotated[
-    str | None, typer.Option("--gpu-hours-per-month", metavar="N", help="GPU-hours a month; 'none': no limit.")
+    str | None,
+    typer.Option("--gpu-hours-per-month", metavar="N", help="Limit of GPU-hours per month; 'none' for no limit."),
 ]
 QUOTA_OPTION_NAMES = "--running-gpus, --queued-gpus or --gpu-hours-per-month"
 
@@ -36,16 +39,16 @@ def create_project(
 
 @project.command("list")
 def list_projects(as_json: JsonFlag = False) -> None:
-    """List your projects; for an admin, all of them."""
-    found = connect().projects.list()
+    """List your projects. Admins see all projects."""
+    items = connect().projects.list()
     if as_json:
-        print_json(found)
+        print_json(items)
         return
-    if not found:
-        print("You are in no project. Ask an admin: helio project add PROJECT USER")
+    if not items:
+        print("You are not a member of a project. An admin can add you: helio project add PROJECT USER")
         return
-    numbers = [Column(title, right_aligned=True) for title in ("SHARE", "CLASS", "MEMBERS")]
-    print_table([Column("PROJECT"), Column("DEPARTMENT"), *numbers, Column("GPU QUOTA")], map(_project_row, found))
+    numbers = [Column(title, right_aligned=True) for title in ("SHARE", "DATA CLASS", "MEMBERS")]
+    print_table([Column("PROJECT"), Column("DEPARTMENT"), *numbers, Column("GPU QUOTA")], map(_project_row, items))
 
 
 @project.command("show")
@@ -58,9 +61,11 @@ def show_project(name: NameArgument, as_json: JsonFlag = False) -> None:
 def change_project(
     name: NameArgument,
     share: Annotated[
-        int | None, typer.Option(metavar="N", help="Of its department, beside other projects.")
+        int | None, typer.Option(metavar="N", help="Share of its department, relative to its other projects.")
     ] = None,
-    data_class: Annotated[int | None, typer.Option(metavar="0-3", help="0: open data … 3: secret.")] = None,
+    data_class: Annotated[
+        int | None, typer.Option(metavar="0-3", help="Class of its data: 0 (open) to 3 (secret).")
+    ] = None,
     running_gpus: RunningGpusOption = None,
     queued_gpus: QueuedGpusOption = None,
     gpu_hours: GpuHoursOption = None,
@@ -71,7 +76,7 @@ def change_project(
     changes = {field: value for field, value in changes.items() if value is not None}
     changes |= parse_quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
-        raise typer.BadParameter(f"Say what to change: --share, --data-class, {QUOTA_OPTION_NAMES}.")
+        raise typer.BadParameter(f"Nothing to change. Use --share, --data-class, {QUOTA_OPTION_NAMES}.")
     _print_project(connect().projects.change(name, **changes), as_json)
 
 
@@ -79,37 +84,39 @@ def change_project(
 def add_member(
     name: ProjectArgument,
     user: UserArgument,
-    role: Annotated[str, typer.Option(help="member or manager.")] = "member",
+    role: Annotated[str, typer.Option(help="Role: member or manager.")] = "member",
     as_json: JsonFlag = False,
 ) -> None:
-    """Add a member, or change their role."""
+    """Add a member to a project, or change the role of a member."""
     _print_project(connect().projects.add_member(name, user, role), as_json)
 
 
 @project.command("remove")
 def remove_member(name: ProjectArgument, user: UserArgument, as_json: JsonFlag = False) -> None:
-    """Remove a member."""
+    """Remove a member from a project."""
     _print_project(connect().projects.remove_member(name, user), as_json)
 
 
 @department.command("create")
 def create_department(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Create a department."""
-    made = connect().departments.create(name)
+    created = connect().departments.create(name)
     if as_json:
-        print_json(made)
+        print_json(created)
     else:
-        print(f"Department {made['name']} is there. Next: helio project create NAME --department {made['name']}")
+        print(
+            f"Department {created['name']} created. Next: helio project create NAME --department {created['name']}"
+        )
 
 
 @department.command("list")
 def list_departments(as_json: JsonFlag = False) -> None:
     """List departments."""
-    found = connect().departments.list()
+    items = connect().departments.list()
     if as_json:
-        print_json(found)
+        print_json(items)
     else:
-        rows = [[one["name"], str(one["share"]), format_quota(one["quota"])] for one in found]
+        rows = [[data["name"], str(data["share"]), format_quota(data["quota"])] for data in items]
         print_table([Column("DEPARTMENT"), Column("SHARE", right_aligned=True), Column("GPU QUOTA")], rows)
 
 
@@ -117,7 +124,7 @@ def list_departments(as_json: JsonFlag = False) -> None:
 def change_department(
     name: NameArgument,
     share: Annotated[
-        int | None, typer.Option(metavar="N", help="Of the cluster, beside other departments.")
+        int | None, typer.Option(metavar="N", help="Share of the cluster, relative to other departments.")
     ] = None,
     running_gpus: RunningGpusOption = None,
     queued_gpus: QueuedGpusOption = None,
@@ -129,54 +136,54 @@ def change_department(
         running_gpus, queued_gpus, gpu_hours
     )
     if not changes:
-        raise typer.BadParameter(f"Say what to change: --share, {QUOTA_OPTION_NAMES}.")
-    one = connect().departments.change(name, **changes)
+        raise typer.BadParameter(f"Nothing to change. Use --share, {QUOTA_OPTION_NAMES}.")
+    data = connect().departments.change(name, **changes)
     if as_json:
-        print_json(one)
+        print_json(data)
         return
     facts = [
-        ("department", one["name"]),
-        ("share", str(one["share"])),
-        ("GPU quota", format_quota(one["quota"])),
+        ("department", data["name"]),
+        ("share", str(data["share"])),
+        ("GPU quota", format_quota(data["quota"])),
     ]
     print_fields(facts)
 
 
-def _project_row(one: dict[str, Any]) -> list[str]:
-    numbers = (one["share"], one["data_class"], len(one["members"]))
-    return [one["name"], one["department"], *map(str, numbers), format_quota(one["quota"])]
+def _project_row(data: dict[str, Any]) -> list[str]:
+    numbers = (data["share"], data["data_class"], len(data["members"]))
+    return [data["name"], data["department"], *map(str, numbers), format_quota(data["quota"])]
 
 
-def _print_project(one: dict[str, Any], as_json: bool) -> None:
+def _print_project(data: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print_json(one)
+        print_json(data)
         return
-    members = ", ".join(f"{member['user']} ({member['role']})" for member in one["members"])
+    members = ", ".join(f"{member['user']} ({member['role']})" for member in data["members"])
     print_fields(
         [
-            ("project", one["name"]),
-            ("department", one["department"]),
-            ("share", str(one["share"])),
-            ("data class", str(one["data_class"])),
-            ("GPU quota", format_quota(one["quota"])),
-            ("members", members or "nobody yet"),
+            ("project", data["name"]),
+            ("department", data["department"]),
+            ("share", str(data["share"])),
+            ("data class", str(data["data_class"])),
+            ("GPU quota", format_quota(data["quota"])),
+            ("members", members or "none yet"),
         ]
     )
-    if one.get("note"):
-        print_message(one["note"])
+    if data.get("note"):
+        print_message(data["note"])
 
 
 def parse_quota_changes(
     running_gpus: str | None, queued_gpus: str | None, gpu_hours: str | None
 ) -> dict[str, Any]:
-    """`{"quota": …}` with what is to change; nothing when nothing is."""
+    """`{"quota": …}` with the limits to change; empty if there are none."""
     given = {"running_gpus": running_gpus, "queued_gpus": queued_gpus, "gpu_hours_per_month": gpu_hours}
     quota = {name: _limit(name, text) for name, text in given.items() if text is not None}
     return {"quota": quota} if quota else {}
 
 
 def format_quota(quota: dict[str, int | None]) -> str:
-    """`8 running, 64 queued, 500 h/month`: of GPUs."""
+    """`8 running, 64 queued, 500 h/month`: limits of GPUs and GPU-hours."""
     units = {"running_gpus": "running", "queued_gpus": "queued", "gpu_hours_per_month": "h/month"}
     limits = [f"{quota[name]} {unit}" for name, unit in units.items() if quota.get(name) is not None]
     return ", ".join(limits) or "-"
@@ -187,5 +194,5 @@ def _limit(name: str, text: str) -> int | None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
         option = f"--{name.replace('_', '-')}"
-        raise Invalid(f"{option}: {text!r} is not a limit.", "Write a whole number from 0 on, or none.")
+        raise Invalid(f"{option}: {text!r} is not a limit.", "Write a whole number of at least 0, or none.")
     return int(text)

@@ -1,4 +1,4 @@
-"""Commands that explain the queue, and say who is entitled to what and has used it."""
+"""`helio why`, `when`, `share` and `report`: explanations, start forecasts, fair shares and usage reports."""
 
 import sys
 from collections.abc import Iterator
@@ -30,150 +30,156 @@ if TYPE_CHECKING:
     from heliostat.client.api_types import Forecast, JobExplanation, RequestVariation
     from heliostat.client.queue import ShareEntry, StartEstimate, UsageReportRow
 
-_SHOWN_AHEAD = 3
+_MAX_AHEAD = 3
 _SHARE_COLUMNS = (
     Column("DEPARTMENT > PROJECT > USER", shrinkable=True),
     Column("SHARE", right_aligned=True),
-    Column("PART", right_aligned=True),
+    Column("ENTITLED", right_aligned=True),
     Column("GPU-HOURS", right_aligned=True),
-    Column("OF SHARE", right_aligned=True),
-    Column("POINTS", right_aligned=True),
+    Column("USED", right_aligned=True),
+    Column("PENALTY", right_aligned=True),
 )
 _REPORT_COLUMNS = (
     Column("JOBS", right_aligned=True),
     Column("GPU-H", right_aligned=True),
-    Column("OF ALL", right_aligned=True),
+    Column("OF TOTAL", right_aligned=True),
     Column("CPU-H", right_aligned=True),
     Column("WASTED", right_aligned=True),
     Column("MEAN WAIT", right_aligned=True),
-    Column("MEDIAN", right_aligned=True),
+    Column("MEDIAN WAIT", right_aligned=True),
 )
 _TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def why(
     job: Annotated[int, typer.Argument(metavar="JOB")],
-    what_if: Annotated[bool, typer.Option("--what-if", help="Also what would start earlier.")] = False,
+    what_if: Annotated[
+        bool, typer.Option("--what-if", help="Also list smaller requests that would start earlier.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say why a job waits, and when it will start."""
-    told = connect().jobs.why(job, what_if=what_if)
+    """Explain why a job is waiting and when it will start."""
+    explanation = connect().jobs.why(job, what_if=what_if)
     if as_json:
-        print_json(told)
+        print_json(explanation)
         return
-    print(f"Job {told['job_id']} {format_cell(StateCell(told['state']))}: {told['sentence']}")
-    if told["state"] != "pending":
+    state = format_cell(StateCell(explanation["state"]))
+    print(f"Job {explanation['job_id']} {state}: {explanation['sentence']}")
+    if explanation["state"] != "pending":
         return
-    forecast = told["forecast"]
+    forecast, position = explanation["forecast"], explanation["position"]
+    own = _is_own_forecast(forecast)
     print_fields(
         [
-            ("position", f"{told['position']} of {told['pending']}" if told["position"] else None),
-            ("ahead", _ahead(told)),
-            ("starts", format_forecast(forecast) if forecast else _unforeseen(told)),
-            ("by limits", format_start_by_time_limits(forecast) if forecast and _is_ours(forecast) else None),
-            ("forecasts", format_forecast_accuracy(told["accuracy"]) if _is_ours(forecast) else None),
+            ("position", f"{position} of {explanation['pending']}" if position else None),
+            ("ahead", _ahead(explanation)),
+            ("starts", format_forecast(forecast) if forecast else _start_without_forecast(explanation)),
+            ("by limits", format_start_by_time_limits(forecast) if forecast and own else None),
+            ("forecasts", format_forecast_accuracy(explanation["accuracy"]) if own else None),
         ]
     )
-    if "what_if" in told:
-        _print_options(told["what_if"])
+    if "what_if" in explanation:
+        _print_options(explanation["what_if"])
 
 
 @job_options("when")
 def when(*, job: dict[str, Any], as_json: JsonFlag = False) -> None:
-    """Say when a job would start, before submitting it.
+    """Forecast when a job would start, before submitting it.
 
     helio when --gpus 4 --time 8h
     """
-    foreseen = connect().queue.when(**job)
+    estimate = connect().queue.when(**job)
     if as_json:
-        print_json(foreseen)
+        print_json(estimate)
     else:
-        _print_foreseen(foreseen)
+        _print_estimate(estimate)
 
 
-def _is_ours(forecast: "Forecast | None") -> bool:
-    return forecast is None or forecast.get("source", "trial runs") == "trial runs"
+def _is_own_forecast(forecast: "Forecast | None") -> bool:
+    """Whether it comes from Heliostat rather than from Slurm."""
+    return forecast is None or forecast.get("source", "simulation") == "simulation"
 
 
-def _unforeseen(told: "JobExplanation") -> str:
-    if told.get("not_before"):
-        return f"not before {format_time_short(told['not_before'])}"
-    if told["blocked_by"] == "parents":
-        return "when those it waits for are over"
-    if told["blocked_by"] == "nodes":
-        return "not with the nodes there are"
-    return "not foreseen yet; ask again in a minute"
+def _start_without_forecast(explanation: "JobExplanation") -> str:
+    if explanation.get("not_before"):
+        return f"not before {format_time_short(explanation['not_before'])}"
+    if explanation["blocked_by"] == "parents":
+        return "when the jobs that it waits for have ended"
+    if explanation["blocked_by"] == "nodes":
+        return "cannot start until a node is back"
+    return "no forecast yet; try again in a minute"
 
 
-def _print_foreseen(foreseen: "StartEstimate") -> None:
-    forecast = foreseen["forecast"]
-    if foreseen["starts_now"]:
-        print("Submitted now, it would start at once.")
+def _print_estimate(estimate: "StartEstimate") -> None:
+    forecast = estimate["forecast"]
+    if estimate["starts_now"]:
+        print("If submitted now, the job would start immediately.")
     elif forecast is None:
-        print("Nobody can tell: it does not start within the time that can be foreseen.")
+        print("No start within the forecast horizon.")
     else:
-        print(f"Submitted now, it would start {format_forecast(forecast)}.")
+        print(f"If submitted now, the job would start {format_forecast(forecast)}.")
         facts = [
             ("by limits", format_start_by_time_limits(forecast)),
-            ("forecasts", format_forecast_accuracy(foreseen["accuracy"])),
+            ("forecasts", format_forecast_accuracy(estimate["accuracy"])),
         ]
         print_fields(facts)
-    if foreseen["what_if"]:
-        _print_options(foreseen["what_if"])
+    if estimate["what_if"]:
+        _print_options(estimate["what_if"])
 
 
 def _print_options(options: "list[RequestVariation]") -> None:
     print()
     if not options:
-        print("Nothing smaller was found that would start earlier.")
+        print("No smaller request would start earlier.")
         return
-    print("This would start earlier:")
-    print_table((Column("REQUEST"), Column("STARTS", shrinkable=True)), (_option_row(one) for one in options))
+    print("These requests would start earlier:")
+    rows = (_option_row(option) for option in options)
+    print_table((Column("REQUEST"), Column("STARTS", shrinkable=True)), rows)
 
 
 def _option_row(option: "RequestVariation") -> list[str]:
     if not option["starts_now"]:
-        return [option["words"], format_likely_start(option["forecast"])]
-    return [option["words"], "now, by backfill" if "time_limit" in option["change"] else "now"]
+        return [option["description"], format_likely_start(option["forecast"])]
+    return [option["description"], "now, by backfill" if "time_limit" in option["change"] else "now"]
 
 
-def _ahead(told: "JobExplanation") -> str | None:
-    """The first few."""
-    if not told["ahead"] or not told["first_ahead"]:
+def _ahead(explanation: "JobExplanation") -> str | None:
+    """The first few jobs ahead, and the number of others."""
+    if not explanation["ahead"] or not explanation["first_ahead"]:
         return None
-    shown = told["first_ahead"][:_SHOWN_AHEAD]
-    words = ", ".join(f"{one['id']} ({one['user']} in {one['project']})" for one in shown)
-    more = told["ahead"] - len(shown)
-    return words + (f" and {more} more" if more > 0 else "")
+    shown = explanation["first_ahead"][:_MAX_AHEAD]
+    text = ", ".join(f"{job['id']} ({job['user']} in {job['project']})" for job in shown)
+    more = explanation["ahead"] - len(shown)
+    return text + (f" and {more} more" if more > 0 else "")
 
 
 def share(as_json: JsonFlag = False) -> None:
-    """Show who is entitled to what, and has used how much of it.
+    """Show fair shares and recent usage.
 
-    PART is theirs by right while all others want theirs too; OF SHARE is what they have had lately, in shares;
-    POINTS are what that costs their jobs in the queue.
+    ENTITLED: part of the cluster that the account gets while all others use theirs. USED: recent usage as a
+    multiple of that. PENALTY: priority points that its jobs lose for it.
     """
-    answer = connect().queue.share()
-    tree = answer["items"]
+    response = connect().queue.share()
+    tree = response["items"]
     if as_json:
         print_json(tree)
         return
-    print_table(_SHARE_COLUMNS, (_share_row(one, depth) for one, depth in _walked(tree)))
-    if (counts := answer.get("usage_source", "heliostat")) != "heliostat":
+    print_table(_SHARE_COLUMNS, (_share_row(account, depth) for account, depth in _walk(tree)))
+    if (source := response.get("usage_source", "heliostat")) != "heliostat":
         print_message(
-            f"Counted by {counts.capitalize()}, with jobs that came without Heliostat; it has no points."
+            f"Usage as counted by {source.capitalize()}, including jobs submitted to it directly. No penalties."
         )
 
 
 def report(
-    month: Annotated[str | None, typer.Option(help="2026-11; the present one unless said.")] = None,
-    by: Annotated[str, typer.Option(help="department, project or user.")] = "project",
+    month: Annotated[str | None, typer.Option(help="Month: 2026-11. Default: the current month.")] = None,
+    by: Annotated[str, typer.Option(help="Group by department, project or user.")] = "project",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show who used what in a month.
+    """Show the usage of a month by project, user or department.
 
-    Everybody for an admin, your projects for a manager, else yourself.
+    Admins see all usage, managers that of their projects, other users their own.
     """
     client = connect()
     if as_csv:
@@ -184,7 +190,7 @@ def report(
         print_json(lines)
         return
     if not lines:
-        print("Nothing ran in that month.")
+        print("No jobs ran in that month.")
         return
     print_table((Column(by.upper(), shrinkable=True), *_REPORT_COLUMNS), (_report_row(line) for line in lines))
     print_message(
@@ -192,24 +198,24 @@ def report(
     )
 
 
-def _walked(tree: "list[ShareEntry]", depth: int = 0) -> "Iterator[tuple[ShareEntry, int]]":
-    for one in tree:
-        yield one, depth
-        yield from _walked(one["below"], depth + 1)
+def _walk(tree: "list[ShareEntry]", depth: int = 0) -> "Iterator[tuple[ShareEntry, int]]":
+    for account in tree:
+        yield account, depth
+        yield from _walk(account["children"], depth + 1)
 
 
-def _share_row(one: "ShareEntry", depth: int) -> list[str]:
-    entitled = one["entitled"]
-    name = "  " * depth + one["name"]
+def _share_row(account: "ShareEntry", depth: int) -> list[str]:
+    entitled = account["entitled"]
+    name = "  " * depth + account["name"]
     if entitled is None:
-        return [name, str(one["share"]), "-", "-", "-", "-"]
+        return [name, str(account["share"]), "-", "-", "-", "-"]
     return [
         name,
-        str(one["share"]),
+        str(account["share"]),
         f"{entitled:.1%}",
-        f"{one['usage_gpu_hours']:.1f}",
-        f"{one['usage_ratio']:.2f}{_TIMES}",
-        f"-{one['priority_penalty']:.1f}" if one["priority_penalty"] >= 0.05 else "0",
+        f"{account['usage_gpu_hours']:.1f}",
+        f"{account['usage_ratio']:.2f}{_TIMES}",
+        f"-{account['priority_penalty']:.1f}" if account["priority_penalty"] >= 0.05 else "0",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Commands that repeat jobs and say what differed."""
+"""`helio rerun`, `helio diff` and `helio show --record`: repeat jobs and compare them."""
 
 import json
 from typing import Annotated, Any
@@ -20,32 +20,37 @@ from heliostat.cli.output import (
 from heliostat.cli.uploads import upload_with_progress
 from heliostat.models.provenance import COMPARISON_SECTIONS
 
-_LONGEST = 60
+_MAX_CELL_LENGTH = 60
 _Pairs = list[tuple[str, str]]
 
 
 def rerun(
     job: Annotated[int, typer.Argument(metavar="JOB")],
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="FIELD=VALUE: gpus=2, env.SEED=7, name=null. May repeat.")
+        list[str] | None,
+        typer.Option("--set", help="Change a field: gpus=2, env.SEED=7, name=null. May be repeated."),
     ] = None,
-    upload: Annotated[str | None, typer.Option(help="With this folder's code instead.")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with its code.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its output; exit with its code.")] = False,
+    upload: Annotated[str | None, typer.Option(help="Use the code in this folder instead.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the job ends; exit with its exit code.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print its output until it ends; exit with its exit code.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Repeat a job: the same request, the same code.
+    """Submit a job again with the same request and code.
 
-    But for what --set changes. helio rerun 12 --set gpus=2 --set env.SEED=7
+    --set changes fields: helio rerun 12 --set gpus=2 --set env.SEED=7
     """
     client = connect()
-    wanted = parse_changes(changes or [])
+    changed_fields = parse_changes(changes or [])
     if upload is not None:
-        wanted["upload"] = upload_with_progress(client, upload)
-    answer = client.jobs.rerun(job, **wanted)
-    for note in answer["notes"]:
+        changed_fields["upload"] = upload_with_progress(client, upload)
+    response = client.jobs.rerun(job, **changed_fields)
+    for note in response["notes"]:
         print_message(note)
-    report_submitted_job(client, client.jobs.get(answer["job"]["id"]), wait, follow, as_json)
+    report_submitted_job(client, client.jobs.get(response["job"]["id"]), wait, follow, as_json)
 
 
 def diff(
@@ -53,9 +58,9 @@ def diff(
     second: Annotated[int, typer.Argument(metavar="B")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what differed between two jobs.
+    """Show the differences between two jobs.
 
-    Request, code, machine, result and time. Of environment variables it says which differ, never their values.
+    Compares request, code, node, result and time. For environment variables it shows names, never values.
     """
     compared = connect().jobs.diff(first, second)
     if as_json:
@@ -63,30 +68,36 @@ def diff(
         return
     columns = (Column(""), Column(f"JOB {first}", shrinkable=True), Column(f"JOB {second}", shrinkable=True))
     for section, title in COMPARISON_SECTIONS.items():
-        rows = [one for one in compared["differences"] if one["section"] == section]
+        rows = [difference for difference in compared["differences"] if difference["section"] == section]
         if not rows:
             continue
         print(f"{title}:")
-        print_table(columns, ([one["field"], _short(one["first"]), _short(one["second"])] for one in rows))
+        print_table(
+            columns,
+            (
+                [difference["field"], _short(difference["first"]), _short(difference["second"])]
+                for difference in rows
+            ),
+        )
         print()
     same = [COMPARISON_SECTIONS[section].lower() for section in compared["same"]]
-    print(f"The same: {', '.join(same)}." if same else "Nothing is the same.")
+    print(f"Identical: {', '.join(same)}." if same else "No section is identical.")
 
 
 def print_provenance(job: int, as_json: bool) -> None:
-    """What is kept to repeat a job."""
+    """The record of a job's code, nodes and request."""
     record = connect().jobs.provenance(job)
     if as_json:
         print_json(record)
         return
     print_fields(_record_facts(record))
     if record["code"] and record["code"]["diff"]:
-        print(f"\nUncommitted then{', cut' if record['code']['is_diff_cut'] else ''}:")
+        print(f"\nUncommitted changes{' (truncated)' if record['code']['is_diff_cut'] else ''}:")
         print("\n".join(sanitize_text(line.expandtabs()) for line in record["code"]["diff"].splitlines()))
 
 
 def parse_changes(texts: list[str]) -> dict[str, Any]:
-    """`gpus=2`: what reads as JSON is that, anything else is text; of `env.NAME` always text, but for null."""
+    """`gpus=2`: a value that is valid JSON is parsed, any other is text. Values of `env.NAME` are text or null."""
     changes: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -107,17 +118,17 @@ def _value(text: str) -> Any:
 
 
 def _record_facts(record: dict[str, Any]) -> _Pairs:
-    facts: list[tuple[str, object]] = [("Job", record["job_id"]), ("Repeats", record["rerun_of"])]
+    facts: list[tuple[str, object]] = [("Job", record["job_id"]), ("Rerun of", record["rerun_of"])]
     facts += _code_facts(record["code"] or {}) + _upload_facts(record["upload"])
-    for machine in record["machines"]:
-        facts.append((f"Attempt {machine['attempt']}", f"on {', '.join(machine['nodes'])}"))
-        facts += [("GPUs", ", ".join(machine["gpus"])), ("Driver", machine["driver"])]
-        facts += [("Image digest", machine["image_digest"]), ("Environment", machine["environment"])]
-        facts += [("Dataset", dataset) for dataset in machine.get("datasets", ())]
-        facts.append(("Heliostat", machine["heliostat"]))
+    for attempt in record["machines"]:
+        facts.append((f"Attempt {attempt['attempt']}", f"on {', '.join(attempt['nodes'])}"))
+        facts += [("GPUs", ", ".join(attempt["gpus"])), ("Driver", attempt["driver"])]
+        facts += [("Image digest", attempt["image_digest"]), ("Environment", attempt["environment"])]
+        facts += [("Dataset", dataset) for dataset in attempt.get("datasets", ())]
+        facts.append(("Heliostat", attempt["heliostat"]))
     facts.append(("Variables", ", ".join(record["request"]["env"])))
-    facts.append(("Repeated by", ", ".join(map(str, record["reruns"]))))
-    facts.append(("Repeat it", f"helio rerun {record['job_id']}"))
+    facts.append(("Reruns", ", ".join(map(str, record["reruns"]))))
+    facts.append(("Run again", f"helio rerun {record['job_id']}"))
     return [(name, str(value)) for name, value in facts if value]
 
 
@@ -143,11 +154,11 @@ def _upload_facts(upload: dict[str, Any] | None) -> list[tuple[str, object]]:
     if upload is None:
         return []
     if not upload["is_there"]:
-        return [("Uploaded code", f"{upload['id'][:12]}, not there any more")]
+        return [("Uploaded code", f"{upload['id'][:12]}, deleted since")]
     return [("Uploaded code", f"{upload['id'][:12]}, {format_count(upload['files'], 'file')}")]
 
 
 def _short(text: str) -> str:
     line, *more = text.split("\n") if text else ["-"]
-    cut = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
-    return f"{cut} (+{format_count(len(more), 'line')})" if more else cut
+    short = line if len(line) <= _MAX_CELL_LENGTH else f"{line[: _MAX_CELL_LENGTH - 1]}…"
+    return f"{short} (+{format_count(len(more), 'line')})" if more else short

@@ -1,4 +1,4 @@
-"""Reservations: nodes set aside for a project, or for maintenance."""
+"""`helio reservation`: nodes reserved for a project or for maintenance."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ from heliostat.errors import Invalid
 if TYPE_CHECKING:
     from heliostat.client.nodes import Reservation
 
-reservation = command_group("Nodes set aside for a course, a deadline, or maintenance.")
+reservation = command_group("Nodes reserved for a project or for maintenance.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 _COLUMNS = (
     Column("NAME", shrinkable=True),
@@ -30,21 +30,24 @@ _COLUMNS = (
 @reservation.command()
 def create(
     name: NameArgument,
-    nodes: Annotated[str, typer.Option(metavar="NAMES", help="Which machines: n01,n02.")],
+    nodes: Annotated[str, typer.Option(metavar="NAMES", help="Nodes to reserve: n01,n02.")],
     starts_at: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="'2026-12-03 09:00', in your time zone unless it says.")
+        str,
+        typer.Option("--from", metavar="TIME", help="Start: '2026-12-03 09:00', local time if it has no zone."),
     ],
-    ends_at: Annotated[str, typer.Option("--to", metavar="TIME", help="As --from.")],
-    project: Annotated[str | None, typer.Option(help="For whom; without it, maintenance: for nobody.")] = None,
-    gpus_per_node: Annotated[
-        int | None, typer.Option(metavar="N", help="So many GPUs of each; else all of it.")
+    ends_at: Annotated[str, typer.Option("--to", metavar="TIME", help="End, in the same format as --from.")],
+    project: Annotated[
+        str | None, typer.Option(help="Project whose jobs may use the nodes. Default: none, for maintenance.")
     ] = None,
-    weeks: Annotated[int, typer.Option(metavar="N", help="So many weeks in a row.")] = 1,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="What people will read.")] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option(metavar="N", help="GPUs to reserve on each node. Default: the whole node.")
+    ] = None,
+    weeks: Annotated[int, typer.Option(metavar="N", help="Repeat weekly, this many weeks in total.")] = 1,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Reason that users see.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set machines aside for a time: for a project, or for maintenance."""
-    made = connect().reservations.create(
+    """Reserve nodes for a project or for maintenance."""
+    created = connect().reservations.create(
         name,
         [node.strip() for node in nodes.split(",") if node.strip()],
         _time("--from", starts_at),
@@ -55,30 +58,30 @@ def create(
         reason=reason,
     )
     if as_json:
-        print_json(made)
+        print_json(created)
     else:
-        _print_one(made)
+        _print_one(created)
 
 
 @reservation.command("list")
 def list_reservations(
-    past: Annotated[bool, typer.Option("--all", "-a", help="Also those that are over.")] = False,
+    past: Annotated[bool, typer.Option("--all", "-a", help="Include reservations that have ended.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List what is set aside, by its next time."""
-    found = connect().reservations.list(past=past)
+    """List reservations by their next start."""
+    reservations = connect().reservations.list(past=past)
     if as_json:
-        print_json(found)
+        print_json(reservations)
         return
-    if not found:
-        print("Nothing is set aside.")
+    if not reservations:
+        print("No reservations.")
         return
-    print_table(_COLUMNS, (_row(one) for one in found))
+    print_table(_COLUMNS, (_row(data) for data in reservations))
 
 
 @reservation.command()
 def delete(name: NameArgument, as_json: JsonFlag = False) -> None:
-    """Delete a reservation; its machines are for everybody again."""
+    """Delete a reservation; all jobs may use its nodes again."""
     connect().reservations.delete(name)
     if as_json:
         print_json({"name": name, "deleted": True})
@@ -94,42 +97,42 @@ def _time(option: str, text: str) -> datetime:
         raise Invalid(f"{option}: {text!r} is not a time.", hint) from None
 
 
-def _row(one: "Reservation") -> list[str]:
-    times = one["next"] or {"starts_at": one["starts_at"], "ends_at": one["ends_at"]}
+def _row(data: "Reservation") -> list[str]:
+    times = data["next"] or {"starts_at": data["starts_at"], "ends_at": data["ends_at"]}
     return [
-        one["name"],
-        one["project"] or "maintenance",
-        ",".join(one["nodes"]),
-        "all" if one["gpus_per_node"] is None else f"{one['gpus_per_node']} each",
-        _span(times["starts_at"], times["ends_at"]) + (", over" if not one["next"] else ""),
-        str(one["weeks"]),
-        one["reason"],
+        data["name"],
+        data["project"] or "maintenance",
+        ",".join(data["nodes"]),
+        "all" if data["gpus_per_node"] is None else f"{data['gpus_per_node']} each",
+        _span(times["starts_at"], times["ends_at"]) + (", ended" if not data["next"] else ""),
+        str(data["weeks"]),
+        data["reason"],
     ]
 
 
-def _print_one(one: "Reservation") -> None:
-    weeks = f", {one['weeks']} weeks in a row" if one["weeks"] > 1 else ""
+def _print_one(data: "Reservation") -> None:
+    weeks = f", weekly for {data['weeks']} weeks" if data["weeks"] > 1 else ""
     print_fields(
         [
-            ("reservation", one["name"]),
-            ("for", one["project"] or "maintenance: nobody"),
-            ("nodes", ", ".join(one["nodes"])),
-            ("GPUs", "all" if one["gpus_per_node"] is None else f"{one['gpus_per_node']} of each node"),
-            ("time", f"{_local(one['starts_at'])} to {_local(one['ends_at'])}{weeks}"),
-            ("reason", one["reason"] or None),
+            ("reservation", data["name"]),
+            ("for", data["project"] or "maintenance (no jobs)"),
+            ("nodes", ", ".join(data["nodes"])),
+            ("GPUs", "all" if data["gpus_per_node"] is None else f"{data['gpus_per_node']} on each node"),
+            ("time", f"{_local(data['starts_at'])} to {_local(data['ends_at'])}{weeks}"),
+            ("reason", data["reason"] or None),
         ]
     )
 
 
 def _span(start: str, end: str) -> str:
     """`2026-12-03 09:00-17:00`, `2026-12-03 09:00 to 12-04 17:00`."""
-    begin, over = _local(start), _local(end)
-    if begin[:10] == over[:10]:
-        return f"{begin}-{over[11:]}"
-    return f"{begin} to {over[5:] if begin[:4] == over[:4] else over}"
+    first, last = _local(start), _local(end)
+    if first[:10] == last[:10]:
+        return f"{first}-{last[11:]}"
+    return f"{first} to {last[5:] if first[:4] == last[:4] else last}"
 
 
 def _local(text: str) -> str:
-    """With its date, also today's."""
+    """Local date and time; the date also for today."""
     at = parse_time(text)
     return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,4 +1,4 @@
-"""`helio run`: one command, or one per index of an array, into the queue."""
+"""`helio run`: submits a command as a job, an array of jobs or a sweep."""
 
 from typing import Annotated, Any
 
@@ -15,29 +15,47 @@ from heliostat.cli.uploads import upload_with_progress
 def run(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CMD", help="Words, or one quoted shell line.", show_default=False),
+        typer.Argument(
+            metavar="CMD", help="Command and arguments, or one quoted line for the shell.", show_default=False
+        ),
     ] = None,
     *,
     job: dict[str, Any],
     isolate: Annotated[bool, typer.Option("--isolate", help="The same as --runtime bubblewrap.")] = False,
-    sweep: Annotated[list[str] | None, typer.Option(help="A run of each: lr=0.1,0.01 or seed=1..5.")] = None,
-    no_record: Annotated[bool, typer.Option("--no-record", help="Do not note the state of the code.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with its code.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its output; exit with its code.")] = False,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(help="One run per value: lr=0.1,0.01 or seed=1..5. May be repeated: all combinations."),
+    ] = None,
+    no_record: Annotated[
+        bool, typer.Option("--no-record", help="Do not record the git state of the code.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the job ends; exit with its exit code.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print its output until it ends; exit with its exit code.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Put a command into the queue.
+    """Submit a command as a job.
 
     helio run --gpus 1 --memory 16G --time 4h -- python train.py
     """
     if not command and "script" not in job:
-        raise typer.BadParameter("Say what to run: helio run [OPTIONS] -- CMD", param_hint="CMD")
+        raise typer.BadParameter("The command is missing: helio run [OPTIONS] -- CMD", param_hint="CMD")
     if follow and "array" in job:
-        raise typer.BadParameter("An array has many outputs: use --wait, then helio logs.", param_hint="--follow")
+        raise typer.BadParameter(
+            "The outputs of an array cannot be followed. Use --wait, then helio logs.", param_hint="--follow"
+        )
     if sweep and ("array" in job or wait or follow):
-        raise typer.BadParameter("A sweep is an array of its own: see helio sweep show.", param_hint="--sweep")
+        raise typer.BadParameter(
+            "A sweep cannot have --array, --wait or --follow. See its runs with helio sweep show.",
+            param_hint="--sweep",
+        )
     if isolate and ("image" in job or job.get("runtime", "bubblewrap") != "bubblewrap"):
-        raise typer.BadParameter("That is --runtime bubblewrap, without an image.", param_hint="--isolate")
+        raise typer.BadParameter(
+            "--isolate means --runtime bubblewrap, which takes no image.", param_hint="--isolate"
+        )
     client = connect()
     job |= {"command": parse_command(command, has_script="script" in job)}
     job |= {"runtime": "bubblewrap"} if isolate else {}
@@ -53,5 +71,5 @@ def run(
         report_submitted_job(client, client.submit(**job), wait, follow, as_json)
 
 
-# What follows the first word of CMD belongs to CMD, with or without `--`.
+# Options after the first word of CMD belong to CMD, with or without `--`.
 run.context_settings = {"allow_interspersed_args": False}  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""`helio schedule`: jobs that are submitted again and again."""
+"""`helio schedule`: jobs that are submitted at set times or after other schedules."""
 
 from typing import Annotated, Any
 
@@ -10,26 +10,34 @@ from heliostat.cli.job_options import job_options, parse_command
 from heliostat.cli.output import Column, JsonFlag, StateCell, print_fields, print_json, print_table
 from heliostat.cli.value_format import format_duration, format_time, parse_time
 
-schedule = command_group("Submit a job again and again, at times or after others.")
-ScheduleArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its name or number.")]
+schedule = command_group("Submit a job repeatedly, at set times or after other schedules.")
+ScheduleArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Name or id of the schedule.")]
 TimingOption = Annotated[
     str | None,
-    typer.Option("--at", metavar="TIMES", help="'0 2 * * *', @daily, R/2026-07-22T12:00:00Z/PT24H, R5//P1M."),
+    typer.Option(
+        "--at", metavar="TIMES", help="When to fire: '0 2 * * *', @daily, R/2026-07-22T12:00:00Z/PT24H, R5//P1M."
+    ),
 ]
-ZoneOption = Annotated[str | None, typer.Option(help="Whose clocks: Europe/Berlin.")]
+ZoneOption = Annotated[str | None, typer.Option(help="Time zone of the schedule: Europe/Berlin.")]
 AfterOption = Annotated[
     list[str] | None, typer.Option(help="Fire when this schedule of yours has succeeded. May be repeated.")
 ]
 OverlapOption = Annotated[
-    str | None, typer.Option(metavar="RULE", help="While an earlier job runs: skip, queue, replace, allow.")
+    str | None,
+    typer.Option(metavar="RULE", help="If an earlier job still runs: skip, queue, replace or allow."),
 ]
-CatchUpOption = Annotated[str | None, typer.Option(metavar="RULE", help="After a downtime: none, last, all.")]
+CatchUpOption = Annotated[
+    str | None,
+    typer.Option(metavar="RULE", help="Firings missed in a downtime that are repeated: none, last, all."),
+]
 EpsilonOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="What is later than this is not made up for.")
+    str | None, typer.Option(metavar="TIME", help="Skip missed firings that are later than this: 2h.")
 ]
-RetriesOption = Annotated[int | None, typer.Option(metavar="N", help="How often to try again a job that failed.")]
-TimesOption = Annotated[int | None, typer.Option(metavar="N", help="End after so many firings.")]
-SoftErrorOption = Annotated[bool | None, typer.Option(help="Let those after it fire also when it has failed.")]
+RetriesOption = Annotated[int | None, typer.Option(metavar="N", help="Number of retries of a failed job.")]
+TimesOption = Annotated[int | None, typer.Option(metavar="N", help="End the schedule after this many firings.")]
+SoftErrorOption = Annotated[
+    bool | None, typer.Option(help="Fire the schedules after this one even if its job has failed.")
+]
 JobFileOption = Annotated[
     str | None, typer.Option("--file", "-f", metavar="FILE", help="The job as YAML or JSON; - for standard input.")
 ]
@@ -71,75 +79,79 @@ def create(
     file: JobFileOption = None,
     *,
     job: dict[str, Any],
-    paused: Annotated[bool, typer.Option("--paused", help="Make it, but do not fire yet.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the next ten times.")] = False,
+    paused: Annotated[bool, typer.Option("--paused", help="Create the schedule paused.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the next ten firing times.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a schedule, and show the next ten times it fires.
+    """Create a schedule and show its next ten firing times.
 
     helio schedule create nightly --at '0 2 * * *' --gpus 1 -- python evaluate.py
     """
     client = connect()
     if dry_run:
         if at is None:
-            raise typer.BadParameter("Say when: --at TIMES.", param_hint="--at")
+            raise typer.BadParameter("The times are missing: --at TIMES.", param_hint="--at")
         _print_times(client.schedules.preview(at, time_zone=zone), as_json)
         return
     rules = _rules(zone, after, overlap, catch_up, epsilon, retries, times, soft_error)
-    asked = {**_job(file, command), **job}
-    made = client.schedules.create(name, at, asked, **rules, **({"paused": True} if paused else {}))
+    request = {**_job(file, command), **job}
+    created = client.schedules.create(name, at, request, **rules, **({"paused": True} if paused else {}))
     if as_json:
-        print_json(made)
+        print_json(created)
         return
-    print(f"Schedule {made['id']} ({made['name']}) is {made['state']}.")
-    _print_times(made["next_times"], False)
+    print(f"Schedule {created['id']} ({created['name']}) is {created['state']}.")
+    _print_times(created["next_times"], False)
 
 
 @schedule.command("list")
 def list_schedules(
-    all_users: Annotated[bool, typer.Option("--all", "-a", help="Also those of projects you manage.")] = False,
+    all_users: Annotated[
+        bool, typer.Option("--all", "-a", help="Include schedules of projects that you manage.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List schedules by name."""
-    found = connect().schedules.list(all_users=all_users)
+    result = connect().schedules.list(all_users=all_users)
     if as_json:
-        print_json(found)
-    elif not found:
-        print("No schedules. Make one: helio schedule create nightly --at '0 2 * * *' -- python evaluate.py")
+        print_json(result)
+    elif not result:
+        print("No schedules. Create one: helio schedule create nightly --at '0 2 * * *' -- python evaluate.py")
     else:
-        print_table(_COLUMNS, (_row(one) for one in found))
+        print_table(_COLUMNS, (_row(data) for data in result))
 
 
 @schedule.command()
 def show(
     name: ScheduleArgument,
-    firings: Annotated[int, typer.Option(metavar="N", help="How many of its firings to show.")] = 10,
+    firings: Annotated[int, typer.Option(metavar="N", help="Number of past firings to show.")] = 10,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a schedule, its next times and its firings."""
+    """Show a schedule with its next firing times and its past firings."""
     client = connect()
-    found = client.schedules.get(name)
-    past = client.schedules.firings(found["id"], firings) if firings > 0 else []
+    result = client.schedules.get(name)
+    past = client.schedules.firings(result["id"], firings) if firings > 0 else []
     if as_json:
-        print_json({**found, "firings": past})
+        print_json({**result, "firings": past})
         return
-    print_fields(_facts(found))
-    if found["next_times"]:
+    print_fields(_facts(result))
+    if result["next_times"]:
         print("\nNext:")
-        _print_times(found["next_times"], False)
+        _print_times(result["next_times"], False)
     if past:
         print()
-        print_table(_FIRINGS, (_firing_row(one) for one in past))
+        print_table(_FIRINGS, (_firing_row(data) for data in past))
 
 
 @schedule.command("next")
 def print_next_times(
-    times: Annotated[str, typer.Argument(metavar="SCHEDULE|TIMES", help="A schedule, or times to try.")],
+    times: Annotated[
+        str, typer.Argument(metavar="SCHEDULE|TIMES", help="A schedule, or times as for --at: '0 2 * * *'.")
+    ],
     zone: ZoneOption = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="How many, of times to try.")] = 10,
+    count: Annotated[int, typer.Option("--count", "-n", help="Number of firing times to show for TIMES.")] = 10,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show when a schedule fires next, or when such times would."""
+    """Show the next firing times of a schedule or of an expression such as '0 2 * * *'."""
     is_timing = " " in times.strip() or times.startswith(("@", "R/")) or "/P" in times.upper()
     client = connect()
     if is_timing:
@@ -150,19 +162,19 @@ def print_next_times(
 
 @schedule.command()
 def pause(name: ScheduleArgument, as_json: JsonFlag = False) -> None:
-    """Fire no more until it is resumed; jobs that are there go on."""
-    _said(connect().schedules.pause(name), as_json)
+    """Pause a schedule until it is resumed; its submitted jobs continue."""
+    _print_state(connect().schedules.pause(name), as_json)
 
 
 @schedule.command()
 def resume(name: ScheduleArgument, as_json: JsonFlag = False) -> None:
-    """Fire again, from now on."""
-    _said(connect().schedules.resume(name), as_json)
+    """Resume a paused schedule from now on."""
+    _print_state(connect().schedules.resume(name), as_json)
 
 
 @schedule.command()
 def run(name: ScheduleArgument, as_json: JsonFlag = False) -> None:
-    """Fire once now, besides what is due."""
+    """Fire a schedule once now, in addition to its times."""
     fired = connect().schedules.run(name)
     if as_json:
         print_json(fired)
@@ -172,7 +184,7 @@ def run(name: ScheduleArgument, as_json: JsonFlag = False) -> None:
 
 @schedule.command()
 def remove(name: ScheduleArgument, as_json: JsonFlag = False) -> None:
-    """Remove a schedule and the record of its firings; its jobs stay."""
+    """Remove a schedule and its firing history; its jobs stay."""
     connect().schedules.remove(name)
     if as_json:
         print_json({"schedule": name, "removed": True})
@@ -184,7 +196,7 @@ def remove(name: ScheduleArgument, as_json: JsonFlag = False) -> None:
 def edit(
     name: ScheduleArgument,
     command: CommandArgument = None,
-    new_name: Annotated[str | None, typer.Option("--name", help="Another name.")] = None,
+    new_name: Annotated[str | None, typer.Option("--name", help="New name.")] = None,
     at: TimingOption = None,
     zone: ZoneOption = None,
     after: AfterOption = None,
@@ -197,7 +209,7 @@ def edit(
     file: JobFileOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Change a schedule: only what is given changes. A job that is given takes the place of the old one."""
+    """Change a schedule. Only the given options change; a given command or --file replaces the job."""
     changes = _rules(zone, after, overlap, catch_up, epsilon, retries, times, soft_error)
     if at is not None:
         changes |= {"schedule": at, "parents": []}
@@ -208,7 +220,7 @@ def edit(
     if command or file is not None:
         changes["job"] = _job(file, command)
     if not changes:
-        raise typer.BadParameter("Say what to change.", param_hint="--at")
+        raise typer.BadParameter("Nothing to change. Give an option or a command.", param_hint="--at")
     changed = connect().schedules.change(name, **changes)
     if as_json:
         print_json(changed)
@@ -246,19 +258,19 @@ def _job(file: str | None, command: list[str] | None) -> dict[str, Any]:
 
         jobs = read_job_file(file)
         if len(jobs) != 1 or command:
-            raise typer.BadParameter("A schedule has one job: in a file, or as CMD.", param_hint="--file")
+            raise typer.BadParameter("A schedule has one job: either in a file or as CMD.", param_hint="--file")
         return jobs[0]
     if not command:
-        raise typer.BadParameter("Say what to run: -- CMD, or --file FILE.", param_hint="CMD")
+        raise typer.BadParameter("The command is missing: -- CMD, or --file FILE.", param_hint="CMD")
     return {"command": parse_command(command)}
 
 
-def _said(one: dict[str, Any], as_json: bool) -> None:
+def _print_state(data: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print_json(one)
+        print_json(data)
         return
-    next_at = f"; it fires next {format_time(one['next_at'])}" if one["next_at"] else ""
-    print(f"Schedule {one['id']} ({one['name']}) is {one['state']}{next_at}.")
+    next_at = f"; it fires next {format_time(data['next_at'])}" if data["next_at"] else ""
+    print(f"Schedule {data['id']} ({data['name']}) is {data['state']}{next_at}.")
 
 
 def _print_times(times: list[str], as_json: bool) -> None:
@@ -269,44 +281,51 @@ def _print_times(times: list[str], as_json: bool) -> None:
         at = parse_time(text)
         print(f"  {at.astimezone():%a %Y-%m-%d %H:%M:%S %Z}" if at else f"  {text}")
     if not times:
-        print("  It does not fire by itself now.")
+        print("  No firing times.")
 
 
-def _row(one: dict[str, Any]) -> list[str]:
+def _row(data: dict[str, Any]) -> list[str]:
     return [
-        str(one["id"]),
-        one["name"],
-        one["user"],
-        StateCell(one["state"]),
-        one["schedule"] or f"after {', '.join(map(str, one['parents']))}",
-        format_time(one["next_at"]),
-        str(one["succeeded"]),
-        str(one["failed"]),
+        str(data["id"]),
+        data["name"],
+        data["user"],
+        StateCell(data["state"]),
+        data["schedule"] or f"after {', '.join(map(str, data['parents']))}",
+        format_time(data["next_at"]),
+        str(data["succeeded"]),
+        str(data["failed"]),
     ]
 
 
-def _facts(one: dict[str, Any]) -> list[tuple[str, str | None]]:
-    command = one["job"].get("command", one["job"].get("script", ""))
+def _facts(data: dict[str, Any]) -> list[tuple[str, str | None]]:
+    command = data["job"].get("command", data["job"].get("script", ""))
     return [
-        ("Schedule", f"{one['id']} ({one['name']})"),
-        ("Of", f"{one['user']}, project {one['project']}"),
-        ("State", StateCell(one["state"])),
-        ("Times", f"{one['schedule']} ({one['time_zone']})" if one["schedule"] else None),
-        ("After", ", ".join(map(str, one["parents"])) or None),
-        ("Runs", command if isinstance(command, str) else " ".join(command)),
-        ("Overlap", one["overlap"]),
+        ("Schedule", f"{data['id']} ({data['name']})"),
+        ("Owner", f"{data['user']}, project {data['project']}"),
+        ("State", StateCell(data["state"])),
+        ("Times", f"{data['schedule']} ({data['time_zone']})" if data["schedule"] else None),
+        ("After", ", ".join(map(str, data["parents"])) or None),
+        ("Command", command if isinstance(command, str) else " ".join(command)),
+        ("Overlap", data["overlap"]),
         (
             "Catch up",
-            one["catch_up"] + (f", {format_duration(one['epsilon_seconds'])}" if one["epsilon_seconds"] else ""),
+            data["catch_up"]
+            + (f", {format_duration(data['epsilon_seconds'])}" if data["epsilon_seconds"] else ""),
         ),
-        ("Retries", str(one["retries"]) if one["retries"] else None),
-        ("Ends after", f"{one['fired']} of {one['ends_after']} firings" if one["ends_after"] else None),
-        ("Fired", f"{one['fired']}, {one['succeeded']} succeeded, {one['failed']} failed"),
+        ("Retries", str(data["retries"]) if data["retries"] else None),
+        ("Ends after", f"{data['ends_after']} firings" if data["ends_after"] else None),
+        ("Firings", f"{data['fired']}, {data['succeeded']} succeeded, {data['failed']} failed"),
     ]
 
 
-def _firing_row(one: dict[str, Any]) -> list[str]:
-    job, count = one["job_id"], one["count"]
-    state = StateCell(one["state"]) if count == 1 else f"{one['state']} {count}"
-    reason = "by hand" if one["by_hand"] and not one["reason"] else one["reason"] or "-"
-    return [format_time(one["due_at"]), state, str(job) if job else "-", str(one["tries"]) if job else "-", reason]
+def _firing_row(data: dict[str, Any]) -> list[str]:
+    job, count = data["job_id"], data["count"]
+    state = StateCell(data["state"]) if count == 1 else f"{data['state']} {count}"
+    reason = "fired manually" if data["by_hand"] and not data["reason"] else data["reason"] or "-"
+    return [
+        format_time(data["due_at"]),
+        state,
+        str(job) if job else "-",
+        str(data["tries"]) if job else "-",
+        reason,
+    ]

@@ -1,4 +1,4 @@
-"""Starting and stopping Heliostat on this machine."""
+"""`helio up`, `down`, `status` and `demo`: start and stop the server on this machine."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,16 +15,25 @@ NOT_RUNNING_EXIT_CODE = 3
 
 
 def up(
-    background: Annotated[bool, typer.Option("--background", "-b", help="Return when it is running.")] = False,
-    port: Annotated[int | None, typer.Option(help="8470 unless set; 0: any free one.", min=0, max=65535)] = None,
-    host: Annotated[str | None, typer.Option(help="127.0.0.1 unless set; 0.0.0.0 lets others in.")] = None,
-    simulate_gpus: Annotated[str | None, typer.Option(help="Made-up GPUs for tries: 4xA100.")] = None,
-    engine: Annotated[str | None, typer.Option(help="Where jobs run: local or simulated.")] = None,
+    background: Annotated[
+        bool, typer.Option("--background", "-b", help="Run in the background; return when the server is up.")
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(help="TCP port; 0 for any free port. Default: 8470.", min=0, max=65535)
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address to listen on; 0.0.0.0 allows other machines. Default: 127.0.0.1."),
+    ] = None,
+    simulate_gpus: Annotated[str | None, typer.Option(help="Simulated GPUs, for tests: 4xA100.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Engine that runs the jobs: local, slurm or simulated.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Start Heliostat on this machine.
 
-    Everything is kept under HELIOSTAT_HOME. Needs no configuration.
+    Needs no configuration. Stores all data under HELIOSTAT_HOME.
     """
     from heliostat.cli.server_process import read_server_status, start_server_in_background
     from heliostat.config import find_home, load_settings
@@ -33,26 +42,26 @@ def up(
     options = {"server": {"port": port, "host": host, "simulate_gpus": simulate_gpus, "engine": engine}}
     settings = load_settings(home, options)
     if running := read_server_status(home):
-        _say_running(running, as_json, "is already running")
+        _print_running(running, as_json, "is already running")
         return
     if background:
         started = start_server_in_background(home, options)
-        _say_running(started.status, as_json, "is running" if started.started_by_us else "is already running")
+        _print_running(started.status, as_json, "is running" if started.started_by_us else "is already running")
         return
     from heliostat.server import serve
 
-    print_message("Heliostat runs in the foreground; Ctrl-C stops it, and jobs go on.")
+    print_message("Heliostat runs in the foreground. Ctrl-C stops it; running jobs continue.")
     try:
         serve(settings)
     except Conflict:
         running = read_server_status(home)
         if not running:
             raise
-        _say_running(running, as_json, "is already running")
+        _print_running(running, as_json, "is already running")
 
 
 def down(as_json: JsonFlag = False) -> None:
-    """Stop Heliostat; running jobs go on."""
+    """Stop Heliostat; running jobs continue."""
     from heliostat.cli.server_process import stop_server
     from heliostat.config import find_home
 
@@ -63,13 +72,13 @@ def down(as_json: JsonFlag = False) -> None:
     elif pid is None:
         print(f"Heliostat is not running on {home.path}.")
     else:
-        print("Heliostat is stopped. Running jobs go on; helio up --background takes them over again.")
+        print("Heliostat is stopped. Running jobs continue; helio up --background manages them again.")
 
 
 def status(as_json: JsonFlag = False) -> None:
     """Show whether Heliostat is running.
 
-    Exits with 3 when it is not.
+    Exits with 3 if it is not.
     """
     from heliostat.cli.connection import connect
 
@@ -93,29 +102,29 @@ def status(as_json: JsonFlag = False) -> None:
             ("address", found["url"]),
             ("data", found.get("home")),
             ("engine", found["engine"]),
-            ("jobs", jobs or "none waiting or running"),
+            ("jobs", jobs or "no waiting or running jobs"),
             ("forecasts", format_forecast_accuracy(found.get("forecasts"))),
         ]
     )
 
 
 def demo(
-    port: Annotated[int, typer.Option(help="Where its web page is; 0 takes any free port.", min=0, max=65535)] = 0,
-    speed: Annotated[
-        float, typer.Option(help="How much faster than life its people work.", min=1, max=10000)
-    ] = 60.0,
+    port: Annotated[
+        int, typer.Option(help="TCP port of the web interface; 0 for any free port.", min=0, max=65535)
+    ] = 0,
+    speed: Annotated[float, typer.Option(help="Simulation speed factor.", min=1, max=10000)] = 60.0,
 ) -> None:
-    """Try a throw-away cluster of 40 nodes and 100 GPUs."""
+    """Start a temporary demo cluster: 40 simulated nodes, 100 GPUs."""
     from heliostat.demo.server import run_demo
 
     run_demo(port=port, speed=speed)
 
 
-def _say_running(running: "ServerStatus", as_json: bool, how: str) -> None:
+def _print_running(running: "ServerStatus", as_json: bool, state: str) -> None:
     if as_json:
         print_json({"running": True, **running})
         return
-    print(f"Heliostat {how}: {running['url']} (process {running['pid']}, data in {running.get('home', '?')})")
+    print(f"Heliostat {state}: {running['url']} (process {running['pid']}, data in {running.get('home', '?')})")
     print("Next:  helio run --follow -- hostname    helio nodes    helio top    helio down")
 
 

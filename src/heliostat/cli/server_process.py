@@ -1,4 +1,4 @@
-"""The server as a process: is it there, start it, stop it."""
+"""The server process of this machine: status, start in the background, stop."""
 
 import json
 import os
@@ -21,11 +21,11 @@ _STOP_SECONDS = 30.0
 
 class StartedServer(NamedTuple):
     status: "ServerStatus"
-    started_by_us: bool  # not by someone who was faster
+    started_by_us: bool  # False: another process had started it first
 
 
 def read_server_status(home: Home) -> "ServerStatus | None":
-    """What the server of this home says of itself; None when nobody answers."""
+    """The status of the server of this home; None if it does not respond."""
     from heliostat.client import Client
 
     try:
@@ -38,22 +38,22 @@ def read_server_status(home: Home) -> "ServerStatus | None":
 
 
 def start_server_in_background(home: Home, options: dict[str, Any]) -> StartedServer:
-    """Returns when it answers. Raises with the end of its log when it does not come up."""
+    """Returns when the server responds. Raises with the end of its log if it does not start."""
     process = _spawn(home, options)
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
-        died = process.poll() is not None
+        ended = process.poll() is not None
         if status := read_server_status(home):
             return StartedServer(status, status["pid"] == process.pid)
-        if died:
-            raise HeliostatError(f"Heliostat did not start: {_last_words(home)}", f"Its log: {home.server_log}")
+        if ended:
+            raise HeliostatError(f"Heliostat did not start: {_last_error(home)}", f"Its log: {home.server_log}")
         time.sleep(0.05)
-    silence = f"Heliostat does not answer after {_START_SECONDS:.0f} s: {_last_words(home)}"
-    raise HeliostatError(silence, f"Its log: {home.server_log}")
+    message = f"Heliostat does not respond after {_START_SECONDS:.0f} s: {_last_error(home)}"
+    raise HeliostatError(message, f"Its log: {home.server_log}")
 
 
 def stop_server(home: Home) -> int | None:
-    """The process that was stopped; None when none was running."""
+    """The process that was stopped; None if none was running."""
     pid = running_server_pid(home)
     if pid is None:
         return None
@@ -62,21 +62,21 @@ def stop_server(home: Home) -> int | None:
     except ProcessLookupError:
         return None
     try:
-        if running_server_pid(home) != pid:  # it ended, and its number may be someone else's by now
+        if running_server_pid(home) != pid:  # it has ended, and another process may have its pid now
             return None
         signal.pidfd_send_signal(handle, signal.SIGTERM)
         _wait_gone(handle, pid)
     except ProcessLookupError:
         pass
     except PermissionError as error:
-        raise _not_ours(pid) from error
+        raise _not_owner(pid) from error
     finally:
         os.close(handle)
     return pid
 
 
 def running_server_pid(home: Home) -> int | None:
-    """The process that has written the status file, if it still holds the lock file open."""
+    """The process that wrote the status file, if it still has the lock file open."""
     try:
         pid = int(json.loads(home.status_file.read_text(encoding="utf-8"))["pid"])
         lock = home.lock_file.stat()
@@ -85,7 +85,7 @@ def running_server_pid(home: Home) -> int | None:
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except PermissionError as error:
-        raise _not_ours(pid) from error
+        raise _not_owner(pid) from error
     except FileNotFoundError:
         return None
     return pid if any(_is_file(f"/proc/{pid}/fd/{number}", lock) for number in descriptors) else None
@@ -109,31 +109,33 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _last_words(home: Home) -> str:
-    """The last lines of its log, from its complaint on if there is one."""
+def _last_error(home: Home) -> str:
+    """The last lines of its log, from the last error message on if there is one."""
     try:
         lines = home.server_log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return "it left no log."
-    said = [line for line in lines[-4:] if line.strip()]
-    complaints = [at for at, line in enumerate(said) if line.startswith("helio: ")]
-    said = said[complaints[-1] :] if complaints else said
-    return " / ".join(said).removeprefix("helio: ") or "it said nothing."
+        return "there is no log."
+    last = [line for line in lines[-4:] if line.strip()]
+    errors = [at for at, line in enumerate(last) if line.startswith("helio: ")]
+    last = last[errors[-1] :] if errors else last
+    return " / ".join(last).removeprefix("helio: ") or "its log is empty."
 
 
 def _wait_gone(handle: int, pid: int) -> None:
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     if not poll.poll(_STOP_SECONDS * 1000):
-        raise HeliostatError(f"Process {pid} is still stopping.", f"If it hangs: kill -9 {pid}; jobs go on.")
+        raise HeliostatError(
+            f"Process {pid} is still stopping.", f"If it does not end: kill -9 {pid}. Running jobs continue."
+        )
 
 
-def _is_file(path: str, wanted: os.stat_result) -> bool:
+def _is_file(path: str, expected: os.stat_result) -> bool:
     try:
-        return os.path.samestat(os.stat(path), wanted)
+        return os.path.samestat(os.stat(path), expected)
     except OSError:
         return False
 
 
-def _not_ours(pid: int) -> Forbidden:
-    return Forbidden(f"Process {pid}, the server, belongs to someone else.", "Stop it as its owner.")
+def _not_owner(pid: int) -> Forbidden:
+    return Forbidden(f"The server process {pid} belongs to another user.", "Stop it as that user.")

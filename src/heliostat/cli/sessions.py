@@ -1,4 +1,4 @@
-"""`helio session`: start, list and show sessions."""
+"""`helio session`: start, list, show and share interactive sessions."""
 
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from heliostat.cli.job_options import job_options
 from heliostat.cli.notebooks import KeepIdleOption, NoWaitOption, OpenOption, launch_session
 from heliostat.cli.output import Column, JsonFlag, print_json, print_table
 
-session = command_group("Interactive sessions: JupyterLab, or a web server of your own.")
+session = command_group("Interactive sessions: JupyterLab, VS Code, any web server.")
 _APPS = ("jupyter", "terminal", "vscode", "rstudio")
 
 
@@ -25,32 +25,39 @@ def start_session(
     open_it: OpenOption = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start a session: jupyter, terminal, vscode, rstudio, or any web server by its command.
+    """Start a session: jupyter, terminal, vscode, rstudio, or the command of a web server.
 
+    A web server must listen on the port in $PORT:
     helio session start --gpus 1 -- sh -c 'tensorboard --logdir runs --port $PORT'
     """
-    app, words = (command[0], None) if len(command) == 1 and command[0] in _APPS else ("custom", command)
-    launch_session(app, words, {**job, "keep_idle": keep_idle}, (no_wait, open_it, as_json))
+    app, arguments = (command[0], None) if len(command) == 1 and command[0] in _APPS else ("custom", command)
+    launch_session(app, arguments, {**job, "keep_idle": keep_idle}, (no_wait, open_it, as_json))
 
 
 @session.command("list")
 def list_sessions(
-    everything: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include sessions that have ended.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List your sessions, newest first."""
-    found = connect().sessions.list(unfinished=not everything)
+    sessions = connect().sessions.list(unfinished=not everything)
     if as_json:
-        print_json(found)
+        print_json(sessions)
         return
-    if not found:
+    if not sessions:
         print("No sessions. Start one: helio notebook --gpus 1")
         return
     rows = [
-        [str(one["id"]), one["name"] or "", one["app"], "up" if one["is_up"] else one["state"], one["url"]]
-        for one in found
+        [
+            str(session_data["id"]),
+            session_data["name"] or "",
+            session_data["app"],
+            "up" if session_data["is_up"] else session_data["state"],
+            session_data["url"],
+        ]
+        for session_data in sessions
     ]
-    print_table([Column(title) for title in ("ID", "NAME", "RUNS", "STATE", "ADDRESS")], rows)
+    print_table([Column(title) for title in ("ID", "NAME", "APP", "STATE", "URL")], rows)
 
 
 @session.command("show")
@@ -59,17 +66,18 @@ def show_session(
     open_it: OpenOption = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show one session: whether its server is up, and where."""
+    """Show a session: its state and its address."""
     from heliostat.cli.web import open_in_browser
 
     client = connect()
-    one = client.sessions.get(job)
+    session_data = client.sessions.get(job)
     if as_json:
-        print_json(one)
+        print_json(session_data)
     else:
-        state = "up" if one["is_up"] else one["state"]
-        print(f"Session {one['id']} ({one['app']}) is {state}{': ' + one['reason'] if one['reason'] else ''}")
-        print(one["log_tail"] or one["url"])
+        state = "up" if session_data["is_up"] else session_data["state"]
+        reason = f": {session_data['reason']}" if session_data["reason"] else ""
+        print(f"Session {session_data['id']} ({session_data['app']}) is {state}{reason}")
+        print(session_data["log_tail"] or session_data["url"])
     if open_it:
         open_in_browser(client.auth.web_link(f"/sessions/{job}?go=true")["url"])
 
@@ -78,13 +86,13 @@ def show_session(
 def share_session(
     job: Annotated[int, typer.Argument(metavar="SESSION")],
     user: Annotated[str, typer.Argument(metavar="USER")],
-    revoke: Annotated[bool, typer.Option("--revoke", help="Take it back.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Stop sharing with this user.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Let somebody into a session of yours, to act there as you."""
+    """Give another user access to your session. Everything they do there runs as you."""
     client = connect()
     shared = client.sessions.unshare(job, user) if revoke else client.sessions.share(job, user)
     if as_json:
         print_json({"job_id": job, "shared_with": shared})
     else:
-        print(f"Session {job} is shared with {', '.join(shared) or 'nobody'}.")
+        print(f"Session {job} is shared with {', '.join(shared)}." if shared else f"Session {job} is not shared.")

@@ -1,4 +1,4 @@
-"""`helio simulate`: replay a trace under one policy or several. Needs no server."""
+"""`helio simulate`: replays a trace of jobs under one or several scheduling policies. Needs no server."""
 
 import math
 import os
@@ -33,42 +33,54 @@ DEFAULT_NODES = "8x8"
 
 def simulate(
     trace: Annotated[
-        Path | None, typer.Argument(metavar="TRACE", help="History, SWF or CSV; .gz is fine.")
+        Path | None, typer.Argument(metavar="TRACE", help="Trace file: history, SWF or CSV; may be .gz.")
     ] = None,
     nodes: Annotated[
-        str | None, typer.Option(help="8x8 (the default): nodes x GPUs; 4x8xA100,10x2xT4; 20xcpu.")
+        str | None,
+        typer.Option(help="Nodes x GPUs: 8x8; with types: 4x8xA100,10x2xT4; without GPUs: 20xcpu. Default: 8x8."),
     ] = None,
-    cpus: Annotated[int | None, typer.Option(help="CPUs of each node; enough unless said.", min=1)] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory of each node: 256G; enough unless said.")] = None,
-    policy: Annotated[str | None, typer.Option(help="A preset, or a TOML file; fairshare unless said.")] = None,
-    compare: Annotated[str | None, typer.Option(help="Several, side by side: fifo,easy,mine.toml.")] = None,
+    cpus: Annotated[int | None, typer.Option(help="CPUs per node. Default: enough for all jobs.", min=1)] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory per node: 256G. Default: enough for all jobs.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Scheduling policy: a preset or a TOML file. Default: fairshare.")
+    ] = None,
+    compare: Annotated[str | None, typer.Option(help="Policies to compare: fifo,easy,mine.toml.")] = None,
     trace_format: Annotated[
-        str | None, typer.Option("--format", help="history, swf or csv, if the name does not tell.")
+        str | None, typer.Option("--format", help="Format: history, swf or csv. Default: by the file name.")
     ] = None,
     column_map: Annotated[
-        list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN,…", help="Where a CSV has what.")
+        list[str] | None,
+        typer.Option("--map", metavar="FIELD=COLUMN,…", help="Columns of a CSV for the fields of a job."),
     ] = None,
     where: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only such rows. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value. May be repeated."),
     ] = None,
     limit_factor: Annotated[
-        float | None, typer.Option(help="Jobs without a limit declare so many times their run time.")
+        float | None, typer.Option(help="Time limit of jobs without one, as a multiple of their run time.")
     ] = None,
-    any_type: Annotated[bool, typer.Option("--any-type", help="Forget which GPU type jobs wanted.")] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave lines out that cannot be read.")] = False,
-    checkpoint: Annotated[str | None, typer.Option(help="Preempted jobs lose at most so much work: 30m.")] = None,
+    any_type: Annotated[bool, typer.Option("--any-type", help="Ignore the GPU types that jobs request.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip lines that cannot be read.")] = False,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Checkpoint interval of jobs, the most work lost by preemption: 30m.")
+    ] = None,
     generate: Annotated[
-        int | None, typer.Option(help="Make up so many jobs instead.", min=1, max=MAX_SYNTHETIC_JOBS)
+        int | None,
+        typer.Option(help="Generate this many synthetic jobs; no trace.", min=1, max=MAX_SYNTHETIC_JOBS),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Which jobs are made up.", min=0)] = 0,
-    load: Annotated[float, typer.Option(help="How much of the cluster they ask for.")] = 0.9,
-    parallel: Annotated[int | None, typer.Option(help="Processes; one per core unless said.", min=1)] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML page with plots.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of --generate.", min=0)] = 0,
+    load: Annotated[float, typer.Option(help="Load that --generate creates, as a fraction of the cluster.")] = 0.9,
+    parallel: Annotated[
+        int | None, typer.Option(help="Number of processes. Default: one per core.", min=1)
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report with plots to this file.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Replay past jobs on made-up machines, under one policy or several.
+    """Replay past jobs on a simulated cluster to compare policies.
 
-    Prints waits, completion times, slowdowns, use and fairness, side by side.
+    Prints wait times, completion times, slowdowns, utilization and fairness of each policy, side by side.
     """
     from heliostat.simulation.cluster import parse_cluster
     from heliostat.simulation.comparison import ReplayScenario
@@ -82,18 +94,20 @@ def simulate(
     _check_report(report)
     _above_zero("--limit-factor", limit_factor)
     columns, rows = parse_column_map(column_map or ()), parse_row_filter(where or ())
-    classes = dict.fromkeys(name for one in policies for name in one.policy.classes)
-    how = TraceReadOptions(trace_format, columns, rows, limit_factor, skip_bad, classes)
-    found = _read(trace, how) if generate is None else _made_up(trace, generate, seed, load, cluster.gpus)
-    scenario = ReplayScenario(
-        cluster, build_workload(found.jobs, cluster, any_type=any_type), _duration(checkpoint)
+    classes = dict.fromkeys(name for item in policies for name in item.policy.classes)
+    options = TraceReadOptions(trace_format, columns, rows, limit_factor, skip_bad, classes)
+    jobs_trace = (
+        _read(trace, options) if generate is None else _generate(trace, generate, seed, load, cluster.gpus)
     )
-    _check_some_left(scenario, found, nodes)
-    with _progress([one.name for one in policies], len(scenario.workload.jobs)) as told:
-        outcomes = replay_all(scenario, policies, parallel or len(os.sched_getaffinity(0)), told)
+    scenario = ReplayScenario(
+        cluster, build_workload(jobs_trace.jobs, cluster, any_type=any_type), _duration(checkpoint)
+    )
+    _check_any_job_fits(scenario, jobs_trace, nodes)
+    with _progress([item.name for item in policies], len(scenario.workload.jobs)) as report_progress:
+        outcomes = replay_all(scenario, policies, parallel or len(os.sched_getaffinity(0)), report_progress)
     if report is not None:
-        _write(report, found, scenario, outcomes)
-    _print(found, scenario, outcomes, as_json)
+        _write(report, jobs_trace, scenario, outcomes)
+    _print(jobs_trace, scenario, outcomes, as_json)
     if scenario.workload.impossible and nodes is None:
         print_message(f"hint: {_OWN_NODES}")
 
@@ -105,12 +119,12 @@ def _policies(policy: str | None, compare: str | None) -> "list[NamedPolicy]":
     from heliostat.simulation.policies import read_policies
 
     if policy is not None and compare is not None:
-        raise typer.BadParameter(f"Either --policy or --compare, not both: --compare {policy},{compare}.")
+        raise typer.BadParameter(f"Use either --policy or --compare: --compare {policy},{compare}.")
     return read_policies((compare or policy or DEFAULT_POLICY).split(","))
 
 
 def _check_report(path: Path | None) -> None:
-    """Before the replay, which takes its time."""
+    """Checked before the replay, which may take minutes."""
     from heliostat.errors import Invalid
 
     if path is None:
@@ -118,24 +132,24 @@ def _check_report(path: Path | None) -> None:
     if path.is_dir():
         raise Invalid(f"--report: {path} is a folder.", f"Name a file: {path / 'report.html'}.")
     if not path.parent.is_dir():
-        raise Invalid(f"--report: there is no folder {path.parent}.", f"Make it first: mkdir -p {path.parent}")
+        raise Invalid(f"--report: there is no folder {path.parent}.", f"Create it first: mkdir -p {path.parent}")
 
 
-def _read(path: Path | None, how: "TraceReadOptions") -> "Trace":
+def _read(path: Path | None, options: "TraceReadOptions") -> "Trace":
     from heliostat.simulation.traces.reader import read_trace
 
     if path is None:
-        raise typer.BadParameter("Name a trace, or make one up with --generate 2000.")
-    return read_trace(path, how)
+        raise typer.BadParameter("Name a trace file, or generate synthetic jobs with --generate 2000.")
+    return read_trace(path, options)
 
 
-def _made_up(path: Path | None, jobs: int, seed: int, load: float, gpus: int) -> "Trace":
+def _generate(path: Path | None, jobs: int, seed: int, load: float, gpus: int) -> "Trace":
     from heliostat.simulation.traces.synthetic import SyntheticTraceSpec, generate_trace
 
     if path is not None:
-        raise typer.BadParameter("Either a trace or --generate, not both.")
+        raise typer.BadParameter("Use either a trace file or --generate.")
     if not gpus:
-        raise typer.BadParameter("Made-up jobs want GPUs: --nodes 8x8.")
+        raise typer.BadParameter("Synthetic jobs request GPUs, but these nodes have none. Try --nodes 8x8.")
     _above_zero("--load", load)
     return generate_trace(SyntheticTraceSpec(jobs, seed, gpus, load))
 
@@ -166,29 +180,29 @@ def _above_zero(option: str, value: float | None) -> None:
         raise typer.BadParameter(f"{option} must be above 0.")
 
 
-def _check_some_left(scenario: "ReplayScenario", trace: "Trace", nodes: str | None) -> None:
+def _check_any_job_fits(scenario: "ReplayScenario", trace: "Trace", nodes: str | None) -> None:
     from heliostat.errors import Invalid
 
     if not scenario.workload.jobs:
-        why = ", ".join(
+        reasons = ", ".join(
             f"{reason} ({format_count(count, 'job')})" for reason, count in scenario.workload.impossible.items()
         )
-        message = f"{scenario.cluster.nodes_text} can run none of the jobs of {trace.name}: {why}."
+        message = f"The nodes {scenario.cluster.nodes_text} cannot run any job of {trace.name}: {reasons}."
         raise Invalid(sanitize_text(message), _OWN_NODES if nodes is None else "Change --nodes.")
 
 
 @contextmanager
 def _progress(names: Sequence[str], jobs: int) -> "Iterator[ReplayProgressCallback]":
-    """A bar for each policy, where a person can see it."""
+    """A progress bar for each policy; only on a terminal."""
     if not sys.stderr.isatty():
-        yield lambda name, over: None
+        yield lambda name, finished: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bars:
         tasks = {name: bars.add_task(name, total=jobs) for name in names}
-        yield lambda name, over: bars.update(tasks[name], completed=over)
+        yield lambda name, finished: bars.update(tasks[name], completed=finished)
 
 
 def _write(path: Path, trace: "Trace", scenario: "ReplayScenario", outcomes: "Sequence[PolicyResult]") -> None:
@@ -210,9 +224,9 @@ def _print(trace: "Trace", scenario: "ReplayScenario", outcomes: "Sequence[Polic
         sanitize_text(", ".join(f"{name} {value}" for name, value in describe_scenario(trace, scenario).items())),
         end="\n\n",
     )
-    columns = [Column("FIGURE"), *(Column(one.policy, right_aligned=True) for one in outcomes)]
+    columns = [Column("METRIC"), *(Column(item.policy, right_aligned=True) for item in outcomes)]
     print_table(
-        columns, ([row.title, *(row.format_value(one.metrics) for one in outcomes)] for row in METRIC_ROWS)
+        columns, ([row.title, *(row.format_value(item.metrics) for item in outcomes)] for row in METRIC_ROWS)
     )
     for warning in list_warnings(trace, scenario, outcomes):
         print_message(sanitize_text(warning))

@@ -1,4 +1,4 @@
-"""`helio slurm`: Slurm's accounts, kept in step with ours."""
+"""`helio slurm`: synchronizes Slurm's accounts with those of Heliostat."""
 
 from typing import TYPE_CHECKING
 
@@ -10,45 +10,48 @@ from heliostat.cli.slurm_setup import setup
 if TYPE_CHECKING:
     from heliostat.client.slurm import SlurmAccountsPlan
 
-slurm = command_group("Slurm's accounts, kept in step with ours; and a Slurm of your own.")
+slurm = command_group("Synchronize accounts with Slurm, or set up a Slurm cluster.")
 slurm.add_typer(setup, name="setup")
 
 
 @slurm.command()
 def plan(as_json: JsonFlag = False) -> None:
-    """Show what would be changed in Slurm; changes nothing. Admins only."""
-    found = connect().slurm.plan_accounts()
+    """Show the changes that apply would make to Slurm's accounts. Admins only."""
+    planned = connect().slurm.plan_accounts()
     if as_json:
-        print_json(found)
+        print_json(planned)
         return
-    _print(found)
-    if found["steps"]:
-        print_message(f"{format_count(len(found['steps']), 'step')}. Do it: helio slurm apply")
+    _print(planned)
+    if planned["steps"]:
+        print_message(f"{format_count(len(planned['steps']), 'step')}. Apply them: helio slurm apply")
     else:
-        print(f"Slurm's accounts on {found['cluster']} are in step.")
+        print(f"Slurm's accounts on {planned['cluster']} are up to date.")
 
 
 @slurm.command()
 def apply(as_json: JsonFlag = False) -> None:
-    """Change Slurm's accounts, shares, limits and QOS to what Heliostat has. Admins only.
+    """Change Slurm's accounts, shares, limits and QOS to those of Heliostat. Admins only.
 
-    Adds and changes only what Heliostat made. May be repeated.
+    Changes only what Heliostat has created. May be repeated.
     """
-    done = connect().slurm.apply_accounts()
+    applied = connect().slurm.apply_accounts()
     if as_json:
-        print_json(done)
+        print_json(applied)
         return
-    _print(done)
-    if done["steps"]:
-        print(f"Done: {format_count(len(done['steps']), 'step')}.")
+    _print(applied)
+    if applied["steps"]:
+        print(f"Done: {format_count(len(applied['steps']), 'step')}.")
     else:
-        print(f"Slurm's accounts on {done['cluster']} were in step already.")
+        print(f"Slurm's accounts on {applied['cluster']} were up to date already.")
 
 
 def _print(plan: "SlurmAccountsPlan") -> None:
     for step in plan["steps"]:
         print(step["sentence"])
-    for title, lines in (("Not ours", plan["unmanaged"]), ("Slurm cannot", plan["unsupported"])):
+    for title, lines in (
+        ("Not managed by Heliostat", plan["unmanaged"]),
+        ("Not supported by Slurm", plan["unsupported"]),
+    ):
         if lines:
             print(f"\n{title}:")
             for line in lines:

@@ -1,4 +1,4 @@
-"""`helio slurm setup`: a Slurm of one's own, from a description of its machines."""
+"""`helio slurm setup`: installs and configures a Slurm cluster from a description of its nodes."""
 
 import os
 import sys
@@ -17,49 +17,56 @@ from heliostat.errors import Conflict, Invalid
 if TYPE_CHECKING:
     from heliostat.provision.slurm.setup import SetupInput, SetupPlan
 
-setup = command_group("A Slurm of your own, from a description of its machines. Needs no server.")
+setup = command_group("Set up a Slurm cluster from a description of its nodes. Needs no server.")
 
-NodesOption = Annotated[str, typer.Option("--nodes", help="The machines, as docs/admins.md says.")]
-PrefixOption = Annotated[str, typer.Option("--prefix", help="All below this folder, for a try without systemd.")]
+NodesOption = Annotated[str, typer.Option("--nodes", help="File that describes the nodes; see docs/admins.md.")]
+PrefixOption = Annotated[
+    str, typer.Option("--prefix", help="Put all files below this folder and use no systemd, for a trial.")
+]
 
 
 @setup.command()
 def node(
-    said: Annotated[
+    source: Annotated[
         str | None,
-        typer.Option("--from", help="What `slurmd -C; nvidia-smi -L` printed elsewhere; - for standard input."),
+        typer.Option(
+            "--from",
+            help="File with the output of `slurmd -C; nvidia-smi -L` of another machine; - for standard input.",
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print what to write into nodes.toml for this machine, or for one that said it elsewhere."""
+    """Print the entry of this or another machine for nodes.toml."""
     from heliostat.provision.slurm.setup import describe_node
 
-    found = describe_node(Path("/dev/stdin" if said == "-" else said) if said else None)
+    entry = describe_node(Path("/dev/stdin" if source == "-" else source) if source else None)
     if as_json:
-        print_json({"nodes_toml": found})
+        print_json({"nodes_toml": entry})
     else:
-        print(found, end="")
+        print(entry, end="")
 
 
 @setup.command()
 def plan(
     nodes: NodesOption = "nodes.toml",
-    to: Annotated[str | None, typer.Option("--to", help="Write the files into this folder instead.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Write the planned files into this folder instead of printing them.")
+    ] = None,
     prefix: PrefixOption = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the files that would be written and what would run; changes nothing."""
+    """Show the files that apply would write and the commands that it would run."""
     from heliostat.provision.slurm.setup import plan_setup, write_planned_files
 
-    found = plan_setup(_sources(nodes, prefix))
+    planned = plan_setup(_sources(nodes, prefix))
     written = [str(path) for path in write_planned_files(_sources(nodes, prefix), Path(to))] if to else []
     if as_json:
-        print_json({**asdict(found), "written": written})
+        print_json({**asdict(planned), "written": written})
         return
     for path in written:
         print(f"Wrote {path}.")
     if not written:
-        _show(found)
+        _show(planned)
 
 
 @setup.command()
@@ -67,19 +74,19 @@ def apply(
     nodes: NodesOption = "nodes.toml",
     install: Annotated[bool, typer.Option("--install", help="Install missing packages with apt-get.")] = False,
     use: Annotated[
-        bool, typer.Option("--use", help="Then set Heliostat to Slurm, like helio migrate slurm.")
+        bool, typer.Option("--use", help="Then migrate Heliostat to Slurm, as helio migrate slurm does.")
     ] = False,
     prefix: PrefixOption = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Set up Slurm on this machine, the controller. As root. May be repeated; what is done already is left alone.
+    """Set up Slurm on this machine as the controller. Needs root. May be repeated.
 
-    Never writes over a configuration it did not make.
+    Never overwrites a configuration that Heliostat did not create.
     """
     from heliostat.provision.slurm.setup import apply_setup
 
     if use and prefix:
-        raise Invalid("--use is not for a try below a folder.", "Leave out --prefix, or --use.")
+        raise Invalid("--use and --prefix cannot be combined.", "Omit one of them.")
     done = []
     steps = apply_setup(_sources(nodes, prefix), install)
     for sentence in chain(steps, _use() if use else ()):
@@ -89,7 +96,7 @@ def apply(
     if as_json:
         print_json({"done": done})
         return
-    print("Slurm is set up." if done else "Slurm is set up; there was nothing to change.")
+    print("Slurm is set up." if done else "Slurm is set up; nothing had to be changed.")
     print_message(
         "Next: on each node, helio slurm setup node-script --with-key | ssh root@NODE sh; then helio doctor"
     )
@@ -99,17 +106,24 @@ def apply(
 def node_script(
     nodes: NodesOption = "nodes.toml",
     with_key: Annotated[
-        bool, typer.Option("--with-key", help="Put munge's key into it: then it is a secret.")
+        bool, typer.Option("--with-key", help="Include the munge key; the script is then a secret.")
     ] = False,
-    to: Annotated[str | None, typer.Option("--to", help="Write it into this file, for you alone.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Write the script to this file, readable only by you.")
+    ] = None,
     prefix: PrefixOption = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a script that makes a machine a node: helio slurm setup node-script --with-key | ssh root@gpu2 sh"""
+    """Print a script that makes a machine a node of the Slurm cluster.
+
+    helio slurm setup node-script --with-key | ssh root@gpu2 sh
+    """
     from heliostat.provision.slurm.setup import make_node_script
 
     if with_key and not to and sys.stdout.isatty():
-        raise Conflict("The key would show on your screen.", "Pipe it to ssh root@NODE sh, or write it with --to.")
+        raise Conflict(
+            "The munge key is not printed to a terminal.", "Pipe the script to ssh root@NODE sh, or use --to FILE."
+        )
     text = make_node_script(_sources(nodes, prefix), with_key)
     if to:
         _write_private(Path(to), text)
@@ -127,36 +141,36 @@ def _sources(nodes: str, prefix: str) -> "SetupInput":
     return SetupInput(Path(nodes), prefix)
 
 
-def _show(found: "SetupPlan") -> None:
-    words = {"same": "is as it should be", "foreign": "was not made by Heliostat: apply would refuse",
-             "changed": "was changed by hand: apply would refuse",
-             "hidden": "can be read by root alone"}  # fmt: skip
-    for file in found.files:
-        print(file.diff if file.diff else f"{file.path} {words[file.state]}")
+def _show(planned: "SetupPlan") -> None:
+    messages = {"same": "is up to date", "foreign": "was not created by Heliostat: apply would refuse",
+                "changed": "was changed by hand: apply would refuse",
+                "hidden": "can be read only by root"}  # fmt: skip
+    for file in planned.files:
+        print(file.diff if file.diff else f"{file.path} {messages[file.state]}")
         print()
-    if found.packages:
-        print(f"Missing packages: {', '.join(found.packages)}\n")
-    print("What runs then:")
-    for line in found.commands:
+    if planned.packages:
+        print(f"Missing packages: {', '.join(planned.packages)}\n")
+    print("Commands to run:")
+    for line in planned.commands:
         print(f"  {line}")
-    print_message("Do it, as root: helio slurm setup apply" + (" --install" if found.packages else ""))
+    print_message("Apply it as root: helio slurm setup apply" + (" --install" if planned.packages else ""))
 
 
 def _use() -> Iterator[str]:
-    """Not before it is asked for a word."""
+    """A generator, so that the migration starts only after the setup steps."""
     from heliostat.config import find_home, load_settings
     from heliostat.services.slurm_migration import migrate_to_slurm
 
     moved = migrate_to_slurm(load_settings(find_home()))
     if not moved.plan.is_done:
-        yield "Heliostat is set to Slurm: start it with helio up --background."
+        yield "Heliostat now uses Slurm. Start it: helio up --background"
 
 
 def _write_private(path: Path, text: str) -> None:
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise Conflict(f"{path} is there already.", "Name another, or remove it.") from None
+        raise Conflict(f"{path} exists already.", "Name another file, or remove it.") from None
     except OSError as error:
         raise Invalid(f"{path} cannot be written: {error.strerror}.", "Name another file.") from error
     with os.fdopen(number, "w", encoding="utf-8") as file:

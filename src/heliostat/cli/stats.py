@@ -1,4 +1,4 @@
-"""`helio stats`: what a job, a node or the cluster used, over time."""
+"""`helio stats`: resource usage of a job, a node or the cluster over time, with sparklines."""
 
 import shutil
 import sys
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from heliostat.client.api_types import JobData
     from heliostat.client.stats import JobStats, TimeSeries
 
-_FINAL = {"completed", "failed", "cancelled", "timed_out", "lost"}
-_EVERY_SECONDS = 5.0
-_WIDEST = 60  # characters of a line of blocks
-_TITLES = ("NOW", "MEAN", "PEAK", "OF")
+_TERMINAL = {"completed", "failed", "cancelled", "timed_out", "lost"}
+_REFRESH_SECONDS = 5.0
+_MAX_SPARKLINE_WIDTH = 60
+_TITLES = ("NOW", "MEAN", "PEAK", "TOTAL")
 _COLOURS = {"%": "green", "cores": "cyan", "MiB": "magenta", "GPUs": "yellow", "jobs": "blue"}
 _CLUSTER = {
-    "gpus_allocated": ("GPUs given out", "gpus"),
+    "gpus_allocated": ("GPUs allocated", "gpus"),
     "gpu_utilisation": ("GPU load", None),
-    "cpus_allocated": ("cpus given out", "cpus"),
-    "cpus_used": ("cpus busy", "cpus"),
-    "memory_held": ("memory given out", "memory"),
+    "cpus_allocated": ("CPUs allocated", "cpus"),
+    "cpus_used": ("CPUs busy", "cpus"),
+    "memory_held": ("memory allocated", "memory"),
     "memory_used": ("memory in use", "memory"),
     "running": ("jobs running", None),
     "pending": ("jobs waiting", None),
 }
-"""Name and of what it is a part; the series that only say how much there is are not rows of their own."""
+"""Rows of the cluster: title, and the series that holds the total amount. Totals are not rows of their own."""
 SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
 Values = Sequence[float | None]
 
@@ -61,27 +61,29 @@ class TimeSpan(StrEnum):
 class UsageRow(NamedTuple):
     name: str
     series: "TimeSeries"
-    total: float | None  # what there is, or was asked for
-    scale_max: float  # of the line of blocks
+    total: float | None  # the total or requested amount
+    scale_max: float  # top of the sparkline
 
 
 class StatsView(NamedTuple):
     lines: tuple[str, ...]  # above the rows
     rows: list[UsageRow]
     response: Any
-    has_accounted_usage: bool = False  # something is known, though nobody has looked
+    has_accounted_usage: bool = False  # the engine's accounting has usage, even without samples
 
 
 def stats(
     job: Annotated[int | None, typer.Argument(metavar="[JOB]", show_default=False)] = None,
-    node: Annotated[str | None, typer.Option(metavar="NAME", help="Of this machine.")] = None,
-    span: Annotated[TimeSpan, typer.Option(help="How far to look back.")] = TimeSpan.DAY,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Again and again.")] = False,
+    node: Annotated[str | None, typer.Option(metavar="NAME", help="Show the usage of this node.")] = None,
+    span: Annotated[TimeSpan, typer.Option(help="Time span for a node or the cluster, up to now.")] = TimeSpan.DAY,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Refresh every 5 s until the job ends or Ctrl-C.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what a job, a machine or the cluster used over time.
+    """Show the resource usage of a job, a node or the cluster.
 
-    Of a job all of its time; without a job or --node, the whole cluster.
+    For a job, its whole run time. Without a job or --node, the cluster.
     """
     if job is not None and node is not None:
         raise typer.BadParameter("Name a job or --node, not both.")
@@ -89,77 +91,78 @@ def stats(
     if follow:
         _follow(client, job, node, span.value, as_json)
         return
-    view = _look(client, job, node, span.value)
+    view = _fetch(client, job, node, span.value)
     if as_json:
         print_json(view.response)
     else:
         _print(view)
 
 
-def _look(client: "Client", job: int | None, node: str | None, span: str) -> StatsView:
+def _fetch(client: "Client", job: int | None, node: str | None, span: str) -> StatsView:
     if job is not None:
-        return _of_job(client.jobs.get(job).data, client.stats.job(job))
+        return _job_view(client.jobs.get(job).data, client.stats.job(job))
     if node is not None:
-        found = client.stats.node(node, span)
-        machine = client.nodes.get(node)
-        wholes: dict[str, float] = {"cpu": machine["cpus"], "memory": machine["memory_mib"]}
-        wholes |= {f"gpu{one['index']}_memory": one["memory_mib"] for one in machine["devices"]}
-        return StatsView((f"Node {node}, the last {span}",), list(_usage_rows(found["series"], wholes)), found)
-    total = client.stats.cluster(span)
-    return StatsView((f"The cluster, the last {span}",), list(_cluster_rows(total["series"])), total)
+        stats = client.stats.node(node, span)
+        details = client.nodes.get(node)
+        totals: dict[str, float] = {"cpu": details["cpus"], "memory": details["memory_mib"]}
+        totals |= {f"gpu{device['index']}_memory": device["memory_mib"] for device in details["devices"]}
+        return StatsView((f"Node {node}, last {span}",), list(_usage_rows(stats["series"], totals)), stats)
+    cluster = client.stats.cluster(span)
+    return StatsView((f"Cluster, last {span}",), list(_cluster_rows(cluster["series"])), cluster)
 
 
-def _of_job(job: "JobData", found: "JobStats") -> StatsView:
-    ran = format_duration(seconds_between(job["started_at"], job["ended_at"])) if job["started_at"] else None
-    words = [
+def _job_view(job: "JobData", stats: "JobStats") -> StatsView:
+    run_time = format_duration(seconds_between(job["started_at"], job["ended_at"])) if job["started_at"] else None
+    parts = [
         f"Job {job['id']}",
         sanitize_text(job["name"] or ""),
         format_cell(StateCell(job["state"])),
-        f"for {ran}" if ran else "",
+        f"for {run_time}" if run_time else "",
+        f"on {job['node']}" if job["node"] else "",
     ]
-    where = f"on {job['node']}" if job["node"] else ""
-    asked = found["asked"]
-    wholes: dict[str, float] = {"cpu": asked["cpus"], "memory": asked["memory_mib"]}
-    wholes |= {f"gpu{rank}_memory": mib for rank, mib in enumerate(found["device_memory_mib"]) if mib is not None}
-    lines = [" ".join(filter(None, [*words, where])), _verdict(found)]
-    if used := format_accounted_usage(found.get("accounting_usage")):
-        lines.append(f"Counted in all: {used}.")
-    return StatsView(tuple(lines), list(_usage_rows(found["series"], wholes)), found, bool(used))
+    requested = stats["requested"]
+    totals: dict[str, float] = {"cpu": requested["cpus"], "memory": requested["memory_mib"]}
+    totals |= {f"gpu{rank}_memory": mib for rank, mib in enumerate(stats["device_memory_mib"]) if mib is not None}
+    lines = [" ".join(filter(None, parts)), _efficiency(stats)]
+    if used := format_accounted_usage(stats.get("accounting_usage")):
+        lines.append(f"Total usage: {used}.")
+    return StatsView(tuple(lines), list(_usage_rows(stats["series"], totals)), stats, bool(used))
 
 
-def _verdict(found: "JobStats") -> str:
-    text = found["verdict"]["text"]
+def _efficiency(stats: "JobStats") -> str:
+    efficiency = stats["efficiency"]
+    text = efficiency["text"]
     sentence = text[:1].upper() + text[1:] + "."
-    if not found["verdict"]["judged"] or not sys.stdout.isatty():
+    if not efficiency["judged"] or not sys.stdout.isatty():
         return sentence
-    wasteful = found["verdict"]["wasteful"]
+    wasteful = efficiency["wasteful"]
     return typer.style(f"{'!' if wasteful else '✓'} {sentence}", fg="yellow" if wasteful else "bright_green")
 
 
-def _usage_rows(series: "Sequence[TimeSeries]", wholes: dict[str, float]) -> Iterator[UsageRow]:
-    for one in series:
-        if max_value(one["max"]) is not None:
-            yield _row(_title(one["name"]), one, wholes.get(one["name"]))
+def _usage_rows(all_series: "Sequence[TimeSeries]", totals: dict[str, float]) -> Iterator[UsageRow]:
+    for series in all_series:
+        if max_value(series["max"]) is not None:
+            yield _row(_title(series["name"]), series, totals.get(series["name"]))
 
 
-def _cluster_rows(series: "Sequence[TimeSeries]") -> Iterator[UsageRow]:
-    by_name = {one["name"]: one for one in series}
-    for name, (title, whole) in _CLUSTER.items():
+def _cluster_rows(all_series: "Sequence[TimeSeries]") -> Iterator[UsageRow]:
+    by_name = {series["name"]: series for series in all_series}
+    for name, (title, total) in _CLUSTER.items():
         if name in by_name and max_value(by_name[name]["max"]) is not None:
-            yield _row(title, by_name[name], by_name[whole]["last"] if whole in by_name else None)
+            yield _row(title, by_name[name], by_name[total]["last"] if total in by_name else None)
 
 
-def _row(title: str, series: "TimeSeries", whole: float | None) -> UsageRow:
-    top = 100.0 if series["unit"] == "%" else max(whole or 0, max_value(series["mean"]) or 0) or 1.0
-    return UsageRow(title, series, whole, top)
+def _row(title: str, series: "TimeSeries", total: float | None) -> UsageRow:
+    scale_max = 100.0 if series["unit"] == "%" else max(total or 0, max_value(series["mean"]) or 0) or 1.0
+    return UsageRow(title, series, total, scale_max)
 
 
 def _title(name: str) -> str:
     """`GPU 0 memory` for gpu0_memory."""
-    device, _, what = name.partition("_")
-    if not what:
-        return {"cpu": "cpus busy"}.get(name, name)
-    return f"GPU {device.removeprefix('gpu')} {'load' if what == 'utilisation' else what}"
+    device, _, metric = name.partition("_")
+    if not metric:
+        return {"cpu": "CPUs busy"}.get(name, name)
+    return f"GPU {device.removeprefix('gpu')} {'load' if metric == 'utilisation' else metric}"
 
 
 def _print(view: StatsView) -> None:
@@ -179,15 +182,15 @@ def _print(view: StatsView) -> None:
 
 def _print_plain(rows: list[UsageRow]) -> None:
     if not rows:
-        print(_NOTHING)
+        print(_NO_DATA)
         return
-    columns = (Column("WHAT"), *(Column(title, right_aligned=True) for title in _TITLES), Column("OVER TIME"))
+    columns = (Column("METRIC"), *(Column(title, right_aligned=True) for title in _TITLES), Column("OVER TIME"))
     width = _line_width(rows, shutil.get_terminal_size((80, 24)).columns)
     print()
     print_table(columns, ([row.name, *_cells(row), _line(row, width)] for row in rows))
 
 
-_NOTHING = "Nothing is known yet: machines and running jobs are looked at every few seconds."
+_NO_DATA = "No usage data yet. Nodes and running jobs are sampled every few seconds."
 
 
 def _rich(rows: list[UsageRow], width: int) -> "RenderableType":
@@ -195,25 +198,25 @@ def _rich(rows: list[UsageRow], width: int) -> "RenderableType":
     from rich.text import Text
 
     if not rows:
-        return Text(_NOTHING)
-    room = _line_width(rows, width)
+        return Text(_NO_DATA)
+    line_width = _line_width(rows, width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
     for title in _TITLES:
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column(_axis(rows[0].series, room), no_wrap=True, header_style="bright_black")
+    table.add_column(_axis(rows[0].series, line_width), no_wrap=True, header_style="bright_black")
     for row in rows:
         colour = _COLOURS.get(row.series["unit"], "")
-        table.add_row(row.name, *_cells(row), Text(_line(row, room), style=colour))
+        table.add_row(row.name, *_cells(row), Text(_line(row, line_width), style=colour))
     return table
 
 
 def _line_width(rows: list[UsageRow], width: int) -> int:
-    """What is left beside the other columns."""
+    """The width that the other columns leave for the sparkline."""
     cells = [(row.name, *_cells(row)) for row in rows]
-    titles = ("WHAT", *_TITLES)
-    beside = sum(max(len(titles[at]), *(len(cell[at]) for cell in cells)) + 2 for at in range(len(titles)))
-    return max(8, min(_WIDEST, width - beside - 1))
+    titles = ("METRIC", *_TITLES)
+    used = sum(max(len(titles[at]), *(len(cell[at]) for cell in cells)) + 2 for at in range(len(titles)))
+    return max(8, min(_MAX_SPARKLINE_WIDTH, width - used - 1))
 
 
 def _line(row: UsageRow, width: int) -> str:
@@ -221,14 +224,14 @@ def _line(row: UsageRow, width: int) -> str:
 
 
 def _axis(series: "TimeSeries", width: int) -> str:
-    """From when to when, above the lines."""
+    """The header of the sparklines: start and end time."""
     length = min(width, len(series["mean"]))
     start, end = format_time(series["start_at"]), "now"
     begun = parse_time(series["start_at"])
     if begun is not None:
         seconds = series["step_seconds"] * len(series["mean"])
-        over = time.time() - begun.timestamp() - seconds
-        end = "now" if over < series["step_seconds"] else format_duration(seconds) + " later"
+        age = time.time() - begun.timestamp() - seconds
+        end = "now" if age < series["step_seconds"] else format_duration(seconds) + " later"
     return start + end.rjust(length - len(start)) if length > len(start) + len(end) else start
 
 
@@ -249,7 +252,7 @@ def _amount(value: float | None, unit: str) -> str:
 
 
 def _follow(client: "Client", job: int | None, node: str | None, span: str, as_json: bool) -> None:
-    """Until the job is over, or Ctrl-C."""
+    """Until the job has ended, or Ctrl-C."""
     if as_json or not sys.stdout.isatty():
         for view in _views(client, job, node, span):
             if as_json:
@@ -271,20 +274,20 @@ def _follow(client: "Client", job: int | None, node: str | None, span: str, as_j
 
 def _views(client: "Client", job: int | None, node: str | None, span: str) -> Iterator[StatsView]:
     while True:
-        is_over = job is not None and client.jobs.get(job).data["state"] in _FINAL
-        yield _look(client, job, node, span)
-        if is_over:
+        has_ended = job is not None and client.jobs.get(job).data["state"] in _TERMINAL
+        yield _fetch(client, job, node, span)
+        if has_ended:
             return
-        time.sleep(_EVERY_SECONDS)
+        time.sleep(_REFRESH_SECONDS)
 
 
 def sparkline(values: Values, width: int, top: float) -> str:
-    """At most so many characters; `top` fills a character. What is not known is a blank."""
+    """At most `width` characters; a value of `top` fills a character, an unknown value is a blank."""
     return "".join(_block(value, top) for value in downsample(values, width))
 
 
 def downsample(values: Values, width: int) -> list[float | None]:
-    """The means of equal parts; as they are when there is room."""
+    """At most `width` values: the means of equal parts if there are more."""
     count = len(values)
     if count <= width:
         return list(values)
@@ -304,5 +307,5 @@ def mean_value(values: Values) -> float | None:
 def _block(value: float | None, top: float) -> str:
     if value is None:
         return " "
-    part = value / top if top > 0 else 0.0
-    return SPARKLINE_BLOCKS[min(len(SPARKLINE_BLOCKS) - 1, max(0, round(part * (len(SPARKLINE_BLOCKS) - 1))))]
+    fraction = value / top if top > 0 else 0.0
+    return SPARKLINE_BLOCKS[min(len(SPARKLINE_BLOCKS) - 1, max(0, round(fraction * (len(SPARKLINE_BLOCKS) - 1))))]

@@ -1,4 +1,4 @@
-"""`helio sweep`: one command over many values, and what came of each; `helio report-metric`."""
+"""`helio sweep`: one command with many parameter values; `helio report-metric`: metrics from inside a job."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from heliostat.cli.value_format import format_time
 if TYPE_CHECKING:
     from heliostat.client import Client
 
-sweep = command_group("One command over many values, and what came of each.")
+sweep = command_group("Run one command with many parameter values.")
 _COLUMNS = (
     Column("ID", right_aligned=True),
     Column("NAME", shrinkable=True),
@@ -23,7 +23,7 @@ _COLUMNS = (
     Column("PARAMETERS", shrinkable=True),
     Column("SUBMITTED"),
 )
-_MOST_SHOWN = 200
+_MAX_SHOWN = 200
 
 
 @sweep.command()
@@ -31,7 +31,7 @@ def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - for standard input.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Submit the sweep of a file: all its runs or none."""
+    """Submit the sweep in a file: all its runs, or none if one is invalid."""
     from pathlib import Path
 
     from heliostat.cli.workflow_files import file_error, normalize_job_template, read_document_file
@@ -39,80 +39,85 @@ def submit(
     document = read_document_file(file)
     job = normalize_job_template(document.pop("job", None), Path.cwd())
     if not isinstance(job, dict):
-        raise file_error(file, "it has no `job`: a set of fields, such as `command: [python, train.py, '{lr}']`")
+        raise file_error(file, "`job` is missing: fields such as `command: [python, train.py, '{lr}']`")
     try:
-        made = connect().sweeps.submit(job, **{str(name): value for name, value in document.items()})
+        created = connect().sweeps.submit(job, **{str(name): value for name, value in document.items()})
     except TypeError as error:
         raise file_error(file, str(error)) from error
-    print_submitted_sweep(made, as_json)
+    print_submitted_sweep(created, as_json)
 
 
 @sweep.command("list")
 def list_sweeps(
-    all_users: Annotated[bool, typer.Option("--all", "-a", help="Also those of projects you manage.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.", min=1, max=200)] = 20,
+    all_users: Annotated[
+        bool, typer.Option("--all", "-a", help="Include sweeps of projects that you manage.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of sweeps.", min=1, max=200)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """List sweeps, newest first."""
-    found = connect().sweeps.list(all_users=all_users, limit=limit)
+    result = connect().sweeps.list(all_users=all_users, limit=limit)
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(result)
+    elif not result:
         print("No sweeps. Submit one: helio run --sweep lr=0.1,0.01 -- python train.py --lr {lr}")
     else:
-        print_table(_COLUMNS, (_row(one) for one in found))
+        print_table(_COLUMNS, (_row(item) for item in result))
 
 
 @sweep.command()
 def show(
-    number: Annotated[int, typer.Argument(metavar="SWEEP", help="Its number.", min=1)],
+    number: Annotated[int, typer.Argument(metavar="SWEEP", help="Sweep id.", min=1)],
     sort: Annotated[
-        str | None, typer.Option(metavar="NAME", help="By a parameter or metric; -acc: the largest first.")
+        str | None,
+        typer.Option(metavar="NAME", help="Sort by a parameter or metric: loss, or -acc for the largest first."),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what each run of a sweep got, and what it reported."""
+    """Show the parameters and metrics of each run of a sweep."""
     client = connect()
     if as_csv:
         sys.stdout.write(client.sweeps.csv(number, sort).replace("\r\n", "\n"))
         return
-    found = client.sweeps.get(number, sort)
+    result = client.sweeps.get(number, sort)
     if as_json:
-        print_json(found)
+        print_json(result)
         return
-    names, metrics = found["parameters"], found["metrics"]
+    names, metrics = result["parameters"], result["metrics"]
     columns = [Column("RUN", right_aligned=True), Column("JOB", right_aligned=True), Column("STATE")]
     columns += [Column(name, right_aligned=True) for name in (*names, *metrics)]
-    print_table(columns, (_run_row(run, names, metrics) for run in found["runs"][:_MOST_SHOWN]))
-    if len(found["runs"]) > _MOST_SHOWN:
-        print(f"{len(found['runs']) - _MOST_SHOWN} more; --csv and --json print all.")
+    print_table(columns, (_run_row(run, names, metrics) for run in result["runs"][:_MAX_SHOWN]))
+    if len(result["runs"]) > _MAX_SHOWN:
+        print(f"{len(result['runs']) - _MAX_SHOWN} more. --csv and --json print all.")
 
 
-def print_submitted_sweep(made: dict[str, Any], as_json: bool) -> None:
+def print_submitted_sweep(created: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print_json(made)
+        print_json(created)
         return
-    runs = format_count(made["count"], "run")
-    print(f"Sweep {made['id']} ({made['name']}): {runs} submitted as array {made['array_id']}.")
-    print(f"See what comes of it: helio sweep show {made['id']}")
+    runs = format_count(created["count"], "run")
+    print(f"Sweep {created['id']} ({created['name']}): {runs} submitted as array {created['array_id']}.")
+    print(f"Show its runs: helio sweep show {created['id']}")
 
 
 def submit_grid(client: "Client", job: dict[str, Any], texts: list[str], as_json: bool) -> None:
-    """A sweep over the values that were typed: `lr=0.1,0.01`."""
+    """Submits a sweep over the values of `--sweep lr=0.1,0.01`."""
     record, name = job.pop("record", True), job.pop("name", "sweep")
     print_submitted_sweep(client.sweeps.submit(job, record=record, name=name, grid=_grid(texts)), as_json)
 
 
 def _grid(given: list[str]) -> dict[str, list[Any]]:
-    """`lr=0.1,0.01` and `seed=1..5`."""
-    found: dict[str, list[Any]] = {}
+    """Parses `lr=0.1,0.01` and `seed=1..5`."""
+    result: dict[str, list[Any]] = {}
     for text in given:
         name, equals, values = text.partition("=")
-        if not equals or not values or name in found:
-            raise typer.BadParameter(f"Write lr=0.1,0.01 or seed=1..5, not {text!a}.", param_hint="--sweep")
-        found[name] = [one for part in values.split(",") for one in _values(part.strip())]
-    return found
+        if not equals or not values or name in result:
+            raise typer.BadParameter(
+                f"{text!a} is not valid. Write lr=0.1,0.01 or seed=1..5, each name once.", param_hint="--sweep"
+            )
+        result[name] = [item for part in values.split(",") for item in _values(part.strip())]
+    return result
 
 
 def _values(text: str) -> list[Any]:
@@ -120,7 +125,7 @@ def _values(text: str) -> list[Any]:
     if dots and first.lstrip("-").isdecimal() and last.lstrip("-").isdecimal():
         low, high = int(first), int(last)
         if not low <= high < low + 10_000:
-            raise typer.BadParameter(f"{text} is no range of at most 10000 numbers.", param_hint="--sweep")
+            raise typer.BadParameter(f"{text} is not a range of 1 to 10000 numbers.", param_hint="--sweep")
         return list(range(low, high + 1))
     for kind in (int, float):
         try:
@@ -130,29 +135,29 @@ def _values(text: str) -> list[Any]:
     return [text]
 
 
-def _row(one: dict[str, Any]) -> list[str]:
-    names = ", ".join(one["parameters"])
-    numbers = [str(one["count"]), str(one["array_id"])]
-    return [str(one["id"]), one["name"], one["user"], *numbers, names, format_time(one["created_at"])]
+def _row(item: dict[str, Any]) -> list[str]:
+    names = ", ".join(item["parameters"])
+    numbers = [str(item["count"]), str(item["array_id"])]
+    return [str(item["id"]), item["name"], item["user"], *numbers, names, format_time(item["created_at"])]
 
 
 def _run_row(run: dict[str, Any], names: list[str], metrics: list[str]) -> list[str]:
-    told = [f"{run['metrics'][name]['value']:g}" if name in run["metrics"] else "-" for name in metrics]
+    measured = [f"{run['metrics'][name]['value']:g}" if name in run["metrics"] else "-" for name in metrics]
     values = [str(run["values"].get(name, "-")) for name in names]
-    return [str(run["index"]), str(run["job_id"]), StateCell(run["state"]), *values, *told]
+    return [str(run["index"]), str(run["job_id"]), StateCell(run["state"]), *values, *measured]
 
 
 def report_metric(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="accuracy, loss…")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the metric: accuracy, loss…")],
     value: Annotated[float, typer.Argument(metavar="VALUE", help="A number.")],
-    step: Annotated[int | None, typer.Option("--step", metavar="N", help="The step it belongs to.")] = None,
+    step: Annotated[int | None, typer.Option("--step", metavar="N", help="Training step of the value.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Report a metric of the job it is called from.
+    """Report a metric from inside a job.
 
     helio report-metric accuracy 0.93 --step 100
 
-    It needs no server and no token: it writes a line to a file in the job's own folder.
+    Needs no server and no token: it appends a line to a file in the folder of the job.
     """
     from heliostat.client.sweeps import report_metric as report
 

@@ -1,4 +1,4 @@
-"""`helio top`: the cluster on one screen, again and again."""
+"""`helio top`: a live view of nodes and jobs."""
 
 import contextlib
 import select
@@ -23,41 +23,39 @@ if TYPE_CHECKING:
     from heliostat.client.nodes import Node
     from heliostat.client.slurm import ForeignJob
 
-_MOST_JOBS = 200
+_MAX_JOBS = 200
 
 
 class ClusterView(NamedTuple):
     status: "ServerStatus"
     nodes: "list[Node]"
     jobs: "list[JobData]"
-    foreign_jobs: "list[ForeignJob]"  # which went to Slurm without us
+    foreign_jobs: "list[ForeignJob]"  # submitted to Slurm directly
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the state once and exit.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two refreshes.", min=0.2)] = 1.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Watch the cluster live.
 
-    q or Ctrl-C leaves.
+    Press q or Ctrl-C to exit.
     """
     client = connect()
     if as_json:
-        print_json(_look(client)._asdict())
+        print_json(_fetch(client)._asdict())
     elif once or not sys.stdout.isatty():
-        _print_once(_look(client))
+        _print_once(_fetch(client))
     else:
         _watch(client, every)
 
 
-def _look(client: "Client") -> ClusterView:
-    jobs = list_unfinished_jobs(client, _MOST_JOBS)
+def _fetch(client: "Client") -> ClusterView:
+    jobs = list_unfinished_jobs(client, _MAX_JOBS)
     order = {"running": 0, "starting": 1, "pending": 2, "held": 3}
     jobs.sort(key=lambda job: (order.get(job["state"], 2), job["id"]))
-    return ClusterView(
-        client.status(), client.nodes.list(), jobs, client.slurm.list_foreign_jobs(limit=_MOST_JOBS)
-    )
+    return ClusterView(client.status(), client.nodes.list(), jobs, client.slurm.list_foreign_jobs(limit=_MAX_JOBS))
 
 
 def _print_once(view: ClusterView) -> None:
@@ -68,9 +66,9 @@ def _print_once(view: ClusterView) -> None:
     if view.jobs:
         print_table(JOB_COLUMNS, (job_row(job) for job in view.jobs))
     else:
-        print("Nothing waits or runs. Submit one: helio run -- hostname")
+        print("No waiting or running jobs. Submit one: helio run -- hostname")
     if view.foreign_jobs:
-        print("\nNot submitted here:")
+        print("\nSubmitted to Slurm directly:")
         print_table(FOREIGN_JOB_COLUMNS, (foreign_job_row(job) for job in view.foreign_jobs))
 
 
@@ -79,7 +77,7 @@ def _watch(client: "Client", every: float) -> None:
     from rich.live import Live
 
     console = Console(highlight=False)
-    view = _look(client)
+    view = _fetch(client)
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         note = ""
         while True:
@@ -87,7 +85,7 @@ def _watch(client: "Client", every: float) -> None:
             if pressed(every):
                 return
             try:
-                view, note = _look(client), ""
+                view, note = _fetch(client), ""
             except ServerUnreachable as error:
                 note = error.message
 
@@ -107,14 +105,14 @@ def _screen(view: ClusterView, size: "ConsoleDimensions", note: str) -> "Rendera
     if view.jobs:
         parts.append(rich_table(JOB_COLUMNS, (job_row(job) for job in view.jobs[:room]), size.width))
     else:
-        parts.append(rich_cell("Nothing waits or runs."))
+        parts.append(rich_cell("No waiting or running jobs."))
     if left := max(0, room - len(view.jobs) - 1) if view.foreign_jobs else 0:
-        parts.append(Text("Not submitted here:"))
+        parts.append(Text("Submitted to Slurm directly:"))
         parts.append(
             rich_table(FOREIGN_JOB_COLUMNS, (foreign_job_row(job) for job in view.foreign_jobs[:left]), size.width)
         )
     more = f"… and {hidden_jobs} more   " if hidden_jobs > 0 else ""
-    parts.append(Text(f"{more}q leaves", style="bright_black"))
+    parts.append(Text(f"{more}q: exit", style="bright_black"))
     return Group(*parts)
 
 
@@ -128,7 +126,7 @@ def _summary(view: ClusterView) -> str:
 
 @contextlib.contextmanager
 def _keys() -> "Iterator[Any]":
-    """Gives a function that waits some seconds and says whether q was pressed."""
+    """Yields a function that waits for some seconds and returns whether q was pressed."""
     import termios
     import time
     import tty

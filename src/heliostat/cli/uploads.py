@@ -1,4 +1,4 @@
-"""Sends a folder with a bar that shows how far it is."""
+"""Uploads folders and shows a progress bar."""
 
 import sys
 import time
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from heliostat.client import Client
     from heliostat.client.uploads import ProgressCallback
 
-_LEAST_SECONDS = 0.3  # before, a pace means nothing
+_MIN_SECONDS = 0.3  # before that, the speed is not meaningful
 
 
 def upload_with_progress(client: "Client", folder: str) -> str:
-    """The id of the upload; an id is one already."""
+    """Uploads a folder and returns the id of the upload. An upload id is returned as it is."""
     if is_upload_id(folder):
         return folder
     with upload_progress_bar() as progress:
@@ -25,7 +25,7 @@ def upload_with_progress(client: "Client", folder: str) -> str:
 
 @contextmanager
 def upload_progress_bar() -> "Iterator[ProgressCallback | None]":
-    """Shows how far an upload is; on terminals only."""
+    """Yields a callback that updates a progress bar; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -33,29 +33,29 @@ def upload_progress_bar() -> "Iterator[ProgressCallback | None]":
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[far]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[amount]}"))
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Reading the folder", total=None, far="")
-        begun_at = time.monotonic()
+        task = bar.add_task("Reading the folder", total=None, amount="")
+        started_at = time.monotonic()
 
-        def tell(sent: int, total: int) -> None:
-            nonlocal begun_at
+        def update(sent: int, total: int) -> None:
+            nonlocal started_at
             if not sent:
-                begun_at = time.monotonic()
-            far = format_progress(sent, total, time.monotonic() - begun_at)
-            bar.update(task, description="Uploading", completed=sent, total=total, far=far)
+                started_at = time.monotonic()
+            amount = format_progress(sent, total, time.monotonic() - started_at)
+            bar.update(task, description="Uploading", completed=sent, total=total, amount=amount)
 
-        yield tell
+        yield update
 
 
 def format_progress(sent: int, total: int, seconds: float) -> str:
-    """In words; the pace once it can be told."""
-    words = f"{sent / 2**20:.1f} of {total / 2**20:.1f} MiB"
-    return f"{words}, {sent / 2**20 / seconds:.1f} MiB/s" if sent and seconds >= _LEAST_SECONDS else words
+    """`1.0 of 2.0 MiB, 0.5 MiB/s`; the speed only after some time."""
+    amount = f"{sent / 2**20:.1f} of {total / 2**20:.1f} MiB"
+    return f"{amount}, {sent / 2**20 / seconds:.1f} MiB/s" if sent and seconds >= _MIN_SECONDS else amount
 
 
 def upload_job_folders(client: "Client", bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each folder that a job of a file wants to run in a copy of is sent, once."""
+    """The jobs with the ids of their uploads; uploads each of their folders once."""
     folders = dict.fromkeys(body["upload"] for body in bodies if isinstance(body.get("upload"), str))
-    sent = {folder: upload_with_progress(client, folder) for folder in folders}
-    return [body | {"upload": sent[body["upload"]]} if body.get("upload") in sent else body for body in bodies]
+    ids = {folder: upload_with_progress(client, folder) for folder in folders}
+    return [body | {"upload": ids[body["upload"]]} if body.get("upload") in ids else body for body in bodies]

@@ -1,4 +1,4 @@
-"""Accounts, and the log of who did what."""
+"""`helio user` and `helio audit`: accounts and the audit log."""
 
 import json
 from typing import Annotated, Any
@@ -18,9 +18,9 @@ from heliostat.cli.projects import (
 )
 from heliostat.cli.value_format import format_time
 
-user = command_group("Accounts.")
+user = command_group("User accounts.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
-RoleOption = Annotated[str | None, typer.Option(help="user or admin.")]
+RoleOption = Annotated[str | None, typer.Option(help="Role: user or admin.")]
 PasswordStdinOption = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input.")
 ]
@@ -30,8 +30,8 @@ PasswordStdinOption = Annotated[
 def create(
     name: NameArgument,
     role: RoleOption = None,
-    unix_user: Annotated[str | None, typer.Option(help="Whom their jobs run as.")] = None,
-    project: Annotated[list[str] | None, typer.Option(help="Their projects. May be repeated.")] = None,
+    unix_user: Annotated[str | None, typer.Option(help="Unix user that their jobs run as.")] = None,
+    project: Annotated[list[str] | None, typer.Option(help="Project to add the user to. May be repeated.")] = None,
     password_stdin: PasswordStdinOption = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -39,36 +39,36 @@ def create(
     from heliostat.cli.login import prompt_password
 
     password = prompt_password("Password", from_stdin=True) if password_stdin else None
-    made = connect().users.create(name, role=role, unix_user=unix_user, password=password, projects=project)
-    _print_user(made, as_json)
+    account = connect().users.create(name, role=role, unix_user=unix_user, password=password, projects=project)
+    _print_user(account, as_json)
 
 
 @user.command("list")
 def list_users(as_json: JsonFlag = False) -> None:
     """List accounts."""
-    found = connect().users.list()
+    accounts = connect().users.list()
     if as_json:
-        print_json(found)
+        print_json(accounts)
         return
     columns = ("NAME", "ROLE", "UNIX USER", "ACTIVE", "PROJECTS", "GPU QUOTA")
-    print_table([Column(title) for title in columns], (_row(one) for one in found))
+    print_table([Column(title) for title in columns], (_row(account) for account in accounts))
 
 
 @user.command()
 def show(name: NameArgument, as_json: JsonFlag = False) -> None:
-    """Show one account."""
+    """Show an account."""
     _print_user(connect().users.get(name), as_json)
 
 
 @user.command()
 def password(name: NameArgument, password_stdin: PasswordStdinOption = False, as_json: JsonFlag = False) -> None:
-    """Set a password; for your own, the present one is asked for if there is one."""
+    """Set the password of an account. To change your own, enter your current password first."""
     from heliostat.cli.login import flatten_caller, prompt_password
 
     client = connect()
-    mine = flatten_caller(client.auth.whoami())
-    needs_current = mine["name"] == name and mine.get("has_password") and not client.address.is_local_socket
-    current = prompt_password("Present password", from_stdin=password_stdin) if needs_current else None
+    caller = flatten_caller(client.auth.whoami())
+    needs_current = caller["name"] == name and caller.get("has_password") and not client.address.is_local_socket
+    current = prompt_password("Current password", from_stdin=password_stdin) if needs_current else None
     new = prompt_password("New password", from_stdin=password_stdin, twice=True)
     client.users.set_password(name, new, current)
     if as_json:
@@ -81,8 +81,12 @@ def password(name: NameArgument, password_stdin: PasswordStdinOption = False, as
 def change_user(
     name: NameArgument,
     role: RoleOption = None,
-    active: Annotated[bool | None, typer.Option("--active/--inactive", help="May they come in?")] = None,
-    unix_user: Annotated[str | None, typer.Option(help="Whom their jobs run as; '' for nobody.")] = None,
+    active: Annotated[
+        bool | None, typer.Option("--active/--inactive", help="Activate or deactivate the account.")
+    ] = None,
+    unix_user: Annotated[
+        str | None, typer.Option(help="Unix user that their jobs run as; '' for none: no jobs.")
+    ] = None,
     running_gpus: RunningGpusOption = None,
     queued_gpus: QueuedGpusOption = None,
     gpu_hours: GpuHoursOption = None,
@@ -96,24 +100,26 @@ def change_user(
     changes |= parse_quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
         raise typer.BadParameter(
-            f"Say what to change: --role, --active, --inactive, --unix-user, {QUOTA_OPTION_NAMES}."
+            f"Nothing to change. Use --role, --active, --inactive, --unix-user, {QUOTA_OPTION_NAMES}."
         )
     _print_user(connect().users.change(name, **changes), as_json)
 
 
 def audit(
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 50,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Only what this user did.")] = None,
-    text: Annotated[str | None, typer.Option(help="Only with this in the action or target: node.drain.")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of entries.", min=1)] = 50,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Only actions of this user.")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Only entries with this text in the action or target: node.drain.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show who did what."""
+    """Show the audit log."""
     entries = list(connect().auth.audit_log(limit, user, text))
     if as_json:
         print_json(entries)
         return
     if not entries:
-        print("Nothing like that is recorded." if user or text else "Nothing has been recorded yet.")
+        print("No matching entries." if user or text else "The audit log is empty.")
         return
     columns = [Column(title) for title in ("AT", "USER", "VIA", "FROM", "ACTION", "TARGET")]
     rows = [
@@ -127,27 +133,27 @@ def audit(
     print_table([*columns, Column("DETAIL", shrinkable=True)], rows)
 
 
-def _print_user(one: dict[str, Any], as_json: bool) -> None:
+def _print_user(account: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print_json(one)
+        print_json(account)
         return
-    name, role, unix_user, active, projects, quota = _row(one)
+    name, role, unix_user, active, projects, quota = _row(account)
     print_fields(
         [
             ("name", name),
             ("role", role),
             ("Unix user", unix_user),
             ("active", active),
-            ("password", "set" if one["has_password"] else "none"),
+            ("password", "set" if account["has_password"] else "none"),
             ("projects", projects),
             ("GPU quota", quota),
-            ("created", format_time(one["created_at"])),
+            ("created", format_time(account["created_at"])),
         ]
     )
 
 
-def _row(one: dict[str, Any]) -> list[str]:
-    projects = ", ".join(membership["project"] for membership in one["memberships"])
-    active = "yes" if one["active"] else "no"
-    quota = format_quota(one["quota"])
-    return [one["name"], one["role"], one["unix_user"] or "-", active, projects or "-", quota]
+def _row(account: dict[str, Any]) -> list[str]:
+    projects = ", ".join(membership["project"] for membership in account["memberships"])
+    active = "yes" if account["active"] else "no"
+    quota = format_quota(account["quota"])
+    return [account["name"], account["role"], account["unix_user"] or "-", active, projects or "-", quota]

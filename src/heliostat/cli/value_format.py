@@ -1,4 +1,4 @@
-"""Durations, sizes and times for people."""
+"""Formats durations, sizes and times for the command line."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +19,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def parse_duration_option(text: str, option: str) -> float:
-    """A duration as people write it; one that is not is a mistake in that option."""
+    """Seconds of a duration such as `2h`. Raises BadParameter for that option if it is not one."""
     from heliostat.models.quantities import parse_duration
 
     try:
@@ -47,7 +47,7 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 def format_time(text: str | None) -> str:
-    """Local time; today's without the date."""
+    """Local time; without the date if it is today."""
     at = parse_time(text)
     if at is None:
         return "-"
@@ -57,7 +57,7 @@ def format_time(text: str | None) -> str:
 
 
 def format_time_short(text: str | None) -> str:
-    """Local time; with its day or date when that is not today's."""
+    """Local time; with the weekday or date if it is not today."""
     at = parse_time(text)
     if at is None:
         return "-"
@@ -74,7 +74,7 @@ def is_past(text: str) -> bool:
 
 
 def seconds_between(start: str | None, end: str | None = None) -> float | None:
-    """From start to end, or to now."""
+    """Seconds from start to end, or to now."""
     begun = parse_time(start)
     if begun is None:
         return None

@@ -1,4 +1,4 @@
-"""Workflow and sweep files: YAML or JSON, read without aliases, so that a small file stays small."""
+"""Reads workflow and sweep files (YAML or JSON). Rejects YAML aliases, which can make a small file huge."""
 
 import json
 import sys
@@ -14,10 +14,10 @@ MAX_FILE_BYTES = 32 * 2**20
 
 
 def read_document_file(file: str) -> dict[str, Any]:
-    """A set of fields, with the files its jobs name read here, where they are."""
+    """The fields of a file. Raises BadParameter if it is not a mapping."""
     content = _parse(file, _read(file))
     if not isinstance(content, dict):
-        raise file_error(file, "it must be a set of fields")
+        raise file_error(file, "it must be a mapping of fields")
     return content
 
 
@@ -30,41 +30,41 @@ def read_workflow_file(file: str) -> dict[str, Any]:
 
 
 def normalize_job_template(job: Any, here: Path) -> Any:
-    """A job as the API takes it: software by content, times as text, paths from here."""
+    """A job in the form of the API: files of software as content, times as text, absolute paths."""
     if not isinstance(job, dict):
         return job
-    tidy = dict(job)
+    normalized = dict(job)
     if isinstance(begin := job.get("begin"), str):
-        tidy["begin"] = normalize_begin_time(begin)
+        normalized["begin"] = normalize_begin_time(begin)
     if isinstance(software := job.get("environment"), str) and "${{" not in software:
-        tidy = with_environment_spec(tidy)
+        normalized = with_environment_spec(normalized)
     if isinstance(workdir := job.get("workdir"), str) and not workdir.startswith(("/", "${{")):
-        tidy["workdir"] = str((here / workdir).resolve())
-    return tidy
+        normalized["workdir"] = str((here / workdir).resolve())
+    return normalized
 
 
 def parse_name_value_options(given: list[str] | None, option: str) -> dict[str, str]:
-    """`lr=0.1`, each name once."""
-    found: dict[str, str] = {}
+    """Parses `lr=0.1`; each name may occur once."""
+    values: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
-        if not equals or not name.strip() or name.strip() in found:
+        if not equals or not name.strip() or name.strip() in values:
             raise typer.BadParameter(
-                f"Write {option} NAME=VALUE, each name once, not {text!a}.", param_hint=option
+                f"{text!a} is not valid. Write {option} NAME=VALUE, each name once.", param_hint=option
             )
-        found[name.strip()] = value
-    return found
+        values[name.strip()] = value
+    return values
 
 
-def file_error(file: str, why: str) -> typer.BadParameter:
-    return typer.BadParameter(f"{'standard input' if file == '-' else file}: {why}.", param_hint="FILE")
+def file_error(file: str, problem: str) -> typer.BadParameter:
+    return typer.BadParameter(f"{'standard input' if file == '-' else file}: {problem}.", param_hint="FILE")
 
 
 def _read(file: str) -> str:
     try:
         data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if file == "-" else _bytes(Path(file))
         if len(data) > MAX_FILE_BYTES:
-            raise file_error(file, f"it has more than {MAX_FILE_BYTES // 2**20} MiB")
+            raise file_error(file, f"it is larger than {MAX_FILE_BYTES // 2**20} MiB")
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise file_error(file, "it is not a text file") from error
@@ -98,24 +98,24 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Without aliases: ten lines of them make a billion words. `1:30` stays as it is, and so do dates; a
-        name that is there twice is an error, where YAML would keep the last."""
+        """Rejects aliases (a few lines of them can expand to billions of words) and duplicate keys (YAML keeps the
+        last). Reads `1:30` and dates as text."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 at = self.peek_event().start_mark  # type: ignore[no-untyped-call]
                 raise yaml.YAMLError(
-                    f"line {at.line + 1}: aliases (*name) are not read; write it out, or use params"
+                    f"line {at.line + 1}: aliases (*name) are not supported; repeat the value, or use params"
                 )
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen: set[Any] = set()
+            keys: set[Any] = set()
             for key_node, _ in node.value:
                 key = self.construct_object(key_node, deep=True)
-                if isinstance(key, str | int) and key in seen:
-                    raise yaml.YAMLError(f"line {key_node.start_mark.line + 1}: {key!a} is there twice")
-                seen.add(key if isinstance(key, str | int) else repr(key))
+                if isinstance(key, str | int) and key in keys:
+                    raise yaml.YAMLError(f"line {key_node.start_mark.line + 1}: duplicate key {key!a}")
+                keys.add(key if isinstance(key, str | int) else repr(key))
             return super().construct_mapping(node, deep)
 
         def construct_yaml_int(self, node: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`helio workflow`: jobs that need one another, from one file."""
+"""`helio workflow`: jobs with dependencies, from one file."""
 
 from typing import Annotated, Any
 
@@ -19,8 +19,8 @@ from heliostat.cli.output import (
 from heliostat.cli.value_format import format_duration, format_time, parse_time
 from heliostat.cli.workflow_files import parse_name_value_options, read_workflow_file
 
-workflow = command_group("Jobs that need one another, from one file.")
-WorkflowArgument = Annotated[int, typer.Argument(metavar="WORKFLOW", help="Its number.", min=1)]
+workflow = command_group("Jobs with dependencies, from one file.")
+WorkflowArgument = Annotated[int, typer.Argument(metavar="WORKFLOW", help="Workflow id.", min=1)]
 _COLUMNS = (
     Column("ID", right_aligned=True),
     Column("NAME", shrinkable=True),
@@ -37,9 +37,9 @@ _JOBS = (
     Column("STATE"),
     Column("TIME", right_aligned=True),
     Column("TRIES", right_aligned=True, optional=True),
-    Column("ABOUT", shrinkable=True),
+    Column("DETAILS", shrinkable=True),
 )
-_MOST_SHOWN = 200
+_MAX_SHOWN = 200
 
 
 @workflow.command()
@@ -47,13 +47,15 @@ def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - for standard input.")],
     param: Annotated[
         list[str] | None,
-        typer.Option("--param", "-P", metavar="NAME=VALUE", help="A parameter of it. May be repeated."),
+        typer.Option("--param", "-P", metavar="NAME=VALUE", help="Set a parameter. May be repeated."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the jobs it would become.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with 1 if it fails.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the jobs; submit nothing.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the workflow ends; exit with 1 if it fails.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Submit the workflow of a file: all its jobs or none.
+    """Submit the workflow in a file: all its jobs, or none if one is invalid.
 
     helio workflow submit train.yaml --param lr=0.1
     """
@@ -62,35 +64,40 @@ def submit(
     if dry_run:
         _print_plan(client.workflows.preview(document, params), as_json)
         return
-    made = client.workflows.submit(document, params)
+    submitted = client.workflows.submit(document, params)
     if wait:
-        print_message(f"Workflow {made['id']}: {format_count(made['counts']['total'], 'job')} submitted.")
-        made = client.workflows.wait(made["id"])
+        print_message(
+            f"Workflow {submitted['id']}: {format_count(submitted['counts']['total'], 'job')} submitted."
+        )
+        submitted = client.workflows.wait(submitted["id"])
     if as_json:
-        print_json(made)
+        print_json(submitted)
     elif wait:
-        print(f"Workflow {made['id']} ({made['name']}): {made['state']}.")
+        print(f"Workflow {submitted['id']} ({submitted['name']}): {submitted['state']}.")
     else:
-        print(f"Workflow {made['id']} ({made['name']}): {format_count(made['counts']['total'], 'job')} submitted.")
-        print(f"Watch it: helio workflow show {made['id']}")
-    if wait and made["state"] != "completed":
+        count = format_count(submitted["counts"]["total"], "job")
+        print(f"Workflow {submitted['id']} ({submitted['name']}): {count} submitted.")
+        print(f"Show its progress: helio workflow show {submitted['id']}")
+    if wait and submitted["state"] != "completed":
         raise typer.Exit(1)
 
 
 @workflow.command("list")
 def list_workflows(
-    all_users: Annotated[bool, typer.Option("--all", "-a", help="Also those of projects you manage.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.", min=1, max=200)] = 20,
+    all_users: Annotated[
+        bool, typer.Option("--all", "-a", help="Include workflows of projects that you manage.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of workflows.", min=1, max=200)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """List workflows, newest first."""
-    found = connect().workflows.list(all_users=all_users, limit=limit)
+    result = connect().workflows.list(all_users=all_users, limit=limit)
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(result)
+    elif not result:
         print("No workflows. Submit one: helio workflow submit train.yaml")
     else:
-        print_table(_COLUMNS, (_row(one) for one in found))
+        print_table(_COLUMNS, (_row(data) for data in result))
 
 
 @workflow.command()
@@ -99,53 +106,54 @@ def show(
     failed: Annotated[bool, typer.Option("--failed", help="Only jobs that have failed.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a workflow, its jobs and what they handed on."""
-    found = connect().workflows.get(number)
+    """Show a workflow, its jobs and their outputs."""
+    result = connect().workflows.get(number)
     if as_json:
-        print_json(found)
+        print_json(result)
         return
-    print_fields(_facts(found))
-    jobs = [job for job in found["jobs"] if not failed or job["state"] in _BAD]
+    print_fields(_facts(result))
+    jobs = [job for job in result["jobs"] if not failed or job["state"] in _FAILED_STATES]
     print()
-    print_table(_JOBS, (_job_row(job) for job in jobs[:_MOST_SHOWN]))
-    if len(jobs) > _MOST_SHOWN:
-        print(f"{len(jobs) - _MOST_SHOWN} more; --json prints all, --failed those that failed.")
+    print_table(_JOBS, (_job_row(job) for job in jobs[:_MAX_SHOWN]))
+    if len(jobs) > _MAX_SHOWN:
+        print(f"{len(jobs) - _MAX_SHOWN} more. --json prints all jobs, --failed only failed ones.")
 
 
 @workflow.command()
 def retry(
     number: WorkflowArgument,
     from_failed: Annotated[
-        bool, typer.Option("--from-failed", help="Only what failed, and all that needs it.")
+        bool,
+        typer.Option("--from-failed", help="Rerun only failed jobs and the jobs that depend on them."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a workflow again: what failed, in its place, or all of it as a new one."""
+    """Run a workflow again: as a new workflow, or only its failed jobs."""
     client = connect()
     if from_failed:
-        answer = client.workflows.retry(number)
-        words = f"Workflow {number}: {format_count(len(answer['job_ids']), 'job')} submitted again."
+        response = client.workflows.retry(number)
+        message = f"Workflow {number}: {format_count(len(response['job_ids']), 'job')} submitted again."
     else:
         params = client.workflows.get(number)["params"]
-        answer = client.workflows.submit(client.workflows.document(number), params)
-        words = f"Workflow {answer['id']} ({answer['name']}) submitted, as {number} was."
+        response = client.workflows.submit(client.workflows.document(number), params)
+        message = f"Workflow {response['id']} ({response['name']}) submitted as a copy of workflow {number}."
     if as_json:
-        print_json(answer)
+        print_json(response)
     else:
-        print(words)
+        print(message)
 
 
 @workflow.command()
 def cancel(number: WorkflowArgument, as_json: JsonFlag = False) -> None:
-    """Cancel all its jobs that are not over."""
-    answer = connect().workflows.cancel(number)
+    """Cancel all jobs of a workflow that have not ended."""
+    response = connect().workflows.cancel(number)
     if as_json:
-        print_json(answer)
+        print_json(response)
     else:
-        print(f"Workflow {number}: {format_count(len(answer['job_ids']), 'job')} cancelled.")
+        print(f"Workflow {number}: {format_count(len(response['job_ids']), 'job')} cancelled.")
 
 
-_BAD = ("failed", "timed_out", "lost", "cancelled", "refused")
+_FAILED_STATES = ("failed", "timed_out", "lost", "cancelled", "refused")
 
 
 def _print_plan(plan: dict[str, Any], as_json: bool) -> None:
@@ -164,29 +172,29 @@ def _values(values: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items()) or "-"
 
 
-def _row(one: dict[str, Any]) -> list[str]:
-    counts = one["counts"]
+def _row(data: dict[str, Any]) -> list[str]:
+    counts = data["counts"]
     done = counts["completed"] + counts["forgiven"] + counts["skipped"]
     numbers = [str(counts["total"]), str(done), str(counts["failed"])]
     return [
-        str(one["id"]),
-        one["name"],
-        one["user"],
-        StateCell(one["state"]),
+        str(data["id"]),
+        data["name"],
+        data["user"],
+        StateCell(data["state"]),
         *numbers,
-        format_time(one["created_at"]),
+        format_time(data["created_at"]),
     ]
 
 
-def _facts(one: dict[str, Any]) -> list[tuple[str, str | None]]:
-    counts = ", ".join(f"{count} {name}" for name, count in one["counts"].items() if count and name != "total")
+def _facts(data: dict[str, Any]) -> list[tuple[str, str | None]]:
+    counts = ", ".join(f"{count} {name}" for name, count in data["counts"].items() if count and name != "total")
     return [
-        ("Workflow", f"{one['id']} ({one['name']})"),
-        ("Of", f"{one['user']}, project {one['project']}"),
-        ("State", StateCell(one["state"])),
-        ("Submitted", format_time(one["created_at"])),
-        ("Parameters", _values(one["params"]) if one["params"] else None),
-        ("Jobs", f"{one['counts']['total']}: {counts}"),
+        ("Workflow", f"{data['id']} ({data['name']})"),
+        ("Owner", f"{data['user']}, project {data['project']}"),
+        ("State", StateCell(data["state"])),
+        ("Submitted", format_time(data["created_at"])),
+        ("Parameters", _values(data["params"]) if data["params"] else None),
+        ("Jobs", f"{data['counts']['total']}: {counts}"),
     ]
 
 
@@ -194,5 +202,5 @@ def _job_row(job: dict[str, Any]) -> list[str]:
     began, ended = parse_time(job["started_at"]), parse_time(job["ended_at"])
     took = format_duration((ended - began).total_seconds()) if began and ended else "-"
     outputs = _values(job["outputs"]) if job["outputs"] else ""
-    about = job["reason"] or outputs or (_values(job["values"]) if job["values"] else "-")
-    return [str(job["job_id"]), job["key"], StateCell(job["state"]), took, str(job["retries"] + 1), about]
+    details = job["reason"] or outputs or (_values(job["values"]) if job["values"] else "-")
+    return [str(job["job_id"]), job["key"], StateCell(job["state"]), took, str(job["retries"] + 1), details]

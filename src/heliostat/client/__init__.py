@@ -1,4 +1,4 @@
-"""The Python client: `Client().submit("python train.py", gpus=1).wait()`. Needs the standard library only."""
+"""The Python client: `Client().submit("python train.py", gpus=1).wait()`. Uses only the standard library."""
 
 from heliostat.client.api_types import JobEventData, JobFields, LogChunk, LogEnd, LogSlice
 from heliostat.client.client import Client

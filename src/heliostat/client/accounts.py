@@ -1,4 +1,4 @@
-"""The client's verbs on users, projects, departments, tokens and one's own login."""
+"""Client API for users, projects, departments, tokens, logins and the audit log."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +13,8 @@ class Users(ApiResource):
         return list(self._pages("/users"))
 
     def get(self, name: str) -> JsonObject:
-        found: JsonObject = self._transport.call("GET", f"/users/{quote_path_segment(name)}")
-        return found
+        data: JsonObject = self._transport.call("GET", f"/users/{quote_path_segment(name)}")
+        return data
 
     def create(
         self,
@@ -26,17 +26,17 @@ class Users(ApiResource):
         projects: NameList | None = None,
     ) -> JsonObject:
         body = drop_none(name=name, role=role, unix_user=unix_user, password=password, projects=projects)
-        made: JsonObject = self._transport.call("POST", "/users", body)
-        return made
+        data: JsonObject = self._transport.call("POST", "/users", body)
+        return data
 
     def change(self, name: str, **changes: Any) -> JsonObject:
-        """`role`, `active`, `unix_user`, `quota`; `unix_user=None` takes the Unix user away.
+        """Fields: `role`, `active`, `unix_user`, `quota`. `unix_user=None` removes the Unix user.
 
-        A quota is `{"running_gpus", "queued_gpus", "gpu_hours_per_month"}`: only what is in it changes, None
-        takes a limit away.
+        A quota is `{"running_gpus", "queued_gpus", "gpu_hours_per_month"}`. Limits that are not given stay; None
+        removes a limit.
         """
-        changed: JsonObject = self._transport.call("PATCH", f"/users/{quote_path_segment(name)}", changes)
-        return changed
+        data: JsonObject = self._transport.call("PATCH", f"/users/{quote_path_segment(name)}", changes)
+        return data
 
     def set_password(self, name: str, password: str, current: str | None = None) -> None:
         body = drop_none(password=password, current=current)
@@ -48,13 +48,13 @@ class Departments(ApiResource):
         return list(self._pages("/departments"))
 
     def create(self, name: str) -> JsonObject:
-        made: JsonObject = self._transport.call("POST", "/departments", {"name": name})
-        return made
+        data: JsonObject = self._transport.call("POST", "/departments", {"name": name})
+        return data
 
     def change(self, name: str, **changes: Any) -> JsonObject:
-        """`share`, `quota` (as of a user)."""
-        changed: JsonObject = self._transport.call("PATCH", f"/departments/{quote_path_segment(name)}", changes)
-        return changed
+        """Fields: `share`, `quota` (as for a user)."""
+        data: JsonObject = self._transport.call("PATCH", f"/departments/{quote_path_segment(name)}", changes)
+        return data
 
 
 class Projects(ApiResource):
@@ -68,7 +68,7 @@ class Projects(ApiResource):
         return self._call("POST", "/projects", {"name": name, "department": department})
 
     def change(self, name: str, **changes: Any) -> JsonObject:
-        """`share`, `data_class`, `quota` (as of a user); `note` in the answer says what it means for its jobs."""
+        """Fields: `share`, `data_class`, `quota` (as for a user). `note` in the response: effects on its jobs."""
         return self._call("PATCH", f"/projects/{quote_path_segment(name)}", changes)
 
     def add_member(self, project: str, user: str, role: str = "member") -> JsonObject:
@@ -80,8 +80,8 @@ class Projects(ApiResource):
         return self._call("DELETE", f"/projects/{quote_path_segment(project)}/members/{quote_path_segment(user)}")
 
     def _call(self, method: str, path: str, body: object = None) -> JsonObject:
-        answer: JsonObject = self._transport.call(method, path, body)
-        return answer
+        data: JsonObject = self._transport.call(method, path, body)
+        return data
 
 
 class Tokens(ApiResource):
@@ -89,31 +89,31 @@ class Tokens(ApiResource):
         return list(self._pages("/tokens", [("user", user)]))
 
     def create(self, name: str, days: int | None = None) -> JsonObject:
-        """The answer holds the secret under `token`; it is never shown again."""
-        made: JsonObject = self._transport.call("POST", "/tokens", drop_none(name=name, days=days))
-        return made
+        """The response contains the secret as `token`; it is not shown again."""
+        data: JsonObject = self._transport.call("POST", "/tokens", drop_none(name=name, days=days))
+        return data
 
     def revoke(self, token_id: int) -> None:
         self._transport.call("DELETE", f"/tokens/{token_id}")
 
 
 class Auth(ApiResource):
-    """Who one is, and who did what."""
+    """Logins and the audit log."""
 
     def whoami(self) -> JsonObject:
-        """Who the server thinks you are, and by what proof."""
-        found: JsonObject = self._transport.call("GET", "/whoami")
-        return found
+        """The caller's account and how the caller is authenticated."""
+        data: JsonObject = self._transport.call("GET", "/whoami")
+        return data
 
     def login(self, name: str, password: str) -> JsonObject:
-        """Trades a password for a token: `{"token", "expires_at", …}`."""
-        made: JsonObject = self._transport.call("POST", "/login", {"name": name, "password": password})
-        return made
+        """Creates a short-lived token with a password: `{"token", "expires_at", …}`."""
+        data: JsonObject = self._transport.call("POST", "/login", {"name": name, "password": password})
+        return data
 
     def web_link(self, path: str | None = None) -> JsonObject:
-        """An address that logs a browser in, once and within minutes: `{"url", "expires_at"}`.
+        """An address that logs a browser in: `{"url", "expires_at"}`. Works once and expires after a few minutes.
 
-        It leads to the first page, or to this path of the web.
+        Opens the home page, or this path of the web interface.
         """
         link: JsonObject = self._transport.call("POST", "/login/link", {})
         return link if path is None else {**link, "url": f"{link['url']}&next={quote_path_segment(path)}"}
@@ -121,5 +121,5 @@ class Auth(ApiResource):
     def audit_log(
         self, limit: int | None = None, user: str | None = None, text: str | None = None
     ) -> Iterator[JsonObject]:
-        """Who did what, newest first; only of this user, only with this in what was done or to what."""
+        """Audit log, newest first; only of this user, only with this text in the action or target."""
         return self._pages("/audit", [("user", user), ("text", text)], limit)

@@ -1,4 +1,4 @@
-"""Where the server is and how to prove who we are."""
+"""The address of the server and the stored login (URL and token)."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class ServerAddress:
         return self.socket is not None
 
     def default_workdir(self) -> str | None:
-        """Here, when the server is on this machine; elsewhere our folders may not exist."""
+        """The current directory if the server is on this machine; None otherwise, as it may not exist there."""
         if not self.is_local_socket:
             return None
         try:
@@ -38,12 +38,12 @@ class ServerAddress:
 
     @property
     def is_confidential(self) -> bool:
-        """Nobody between us and the server can read along."""
+        """Whether the connection is local or encrypted."""
         return self.is_local_socket or self.tls or self.host in {"localhost", "127.0.0.1", "::1"}
 
     @property
     def url(self) -> str:
-        """What `parse_url` reads back."""
+        """In the form that `parse_server_url` reads."""
         return f"unix:{self.socket}" if self.socket is not None else str(self)
 
     def __str__(self) -> str:
@@ -55,11 +55,11 @@ class ServerAddress:
 
 @dataclass(frozen=True)
 class StoredLogin:
-    """What `helio login` keeps."""
+    """The login that `helio login` stores."""
 
     url: str
     token: str
-    token_id: int | None = None  # to revoke it at logout
+    token_id: int | None = None  # for revoking it at logout
 
 
 def find_address(
@@ -68,12 +68,12 @@ def find_address(
     home: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> ServerAddress:
-    """Arguments; else HELIOSTAT_URL; else a stored login, if this machine has no server; else its socket."""
+    """In this order: arguments, HELIOSTAT_URL, a stored login if this machine has no server, the local socket."""
     if home is not None and url is None:
         return ServerAddress(socket=Home(Path(home).expanduser().absolute()).socket, token=token)
     chosen = url or environ.get("HELIOSTAT_URL")
     if chosen:
-        return parse_server_url(chosen, token or _known_token(chosen, environ))
+        return parse_server_url(chosen, token or _token_for(chosen, environ))
     local = find_home(dict(environ))
     if not environ.get("HELIOSTAT_HOME") and not local.socket.exists():
         stored = read_login(environ)
@@ -88,7 +88,7 @@ def parse_server_url(url: str, token: str | None = None) -> ServerAddress:
     if parts.scheme == "unix":
         return ServerAddress(socket=Path(parts.path).absolute(), token=token)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise Invalid(f"{url!r} is not an address of a server", "Write it like http://gpu1:8470.")
+        raise Invalid(f"{url!r} is not an address of a server.", "Write it like http://gpu1:8470.")
     tls = parts.scheme == "https"
     port = parts.port or (443 if tls else DEFAULT_PORT)
     return ServerAddress(host=parts.hostname, port=port, tls=tls, prefix=parts.path.rstrip("/"), token=token)
@@ -99,7 +99,7 @@ def login_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def read_login(environ: Mapping[str, str] = os.environ) -> StoredLogin | None:
-    """The stored login; None when there is none that can be read."""
+    """The stored login; None if there is none or it cannot be read."""
     try:
         stored = json.loads(login_path(environ).read_text(encoding="utf-8"))
         return StoredLogin(str(stored["url"]), str(stored["token"]), stored.get("token_id"))
@@ -108,19 +108,19 @@ def read_login(environ: Mapping[str, str] = os.environ) -> StoredLogin | None:
 
 
 def write_login(login: StoredLogin, environ: Mapping[str, str] = os.environ) -> Path:
-    """Readable by its owner alone from the first moment, and never half written."""
+    """Writes atomically a file that only its owner can read."""
     path = login_path(environ)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".login.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    temporary = path.with_name(f".login.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         json.dump(asdict(login), file)
-    draft.replace(path)
+    temporary.replace(path)
     return path
 
 
 def delete_login(environ: Mapping[str, str] = os.environ) -> bool:
-    """True when there was one."""
+    """Returns whether there was one."""
     with suppress(FileNotFoundError):
         login_path(environ).unlink()
         return True
@@ -128,21 +128,21 @@ def delete_login(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def _split(url: str) -> SplitResult:
-    known = url.startswith("unix:") or "://" in url
+    has_scheme = url.startswith("unix:") or "://" in url
     try:
-        parts = urlsplit(url if known else f"http://{url}")
+        parts = urlsplit(url if has_scheme else f"http://{url}")
         _ = parts.port
     except ValueError as error:
         raise Invalid(
-            f"{url!r} is not an address of a server: {error}", "Write it like http://gpu1:8470."
+            f"{url!r} is not an address of a server: {error}.", "Write it like http://gpu1:8470."
         ) from error
     return parts
 
 
-def _known_token(url: str, environ: Mapping[str, str]) -> str | None:
-    """A token is only sent to the server it was given for."""
-    meant_for = environ.get("HELIOSTAT_URL") or url
-    if environ.get("HELIOSTAT_TOKEN") and parse_server_url(meant_for) == parse_server_url(url):
+def _token_for(url: str, environ: Mapping[str, str]) -> str | None:
+    """The token for this server; a token is never sent to another server."""
+    token_url = environ.get("HELIOSTAT_URL") or url
+    if environ.get("HELIOSTAT_TOKEN") and parse_server_url(token_url) == parse_server_url(url):
         return environ["HELIOSTAT_TOKEN"]
     stored = read_login(environ)
     return stored.token if stored and parse_server_url(stored.url) == parse_server_url(url) else None

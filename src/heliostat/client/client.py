@@ -1,4 +1,4 @@
-"""A Heliostat server in Python: what everybody uses, and an attribute for each noun of the API."""
+"""The `Client` class: submit and wait for jobs, with one attribute for each resource of the API."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ Command = str | Sequence[str]
 
 
 class Client:
-    """A Heliostat server, on this machine or elsewhere. Threads may share one client.
+    """Client of a Heliostat server, local or remote. Threads may share one client.
 
     >>> client = Client()
     >>> job = client.submit("python train.py", gpus=1, memory="16G", time="4h").wait()
@@ -110,19 +110,18 @@ class Client:
         idempotency_key: str | None = None,
         **options: Unpack[JobOptions],
     ) -> JobHandle | JobArray:
-        """Puts a job into the queue; with `array` ("0-99%8"), one for each index.
+        """Submits a job; with `array` ("0-99%8"), one job for each index.
 
         Options are those of `JobOptions`: gpus, memory ("16G" or MiB), time ("4h" or seconds), tasks, workdir,
-        env… On the server's own machine a job runs in the current directory unless `workdir` says otherwise; with
-        `upload`, a folder, it runs in a copy of that. The
-        same `idempotency_key` again gives the same job again; without one, each call is a new job even when it
-        had to be sent twice.
+        env… On the machine of the server, a job runs in the current directory unless `workdir` is given. With
+        `upload`, a folder, it runs in a copy of that folder. A second call with the same `idempotency_key` returns
+        the same job. Without a key each call submits one new job, even if the request had to be sent twice.
         """
         body = self._body({"command": command, "array": array, **options})
-        answer = self._transport.call("POST", "/jobs", body, headers=idempotency_header(idempotency_key))
+        response = self._transport.call("POST", "/jobs", body, headers=idempotency_header(idempotency_key))
         if array is not None:
-            return JobArray(self._transport, answer["array_id"], answer["job_ids"])
-        return JobHandle(self._transport, answer["id"], answer)
+            return JobArray(self._transport, response["array_id"], response["job_ids"])
+        return JobHandle(self._transport, response["id"], response)
 
     def submit_many(
         self,
@@ -131,50 +130,50 @@ class Client:
         idempotency_key: str | None = None,
         record: bool = True,
     ) -> list[JobHandle]:
-        """All of them or none, in one request and one transaction."""
+        """Submits all jobs, or none if one is invalid, in one request and one transaction."""
         bodies = [self._body({**fields, "record": False}) for fields in jobs]
-        answer = self.submit_bodies(bodies, idempotency_key=idempotency_key, record=record)
-        return [JobHandle(self._transport, job_id) for job_id in answer["job_ids"]]
+        response = self.submit_bodies(bodies, idempotency_key=idempotency_key, record=record)
+        return [JobHandle(self._transport, job_id) for job_id in response["job_ids"]]
 
     def submit_bodies(
         self, bodies: list[dict[str, Any]], *, idempotency_key: str | None = None, record: bool = True
     ) -> dict[str, Any]:
-        """As `submit_many`, with the API's own fields unchecked; answers `{"count", "job_ids", "array_ids"}`."""
-        body = with_source_code({"jobs": bodies}, record, None)  # once for all: it may be large
-        answer: dict[str, Any] = self._transport.call(
+        """As `submit_many`, with unchecked fields of the API; returns `{"count", "job_ids", "array_ids"}`."""
+        body = with_source_code({"jobs": bodies}, record, None)  # once for all jobs: it may be large
+        response: dict[str, Any] = self._transport.call(
             "POST", "/jobs/bulk", body, headers=idempotency_header(idempotency_key)
         )
-        return answer
+        return response
 
     def wait(self, jobs: Iterable[SupportsInt], timeout: float | None = None) -> list[JobHandle]:
-        """Until all are over. Raises TimeoutError when they are not after `timeout` seconds."""
+        """Waits until all jobs have ended. Raises TimeoutError after `timeout` seconds."""
         return self.jobs.wait(jobs, timeout)
 
     def upload(self, folder: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> str:
-        """Sends what the server lacks of a folder; its id, for the `upload` of jobs.
+        """Uploads the files of a folder that the server does not have; returns an id for the `upload` of jobs.
 
-        Leaves out what .gitignore and .heliostatignore name. `progress` is told how many bytes were sent, of how
-        many. When the server goes away in between it is tried again for a minute, and only the rest is sent.
+        Skips files that .gitignore and .heliostatignore exclude. `progress` is called with the bytes sent and the
+        total. If the server becomes unreachable, retries for a minute and sends only the missing files.
         """
         return upload_folder(self._transport, folder, progress)
 
     def status(self, timeout: float = 10.0) -> ServerStatus:
-        answer: ServerStatus = self._transport.call("GET", "/status", timeout_seconds=timeout)
-        return answer
+        response: ServerStatus = self._transport.call("GET", "/status", timeout_seconds=timeout)
+        return response
 
     def doctor(self, *, probe: bool = False) -> list[Finding]:
-        """With `probe`, on Slurm, after a tiny job has looked from one node of each partition."""
-        method, patience = ("POST", 180.0) if probe else ("GET", 60.0)
-        findings: list[Finding] = self._transport.call(method, "/doctor", timeout_seconds=patience)["findings"]
+        """Checks of the installation. With `probe`, on Slurm, also runs a small job on a node of each partition."""
+        method, timeout = ("POST", 180.0) if probe else ("GET", 60.0)
+        findings: list[Finding] = self._transport.call(method, "/doctor", timeout_seconds=timeout)["findings"]
         return findings
 
     def _body(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        folder, asked = fields.get("upload") or fields.get("workdir"), fields.get("record")
-        given = {
+        folder, record = fields.get("upload") or fields.get("workdir"), fields.get("record")
+        options = {
             name: value for name, value in with_upload_id(self._transport, fields).items() if name != "record"
         }
-        return with_source_code(self._at_home(job_body(given)), asked, folder)
+        return with_source_code(self._with_workdir(job_body(options)), record, folder)
 
-    def _at_home(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _with_workdir(self, body: dict[str, Any]) -> dict[str, Any]:
         workdir = body.get("workdir") or self.address.default_workdir()
         return body if workdir is None or "upload" in body else {**body, "workdir": workdir}

@@ -1,4 +1,4 @@
-"""The client's verbs on environments, and how the files of one are read."""
+"""Client API for software environments, and reading their files (requirements.txt, environment.yml…)."""
 
 import os
 import re
@@ -9,15 +9,15 @@ from typing import Any, TypedDict
 from heliostat.client.transport import ApiResource, quote_path_segment
 from heliostat.errors import Invalid
 
-_OVER = ("ready", "failed")
+_FINISHED = ("ready", "failed")
 _DIGEST = re.compile(r"[0-9a-f]{8,64}")
-_WAYS = "requirements.txt, pyproject.toml, uv.lock, environment.yml, image:NAME or @DIGEST"
+_SOURCES = "requirements.txt, pyproject.toml, uv.lock, environment.yml, image:NAME or @DIGEST"
 
 EnvironmentSource = str | os.PathLike[str] | Mapping[str, str]
 
 
 class Environment(TypedDict, total=False):
-    """Software that is built once, for everybody who asks for the same."""
+    """Software packages that are built once and shared by all users who request the same."""
 
     digest: str
     kind: str  # requirements, pyproject, uv, conda
@@ -30,11 +30,11 @@ class Environment(TypedDict, total=False):
     created_at: str
     used_at: str | None
     size_bytes: int | None
-    needed: bool  # by a job that is not over
+    needed: bool  # by a job that has not ended
     build_job: int
     folder: str | None  # on the nodes
     files: dict[str, str]
-    lock: str | None  # what was installed
+    lock: str | None  # the installed packages
 
 
 EnvironmentList = list[Environment]
@@ -42,13 +42,13 @@ EnvironmentList = list[Environment]
 
 class Environments(ApiResource):
     def list(self, *, all_users: bool = False) -> EnvironmentList:
-        """Yours, the one used last first; with `all_users`, for admins, all."""
+        """The caller's environments, most recently used first; with `all_users`, of all users (admins only)."""
         return self._items("/environments", [("all", all_users or None)])
 
     def get(self, digest: str) -> Environment:
-        """With its files and its lock. The beginning of the digest is enough."""
-        found: Environment = self._transport.call("GET", _path(digest))
-        return found
+        """An environment with its files and its lock, by its digest or the beginning of it."""
+        data: Environment = self._transport.call("GET", _path(digest))
+        return data
 
     def build(
         self,
@@ -57,20 +57,20 @@ class Environments(ApiResource):
         python: str | None = None,
         project: str | None = None,
     ) -> Environment:
-        """From a file, or from texts: {"requirements": "torch"}. Returns at once; it may be there already."""
+        """Builds from a file, or from texts: {"requirements": "torch"}. Returns immediately; it may exist already."""
         body = {"environment": environment_body(source, python)}
         if project is not None:
             body["project"] = project
-        made: Environment = self._transport.call("POST", "/environments", body, may_repeat=True)
-        return made
+        data: Environment = self._transport.call("POST", "/environments", body, may_repeat=True)
+        return data
 
     def log(self, digest: str, offset: int = 0) -> dict[str, Any]:
-        """What its build has printed from that byte on: `{"text", "next_offset", "state"}`."""
+        """The build log from that byte on: `{"text", "next_offset", "state"}`."""
         part: dict[str, Any] = self._transport.call("GET", f"{_path(digest)}/log", query=[("offset", offset)])
         return part
 
     def follow(self, digest: str, every_seconds: float = 0.5) -> Iterator[str]:
-        """What its build prints, as it comes, until it is ready or has failed."""
+        """The build log as it is written, until the environment is ready or has failed."""
         import time
 
         offset = 0
@@ -79,24 +79,24 @@ class Environments(ApiResource):
             offset = part["next_offset"]
             if part["text"]:
                 yield part["text"]
-            elif part["state"] in _OVER:
+            elif part["state"] in _FINISHED:
                 return
             else:
                 time.sleep(every_seconds)
 
     def remove(self, digest: str) -> bool:
-        """From your list; whether it is gone for all."""
-        gone: bool = self._transport.call("DELETE", _path(digest))["gone"]
-        return gone
+        """Removes it from the caller's list. Returns whether its files were deleted, as no other user has it."""
+        deleted: bool = self._transport.call("DELETE", _path(digest))["gone"]
+        return deleted
 
     def prune(self, days: int) -> int:
-        """Remove what nobody used for so many days, for admins; how many those were."""
+        """Removes environments unused for this many days (admins only). Returns their number."""
         count: int = self._transport.call("POST", "/environments/prune", {"days": days}, may_repeat=True)["count"]
         return count
 
 
 def environment_body(source: EnvironmentSource, python: str | None = None) -> Any:
-    """As the API takes it: texts of files, or a digest. Raises Invalid when a file cannot be used."""
+    """The API's form of an environment: texts of files, or a digest. Raises Invalid if a file cannot be used."""
     if isinstance(source, Mapping):
         return {**source, **({"python": python} if python else {})}
     name = os.fspath(source)
@@ -115,7 +115,7 @@ def _texts(path: Path) -> dict[str, str]:
         return {"conda": _read(path)}
     if path.suffix in (".txt", ".in"):
         return {"requirements": _read(path)}
-    raise Invalid(f"{str(path)!r} is no file of an environment.", f"Name one of: {_WAYS}.")
+    raise Invalid(f"{str(path)!r} does not describe an environment.", f"Use one of: {_SOURCES}.")
 
 
 def _read(path: Path) -> str:
@@ -124,13 +124,14 @@ def _read(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_ENVIRONMENT_CHARACTERS:
             raise Invalid(
-                f"{path} has more than {MAX_ENVIRONMENT_CHARACTERS // 2**20} MiB.", "List only what the job needs."
+                f"{path} is larger than {MAX_ENVIRONMENT_CHARACTERS // 2**20} MiB.",
+                "List only packages that the job needs.",
             )
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise Invalid(f"{path} is not a text file.", "Write it in UTF-8.") from error
+        raise Invalid(f"{path} is not a text file.", "Save it in UTF-8.") from error
     except OSError as error:
-        raise Invalid(f"{path} cannot be read: {error.strerror}.", f"Name one of: {_WAYS}.") from error
+        raise Invalid(f"{path} cannot be read: {error.strerror}.", f"Use one of: {_SOURCES}.") from error
 
 
 def _path(digest: str) -> str:

@@ -1,4 +1,4 @@
-"""The client's verbs on events, and Server-Sent Events as the HTML standard reads them."""
+"""Client API for job events, and a parser of Server-Sent Events that reconnects."""
 
 import json
 import time
@@ -11,20 +11,20 @@ from heliostat.client.transport import ApiResource, Query, Transport
 from heliostat.errors import ServerUnreachable
 
 RECONNECT_TIMEOUT_SECONDS = 60.0
-"""How long a follower waits for a server that restarts."""
+"""How long to try to reconnect to a server that restarts."""
 
 
 class Events(ApiResource):
-    """What happened to jobs."""
+    """Events of jobs."""
 
     def list(
         self, job: SupportsInt | None = None, *, after: int | None = None, limit: int | None = None
     ) -> Iterator[JobEventData]:
-        """Of this job or of all, oldest first; those after this event."""
+        """Events of this job or of all jobs, after this event id, oldest first."""
         return islice(self._past(job, after), limit)
 
     def follow(self, job: SupportsInt | None = None, *, after: int | None = None) -> Iterator[JobEventData]:
-        """As they happen, without end."""
+        """New events as they happen, without end."""
         last = after
 
         def query() -> Query:
@@ -32,9 +32,9 @@ class Events(ApiResource):
 
         for event in stream_with_reconnect(self._transport, "/events/stream", query):
             if event.event == "job":
-                told: JobEventData = event.json()
-                last = told["id"]
-                yield told
+                data: JobEventData = event.json()
+                last = data["id"]
+                yield data
 
     def _past(self, job: SupportsInt | None, after: int | None) -> Iterator[JobEventData]:
         cursor: object = after
@@ -59,23 +59,23 @@ class ServerSentEvent(NamedTuple):
 def stream_with_reconnect(
     transport: Transport, path: str, query: Callable[[], Query]
 ) -> Iterator[ServerSentEvent]:
-    """Events of a stream; after a break it asks again from where it was, while the server restarts."""
-    heard_at: float | None = None
+    """Events of a stream; reconnects after an interruption and continues after the last event."""
+    received_at: float | None = None
     while True:
         try:
             with transport.stream_lines(path, query()) as lines:
-                heard_at = time.monotonic()
+                received_at = time.monotonic()
                 for event in parse_event_stream(lines):
                     yield event
-                    heard_at = time.monotonic()
+                    received_at = time.monotonic()
         except ServerUnreachable:
-            if heard_at is None or time.monotonic() - heard_at > RECONNECT_TIMEOUT_SECONDS:
+            if received_at is None or time.monotonic() - received_at > RECONNECT_TIMEOUT_SECONDS:
                 raise
         time.sleep(0.2)
 
 
 def parse_event_stream(lines: Iterable[bytes]) -> Iterator[ServerSentEvent]:
-    """Whole events only: one cut off by a broken connection is left out."""
+    """Complete events only; an event that is cut off by a broken connection is dropped."""
     event, data, last_id = "message", list[str](), None
     for raw in lines:
         line = raw.decode("utf-8", "replace").rstrip("\r\n")

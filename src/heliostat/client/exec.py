@@ -1,4 +1,4 @@
-"""Commands inside a running job."""
+"""Runs commands inside a running job and streams their input and output."""
 
 import base64
 import json
@@ -28,18 +28,18 @@ class ExecResult:
 
 
 class TerminalInfo(NamedTuple):
-    """The screen somebody sits at."""
+    """The user's terminal."""
 
-    name: str  # its kind: what TERM says
+    name: str  # the value of TERM
     rows: int
     columns: int
 
 
-TerminalInput = bytes | tuple[int, int]  # what is typed, or rows and columns that have changed
+TerminalInput = bytes | tuple[int, int]  # typed input, or new rows and columns
 
 
 class ExecProcess:
-    """A command inside a job: what it prints, then its `exit_code`. It is ended when nobody reads on."""
+    """A command inside a job. Iterating yields its output, then sets `exit_code`; stopping early ends it."""
 
     exit_code: int
 
@@ -50,27 +50,27 @@ class ExecProcess:
         self._first, self._parts = json.dumps(request).encode() + b"\n", parts
 
     def __iter__(self) -> Iterator[OutputChunk]:
-        with self._transport.open_duplex(self._path) as (send, answer):
+        with self._transport.open_duplex(self._path) as (send, response_lines):
             send(self._first)
-            reader = threading.Thread(target=self._pass_on, args=(send,), daemon=True)
-            reader.start()
-            for line in answer():
-                said = json.loads(line)
-                if "exit_code" in said:
-                    self.exit_code = said["exit_code"]
+            sender = threading.Thread(target=self._send_input, args=(send,), daemon=True)
+            sender.start()
+            for line in response_lines():
+                message = json.loads(line)
+                if "exit_code" in message:
+                    self.exit_code = message["exit_code"]
                     return
-                for stream, data in said.items():
+                for stream, data in message.items():
                     yield OutputChunk(stream, base64.b64decode(data))
-        raise ServerUnreachable("The server went away in the middle.", "Look with `helio status`.")
+        raise ServerUnreachable("The server closed the connection.", "Check it with `helio status`.")
 
     def read_to_end(self) -> ExecResult:
-        """Reads all it prints."""
+        """Reads all output and waits for the end."""
         parts = list(self)
         out, err = (b"".join(part.data for part in parts if part.stream == name) for name in ("stdout", "stderr"))
         return ExecResult(self.exit_code, out, err)
 
-    def _pass_on(self, send: SendBodyPart) -> None:
-        with suppress(OSError, ValueError, HTTPException):  # it has ended, and reads no more
+    def _send_input(self, send: SendBodyPart) -> None:
+        with suppress(OSError, ValueError, HTTPException):  # the command has ended
             for part in self._parts:
                 send(part)
             send(None)
@@ -86,7 +86,9 @@ def read_stdin_chunks(stdin: bytes | IO[bytes] | None) -> Iterator[bytes]:
 
 
 def encode_terminal_input(typed: Iterable[TerminalInput]) -> Iterator[bytes]:
-    for one in typed:
-        is_size = isinstance(one, tuple)
-        said = {"rows": one[0], "columns": one[1]} if is_size else {"stdin": base64.b64encode(bytes(one)).decode()}
-        yield json.dumps(said).encode() + b"\n"
+    for item in typed:
+        if isinstance(item, tuple):
+            message: dict[str, object] = {"rows": item[0], "columns": item[1]}
+        else:
+            message = {"stdin": base64.b64encode(item).decode()}
+        yield json.dumps(message).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""The client's verbs on what jobs left in folders of their own."""
+"""Client API for files of jobs: list, read, and download the results folder."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ from heliostat.client.transport import ApiResource
 from heliostat.errors import HeliostatError, Invalid, ServerUnreachable
 
 RESULTS_FOLDER = "results"
-_PIECE_BYTES = 2**18
-_DEEPEST = 20
+_CHUNK_BYTES = 2**18
+_MAX_DEPTH = 20
 
 
 class FileData(TypedDict):
@@ -27,34 +27,38 @@ PathList = list[Path]
 
 class Files(ApiResource):
     def list(self, job: SupportsInt, path: str = "") -> FileList:
-        """What a job that ran in a folder of its own left there, or in a folder below; folders first."""
+        """The files in the private folder of a job, or in a subfolder; folders first."""
         return self._items(f"/jobs/{int(job)}/files", [("path", path)])
 
     def read(self, job: SupportsInt, path: str) -> Iterator[bytes]:
-        """One of these files, piece by piece. Raises ServerUnreachable when it breaks off."""
+        """The contents of a file in chunks. Raises ServerUnreachable if the connection breaks."""
         with self._transport.open_response(
             f"/jobs/{int(job)}/file", [("path", path)], timeout_seconds=120.0
-        ) as answer:
-            left = int(answer.headers["Content-Length"])
+        ) as response:
+            left = int(response.headers["Content-Length"])
             while left > 0:
-                piece = answer.read(min(_PIECE_BYTES, left))
-                if not piece:
-                    raise ServerUnreachable(f"{path} broke off, with {left} bytes to come.", "Try again.")
-                left -= len(piece)
-                yield piece
+                chunk = response.read(min(_CHUNK_BYTES, left))
+                if not chunk:
+                    raise ServerUnreachable(
+                        f"The download of {path} was interrupted; {left} bytes are missing.", "Try again."
+                    )
+                left -= len(chunk)
+                yield chunk
 
     def save_results(self, job: SupportsInt, to: str | os.PathLike[str]) -> PathList:
-        """Saves what a job left in its folder `results` below the folder `to`; what was saved.
+        """Downloads the folder `results` of a job into the folder `to`. Returns the saved files.
 
-        A file that is there already is replaced once the new one is whole.
+        An existing file is replaced when the new one is complete.
         """
-        return [self._save(job, below, Path(to)) for below in self._files_below(job, RESULTS_FOLDER, _DEEPEST)]
+        return [self._save(job, path, Path(to)) for path in self._files_below(job, RESULTS_FOLDER, _MAX_DEPTH)]
 
     def _files_below(self, job: SupportsInt, path: str, depth: int) -> Iterator[str]:
         for entry in self.list(job, path):
             name = entry["name"]
             if name in ("", ".", "..") or "/" in name or "\0" in name:
-                raise HeliostatError(f"The server names a file {name!a}.", "Do not trust it.")
+                raise HeliostatError(
+                    f"The server sent the unsafe file name {name!a}.", "Check the address of the server."
+                )
             if entry["kind"] == "file":
                 yield f"{path}/{name}"
             elif entry["kind"] == "folder" and depth > 0:
@@ -62,17 +66,17 @@ class Files(ApiResource):
 
     def _save(self, job: SupportsInt, path: str, to: Path) -> Path:
         target = to / path.removeprefix(f"{RESULTS_FOLDER}/")
-        draft = target.with_name(f".{target.name[:200]}.part")
+        partial = target.with_name(f".{target.name[:200]}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with open(draft, "wb") as file:
+            with open(partial, "wb") as file:
                 file.writelines(self.read(job, path))
-            os.replace(draft, target)
+            os.replace(partial, target)
         except OSError as error:
             raise Invalid(
                 f"{target} cannot be written: {error.strerror}.", "Name another folder: --to."
             ) from error
         finally:
             with contextlib.suppress(OSError):
-                draft.unlink()
+                partial.unlink()
         return target

@@ -1,4 +1,4 @@
-"""The client's verbs on jobs, and jobs as objects: what `submit` hands back."""
+"""Client API for jobs, and the handles `JobHandle` and `JobArray` that `submit` returns."""
 
 import json
 import os
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from heliostat.models import JobState
 
 TERMINAL_JOB_STATES = frozenset({"completed", "failed", "cancelled", "timed_out", "lost"})
-"""States that never change again; as words, because importing the models costs a command its speed."""
-_ASK_AGAIN_SECONDS = 30.0
+"""States that never change again. Plain strings, because importing the models is slow."""
+_LONG_POLL_SECONDS = 30.0
 _FORECAST_SECONDS = 60.0
 _FILTERS = frozenset(JobFilters.__annotations__)
-_RENAMED = {"time": "time_limit"}
+_FIELD_NAMES = {"time": "time_limit"}
 
 
 class JobHandle:
-    """A job of the server. Its properties are what was last heard of it; `refresh()` asks again."""
+    """A job on the server. Its properties are those of the last response; `refresh()` updates them."""
 
     __slots__ = ("_data", "_transport", "id")
 
@@ -52,7 +52,7 @@ class JobHandle:
         self.id = job_id
 
     def __repr__(self) -> str:
-        return f"<Job {self.id} {self._data['state'] if self._data else '(not asked yet)'}>"
+        return f"<Job {self.id} {self._data['state'] if self._data else '(not loaded)'}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JobHandle) and self.id == other.id
@@ -65,7 +65,7 @@ class JobHandle:
 
     @property
     def data(self) -> JobData:
-        """All fields, as the API gives them."""
+        """All fields, as in the API."""
         if self._data is None:
             self.refresh()
         assert self._data is not None  # noqa: S101 - refresh has set it
@@ -83,7 +83,7 @@ class JobHandle:
 
     @property
     def ok(self) -> bool:
-        """It has completed: exit code 0."""
+        """Whether it has completed with exit code 0."""
         return self.data["state"] == "completed"
 
     @property
@@ -92,17 +92,17 @@ class JobHandle:
 
     @property
     def reason(self) -> str | None:
-        """Why it waits, or why it ended as it did."""
+        """Why it is waiting, or why it ended."""
         return self.data["reason"]
 
     @property
     def forecast(self) -> Forecast | None:
-        """When it will start, if it waits and that is known."""
+        """Forecast of its start; None if it is not waiting or there is no forecast."""
         return self.data.get("forecast")
 
     @property
     def name(self) -> str | None:
-        """None when it is another's job that you may not look into."""
+        """None for a job of another user that you may not inspect."""
         return self.data["name"]
 
     @property
@@ -115,7 +115,7 @@ class JobHandle:
 
     @property
     def gpus(self) -> float:
-        """Of one task: a whole number, or a part of one GPU."""
+        """GPUs per task: a whole number, or a fraction of one GPU."""
         return self.data["gpus"]
 
     @property
@@ -148,7 +148,7 @@ class JobHandle:
 
     @property
     def preemptions(self) -> int:
-        """How often it was sent back to the queue for others."""
+        """How often it was preempted."""
         return self.data["preemptions"]
 
     @property
@@ -161,7 +161,7 @@ class JobHandle:
 
     @property
     def attempt(self) -> int:
-        """Number of the newest attempt; 0: none yet."""
+        """Number of the last attempt; 0: none yet."""
         return self.data["attempt"]
 
     @property
@@ -178,61 +178,61 @@ class JobHandle:
 
     @property
     def started_at(self) -> datetime | None:
-        return _when(self.data["started_at"])
+        return _parse_time(self.data["started_at"])
 
     @property
     def checkpointed_at(self) -> datetime | None:
-        """When it last said that it has saved its work."""
-        return _when(self.data["checkpointed_at"])
+        """When it last reported a checkpoint."""
+        return _parse_time(self.data["checkpointed_at"])
 
     @property
     def ended_at(self) -> datetime | None:
-        return _when(self.data["ended_at"])
+        return _parse_time(self.data["ended_at"])
 
     def refresh(self) -> "JobHandle":
-        """Asks the server again."""
+        """Loads the current data from the server."""
         self._data = Jobs(self._transport).get(self.id).data
         return self
 
     def wait(self, timeout: float | None = None) -> "JobHandle":
-        """Until the job is over. Raises TimeoutError when it is not after `timeout` seconds."""
+        """Waits until the job has ended. Raises TimeoutError after `timeout` seconds."""
         Jobs(self._transport).wait([self], timeout)
         return self
 
     def logs(self, stream: str = "both", *, attempt: int | None = None) -> str:
-        """What it has printed so far; with "both", as it was written."""
+        """Its output so far; with "both", in the order in which it was written."""
         return Logs(self._transport).text(self.id, stream, attempt=attempt)
 
     def follow(self, stream: str = "both") -> Iterator[LogChunk]:
-        """What it prints, from the start and as it comes, until it is over."""
+        """Its output from the beginning, as it is printed, until the job ends."""
         yield from Logs(self._transport).follow(self.id, stream)
         self.refresh()
 
     def cancel(self, *, force: bool = False) -> "JobHandle":
-        return self._take(Jobs(self._transport).cancel(self.id, force=force))
+        return self._update(Jobs(self._transport).cancel(self.id, force=force))
 
     def hold(self) -> "JobHandle":
-        return self._take(Jobs(self._transport).hold(self.id))
+        return self._update(Jobs(self._transport).hold(self.id))
 
     def release(self) -> "JobHandle":
-        return self._take(Jobs(self._transport).release(self.id))
+        return self._update(Jobs(self._transport).release(self.id))
 
     def requeue(self) -> "JobHandle":
-        return self._take(Jobs(self._transport).requeue(self.id))
+        return self._update(Jobs(self._transport).requeue(self.id))
 
     def mark_checkpointed(self) -> "JobHandle":
-        return self._take(Jobs(self._transport).mark_checkpointed(self.id))
+        return self._update(Jobs(self._transport).mark_checkpointed(self.id))
 
     def why(self, *, what_if: bool = False) -> JobExplanation:
-        """Why it waits and when it will start."""
+        """Why it is waiting and when it will start."""
         return Jobs(self._transport).why(self.id, what_if=what_if)
 
     def update_data(self, data: JobData) -> None:
-        """Takes over what the server has said elsewhere."""
+        """Replaces the data with that of another response."""
         self._data = data
 
-    def _take(self, told: "JobHandle") -> "JobHandle":
-        self._data = told.data
+    def _update(self, other: "JobHandle") -> "JobHandle":
+        self._data = other.data
         return self
 
 
@@ -262,12 +262,12 @@ class JobArray(Sequence[JobHandle]):
         return all(job.ok for job in self)
 
     def wait(self, timeout: float | None = None) -> "JobArray":
-        """Until all are over. Raises TimeoutError when they are not after `timeout` seconds."""
+        """Waits until all jobs have ended. Raises TimeoutError after `timeout` seconds."""
         Jobs(self._transport).wait(self, timeout)
         return self
 
     def cancel(self, *, force: bool = False) -> int:
-        """How many of them this stops."""
+        """Returns the number of jobs that are cancelled."""
         return Jobs(self._transport).cancel_array(self.id, force=force)
 
 
@@ -277,32 +277,32 @@ JobIdList = list[int]
 
 class Jobs(ApiResource):
     def get(self, job: SupportsInt) -> JobHandle:
-        """Raises NotFound when there is none, or none that you may see."""
+        """Raises NotFound if the job does not exist or you may not see it."""
         data: JobData = self._transport.call("GET", f"/jobs/{int(job)}")
         return JobHandle(self._transport, data["id"], data)
 
     def list(self, *, limit: int | None = None, **filters: Unpack[JobFilters]) -> Iterator[JobHandle]:
-        """Jobs that fit all filters, newest first; pages are fetched as you go.
+        """Jobs that match all filters, newest first; pages are fetched as needed.
 
         Filters: state (one or several), user, project, name, array_id, node, submitted_after,
         submitted_before, unfinished.
         """
-        found = self._pages("/jobs", _filter_query(filters), limit)
-        return (JobHandle(self._transport, data["id"], data) for data in found)
+        pages = self._pages("/jobs", _filter_query(filters), limit)
+        return (JobHandle(self._transport, data["id"], data) for data in pages)
 
     def cancel(self, job: SupportsInt, *, force: bool = False) -> JobHandle:
-        """Stops it: TERM, its grace, KILL, for the whole tree of processes; with `force` KILL at once."""
+        """All processes of the job get TERM and, after its grace period, KILL; with `force`, KILL immediately."""
         return self._act(job, "cancel", [("force", force or None)])
 
     def cancel_many(self, jobs: Iterable[SupportsInt], *, force: bool = False) -> int:
-        """How many of them this stops; those that are over already are left alone."""
+        """Returns the number of jobs that are cancelled; ended jobs are ignored."""
         return self._cancel({"job_ids": [int(job) for job in jobs]}, force)
 
     def cancel_array(self, array_id: int, *, force: bool = False) -> int:
         return self._cancel({"array_id": array_id}, force)
 
     def hold(self, job: SupportsInt) -> JobHandle:
-        """Keeps a waiting job from starting."""
+        """Prevents a waiting job from starting."""
         return self._act(job, "hold")
 
     def release(self, job: SupportsInt) -> JobHandle:
@@ -313,107 +313,109 @@ class Jobs(ApiResource):
         return self._act(job, "requeue")
 
     def mark_checkpointed(self, job: SupportsInt | None = None) -> JobHandle:
-        """Says that a running job has just saved its work; from within a job, that job."""
-        return self._act(_this_job() if job is None else job, "checkpoint")
+        """Records that a running job has saved its work. Default: the job that this code runs in."""
+        return self._act(_current_job_id() if job is None else job, "checkpoint")
 
     def extend(self, job: SupportsInt, time: str | int) -> JobHandle:
-        """So much longer than its time limit says now: "2h", or seconds."""
+        """Adds to its time limit: "2h", or seconds."""
         return self._act(job, "extend", body={"time": time})
 
     def wait(self, jobs: Iterable[SupportsInt], timeout: float | None = None) -> JobHandleList:
-        """Until all are over. Raises TimeoutError when they are not after `timeout` seconds."""
+        """Waits until all jobs have ended. Raises TimeoutError after `timeout` seconds."""
         handles = {int(job): self._handle(job) for job in jobs}
         deadline = Deadline(timeout)
         unfinished = list(handles)
         while unfinished:
-            answer = self._wait_once(unfinished, deadline)
-            for data in answer["finished"]:
+            response = self._wait_once(unfinished, deadline)
+            for data in response["finished"]:
                 handles[data["id"]].update_data(data)
-            unfinished = answer["unfinished"]
+            unfinished = response["unfinished"]
             if unfinished and deadline.is_expired:
-                raise TimeoutError(f"{len(unfinished)} of {len(handles)} jobs are not over after {timeout} s")
+                raise TimeoutError(f"{len(unfinished)} of {len(handles)} jobs have not ended after {timeout} s")
         return list(handles.values())
 
     def history(
         self, *, since: datetime | str | None = None, until: datetime | str | None = None, anonymous: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Jobs that are over and were submitted in that time, oldest first, as they come. Admins only."""
+        """Streams ended jobs that were submitted in this period, oldest first. Admins only."""
         query = [("from", since), ("to", until), ("anonymous", anonymous or None)]
         with self._transport.stream_lines("/history", query) as lines:
             for count, line in enumerate(lines):
                 if not line.endswith(b"\n"):
                     break
-                said = json.loads(line)
-                if said == {"jobs": count}:
+                record = json.loads(line)
+                if record == {"jobs": count}:
                     return
-                yield said
+                yield record
         raise ServerUnreachable(
-            "The export was cut short.", "Try again; the server's log may say why: server.log."
+            "The export was cut short.", "Try again. The server's log may contain the cause: server.log."
         )
 
     def why(self, job: SupportsInt, *, what_if: bool = False) -> JobExplanation:
-        """Why a job waits and when it will start; with `what_if`, also which other request would start earlier."""
+        """Why a job is waiting and when it will start; with `what_if`, also requests that would start earlier."""
         path, query = f"/jobs/{int(job)}/why", [("what_if", what_if or None)]
-        told: JobExplanation = self._transport.call("GET", path, query=query, timeout_seconds=_FORECAST_SECONDS)
-        return told
+        explanation: JobExplanation = self._transport.call(
+            "GET", path, query=query, timeout_seconds=_FORECAST_SECONDS
+        )
+        return explanation
 
     def provenance(self, job: SupportsInt) -> dict[str, Any]:
-        """What is kept of how to repeat a job: `code`, `machines`, `request`, `rerun_of`, `reruns`."""
-        answer: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(job)}/record")
-        return answer
+        """The record for repeating a job: `code`, `machines`, `request`, `rerun_of`, `reruns`."""
+        response: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(job)}/record")
+        return response
 
     def diff(self, first: SupportsInt, second: SupportsInt) -> dict[str, Any]:
-        """What differed between two jobs: `differences` and the sections that are the `same`."""
-        answer: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(first)}/diff/{int(second)}")
-        return answer
+        """The `differences` between two jobs, and the sections that are the `same`."""
+        response: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(first)}/diff/{int(second)}")
+        return response
 
     def rerun(self, job: SupportsInt, *, idempotency_key: str | None = None, **changes: Any) -> dict[str, Any]:
-        """The same job once more but for the changes, in the API's fields; None takes one away: `job`, `notes`."""
-        changes = {_RENAMED.get(name, name): value for name, value in changes.items()}
+        """Submits the job again with changed fields of the API; None removes a field. Returns `job`, `notes`."""
+        changes = {_FIELD_NAMES.get(name, name): value for name, value in changes.items()}
         body = {
             "changes": changes,
-            **source_code_for_rerun(changes.get("upload"), lambda: self._folder_now(job, changes)),
+            **source_code_for_rerun(changes.get("upload"), lambda: self._rerun_folder(job, changes)),
         }
-        answer: dict[str, Any] = self._transport.call(
+        response: dict[str, Any] = self._transport.call(
             "POST", f"/jobs/{int(job)}/rerun", body, headers=idempotency_header(idempotency_key)
         )
-        return answer
+        return response
 
     def exec(
         self, job: SupportsInt, command: Sequence[str], *, stdin: bytes | IO[bytes] | None = None
     ) -> ExecResult:
-        """Runs a command inside a running job of one's own, to its end."""
+        """Runs a command inside one of your running jobs and waits for its end."""
         return self.start_exec(job, command, stdin=stdin).read_to_end()
 
     def start_exec(
         self, job: SupportsInt, command: Sequence[str], *, stdin: bytes | IO[bytes] | None = None
     ) -> ExecProcess:
-        """The same as it goes: what it prints, and after the last of it the `exit_code`."""
+        """Runs a command inside a job and streams its output; `exit_code` is set after the last chunk."""
         return ExecProcess(self._transport, int(job), {"command": list(command)}, read_stdin_chunks(stdin))
 
     def start_terminal(
         self, job: SupportsInt, terminal: TerminalInfo, typed: Iterable[TerminalInput], command: Sequence[str] = ()
     ) -> ExecProcess:
-        """The same on a terminal: a shell, or a command. `typed` is read in a thread of its own."""
+        """Runs a shell or a command on a terminal inside a job. `typed` is read in a separate thread."""
         request = {"command": list(command), "terminal": terminal._asdict()}
         return ExecProcess(self._transport, int(job), request, encode_terminal_input(typed))
 
     def get_port(self, job: SupportsInt, port: int) -> PortData:
-        """Where a port of a running job of one's own is found in a browser."""
-        answer: PortData = self._transport.call("GET", f"/jobs/{int(job)}/ports/{int(port)}")
-        return answer
+        """The address at which a browser reaches a port of your running job."""
+        response: PortData = self._transport.call("GET", f"/jobs/{int(job)}/ports/{int(port)}")
+        return response
 
     def create_port_key(self, job: SupportsInt, port: int) -> AccessKeyData:
-        """The same for a program: it sends the key as `Authorization: Bearer KEY`."""
-        answer: AccessKeyData = self._transport.call("POST", f"/jobs/{int(job)}/ports/{int(port)}/key", {})
-        return answer
+        """A key for programs, to be sent as `Authorization: Bearer KEY` to the address of the port."""
+        response: AccessKeyData = self._transport.call("POST", f"/jobs/{int(job)}/ports/{int(port)}/key", {})
+        return response
 
-    def _act(self, job: SupportsInt, verb: str, query: Query = (), body: object = None) -> JobHandle:
-        data = self._transport.call("POST", f"/jobs/{int(job)}/{verb}", body, query=query)
+    def _act(self, job: SupportsInt, action: str, query: Query = (), body: object = None) -> JobHandle:
+        data = self._transport.call("POST", f"/jobs/{int(job)}/{action}", body, query=query)
         return JobHandle(self._transport, data["id"], data)
 
-    def _cancel(self, which: dict[str, Any], force: bool) -> int:
-        body = {**which, "force": True} if force else which
+    def _cancel(self, selection: dict[str, Any], force: bool) -> int:
+        body = {**selection, "force": True} if force else selection
         count: int = self._transport.call("POST", "/jobs/cancel", body, may_repeat=True)["count"]
         return count
 
@@ -421,23 +423,23 @@ class Jobs(ApiResource):
         return job if isinstance(job, JobHandle) else JobHandle(self._transport, int(job))
 
     def _wait_once(self, job_ids: JobIdList, deadline: Deadline) -> dict[str, Any]:
-        """One question; asked again while the server restarts."""
-        patience = Deadline(RECONNECT_TIMEOUT_SECONDS)
+        """One long-polling request; repeated while the server restarts."""
+        reconnect = Deadline(RECONNECT_TIMEOUT_SECONDS)
         while True:
-            seconds = deadline.remaining_seconds(_ASK_AGAIN_SECONDS)
+            seconds = deadline.remaining_seconds(_LONG_POLL_SECONDS)
             body = {"job_ids": job_ids, "timeout_seconds": seconds}
             try:
-                answer: dict[str, Any] = self._transport.call(
+                response: dict[str, Any] = self._transport.call(
                     "POST", "/jobs/wait", body, may_repeat=True, timeout_seconds=seconds + 30
                 )
-                return answer
+                return response
             except ServerUnreachable:
-                if patience.is_expired or deadline.is_expired:
+                if reconnect.is_expired or deadline.is_expired:
                     raise
             time.sleep(deadline.remaining_seconds(0.2))
 
-    def _folder_now(self, job: SupportsInt, changes: Mapping[str, Any]) -> str | None:
-        """The folder it will run in, where that is one of this machine."""
+    def _rerun_folder(self, job: SupportsInt, changes: Mapping[str, Any]) -> str | None:
+        """The folder that the rerun will use, if it is on this machine."""
         if not self._transport.address.is_local_socket:
             return None
         request = {**self.get(job).data["request"], **changes}
@@ -445,7 +447,7 @@ class Jobs(ApiResource):
 
 
 def _filter_query(filters: JobFilters) -> list[tuple[str, object]]:
-    """The filters of GET /jobs; a state may be one or several."""
+    """The query of GET /jobs; `state` may be one or several states."""
     unknown = sorted(filters.keys() - _FILTERS)
     if unknown:
         raise TypeError(f"jobs have no filter {unknown[0]!r}; they have: {', '.join(sorted(_FILTERS))}")
@@ -454,12 +456,12 @@ def _filter_query(filters: JobFilters) -> list[tuple[str, object]]:
     return query + [("state", state) for state in ([states] if isinstance(states, str) else states)]
 
 
-def _this_job() -> int:
+def _current_job_id() -> int:
     number = os.environ.get("HELIOSTAT_JOB_ID", "")
     if not number.isdecimal():
-        raise Invalid("This does not run in a job.", "Say which job has saved its work.")
+        raise Invalid("This process does not run in a job.", "Give the id of the job.")
     return int(number)
 
 
-def _when(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""The client's verbs on logs; streams go on where a broken connection stopped."""
+"""Client API for job logs; streams continue after a broken connection."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,11 +14,12 @@ _PART_BYTES = 1 << 20
 
 class Logs(ApiResource):
     def text(self, job: SupportsInt, stream: str = "both", *, offset: int = 0, attempt: int | None = None) -> str:
-        """What it has printed so far, from that byte on; with "both", as it was written."""
+        """The output so far, from that byte on; with "both", in the order in which it was written."""
         if stream != "both":
             return b"".join(self.read(job, stream, offset=offset, attempt=attempt)).decode("utf-8", "replace")
         starts = {
-            one: self.read_slice(job, one, offset=offset, limit=0, attempt=attempt).offset for one in LOG_STREAMS
+            name: self.read_slice(job, name, offset=offset, limit=0, attempt=attempt).offset
+            for name in LOG_STREAMS
         }
         parts = [part for _, part in self.read_both(job, starts, attempt=attempt)]
         return b"".join(parts).decode("utf-8", "replace")
@@ -26,13 +27,13 @@ class Logs(ApiResource):
     def read(
         self, job: SupportsInt, stream: str = "stdout", *, offset: int = 0, attempt: int | None = None
     ) -> Iterator[bytes]:
-        """The bytes of one stream, piece by piece. A negative offset counts from the end."""
+        """The bytes of one stream in chunks. A negative offset counts from the end."""
         return _Stream(self._transport, int(job), stream, attempt).read(offset)
 
     def read_both(
         self, job: SupportsInt, starts: Mapping[str, int], *, attempt: int | None = None
     ) -> Iterator[tuple[str, bytes]]:
-        """(stream, bytes) of both streams from these bytes on, in the order the server knows."""
+        """(stream, bytes) of both streams from these bytes on, in the recorded order."""
         order = self._items(f"/jobs/{int(job)}/logs/order", [("attempt", attempt)])
         at = dict(starts)
         for mark in order:
@@ -54,13 +55,13 @@ class Logs(ApiResource):
         limit: int | None = None,
         attempt: int | None = None,
     ) -> LogSlice:
-        """One piece of one stream, and how long the stream is."""
+        """A part of one stream, and the size of the stream."""
         return _Stream(self._transport, int(job), stream, attempt).part(offset, limit)
 
     def follow(
         self, job: SupportsInt, stream: str = "both", *, offset: int = 0, attempt: int | None = None
     ) -> "LogFollower":
-        """LogChunks as they are printed, until the job is over; goes on when the server was restarted."""
+        """LogChunks as they are printed, until the job ends; reconnects after a restart of the server."""
         return LogFollower(self._transport, int(job), stream, attempt).start_at_offset(offset)
 
 
@@ -77,13 +78,13 @@ class _Stream:
         """A negative offset counts from the end."""
         query = [("stream", self.stream), ("offset", offset), ("limit", limit), ("attempt", self.attempt)]
         path = f"/jobs/{self.job_id}/logs"
-        answer = self.transport.send(ApiRequest("GET", path, query=query, headers={"Accept": "*/*"}))
-        start = int(answer.headers.get("X-Log-Offset") or max(offset, 0))
-        size = int(answer.headers.get("X-Log-Size") or start + len(answer.body))
-        return LogSlice(answer.body, start, size)
+        response = self.transport.send(ApiRequest("GET", path, query=query, headers={"Accept": "*/*"}))
+        start = int(response.headers.get("X-Log-Offset") or max(offset, 0))
+        size = int(response.headers.get("X-Log-Size") or start + len(response.body))
+        return LogSlice(response.body, start, size)
 
     def read(self, offset: int = 0, up_to: int | None = None) -> Iterator[bytes]:
-        """Piece by piece, up to the end as it was when we began: a log may grow faster than it is read."""
+        """In chunks, up to the size at the first request: a log may grow faster than it is read."""
         part = self.part(offset, _PART_BYTES if up_to is None else min(_PART_BYTES, up_to - offset))
         end = part.size if up_to is None else min(part.size, up_to)
         while part.data:
@@ -95,7 +96,7 @@ class _Stream:
 
 
 class LogFollower:
-    """The log of one job as it is written. `end` is set once the job is over."""
+    """The log of one job as it is written. `end` is set when the job has ended."""
 
     def __init__(self, transport: Transport, job_id: int, stream: str, attempt: int | None) -> None:
         self.end: LogEnd | None = None
@@ -103,7 +104,7 @@ class LogFollower:
         self._path = f"/jobs/{job_id}/logs/follow"
         self._fixed: list[tuple[str, object]] = [("stream", stream), ("attempt", attempt)]
         self._next = {"stdout": 0, "stderr": 0}
-        self._attempt: int | None = None  # the one these belong to
+        self._attempt: int | None = None  # the attempt of these offsets
 
     def start_at_offset(self, offset: int) -> "LogFollower":
         return self.start_at_offsets(dict.fromkeys(self._next, offset))
@@ -115,8 +116,8 @@ class LogFollower:
     def __iter__(self) -> Iterator[LogChunk]:
         for event in stream_with_reconnect(self._transport, self._path, self._query):
             if event.event == "end":
-                said = event.json()
-                self.end = LogEnd(said["state"], said.get("exit_code"))
+                data = event.json()
+                self.end = LogEnd(data["state"], data.get("exit_code"))
                 return
             if event.event == "chunk":
                 yield self._chunk(event.json())
@@ -125,13 +126,13 @@ class LogFollower:
         offsets = [(f"{stream}_offset", offset) for stream, offset in self._next.items()]
         return [*self._fixed, *offsets, ("from_attempt", self._attempt)]
 
-    def _chunk(self, said: dict[str, Any]) -> LogChunk:
-        chunk = LogChunk(said["stream"], said["offset"], said["text"])
+    def _chunk(self, data: dict[str, Any]) -> LogChunk:
+        chunk = LogChunk(data["stream"], data["offset"], data["text"])
         length = len(chunk.text.encode("utf-8", "surrogateescape"))
-        if said.get("attempt", self._attempt) != self._attempt:
+        if data.get("attempt", self._attempt) != self._attempt:
             if self._attempt is not None:
                 self._next = dict.fromkeys(self._next, 0)
-            self._attempt = said["attempt"]
-        # Text that was not UTF-8 is longer or shorter than its bytes, so the server says where it ends.
-        self._next[chunk.stream] = said.get("next_offset", chunk.offset + length)
+            self._attempt = data["attempt"]
+        # The length of text that was not UTF-8 differs from its bytes, so the server sends the next offset.
+        self._next[chunk.stream] = data.get("next_offset", chunk.offset + length)
         return chunk

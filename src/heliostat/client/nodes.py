@@ -1,4 +1,4 @@
-"""The client's verbs on nodes and reservations."""
+"""Client API for nodes and reservations."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -19,11 +19,11 @@ class Device(TypedDict):
     problem: str | None
     used_outside: str | None
     job_id: int | None
-    job_ids: list[int]  # several when they share it
+    job_ids: list[int]  # several if jobs share the device
 
 
 class NodeReservation(TypedDict):
-    """The next time for which a node is set aside."""
+    """The current or next reservation period of a node."""
 
     name: str  # of the reservation
     project: str | None  # None: maintenance
@@ -37,9 +37,9 @@ class Recomposition(TypedDict):
     node: str
     gpus: dict[str, int]
     steps: list[str]
-    at: int  # the step that is being done
-    error: str | None  # why it has not worked yet; it is tried again
-    is_done: bool  # nothing is being changed there
+    at: int  # index of the current step
+    error: str | None  # of the last try, which is repeated
+    is_done: bool  # no change is in progress
 
 
 class Node(TypedDict):
@@ -52,16 +52,16 @@ class Node(TypedDict):
     memory_used_mib: int
     gpus_used: float
     jobs: list[int]
-    others: list[str]  # jobs that went to Slurm without Heliostat: slurm:1234
+    foreign_jobs: list[str]  # submitted to Slurm directly: slurm:1234
     notes: list[str]
     labels: dict[str, str]
     data_class: int
     min_data_class: int
     splits_devices: bool
     devices: list[Device]
-    exclusive_job: int | None  # which nobody else may join
+    exclusive_job: int | None  # the job that excludes all others from the node
     reserved: list[NodeReservation]  # now, or within a week
-    note: NotRequired[str | None]  # after a change: what it means for the jobs there
+    note: NotRequired[str | None]  # after a change: its effects on the jobs of the node
 
 
 class ReservationOccurrence(TypedDict):
@@ -78,8 +78,8 @@ class Reservation(TypedDict):
     ends_at: str
     weeks: int
     reason: str
-    time_zone: str  # in which it takes place at the same time of day every week
-    next: ReservationOccurrence | None  # None: it is over
+    time_zone: str  # the time of day repeats weekly in this zone
+    next: ReservationOccurrence | None  # None: it has ended
 
 
 NodeList = list[Node]
@@ -91,28 +91,28 @@ class Nodes(ApiResource):
         return self._items("/nodes")
 
     def get(self, name: str) -> Node:
-        found: Node = self._transport.call("GET", _path(name))
-        return found
+        data: Node = self._transport.call("GET", _path(name))
+        return data
 
     def drain(self, node: str, reason: str) -> Node:
-        """Lets running jobs end and starts no more there."""
-        drained: Node = self._transport.call("POST", f"{_path(node)}/drain", {"reason": reason})
-        return drained
+        """Starts no new jobs on the node; its running jobs continue."""
+        data: Node = self._transport.call("POST", f"{_path(node)}/drain", {"reason": reason})
+        return data
 
     def resume(self, node: str) -> Node:
-        resumed: Node = self._transport.call("POST", f"{_path(node)}/resume")
-        return resumed
+        data: Node = self._transport.call("POST", f"{_path(node)}/resume")
+        return data
 
     def recompose(
         self, node: str, gpus: Mapping[str, int] | None = None, *, dry_run: bool = False
     ) -> Recomposition:
-        """Begins to give a dynamic node of Slurm these GPUs, by type; without any, how far that is."""
+        """Starts to change the GPUs of a dynamic Slurm node to these counts by type; without `gpus`, the progress."""
         path = f"{_path(node)}/recompose"
         if gpus is None:
-            under_way: Recomposition = self._transport.call("GET", path)
-            return under_way
-        begun: Recomposition = self._transport.call("POST", path, {"gpus": dict(gpus), "dry_run": dry_run})
-        return begun
+            progress: Recomposition = self._transport.call("GET", path)
+            return progress
+        started: Recomposition = self._transport.call("POST", path, {"gpus": dict(gpus), "dry_run": dry_run})
+        return started
 
     def change(
         self,
@@ -123,17 +123,17 @@ class Nodes(ApiResource):
         min_data_class: int | None = None,
         splits_devices: bool | None = None,
     ) -> Node:
-        """None leaves a setting as it is; a label of None is taken away, the others stay."""
+        """Settings that are None stay. A label with the value None is removed; labels that are not given stay."""
         body = drop_none(
             labels=labels, data_class=data_class, min_data_class=min_data_class, splits_devices=splits_devices
         )
-        changed: Node = self._transport.call("PATCH", _path(node), body)
-        return changed
+        data: Node = self._transport.call("PATCH", _path(node), body)
+        return data
 
 
 class Reservations(ApiResource):
     def list(self, *, past: bool = False) -> ReservationList:
-        """By their next time; with `past`, also those that are over."""
+        """Reservations by their next start; with `past`, also those that have ended."""
         return self._items("/reservations", [("past", past or None)])
 
     def create(  # noqa: PLR0913 - the fields of a reservation
@@ -148,7 +148,7 @@ class Reservations(ApiResource):
         weeks: int | None = None,
         reason: str | None = None,
     ) -> Reservation:
-        """For a project, or without one for maintenance. Times without a zone are meant in the local one."""
+        """For a project, or for maintenance if `project` is None. Times without a zone are local times."""
         body = drop_none(
             name=name,
             nodes=list(nodes),
@@ -159,8 +159,8 @@ class Reservations(ApiResource):
             weeks=weeks,
             reason=reason,
         )
-        made: Reservation = self._transport.call("POST", "/reservations", body)
-        return made
+        data: Reservation = self._transport.call("POST", "/reservations", body)
+        return data
 
     def delete(self, name: str) -> None:
         self._transport.call("DELETE", f"/reservations/{quote_path_segment(name)}")

@@ -1,4 +1,4 @@
-"""The client's verbs on notifications (mail, chat, webhook) and announcements (announcements from the admins)."""
+"""Client API for notifications (e-mail, chat, webhook) and announcements (messages from the admins)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,20 +8,20 @@ from heliostat.client.transport import ApiResource, drop_none
 
 
 class Notification(TypedDict, total=False):
-    """What is sent where."""
+    """A notification: its channel, address and triggers."""
 
     id: int
     user: str
     project: str | None
     channel: str  # webhook, chat, email
-    address: str  # of a URL only the host
+    address: str  # for a URL only the host
     triggers: list[str]
     created_at: str
     sent_at: str | None
     problem: str | None
-    waiting: int
-    given_up: int
-    secret: str | None  # only in the answer to `add`, this once
+    pending_deliveries: int
+    failed_deliveries: int
+    secret: str | None  # only in the response to `add`
 
 
 class Announcement(TypedDict):
@@ -38,21 +38,21 @@ AnnouncementList = list[Announcement]
 
 class Notifications(ApiResource):
     def list(self, *, all_users: bool = False) -> NotificationList:
-        """Yours, and those of projects you manage; with `all_users`, for admins, all."""
+        """Those of the caller and of projects the caller manages; with `all_users`, all (admins only)."""
         return self._items("/notifications", [("all", all_users or None)])
 
     def add(
         self, channel: str, address: str, triggers: str | Sequence[str] | None = None, project: str | None = None
     ) -> Notification:
-        """Be told at that address; `triggers=[]`: only of jobs that ask. Its secret is told this once."""
+        """Adds a notification; `triggers=[]`: only for jobs submitted with `notify`. Its secret is shown only once."""
         if not isinstance(triggers, str | None):
             triggers = list(triggers)
         body = drop_none(channel=channel, address=address, triggers=triggers, project=project)
-        made: Notification = self._transport.call("POST", "/notifications", body)
-        return made
+        data: Notification = self._transport.call("POST", "/notifications", body)
+        return data
 
     def test(self, notification_id: int) -> str | None:
-        """Send a test now. None: it has arrived; else why not."""
+        """Sends a test message now. Returns None if it was delivered, else the problem."""
         path = f"/notifications/{notification_id}/test"
         problem: str | None = self._transport.call("POST", path, timeout_seconds=60.0)["problem"]
         return problem
@@ -63,14 +63,14 @@ class Notifications(ApiResource):
 
 class Announcements(ApiResource):
     def list(self, *, past: bool = False) -> AnnouncementList:
-        """What everybody should read, newest first; with `past`, for admins, also what is over."""
+        """Current announcements, newest first; with `past`, also expired ones (admins only)."""
         return self._items("/announcements", [("past", past or None)])
 
     def add(self, text: str, ends_at: datetime | None = None) -> Announcement:
-        """Without an end, until it is removed. A time without a zone is meant in the local one."""
+        """Adds an announcement. Default end: when it is removed. A time without a zone is local time."""
         end = None if ends_at is None else (ends_at if ends_at.tzinfo else ends_at.astimezone()).isoformat()
-        made: Announcement = self._transport.call("POST", "/announcements", drop_none(text=text, ends_at=end))
-        return made
+        data: Announcement = self._transport.call("POST", "/announcements", drop_none(text=text, ends_at=end))
+        return data
 
     def remove(self, announcement_id: int) -> None:
         self._transport.call("DELETE", f"/announcements/{announcement_id}")

@@ -1,4 +1,4 @@
-"""The client's verbs on the queue: when a job would start, whose share is used, who used what."""
+"""Client API for the queue: start forecasts, fair shares and usage reports."""
 
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
@@ -20,7 +20,7 @@ class ShareEntry(TypedDict):
     usage_gpu_hours: float
     usage_ratio: float
     priority_penalty: float
-    below: "list[ShareEntry]"
+    children: "list[ShareEntry]"
 
 
 class UsageReportRow(TypedDict):
@@ -38,7 +38,7 @@ class UsageReportRow(TypedDict):
 
 class ShareTree(TypedDict, total=False):
     items: list[ShareEntry]
-    usage_source: str  # heliostat; slurm, which counts jobs of plain sbatch too
+    usage_source: str  # heliostat; or slurm, which also counts jobs submitted to it directly
 
 
 class StartEstimate(TypedDict):
@@ -56,27 +56,27 @@ class Queue(ApiResource):
         array: str | None = None,
         **options: Unpack[JobOptions],
     ) -> StartEstimate:
-        """When such a job would start, were it submitted now: `when(gpus=4, time="8h")`. Stores nothing.
+        """Forecasts when a job would start if submitted now: `when(gpus=4, time="8h")`. Submits nothing.
 
-        Takes what `submit` takes; the command may be left out, and counts only by the name it gives the job: how
-        long those of that name took. Of an array, one element is looked at.
+        Takes the arguments of `submit`. The command is optional; only the job name derived from it matters, for
+        the run times of earlier jobs with that name. For an array, forecasts one element.
         """
-        given: dict[str, Any] = {"command": command, "array": array, **options}
-        foreseen: StartEstimate = self._transport.call(
-            "POST", "/when", job_body(given), may_repeat=True, timeout_seconds=_FORECAST_SECONDS
+        fields: dict[str, Any] = {"command": command, "array": array, **options}
+        estimate: StartEstimate = self._transport.call(
+            "POST", "/when", job_body(fields), may_repeat=True, timeout_seconds=_FORECAST_SECONDS
         )
-        return foreseen
+        return estimate
 
     def share(self) -> ShareTree:
-        """The fair-share tree: departments, below them projects, below them users; and whose count it is."""
+        """The fair-share tree of departments, projects and users, and the source of its usage."""
         tree: ShareTree = self._transport.call("GET", "/share")
         return tree
 
     def report(self, month: str | None = None, by: str = "project") -> list[UsageReportRow]:
-        """Who used what in a month ("2026-11"), by department, project or user."""
+        """Usage of a month ("2026-11") by department, project or user."""
         return self._items("/report", [("month", month), ("by", by)])
 
     def report_csv(self, month: str | None = None, by: str = "project") -> str:
-        """The same as a table for spreadsheets."""
+        """The same report as CSV."""
         query = [("month", month), ("by", by), ("format", "csv")]
         return self._transport.send(ApiRequest("GET", "/report", query=query)).body.decode("utf-8")

@@ -1,4 +1,4 @@
-"""Python's arguments as the API's request bodies."""
+"""Converts Python arguments to request bodies of the API."""
 
 import os
 from collections.abc import Mapping
@@ -11,33 +11,33 @@ from heliostat.client.jobs import JobArray, JobHandle
 from heliostat.models.job_fields import FIELD_ALIASES, JOB_FIELDS, FieldKind
 
 _FIELDS = {field.python_name: field for field in JOB_FIELDS}
-_ALSO = FIELD_ALIASES | {field.name: field.python_name for field in JOB_FIELDS}  # as job files write them
+_OTHER_NAMES = FIELD_ALIASES | {field.name: field.python_name for field in JOB_FIELDS}  # as in job files
 
 
 def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """One job as POST /jobs takes it. What is None is left to the server."""
-    given = {_ALSO.get(name, name): value for name, value in fields.items()}
-    if unknown_fields := given.keys() - _FIELDS.keys():
+    """The body of POST /jobs; fields that are None get the server's default."""
+    values = {_OTHER_NAMES.get(name, name): value for name, value in fields.items()}
+    if unknown_fields := values.keys() - _FIELDS.keys():
         unknown = min(unknown_fields)
-        raise TypeError(f"a job has no field {unknown!r}; it has: {', '.join(sorted(_FIELDS))}")
-    if isinstance(begin := given.get("begin"), datetime | timedelta):
-        given["begin"] = _begin(begin)
-    given = with_environment_spec(given)
-    known = [(_FIELDS[name], value) for name, value in given.items() if value is not None]
-    return {field.name: _plain(field.kind, value) for field, value in known}
+        raise TypeError(f"a job has no field {unknown!r}; its fields are: {', '.join(sorted(_FIELDS))}")
+    if isinstance(begin := values.get("begin"), datetime | timedelta):
+        values["begin"] = _begin(begin)
+    values = with_environment_spec(values)
+    given = [(_FIELDS[name], value) for name, value in values.items() if value is not None]
+    return {field.name: _to_json(field.kind, value) for field, value in given}
 
 
-def with_environment_spec(given: dict[str, Any]) -> dict[str, Any]:
-    """`image:NAME` is an image; files are read here, where they are."""
-    environment = given.get("environment")
+def with_environment_spec(fields: dict[str, Any]) -> dict[str, Any]:
+    """Converts the field `environment`: `image:NAME` becomes `image`, files are replaced by their contents."""
+    environment = fields.get("environment")
     if environment is None:
-        return given
+        return fields
     if isinstance(environment, str) and environment.startswith("image:"):
-        return {**given, "environment": None, "image": environment.removeprefix("image:")}
-    return {**given, "environment": environment_body(environment)}
+        return {**fields, "environment": None, "image": environment.removeprefix("image:")}
+    return {**fields, "environment": environment_body(environment)}
 
 
-def _plain(kind: FieldKind, value: Any) -> Any:
+def _to_json(kind: FieldKind, value: Any) -> Any:
     if kind == "script" and isinstance(value, os.PathLike):
         return Path(value).read_text(encoding="utf-8")
     if kind in ("labels", "mounts") or (kind in ("causes", "triggers") and not isinstance(value, str)):
@@ -56,11 +56,11 @@ def _parents(value: Any) -> Any:
         return value.id
     if isinstance(value, JobArray):
         return f"array:{value.id}"
-    return value if isinstance(value, int | str) else [_parents(one) for one in value]
+    return value if isinstance(value, int | str) else [_parents(parent) for parent in value]
 
 
 def _begin(value: datetime | timedelta) -> str:
-    """A time without a zone is that of this machine."""
+    """A time without a zone is local time."""
     if isinstance(value, timedelta):
         return f"+{max(0, int(value.total_seconds()))}s"
     return value.astimezone().isoformat()

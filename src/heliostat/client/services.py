@@ -1,4 +1,4 @@
-"""The client's verbs on services."""
+"""Client API for long-running web services."""
 
 from collections.abc import Mapping
 from typing import Any, TypedDict
@@ -7,11 +7,11 @@ from heliostat.client.api_types import AccessKeyData
 from heliostat.client.request_bodies import job_body
 from heliostat.client.transport import ApiResource, drop_none, quote_path_segment
 
-_OWN = ("replicas", "visibility", "health", "surge", "drain", "kind")
+_SERVICE_FIELDS = ("replicas", "visibility", "health", "surge", "drain", "kind")
 
 
 class ReplicaData(TypedDict):
-    """One job of a service."""
+    """A replica: one job of a service."""
 
     job_id: int
     state: str
@@ -25,7 +25,7 @@ class ReplicaData(TypedDict):
 
 
 class ServiceData(TypedDict, total=False):
-    """A service; a list of them leaves out the last five."""
+    """A service; lists omit the last five fields."""
 
     name: str
     user: str
@@ -34,7 +34,7 @@ class ServiceData(TypedDict, total=False):
     visibility: str
     replicas: int
     healthy: int
-    words: str
+    summary: str
     url: str
     generation: int
     is_updated: bool
@@ -55,17 +55,17 @@ ServiceList = list[ServiceData]
 
 class Services(ApiResource):
     def create(self, name: str, command: Any = None, **fields: Any) -> ServiceData:
-        """A web server that stays up: it finds its port in $PORT. `replicas`, `visibility`, `health`, `surge` and
-        `drain` besides the fields of a job."""
+        """Starts a web service, whose command must listen on the port in $PORT. Fields: `replicas`, `visibility`,
+        `health`, `surge`, `drain` and the fields of a job."""
         return self._call("POST", "/services", service_body({"name": name, "command": command, **fields}))
 
     def update(self, name: str, command: Any = None, **fields: Any) -> ServiceData:
-        """All of it anew; replicas are replaced one by one."""
+        """Replaces the definition of a service; replicas are replaced one by one."""
         body = service_body({"name": name, "command": command, **fields})
         return self._call("PUT", f"/services/{quote_path_segment(name)}", body)
 
     def list(self) -> ServiceList:
-        """Those one may use or manages, by name."""
+        """Services that the caller may use or manage, by name."""
         return self._items("/services")
 
     def get(self, name: str) -> ServiceData:
@@ -76,27 +76,30 @@ class Services(ApiResource):
         return self._call("PATCH", f"/services/{quote_path_segment(name)}", body)
 
     def restart(self, name: str) -> ServiceData:
-        """Every replica anew, one by one; also starts one that is stopped."""
+        """Replaces all replicas one by one, or starts a stopped service."""
         return self._call("POST", f"/services/{quote_path_segment(name)}/restart", {})
 
     def stop(self, name: str) -> ServiceData:
         return self._call("POST", f"/services/{quote_path_segment(name)}/stop", {})
 
     def remove(self, name: str) -> None:
-        """Only one that is stopped."""
+        """Removes a stopped service."""
         self._transport.call("DELETE", f"/services/{quote_path_segment(name)}")
 
     def create_key(self, name: str) -> AccessKeyData:
-        """For a program: it sends the key as `Authorization: Bearer KEY` to the service's url."""
-        answer: AccessKeyData = self._transport.call("POST", f"/services/{quote_path_segment(name)}/key", {})
-        return answer
+        """A key for programs, to be sent as `Authorization: Bearer KEY` to the url of the service."""
+        data: AccessKeyData = self._transport.call("POST", f"/services/{quote_path_segment(name)}/key", {})
+        return data
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> ServiceData:
-        answer: ServiceData = self._transport.call(method, path, body)
-        return answer
+        data: ServiceData = self._transport.call(method, path, body)
+        return data
 
 
 def service_body(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """As POST /services takes it. What is None is left to the server."""
-    own = {name: fields[name] for name in _OWN if fields.get(name) is not None}
-    return {**job_body({name: value for name, value in fields.items() if name not in _OWN}), **own}
+    """The body of POST /services; fields that are None get the server's default."""
+    service_fields = {name: fields[name] for name in _SERVICE_FIELDS if fields.get(name) is not None}
+    return {
+        **job_body({name: value for name, value in fields.items() if name not in _SERVICE_FIELDS}),
+        **service_fields,
+    }

@@ -1,4 +1,4 @@
-"""The client's verbs on sessions."""
+"""Client API for interactive sessions."""
 
 from collections.abc import Sequence
 from typing import SupportsInt, Unpack
@@ -9,7 +9,7 @@ from heliostat.client.transport import ApiResource, idempotency_header, quote_pa
 
 
 class SessionData(JobData):
-    """A job, and what a session has besides."""
+    """A job with the fields of a session."""
 
     app: str
     is_up: bool
@@ -34,40 +34,40 @@ class Sessions(ApiResource):
         keep_idle: bool = False,
         **options: Unpack[JobOptions],
     ) -> SessionData:
-        """JupyterLab; or "terminal", "vscode", "rstudio"; or with app "custom" a web server of one's own, which
-        finds its port in $PORT. One that nobody uses is ended after a while, unless it is to `keep_idle`."""
+        """Starts "jupyter", "terminal", "vscode", "rstudio", or with app "custom" a web server, whose command must
+        listen on the port in $PORT. An idle session is ended after a while, unless `keep_idle` is set."""
         body = job_body({"command": command, **options}) | {"app": app}
         body |= {"keep_idle": True} if keep_idle else {}
-        answer: SessionData = self._transport.call(
+        data: SessionData = self._transport.call(
             "POST", "/sessions", body, headers=idempotency_header(idempotency_key)
         )
-        return answer
+        return data
 
     def get(self, job: SupportsInt) -> SessionData:
-        answer: SessionData = self._transport.call("GET", f"/sessions/{int(job)}")
-        return answer
+        data: SessionData = self._transport.call("GET", f"/sessions/{int(job)}")
+        return data
 
     def list(self, *, unfinished: bool = False) -> SessionList:
-        """One's own, newest first."""
+        """The caller's sessions, newest first."""
         return self._items("/sessions", [("unfinished", unfinished or None)])
 
     def create_key(self, job: SupportsInt) -> AccessKeyData:
-        """For a program: it sends the key as `Authorization: Bearer KEY` to the session's url."""
-        answer: AccessKeyData = self._transport.call("POST", f"/sessions/{int(job)}/key", {})
-        return answer
+        """A key for programs, to be sent as `Authorization: Bearer KEY` to the url of the session."""
+        data: AccessKeyData = self._transport.call("POST", f"/sessions/{int(job)}/key", {})
+        return data
 
     def share(self, job: SupportsInt, user: str) -> NameList:
-        """Let somebody in, who acts there as its owner; with whom it is shared now."""
+        """Gives a user access, who then acts as the owner. Returns all users that it is shared with."""
         path = f"/sessions/{int(job)}/shares/{quote_path_segment(user)}"
         shared: list[str] = self._transport.call("PUT", path, {})["shared_with"]
         return shared
 
     def unshare(self, job: SupportsInt, user: str) -> NameList:
-        """Take that back."""
+        """Revokes the access of a user. Returns all users that it is still shared with."""
         path = f"/sessions/{int(job)}/shares/{quote_path_segment(user)}"
         shared: list[str] = self._transport.call("DELETE", path)["shared_with"]
         return shared
 
     def list_notebooks(self, job: SupportsInt) -> NameList:
-        """The notebooks in the working folder of a running session of one's own."""
+        """The notebooks in the working directory of the caller's running session."""
         return self._items(f"/sessions/{int(job)}/notebooks")

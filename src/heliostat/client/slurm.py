@@ -1,4 +1,4 @@
-"""The client's verbs on Slurm: its accounts, its other jobs and its past."""
+"""Client API for Slurm: account synchronization, foreign jobs and import of past jobs."""
 
 from collections.abc import Mapping
 from typing import TypedDict
@@ -9,23 +9,23 @@ _MANY_STEPS_SECONDS = 900.0
 
 
 class ForeignJob(TypedDict):
-    """A job that went to Slurm without Heliostat."""
+    """A job that was submitted to Slurm directly, without Heliostat."""
 
     id: str  # slurm:1234
     user: str
-    name: str | None  # None: somebody else's
+    name: str | None  # None: the job of another user
     state: str  # pending, running, suspended, completing
     reason: str | None
     cpus: int
     memory_mib: int
     gpus: int
-    tasks: int  # of how many jobs it stands for: an array that waits is one line
+    tasks: int  # number of jobs: a waiting array is one entry
     nodes: list[str]
     devices: list[str]
     submitted_at: str | None
     started_at: str | None
     time_limit_seconds: int | None
-    cancel_command: str  # the command that ends it
+    cancel_command: str  # a shell command
 
 
 class SlurmAccountsStep(TypedDict):
@@ -36,33 +36,33 @@ class SlurmAccountsStep(TypedDict):
 class SlurmAccountsPlan(TypedDict):
     cluster: str
     steps: list[SlurmAccountsStep]
-    unmanaged: list[str]  # what is there and was not made by this Heliostat
-    unsupported: list[str]  # what Slurm cannot do, or does not heed as it is set up
+    unmanaged: list[str]  # in Slurm, but not created by this Heliostat
+    unsupported: list[str]  # not possible in Slurm, or not enforced by its configuration
 
 
 class HistoryImportResult(TypedDict):
     jobs: int  # new
-    known: int  # brought in earlier
+    known: int  # imported before
     skipped: dict[str, int]
-    accounts: list[str]  # that were made, for names that had none
+    accounts: list[str]  # created for users without an account
 
 
 class Slurm(ApiResource):
     def plan_accounts(self) -> SlurmAccountsPlan:
-        """What would be changed in Slurm to have its accounts as ours are. Admins only."""
+        """The changes that would make Slurm's accounts match those of Heliostat. Admins only."""
         plan: SlurmAccountsPlan = self._transport.call("GET", "/slurm/plan", timeout_seconds=_MANY_STEPS_SECONDS)
         return plan
 
     def apply_accounts(self) -> SlurmAccountsPlan:
-        """Change it, and say what was changed. May be repeated. Admins only."""
-        done: SlurmAccountsPlan = self._transport.call(
+        """Makes these changes and returns them. May be repeated. Admins only."""
+        result: SlurmAccountsPlan = self._transport.call(
             "POST", "/slurm/apply", {}, timeout_seconds=_MANY_STEPS_SECONDS
         )
-        return done
+        return result
 
     def list_foreign_jobs(self, *, node: str | None = None, limit: int | None = None) -> list[ForeignJob]:
-        """Jobs that went to Slurm without Heliostat: those that run, then those that wait."""
-        return self._items("/others", [("node", node or None), ("limit", limit or None)])
+        """Jobs that were submitted to Slurm directly; running jobs first."""
+        return self._items("/foreign-jobs", [("node", node or None), ("limit", limit or None)])
 
     def import_history(
         self,
@@ -72,11 +72,11 @@ class Slurm(ApiResource):
         users: Mapping[str, str] | None = None,
         delimiter: str = "|",
     ) -> HistoryImportResult:
-        """Bring in past jobs of a Slurm cluster, as `sacct --parsable2` printed them with its header.
+        """Imports past jobs of a Slurm cluster from the output of `sacct --parsable2`, with its header.
 
-        `projects` says what Slurm's accounts are called here, `users` the same of people. Done again it changes
+        `projects` maps Slurm accounts to projects, `users` maps Unix users to users. A repeated import changes
         nothing. Admins only.
         """
         body = {"text": text, "delimiter": delimiter, "projects": projects or {}, "users": users or {}}
-        done: HistoryImportResult = self._transport.call("POST", "/history/slurm", body, may_repeat=True)
-        return done
+        result: HistoryImportResult = self._transport.call("POST", "/history/slurm", body, may_repeat=True)
+        return result

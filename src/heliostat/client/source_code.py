@@ -1,4 +1,4 @@
-"""With which code a job is submitted, as git tells it."""
+"""Records the git state of the code that a job is submitted with: commit, branch, diff, untracked files."""
 
 import os
 import subprocess
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
 
 PROVENANCE_VARIABLE = "HELIOSTAT_RECORD"  # 0: never
 _GIT_SECONDS = 10.0
-_FRESH_SECONDS = 3.0  # many jobs submitted one after the other have the same code
+_CACHE_SECONDS = 3.0  # many jobs submitted in a row have the same code
 _GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
-_known: "dict[str, tuple[float, SourceCode | None]]" = {}
-_sent: dict[str, str] = {}  # by the id of an upload of this process, the folder
+_cache: "dict[str, tuple[float, SourceCode | None]]" = {}
+_uploaded_folders: dict[str, str] = {}  # by the upload ids of this process
 
 
-def with_source_code(body: dict[str, Any], asked: bool | None, folder: object) -> dict[str, Any]:
-    """The body of a job with what is known of the folder; `asked` False, or the switch: without."""
-    if asked is False or os.environ.get(PROVENANCE_VARIABLE) == "0" or "record" in body:
+def with_source_code(body: dict[str, Any], record: bool | None, folder: object) -> dict[str, Any]:
+    """The body of a job with the git state of the folder, unless `record` is False or HELIOSTAT_RECORD is 0."""
+    if record is False or os.environ.get(PROVENANCE_VARIABLE) == "0" or "record" in body:
         return body
-    found = read_source_code(folder if isinstance(folder, str | os.PathLike) else os.curdir)
-    return body if found is None else {**body, "record": source_code_body(found)}
+    code = read_source_code(folder if isinstance(folder, str | os.PathLike) else os.curdir)
+    return body if code is None else {**body, "record": source_code_body(code)}
 
 
 def source_code_for_rerun(upload: str | None, folder: Callable[[], str | None]) -> dict[str, Any]:
-    """The `record` of a job that is run again: of the upload's folder, or the one it will run in."""
+    """The `record` of a rerun: the git state of the uploaded folder, or of the folder that the job will run in."""
     if os.environ.get(PROVENANCE_VARIABLE) == "0":
         return {}
-    place = upload or folder()
-    found = read_source_code(place) if place else None
-    return {} if found is None else {"record": source_code_body(found)}
+    source = upload or folder()
+    code = read_source_code(source) if source else None
+    return {} if code is None else {"record": source_code_body(code)}
 
 
 def source_code_body(code: "SourceCode") -> dict[str, Any]:
@@ -40,50 +40,51 @@ def source_code_body(code: "SourceCode") -> dict[str, Any]:
 
 
 def remember_uploaded_folder(upload: str, folder: str | os.PathLike[str]) -> None:
-    """So that the code of a job is known though it names the upload."""
-    _sent[upload] = os.path.abspath(os.fspath(folder))
+    """Lets jobs that name the upload record the git state of its folder."""
+    _uploaded_folders[upload] = os.path.abspath(os.fspath(folder))
 
 
 def read_source_code(
-    folder: str | os.PathLike[str], fresh_seconds: float = _FRESH_SECONDS, git_seconds: float = _GIT_SECONDS
+    folder: str | os.PathLike[str], cache_seconds: float = _CACHE_SECONDS, git_seconds: float = _GIT_SECONDS
 ) -> "SourceCode | None":
-    """None where git keeps nothing, or does not answer in time. Never raises: no job fails for this."""
+    """None outside a git repository, or if git times out. Never raises: no job fails because of this."""
     try:
-        path = _sent.get(os.fspath(folder)) or os.path.abspath(os.fspath(folder))
-        if not _is_kept(path):
+        path = _uploaded_folders.get(os.fspath(folder)) or os.path.abspath(os.fspath(folder))
+        if not _is_in_repository(path):
             return None
-        looked_at, code = _known.get(path, (-fresh_seconds, None))
-        if time.monotonic() - looked_at >= fresh_seconds:
-            code = _look(_Git(path, git_seconds))
-            _known[path] = (time.monotonic(), code)
+        read_at, code = _cache.get(path, (-cache_seconds, None))
+        if time.monotonic() - read_at >= cache_seconds:
+            code = _read_repository(_Git(path, git_seconds))
+            _cache[path] = (time.monotonic(), code)
         return code
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 
 
-def _is_kept(path: str) -> bool:
-    """Without starting git: most commands are not typed in a repository."""
+def _is_in_repository(path: str) -> bool:
+    """Checked without starting git, because most commands run outside a repository."""
     while not os.path.lexists(os.path.join(path, ".git")):
-        path, below = os.path.dirname(path), path
-        if path == below:
+        parent = os.path.dirname(path)
+        if parent == path:
             return False
+        path = parent
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class _Git:
-    """Asked about one folder; each answer may take so long."""
+    """Runs git in one folder; each command has a timeout."""
 
     folder: str
-    seconds: float
+    timeout_seconds: float
 
-    def ask(self, *words: str) -> bytes:
-        with self.started(*words) as process:
-            return self.said(process)
+    def run(self, *arguments: str) -> bytes:
+        with self.start(*arguments) as process:
+            return self.output(process)
 
-    def started(self, *words: str) -> "subprocess.Popen[bytes]":
+    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            [*_GIT, *words],
+            [*_GIT, *arguments],
             cwd=self.folder,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
@@ -91,9 +92,9 @@ class _Git:
             stderr=subprocess.DEVNULL,
         )
 
-    def said(self, process: "subprocess.Popen[bytes]", may_fail: bool = False) -> bytes:
+    def output(self, process: "subprocess.Popen[bytes]", may_fail: bool = False) -> bytes:
         try:
-            text, _ = process.communicate(timeout=self.seconds)
+            text, _ = process.communicate(timeout=self.timeout_seconds)
         except BaseException:
             process.kill()
             raise
@@ -102,15 +103,15 @@ class _Git:
         return text
 
 
-def _look(git: _Git) -> "SourceCode":
+def _read_repository(git: _Git) -> "SourceCode":
     from heliostat.models.provenance import MAX_UNTRACKED_FILES, SourceCode
 
-    with git.started("config", "--null", "--get-regexp", r"^remote\..+\.url$") as config:  # beside the other
+    with git.start("config", "--null", "--get-regexp", r"^remote\..+\.url$") as config:  # parallel to git status
         try:
-            status = git.ask("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
-            remotes = git.said(config, may_fail=True)
+            status = git.run("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
+            remotes = git.output(config, may_fail=True)
         finally:
-            config.kill()  # or we would wait for it, however long
+            config.kill()  # else the end of `with` would wait for it without a timeout
     heads, untracked, is_changed = _read_status(status)
     commit = heads.get("branch.oid", "")
     commit = "" if commit.startswith("(") else commit  # before the first commit
@@ -128,7 +129,7 @@ def _look(git: _Git) -> "SourceCode":
 
 
 def _read_status(status: bytes) -> tuple[Mapping[str, str], list[str], bool]:
-    """Of the branch; files git does not know; whether others have changed."""
+    """The branch headers, the untracked files, and whether tracked files have changed."""
     heads: dict[str, str] = {}
     untracked: list[str] = []
     is_changed = False
@@ -146,10 +147,10 @@ def _read_status(status: bytes) -> tuple[Mapping[str, str], list[str], bool]:
 def _diff(git: _Git) -> tuple[str, bool]:
     from heliostat.models.provenance import MAX_DIFF_BYTES
 
-    text = git.ask("diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD").decode("utf-8", "replace")
+    text = git.run("diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD").decode("utf-8", "replace")
     text = text.replace("\0", "")
-    cut = text.encode()[:MAX_DIFF_BYTES].decode("utf-8", "ignore")
-    return cut, len(cut) < len(text)
+    truncated = text.encode()[:MAX_DIFF_BYTES].decode("utf-8", "ignore")
+    return truncated, len(truncated) < len(text)
 
 
 def _remote(config: bytes, upstream: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The client's verbs on what was used over time."""
+"""Client API for usage statistics of jobs, nodes and the cluster."""
 
 from typing import SupportsInt, TypedDict
 
@@ -57,9 +57,9 @@ class AttemptUsage(TypedDict):
 
 class JobStats(TypedDict):
     job_id: int
-    asked: RequestedResources
+    requested: RequestedResources
     device_memory_mib: list[int | None]
-    verdict: EfficiencyVerdict
+    efficiency: EfficiencyVerdict
     summary: UsageSummary
     accounting_usage: AttemptUsage | None
     series: list[TimeSeries]
@@ -78,17 +78,17 @@ class ClusterStats(TypedDict):
 
 class Stats(ApiResource):
     def job(self, job: SupportsInt) -> JobStats:
-        """What a job has used over time, in short, and in words."""
-        found: JobStats = self._transport.call("GET", f"/jobs/{int(job)}/stats")
-        return found
+        """The usage of a job over time, a summary, and how efficiently it used its resources."""
+        stats: JobStats = self._transport.call("GET", f"/jobs/{int(job)}/stats")
+        return stats
 
     def node(self, node: str, span: str = "day") -> NodeStats:
-        """What was used of a node in the last day, week, month or year."""
+        """The usage of a node in the last day, week, month or year."""
         path = f"/nodes/{quote_path_segment(node)}/stats"
-        found: NodeStats = self._transport.call("GET", path, query=[("span", span)])
-        return found
+        stats: NodeStats = self._transport.call("GET", path, query=[("span", span)])
+        return stats
 
     def cluster(self, span: str = "day") -> ClusterStats:
-        """The same of all nodes together, and how many jobs waited."""
-        found: ClusterStats = self._transport.call("GET", "/cluster/stats", query=[("span", span)])
-        return found
+        """The usage of all nodes together, and the number of waiting jobs."""
+        stats: ClusterStats = self._transport.call("GET", "/cluster/stats", query=[("span", span)])
+        return stats

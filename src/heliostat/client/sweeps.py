@@ -1,4 +1,4 @@
-"""The client's verbs on sweeps, and what a job reports."""
+"""Client API for parameter sweeps, and `report_metric` for use inside a job."""
 
 import json
 import math
@@ -26,21 +26,21 @@ class Sweeps(ApiResource):
         """
         workdir = job.get("workdir") or (None if job.get("upload") else self._transport.address.default_workdir())
         body = {**job_body(job), **({} if workdir is None else {"workdir": str(workdir)})}
-        asked = with_source_code({"sweep": {**sweep, "job": body}}, record, job.get("upload") or workdir)
-        answer: dict[str, Any] = self._transport.call(
-            "POST", "/sweeps", asked, headers=idempotency_header(idempotency_key)
+        request = with_source_code({"sweep": {**sweep, "job": body}}, record, job.get("upload") or workdir)
+        response: dict[str, Any] = self._transport.call(
+            "POST", "/sweeps", request, headers=idempotency_header(idempotency_key)
         )
-        return answer
+        return response
 
     def list(self, *, all_users: bool = False, limit: int = 50, before: int | None = None) -> JsonObjectList:
-        """Yours, newest first; with `all_users`, also those of projects you manage."""
+        """The caller's sweeps, newest first; with `all_users`, also those of projects the caller manages."""
         return self._items("/sweeps", [("limit", limit), ("all", all_users or None), ("before", before)])
 
     def get(self, number: int, sort: str | None = None) -> dict[str, Any]:
-        """With its runs: what each got and reported; by a parameter or metric, `-acc` for the largest first."""
+        """A sweep with the parameters and metrics of its runs; `sort` is a parameter or metric, `-acc`: descending."""
         query = [("sort", sort)] if sort else []
-        answer: dict[str, Any] = self._transport.call("GET", f"/sweeps/{int(number)}", query=query)
-        return answer
+        response: dict[str, Any] = self._transport.call("GET", f"/sweeps/{int(number)}", query=query)
+        return response
 
     def csv(self, number: int, sort: str | None = None) -> str:
         query = [("format", "csv"), *([("sort", sort)] if sort else [])]
@@ -48,15 +48,17 @@ class Sweeps(ApiResource):
 
 
 def report_metric(name: str, value: float, step: int | None = None) -> None:
-    """From within a job of a sweep or workflow. Needs no server and no token: it is a line in a file."""
+    """Reports a metric from inside a job. Needs no server and no token: it appends a line to a file."""
     if _NAME.fullmatch(name) is None:
-        why = "has up to 63 letters, digits, _ . - and begins with a letter"
-        raise Invalid(f"name: {why}.", "Choose another name.", fields={"name": why})
+        problem = "must have at most 63 letters, digits, _ . - and start with a letter or _"
+        raise Invalid(f"name: {problem}.", "Choose another name.", fields={"name": problem})
     if not math.isfinite(value):
-        raise Invalid("value: must be a finite number.", "Report only numbers.", fields={"value": "is not finite"})
+        raise Invalid(
+            "value: must be a finite number.", "Report only finite numbers.", fields={"value": "is not finite"}
+        )
     folder = os.environ.get("HELIOSTAT_CHECKPOINT_DIR")
     if folder is None:
-        raise Conflict("Metrics are reported from within a job.", "Call it from the command of a sweep.")
+        raise Conflict("Metrics can be reported only from inside a job.", "Call it from the command of a job.")
     line = json.dumps({"name": name, "value": float(value), **({} if step is None else {"step": int(step)})})
     with open(os.path.join(folder, "metrics.jsonl"), "ab", buffering=0) as file:
-        file.write(f"{line}\n".encode())  # at once: several may report at the same time
+        file.write(f"{line}\n".encode())  # in one write: several processes may report at the same time

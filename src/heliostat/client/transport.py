@@ -1,4 +1,4 @@
-"""HTTP to one server: a kept connection per thread, errors as exceptions, one retry where it is safe."""
+"""HTTP transport: one persistent connection per thread, errors as exceptions, one retry where it is safe."""
 
 import json
 import os
@@ -21,29 +21,29 @@ from heliostat.errors import HeliostatError, ServerUnreachable, error_class_for_
 
 API_PREFIX = "/api/v1"
 DEFAULT_TIMEOUT_SECONDS = 120.0
-_LONGEST_SOCKET_PATH = 107
-_PAGE = 200
+_MAX_SOCKET_PATH_BYTES = 107
+_PAGE_SIZE = 200
 _IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
 
 Query = Iterable[tuple[str, object]]
 SendBodyPart = Callable[[bytes | None], None]
 JsonObject = dict[str, Any]
-JsonObjectList = list[JsonObject]  # by another name: in a noun with a verb `list`, that is not the type
+JsonObjectList = list[JsonObject]  # an alias, because classes with a method `list` cannot use the type `list`
 
 
 @dataclass(frozen=True)
 class ApiRequest:
     method: str
-    path: str  # below the API's root
+    path: str  # relative to the root of the API
     body: object = None  # sent as JSON
     query: Query = ()
     headers: Mapping[str, str] = field(default_factory=dict)
-    may_repeat: bool = False  # sending it twice does no more than sending it once
+    may_repeat: bool = False  # it is idempotent
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
 
 
 class ApiResponse:
-    """A complete answer."""
+    """A complete response."""
 
     def __init__(self, response: HTTPResponse) -> None:
         self.status = response.status
@@ -54,18 +54,18 @@ class ApiResponse:
         try:
             return json.loads(self.body) if self.body else None
         except ValueError as error:
-            raise HeliostatError("The answer is not from a Heliostat server.", "Check the address.") from error
+            raise HeliostatError("The response is not from a Heliostat server.", "Check the address.") from error
 
 
 class Transport:
-    """Sends requests to one address. Threads may share it; so may a process and its forks."""
+    """Sends requests to one address. Threads, and a process and its forks, may share it."""
 
     def __init__(self, address: ServerAddress) -> None:
         self.address = address
-        self._kept = threading.local()
+        self._local = threading.local()
 
     def call(self, method: str, path: str, body: object = None, **options: Any) -> Any:
-        """The JSON of the answer."""
+        """The JSON of the response."""
         return self.send(ApiRequest(method, path, body, **options)).json()
 
     def send(self, request: ApiRequest) -> ApiResponse:
@@ -75,27 +75,29 @@ class Transport:
         reused, connection = self._connection(request.timeout_seconds)
         try:
             try:
-                answer = _exchange(connection, request.method, target, content, headers)
+                response = _exchange(connection, request.method, target, content, headers)
             except (ConnectionError, HTTPException):
                 connection.close()
                 if not (reused and may_repeat):
                     raise
-                answer = _exchange(connection, request.method, target, content, headers)
+                response = _exchange(connection, request.method, target, content, headers)
         except (OSError, HTTPException) as error:
             connection.close()
             raise unreachable_error(self.address, error) from error
         except BaseException:
-            connection.close()  # Ctrl-C between question and answer: the next one must not read the old answer
+            connection.close()  # Ctrl-C before the response: the next request must not read the old response
             raise
-        return _checked(answer)
+        return _checked(response)
 
     def post_stream(self, path: str, parts: Iterable[bytes], length: int, timeout_seconds: float = 300.0) -> Any:
-        """A long body that is never whole in memory; the JSON of the answer. Has a connection of its own."""
+        """Streams a long body over a separate connection; returns the JSON of the response."""
         connection = _Connection(self.address, timeout_seconds)
-        more = {"Content-Length": str(length), "Content-Type": "application/octet-stream"}
-        _, headers = self._prepare(None, more)
+        extra = {"Content-Length": str(length), "Content-Type": "application/octet-stream"}
+        _, headers = self._prepare(None, extra)
         try:
-            with suppress(BrokenPipeError, ConnectionResetError):  # refused amid sending: the answer says why
+            with suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # refused while sending: the response has the reason
                 connection.request("POST", self._target(path, ()), parts, headers)
             return _checked(ApiResponse(connection.getresponse())).json()
         except (OSError, HTTPException) as error:
@@ -107,7 +109,7 @@ class Transport:
     def stream_lines(
         self, path: str, query: Query = (), *, timeout_seconds: float = 60.0
     ) -> Iterator[Iterator[bytes]]:
-        """The lines of an answer that goes on. Has a connection of its own."""
+        """The lines of a streamed response, over a separate connection."""
         with self.open_response(
             path, query, accept="text/event-stream", timeout_seconds=timeout_seconds
         ) as response:
@@ -117,7 +119,7 @@ class Transport:
     def open_response(
         self, path: str, query: Query = (), *, accept: str = "*/*", timeout_seconds: float = 60.0
     ) -> Iterator[HTTPResponse]:
-        """One to be read piece by piece. Has a connection of its own."""
+        """A response to be read in chunks, over a separate connection."""
         connection = _Connection(self.address, timeout_seconds)
         _, headers = self._prepare(None, {"Accept": accept})
         try:
@@ -135,10 +137,10 @@ class Transport:
     def open_duplex(
         self, path: str, *, timeout_seconds: float = 60.0
     ) -> Iterator[tuple[SendBodyPart, Callable[[], Iterator[bytes]]]]:
-        """A body in parts (None: that was all) and the lines of an answer, at the same time; without end."""
+        """Sends a body in parts (None: the end) and reads the lines of the response at the same time."""
         connection = _Connection(self.address, timeout_seconds)
-        more = {"Transfer-Encoding": "chunked", "Content-Type": "application/octet-stream"}
-        _, headers = self._prepare(None, more)
+        extra = {"Transfer-Encoding": "chunked", "Content-Type": "application/octet-stream"}
+        _, headers = self._prepare(None, extra)
 
         def send(part: bytes | None) -> None:
             if part is None or part:
@@ -156,7 +158,7 @@ class Transport:
             for name, value in headers.items():
                 connection.putheader(name, value)
             connection.endheaders()
-            connection.auto_open = 0  # what is sent after the end goes nowhere, not to a new connection
+            connection.auto_open = 0  # data sent after the end must not open a new connection
             yield send, lines
         except (OSError, HTTPException) as error:
             raise unreachable_error(self.address, error) from error
@@ -165,13 +167,13 @@ class Transport:
 
     def close(self) -> None:
         """Closes this thread's connection."""
-        kept: _Connection | None = getattr(self._kept, "connection", None)
-        if kept is not None:
-            kept.close()
+        connection: _Connection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
 
     def _target(self, path: str, query: Query) -> str:
-        given = [(name, _as_text(value)) for name, value in query if value is not None]
-        return f"{self.address.prefix}{API_PREFIX}{path}" + (f"?{urlencode(given)}" if given else "")
+        parameters = [(name, _as_text(value)) for name, value in query if value is not None]
+        return f"{self.address.prefix}{API_PREFIX}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
 
     def _prepare(self, body: object, extra: Mapping[str, str]) -> tuple[bytes | None, dict[str, str]]:
         headers = {"Accept": "application/json", "User-Agent": f"heliostat/{__version__}"}
@@ -184,34 +186,34 @@ class Transport:
         return json.dumps(body, separators=(",", ":")).encode(), headers
 
     def _connection(self, timeout_seconds: float) -> "tuple[bool, _Connection]":
-        """This thread's connection, and whether it is an open one from before."""
-        kept: _Connection | None = getattr(self._kept, "connection", None)
-        if kept is None or kept.pid != os.getpid():
-            kept = self._kept.connection = _Connection(self.address, timeout_seconds)
-        if kept.was_closed_by_server():
-            kept.close()
-        kept.set_timeout(timeout_seconds)
-        return kept.sock is not None, kept
+        """Whether this thread's connection is open already, and the connection."""
+        connection: _Connection | None = getattr(self._local, "connection", None)
+        if connection is None or connection.pid != os.getpid():
+            connection = self._local.connection = _Connection(self.address, timeout_seconds)
+        if connection.was_closed_by_server():
+            connection.close()
+        connection.set_timeout(timeout_seconds)
+        return connection.sock is not None, connection
 
 
 class ApiResource:
-    """One noun of the API: its verbs, over the client's transport."""
+    """Base class of the resources of the API."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def _items(self, path: str, query: Query = ()) -> list[Any]:
-        """A list that the server gives in one answer."""
-        found: list[Any] = self._transport.call("GET", path, query=query)["items"]
-        return found
+        """A list that the server returns in one response."""
+        items: list[Any] = self._transport.call("GET", path, query=query)["items"]
+        return items
 
     def _pages(self, path: str, query: Query = (), limit: int | None = None) -> Iterator[Any]:
-        """The items of all pages, asked for as they are needed; at most `limit`."""
+        """The items of all pages, at most `limit`; pages are requested as needed."""
         return islice(self._all_pages(path, list(query), limit), limit)
 
     def _all_pages(self, path: str, query: list[tuple[str, object]], limit: int | None) -> Iterator[Any]:
         cursor: str | None = None
-        size = _PAGE if limit is None else max(1, min(_PAGE, limit))
+        size = _PAGE_SIZE if limit is None else max(1, min(_PAGE_SIZE, limit))
         while True:
             page = self._transport.call("GET", path, query=[*query, ("limit", size), ("cursor", cursor)])
             yield from page["items"]
@@ -235,7 +237,7 @@ class Deadline:
 
 
 def idempotency_header(key: str | None = None) -> dict[str, str]:
-    """The header that makes repeating a request safe; a random key unless one is given."""
+    """The header that makes it safe to repeat a request; with a random key if none is given."""
     return {"Idempotency-Key": key or str(uuid.uuid4())}
 
 
@@ -245,12 +247,12 @@ def drop_none(**fields: Any) -> dict[str, Any]:
 
 
 def quote_path_segment(name: object) -> str:
-    """A name as one part of a path."""
+    """Quotes a name as one segment of a path."""
     return quote(str(name), safe="")
 
 
 class _Connection(HTTPConnection):
-    """HTTP over whatever the address says."""
+    """HTTP over TCP, TLS or a Unix socket."""
 
     def __init__(self, address: ServerAddress, timeout_seconds: float) -> None:
         super().__init__(address.host or "localhost", address.port or None, timeout=timeout_seconds)
@@ -259,7 +261,7 @@ class _Connection(HTTPConnection):
         self.sock: Any = None
 
     def __del__(self) -> None:
-        """`Client().submit(...)` in one line is fine: nobody has to close what they have no name for."""
+        """Closes the connection of a temporary client, as in `Client().submit(...)`."""
         self.close()
 
     def connect(self) -> None:
@@ -273,7 +275,7 @@ class _Connection(HTTPConnection):
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.address.host)
 
     def was_closed_by_server(self) -> bool:
-        """An idle connection has nothing to read, unless it has ended."""
+        """An idle connection is readable only after the server has closed it."""
         if self.sock is None:
             return False
         poll = select.poll()
@@ -287,21 +289,26 @@ class _Connection(HTTPConnection):
 
 
 def unreachable_error(address: ServerAddress, error: BaseException) -> ServerUnreachable:
-    """The words for a server that does not answer."""
+    """The error for a server that cannot be reached, with its cause and the next step."""
     if isinstance(error, TimeoutError):
-        return ServerUnreachable(f"The server at {address} does not answer in time.", "Look with `helio doctor`.")
+        return ServerUnreachable(
+            f"The server at {address} did not respond in time.", "Check it with `helio doctor`."
+        )
     if isinstance(error, PermissionError):
         return ServerUnreachable(
-            f"You may not use the socket {address}.",
-            "Ask an admin for access, or point HELIOSTAT_HOME at your own installation.",
+            f"You have no permission to use the socket {address}.",
+            "Ask an admin for access, or set HELIOSTAT_HOME to your own installation.",
         )
     if isinstance(error, HTTPException | ConnectionResetError | BrokenPipeError):
-        return ServerUnreachable(f"The server at {address} went away in the middle.", "Look with `helio status`.")
+        return ServerUnreachable(
+            f"The server at {address} closed the connection.", "Check it with `helio status`."
+        )
     if address.is_local_socket:
         return ServerUnreachable(f"No Heliostat server is running at {address}.", "Start one with `helio up`.")
     cause = getattr(error, "strerror", None) or error
     return ServerUnreachable(
-        f"No Heliostat server answers at {address}: {cause}.", "Check HELIOSTAT_URL or your `helio login`."
+        f"Cannot connect to a Heliostat server at {address}: {cause}.",
+        "Check HELIOSTAT_URL or your `helio login`.",
     )
 
 
@@ -312,26 +319,26 @@ def _exchange(
     return ApiResponse(connection.getresponse())
 
 
-def _checked(answer: ApiResponse) -> ApiResponse:
-    if answer.status < 300:
-        return answer
-    raise _error_of(answer)
+def _checked(response: ApiResponse) -> ApiResponse:
+    if response.status < 300:
+        return response
+    raise _error_from(response)
 
 
-def _error_of(answer: ApiResponse) -> HeliostatError:
-    cls = error_class_for_status(answer.status)
+def _error_from(response: ApiResponse) -> HeliostatError:
+    cls = error_class_for_status(response.status)
     try:
-        said = json.loads(answer.body)["error"]
-        return cls(said["message"], said.get("hint"), code=said.get("code"), fields=said.get("fields"))
+        error = json.loads(response.body)["error"]
+        return cls(error["message"], error.get("hint"), code=error.get("code"), fields=error.get("fields"))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return cls(f"The server answered with status {answer.status}.", "Look into its log: server.log.")
+        return cls(f"The server responded with status {response.status}.", "Check its log: server.log.")
 
 
 def _connect_unix(path: str, timeout_seconds: float | None) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_seconds)
-        if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+        if len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES:
             sock.connect(path)
         else:
             _connect_through_directory(sock, path)
@@ -342,7 +349,7 @@ def _connect_unix(path: str, timeout_seconds: float | None) -> socket.socket:
 
 
 def _connect_through_directory(sock: socket.socket, path: str) -> None:
-    """The kernel takes 108 bytes of path at most; an open directory makes any path short."""
+    """The kernel limits the path to 108 bytes; an open directory makes any path short."""
     directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
     try:
         sock.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")

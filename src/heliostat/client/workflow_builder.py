@@ -1,4 +1,4 @@
-"""Workflows written in Python.
+"""Builds workflows in Python.
 
 with Workflow("train", lr=0.1) as w:
     prep = w.job("prep", ["python", "prep.py"])
@@ -15,11 +15,11 @@ from heliostat.client.client import Client
 from heliostat.client.request_bodies import job_body
 from heliostat.errors import Invalid
 
-_OWN = ("needs", "needs_each", "matrix", "retries", "retry_wait", "continue_on_failure")
+_STEP_FIELDS = ("needs", "needs_each", "matrix", "retries", "retry_wait", "continue_on_failure")
 
 
 class WorkflowStep:
-    """A job of a workflow. `first >> second`: the second needs the first; either may be a list."""
+    """A job of a workflow. `first >> second`: the second depends on the first; either may be a list."""
 
     def __init__(self, name: str, fields: dict[str, Any]) -> None:
         self.name, self._fields = name, fields
@@ -39,7 +39,7 @@ class WorkflowStep:
         return self
 
     def output(self, name: str) -> str:
-        """What the job hands on under this name, to stand in a word of another's command or in its env."""
+        """A reference to an output of this job, for the command or env of another job."""
         return f"${{{{ jobs.{self.name}.outputs.{name} }}}}"
 
     def document(self) -> dict[str, Any]:
@@ -47,16 +47,16 @@ class WorkflowStep:
 
 
 class WorkflowStepList(list[WorkflowStep]):
-    """Several at once: `prep >> [train, check] >> evaluate`."""
+    """Several steps, as in `prep >> [train, check] >> evaluate`."""
 
     def __rshift__(self, later: "WorkflowStep | Sequence[WorkflowStep]") -> "WorkflowStep | WorkflowStepList":
-        for one in [later] if isinstance(later, WorkflowStep) else later:
-            one.add_needs(*self)
+        for step in [later] if isinstance(later, WorkflowStep) else later:
+            step.add_needs(*self)
         return later if isinstance(later, WorkflowStep) else WorkflowStepList(later)
 
 
 class Workflow:
-    """Jobs that need one another. Keyword arguments are its parameters, with their defaults."""
+    """Jobs with dependencies. Keyword arguments are the parameters of the workflow with their defaults."""
 
     def __init__(self, name: str, *, project: str | None = None, **params: Any) -> None:
         self.name, self._project, self._params = name, project, params
@@ -66,25 +66,25 @@ class Workflow:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing happens by itself: `submit` submits."""
+        """Does not submit: call `submit`."""
 
     def job(self, name: str, command: str | Sequence[str] | None = None, **fields: Any) -> WorkflowStep:
-        """Fields as of `Client.submit`, and: needs, needs_each, condition (`if` in files), matrix, retries,
-        retry_wait, continue_on_failure."""
+        """Adds a job. Fields: those of `Client.submit`, and needs, needs_each, condition (`if` in files), matrix,
+        retries, retry_wait, continue_on_failure."""
         if name in self._steps:
-            message = f"The workflow {self.name} has a job {name} already."
-            raise Invalid(message, "Give each a name of its own.", fields={f"jobs.{name}": "is there twice"})
-        own = {key: fields.pop(key) for key in _OWN if key in fields}
+            message = f"The workflow {self.name} already has a job {name}."
+            raise Invalid(message, "Give each job a different name.", fields={f"jobs.{name}": "duplicate name"})
+        step_fields = {key: fields.pop(key) for key in _STEP_FIELDS if key in fields}
         if (condition := fields.pop("condition", None)) is not None:
-            own["if"] = condition
-        if "needs_each" in own:
-            own["needs_each"] = _names(own["needs_each"])
+            step_fields["if"] = condition
+        if "needs_each" in step_fields:
+            step_fields["needs_each"] = _names(step_fields["needs_each"])
         body = job_body(fields if command is None else {"command": command, **fields})
-        made = self._steps[name] = WorkflowStep(name, {**body, **own})
-        return made
+        step = self._steps[name] = WorkflowStep(name, {**body, **step_fields})
+        return step
 
     def document(self) -> dict[str, Any]:
-        """As a workflow file has it."""
+        """The contents of a workflow file."""
         document: dict[str, Any] = {"name": self.name}
         if self._project is not None:
             document["project"] = self._project
@@ -93,10 +93,10 @@ class Workflow:
         return {**document, "jobs": {name: step.document() for name, step in self._steps.items()}}
 
     def submit(self, client: Client | None = None, **params: Any) -> dict[str, Any]:
-        """To this machine's server, or the client's; parameters by name."""
+        """Submits to the server of the client, or to the default server; parameters by name."""
         return (client or Client()).workflows.submit(self, **params)
 
 
 def _names(steps: Any) -> list[str]:
-    given = [] if steps is None else [steps] if isinstance(steps, str | WorkflowStep) else list(steps)
-    return [one.name if isinstance(one, WorkflowStep) else str(one) for one in given]
+    listed = [] if steps is None else [steps] if isinstance(steps, str | WorkflowStep) else list(steps)
+    return [step.name if isinstance(step, WorkflowStep) else str(step) for step in listed]

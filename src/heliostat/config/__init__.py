@@ -1,5 +1,5 @@
-"""Where an installation lives and how it is set: one Settings object of one record per section of `cluster.toml`,
-built once. Each part is handed its own section."""
+"""Data directory and settings of an installation: one Settings object with one record per section of
+`cluster.toml`, built once. Each component gets its own section."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The settings when they are first asked for: most commands need only the home, and start faster."""
+    """Import the settings at first use: most commands need only the home and start faster without them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from heliostat.config import load, sections

@@ -1,4 +1,4 @@
-"""What each setting is, where its value comes from, and what it means. Secrets are only said to be there."""
+"""Value, origin and explanation of each setting. Secrets are hidden."""
 
 from dataclasses import Field, dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class EffectiveSetting:
     name: str
     value: Any  # None: not set
     default: Any
-    source: str  # default, cluster.toml, command line; at the start: by a program
+    source: str  # default, cluster.toml, command line; "at the start": set by a program
 
     @property
     def key(self) -> str:
@@ -34,7 +34,7 @@ class EffectiveSetting:
 
     @property
     def value_text(self) -> str:
-        """As it is written in the file; empty for what is not set."""
+        """As written in the file; empty: not set."""
         return format_toml(self.value)
 
     @property
@@ -63,14 +63,14 @@ class SettingExplanation:
     name: str
     help: str
     type: str
-    values: str  # empty: all of that type
-    default: str  # as it is written in the file; empty: not set
+    values: str  # empty: all values of this type
+    default: str  # as written in the file; empty: not set
     example: str
     see: str  # page and heading of the documentation
 
 
 def explain_setting(text: str) -> SettingExplanation:
-    """`containers.keep_days`, or `keep_days` if only one section has it. Raises NotFound, Invalid."""
+    """`containers.keep_days`, or `keep_days` if it is unique. Raises NotFound, Invalid."""
     section, one = _find(text)
     rule = rules_of_setting(one)
     return SettingExplanation(
@@ -99,7 +99,7 @@ def _find(text: str) -> tuple[str, "Field[Any]"]:
     if len(keys) == 1:
         return known[keys[0]]
     if keys:
-        raise Invalid(f"{len(keys)} sections have a setting {text}.", f"Choose one of: {', '.join(keys)}.")
+        raise Invalid(f"Setting {text} exists in {len(keys)} sections.", f"Choose one of: {', '.join(keys)}.")
     raise NotFound(f"There is no setting {text!r}.", _advice(text, list(known)))
 
 
@@ -110,6 +110,6 @@ def _advice(text: str, keys: list[str]) -> str:
         return f"It is now {RENAMED_SETTINGS[text]}."
     near = find_closest_match(text, [*keys, *(key.partition(".")[2] for key in keys), *RENAMED_SETTINGS])
     if near is None:
-        return "helio config show lists all."
-    meant = [key for key in keys if key == RENAMED_SETTINGS.get(near, near) or key.endswith(f".{near}")]
-    return f"Did you mean {' or '.join(meant)}?"
+        return "`helio config show` lists all settings."
+    matches = [key for key in keys if key == RENAMED_SETTINGS.get(near, near) or key.endswith(f".{near}")]
+    return f"Did you mean {' or '.join(matches)}?"

@@ -10,7 +10,7 @@ DEFAULT_PORT = 8470
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The data directory: everything of one installation lives under it."""
+    """The data directory: it contains all files of one installation."""
 
     path: Path
 
@@ -29,37 +29,37 @@ class Home:
 
     @property
     def workflows(self) -> Path:
-        """What jobs of workflows hand on as files: a folder for each job, which belongs to its user."""
+        """Files that jobs of workflows pass on: a folder for each job, owned by its user."""
         return self.path / "workflows"
 
     @property
     def images(self) -> Path:
-        """What containers are made of; a folder for each Unix user."""
+        """Container images; a folder for each Unix user."""
         return self.path / "images"
 
     @property
     def registry_logins(self) -> Path:
-        """For registries, each for one push and readable by whom it is for alone."""
+        """Registry logins, each for one push and readable only by its user."""
         return self.path / "logins"
 
     @property
     def uploads(self) -> Path:
-        """Code that people have sent for their jobs; a folder for each person, only the server reads it."""
+        """Uploaded code; a folder for each user, readable only by the server."""
         return self.path / "uploads"
 
     @property
     def environments(self) -> Path:
-        """Software that was built for jobs, and what it is built with."""
+        """Software environments built for jobs, and the build tools."""
         return self.path / "environments"
 
     @property
     def attempts(self) -> Path:
-        """What the wrappers of attempts leave on disk; only the server reads it."""
+        """Files of the wrapper processes of attempts; readable only by the server."""
         return self.path / "attempts"
 
     @property
     def samples(self) -> Path:
-        """What jobs and nodes used over time: large, and not precious."""
+        """Usage samples of jobs and nodes: large, and not needed in a backup."""
         return self.path / "samples.db"
 
     @property
@@ -77,23 +77,23 @@ class Home:
 
     @property
     def history_key(self) -> Path:
-        """What makes the pseudonyms of exports; only the server reads it."""
+        """Key for the pseudonyms in exports; readable only by the server."""
         return self.path / "history.key"
 
     @property
     def notification_key(self) -> Path:
-        """What the secrets that sign notifications are made from; only the server reads it."""
+        """Key for the signing secrets of notifications; readable only by the server."""
         return self.path / "notification.key"
 
     def rename_old_files(self) -> None:
-        """Give files of an earlier version their present names."""
+        """Rename files of an earlier version."""
         old = self.path / "notice.key"
         if old.exists() and not self.notification_key.exists():
             old.rename(self.notification_key)
 
     @property
     def session_key(self) -> Path:
-        """From which the secrets of some sessions follow; only the server reads it."""
+        """Key for the secrets of some sessions; readable only by the server."""
         return self.path / "session.key"
 
     @property
@@ -102,7 +102,7 @@ class Home:
 
 
 def find_home(environ: "os._Environ[str] | dict[str, str]" = os.environ) -> Home:
-    """HELIOSTAT_HOME; else the machine's installation when there is one; else the user's own."""
+    """HELIOSTAT_HOME; otherwise the installation of this machine, if it exists; otherwise that of the user."""
     if chosen := environ.get("HELIOSTAT_HOME"):
         return Home(Path(chosen).expanduser().absolute())
     if os.geteuid() == 0 or (SYSTEM_HOME / "heliostat.sock").exists():

@@ -16,15 +16,15 @@ SectionValues = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    key: str  # "containers.keep_days", as it stands in the file
+    key: str  # "containers.keep_days", as in the file
     message: str
     hint: str
 
 
 def load_settings(home: Home, options: SectionValues | None = None) -> Settings:
-    """`cluster.toml` under the home, if there is one. Options, by section, win over it; None is not set.
+    """`cluster.toml` in the home, if it exists. Options, by section, override it; None: not set.
 
-    Raises Invalid with all that is wrong.
+    Raises Invalid with all problems.
     """
     written = read_config(home.config_file)
     _refuse(home.config_file, find_problems(written))
@@ -43,7 +43,7 @@ def load_settings(home: Home, options: SectionValues | None = None) -> Settings:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """As it stands there, unchecked; nothing where there is no file. Raises Invalid if it is not TOML."""
+    """The contents, unchecked; empty if the file does not exist. Raises Invalid if it is not TOML."""
     import tomllib
 
     try:
@@ -51,13 +51,13 @@ def read_config(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path} cannot be read: {error}", "Fix that line; the format is TOML.") from error
+        raise Invalid(f"{path} cannot be read: {error}", "Fix this line; the file must be valid TOML.") from error
 
 
 def check_config(path: Path, *, may_be_missing: bool = False) -> list[ConfigProblem]:
-    """Everything that is wrong with a file."""
+    """All problems of a file."""
     if not path.exists() and not may_be_missing:
-        return [ConfigProblem("", f"There is no file {path}.", "Check the path.")]
+        return [ConfigProblem("", f"The file {path} does not exist.", "Check the path.")]
     try:
         return find_problems(read_config(path))
     except Invalid as error:
@@ -65,7 +65,7 @@ def check_config(path: Path, *, may_be_missing: bool = False) -> list[ConfigProb
 
 
 def find_problems(written: Mapping[str, Any]) -> list[ConfigProblem]:
-    """Everything that is wrong with the contents of a file."""
+    """All problems of the contents of a file."""
     return [
         problem
         for name, values in written.items()
@@ -84,10 +84,10 @@ def find_closest_match(word: str, known: Iterable[str]) -> str | None:
 def _refuse(place: object, problems: list[ConfigProblem]) -> None:
     if not problems:
         return
-    said = "; ".join(problem.message for problem in problems)
+    messages = "; ".join(problem.message for problem in problems)
     hints = dict.fromkeys(problem.hint for problem in problems)
-    hint = " ".join(hints) if len(hints) < 3 else "What to write instead: helio config check."
-    raise Invalid(f"{place}: {said}.", hint)
+    hint = " ".join(hints) if len(hints) < 3 else "`helio config check` shows how to fix them."
+    raise Invalid(f"{place}: {messages}.", hint)
 
 
 def _frozen(values: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _in_section(section: str, values: Mapping[str, Any]) -> Iterator[ConfigProbl
 
 
 def _unknown(section: str, name: str) -> ConfigProblem:
-    """What the section does not have."""
+    """For a name that the section does not have."""
     key, known = f"{section}.{name}", section_fields(section)
     if name in RENAMED_SETTINGS and RENAMED_SETTINGS[name].partition(".")[2] != name:
         return ConfigProblem(
@@ -118,12 +118,12 @@ def _unknown(section: str, name: str) -> ConfigProblem:
     elif others := _sections_with(name):
         hint = f"It belongs in {others}."
     else:
-        hint = f"Its settings are: {', '.join(known)}."
+        hint = f"Settings of this section: {', '.join(known)}."
     return ConfigProblem(key, f"[{section}] has no setting {name!r}", hint)
 
 
 def _misplaced(name: str) -> ConfigProblem:
-    """What stands outside of all sections, or in one that there is not."""
+    """For a name outside of all sections, or an unknown section."""
     if name in REMOVED_SETTINGS:
         return ConfigProblem(name, f"there is no setting {name!r}", REMOVED_SETTINGS[name])
     if name in RENAMED_SETTINGS:
@@ -131,16 +131,16 @@ def _misplaced(name: str) -> ConfigProblem:
             name, f"{name} is now {_place(RENAMED_SETTINGS[name], name)}", _how_to_write(RENAMED_SETTINGS[name])
         )
     if name in SECTIONS:
-        return ConfigProblem(name, f"{name} is a section", f"Write [{name}] on a line, and its settings below it.")
+        return ConfigProblem(name, f"{name} is a section", f"Write [{name}] on a line, and its settings below.")
     if others := _sections_with(name):
-        return ConfigProblem(name, f"{name} is in no section", f"Write it below a line {others}.")
+        return ConfigProblem(name, f"{name} must be in a section", f"Write it below a line {others}.")
     if near := find_closest_match(name, SECTIONS):
         return ConfigProblem(name, f"there is no section [{name}]", f"Did you mean [{near}]?")
     places = {
-        one: f"{section}.{one}" for section in SECTIONS for one in section_fields(section)
+        known: f"{section}.{known}" for section in SECTIONS for known in section_fields(section)
     } | RENAMED_SETTINGS
     near = find_closest_match(name, places)
-    hint = f"Did you mean {_place(places[near])}?" if near else f"Sections are: {', '.join(SECTIONS)}."
+    hint = f"Did you mean {_place(places[near])}?" if near else f"Sections: {', '.join(SECTIONS)}."
     return ConfigProblem(name, f"there is no setting or section {name!r}", hint)
 
 

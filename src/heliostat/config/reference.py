@@ -1,4 +1,4 @@
-"""The page of all settings, made from their records: `python -m heliostat.config.reference > docs/settings.md`."""
+"""Generates the settings page: `python -m heliostat.config.reference > docs/settings.md`."""
 
 from collections.abc import Iterator
 from dataclasses import Field
@@ -10,10 +10,10 @@ from heliostat.config.settings import SECTIONS, section_fields
 
 _HEAD = """# Settings
 
-This page is made from the code: `python -m heliostat.config.reference > docs/settings.md`.
+This page is generated: `python -m heliostat.config.reference > docs/settings.md`.
 
-`cluster.toml` under `HELIOSTAT_HOME`: one section for each part, all optional, read when the server starts. A
-wrong name, type or number stops the start and is named. Options of `helio up` win over the file.
+The settings file is `cluster.toml` in `HELIOSTAT_HOME`. All sections are optional. The server reads the file when
+it starts; it does not start if a name, type or value is wrong. Options of `helio up` override the file.
 
 ```toml
 [server]
@@ -25,8 +25,8 @@ gpu_charges = { a100 = 2.0, t4 = 0.5 }
 ```
 
 - `helio config check FILE` checks a file before it is used.
-- `helio config show` shows every value and where it comes from.
-- `helio config explain containers.keep_days` says what a setting means.
+- `helio config show` shows every value and its origin.
+- `helio config explain containers.keep_days` explains a setting.
 """
 
 

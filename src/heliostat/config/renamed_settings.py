@@ -1,4 +1,4 @@
-"""Settings of earlier versions, when `cluster.toml` had no sections: where each is now, and what is gone."""
+"""Renamed and removed settings of earlier versions, in which `cluster.toml` had no sections."""
 
 RENAMED_SETTINGS = {
     "host": "server.host",
@@ -90,6 +90,6 @@ RENAMED_SETTINGS = {
 }
 
 REMOVED_SETTINGS = {
-    name: f"Heliostat speaks to Slurm by its command-line tools; remove {name}."
+    name: f"Remove {name}: Heliostat uses the command-line tools of Slurm."
     for name in ("slurm_api", "slurm_token_file", "slurm_api_user")
 }

@@ -10,7 +10,7 @@ from heliostat.config.setting_rules import setting
 _SIZE = {"pattern": r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", "advice": 'Write a size: "500M", "2G".'}
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?"
 _PROXY_URL = r"https?://((\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:]+\])(:\d{1,5})?/?"
-_TINY = 0.001
+_SMALLEST = 0.001
 
 
 def _is_zone(name: str) -> bool:
@@ -23,11 +23,11 @@ def _is_zone(name: str) -> bool:
     return True
 
 
-def _zone_of_this_machine() -> str:
-    """UTC, if it cannot be told."""
+def _local_zone() -> str:
+    """UTC, if it is unknown."""
     linked = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
-    named = (os.environ.get("TZ", "").removeprefix(":"), linked)
-    return next((name for name in named if name and _is_zone(name)), "UTC")
+    candidates = (os.environ.get("TZ", "").removeprefix(":"), linked)
+    return next((name for name in candidates if name and _is_zone(name)), "UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,63 +36,67 @@ class ServerSettings:
 
     host: str = setting(
         "127.0.0.1",
-        'address to listen on; `"0.0.0.0"` or `"::"` lets other machines in',
+        'address to listen on; `"0.0.0.0"` or `"::"` accepts connections from other machines',
         see="admins.md#over-the-network",
     )
-    port: int = setting(DEFAULT_PORT, "TCP port; 0 takes any free one", least=0, most=65535)
+    port: int = setting(DEFAULT_PORT, "TCP port; 0: any free port", minimum=0, maximum=65535)
     public_url: str | None = setting(
         None,
-        "address that browsers use when a reverse proxy stands before the server; makes cookies secure",
+        "address that browsers use if the server is behind a reverse proxy; with `https`, cookies are secure",
         example='"https://gpu.example.org"',
     )
     proxy_port: int | None = setting(
         None,
-        "port on which the proxy to sessions, services and ports of jobs listens, on the same `host`. "
-        "Not set: the port after `port` (8471), or any if that is taken",
-        least=0,
-        most=65535,
+        "port of the proxy for sessions, services and ports of jobs, on the same `host`. "
+        "Not set: `port` + 1 (8471), or any free port if that is in use",
+        minimum=0,
+        maximum=65535,
         see="admins.md#the-proxy",
     )
     proxy_url: str | None = setting(
         None,
-        "address that browsers use for the proxy; with `*`, each session and service has a host name of its own",
+        "address that browsers use for the proxy; with `*`, each session and service has its own host name",
         pattern=_PROXY_URL,
         example='"https://*.sessions.example.org"',
-        advice='Write "https://sessions.example.org", or "https://*.sessions.example.org" for a name each.',
+        advice='Write "https://sessions.example.org", or "https://*.sessions.example.org" for one host name each.',
     )
-    max_request_bytes: int = setting(64 * 2**20, "largest request body (64 MiB)", least=1024, most=2**40)
+    max_request_bytes: int = setting(
+        64 * 2**20, "maximum size of a request body (64 MiB)", minimum=1024, maximum=2**40
+    )
     time_zone: str | None = setting(
         None,
-        "zone in which weekly reservations, and schedules that name none, keep their time of day when clocks "
-        "change. Existing reservations keep theirs. Not set: the zone of the server",
-        fits=_is_zone,
+        "time zone of weekly reservations, and of schedules without one: they keep their time of day when clocks "
+        "change. Existing reservations keep their zone. Not set: the zone of the server",
+        is_valid=_is_zone,
         example='"Europe/Berlin"',
-        advice='Write one of /usr/share/zoneinfo: "Europe/Berlin"; the package tzdata brings them.',
+        advice='Write a name from /usr/share/zoneinfo, such as "Europe/Berlin" (package tzdata).',
     )
     engine: str = setting(
         "local",
-        "where jobs run; `simulated` is for tries",
+        "where jobs run; `simulated` is for tests",
         choices=("local", "simulated", "slurm"),
         see="admins.md#on-slurm",
     )
     node_name: str | None = setting(
         None,
-        "name of this machine as a node. Changing it forgets that it was drained. "
+        "node name of this machine. After a change the node is no longer drained. "
         "Not set: the host name up to its first dot",
     )
     simulate_gpus: str | None = setting(
-        None, "made-up GPUs on this machine instead of real ones", example='"2xA100,2xT4"'
+        None, "simulated GPUs on this machine instead of real ones", example='"2xA100,2xT4"'
     )
     simulated_nodes: str = setting(
         "4x8xA100",
         "nodes of the simulated engine: nodes x GPUs x type, separated by commas; `3xcpu` for nodes without GPUs",
     )
-    simulated_speed: float = setting(1.0, "how much faster than real time simulated jobs run", least=_TINY)
+    simulated_speed: float = setting(
+        1.0, "simulation speed factor: how much faster than real time simulated jobs run", minimum=_SMALLEST
+    )
 
     @property
     def effective_time_zone(self) -> str:
         """The name of the cluster's time zone."""
-        return self.time_zone or _zone_of_this_machine()
+        return self.time_zone or _local_zone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,54 +104,61 @@ class QueueSettings:
     """Limits of jobs and schedules, fair share, priority and preemption."""
 
     default_time_limit_seconds: int | None = setting(
-        None, "time limit of jobs that name none. Not set: no limit", least=1, most=1e9, example="86400"
+        None, "time limit of jobs without one. Not set: no limit", minimum=1, maximum=1e9, example="86400"
     )
     max_time_limit_seconds: int = setting(
-        90 * 24 * 3600, "longest time limit that may be asked for (90 days)", least=1, most=1e9
+        90 * 24 * 3600, "maximum time limit that may be requested (90 days)", minimum=1, maximum=1e9
     )
     max_grace_seconds: float = setting(
         300.0,
-        "longest time that a job may take to end once it is told to; past every limit, while other jobs wait",
-        least=0,
+        "maximum grace period (time between the stop signal and KILL) that a job may request",
+        minimum=0,
     )
-    max_jobs_per_user: int = setting(50_000, "unfinished jobs that one person may have", least=0, most=1e9)
+    max_jobs_per_user: int = setting(50_000, "maximum number of unfinished jobs per user", minimum=0, maximum=1e9)
     pids_limit: int = setting(
-        4096, "processes and threads that one job may have, where there are cgroups", least=1, most=2**22
+        4096,
+        "maximum number of processes and threads of a job, where cgroups are available",
+        minimum=1,
+        maximum=2**22,
     )
     min_schedule_seconds: int = setting(
-        10, "shortest time between two jobs of a schedule", least=1, see="researchers.md#again-and-again"
+        10, "minimum time between two jobs of a schedule", minimum=1, see="researchers.md#again-and-again"
     )
-    max_schedules_per_user: int = setting(1000, "schedules that one person may have", least=0)
-    half_life_days: float = setting(7.0, "fair share: after so many days past usage counts half", least=_TINY)
+    max_schedules_per_user: int = setting(1000, "maximum number of schedules per user", minimum=0)
+    half_life_days: float = setting(
+        7.0, "fair share: number of days after which past usage counts half", minimum=_SMALLEST
+    )
     share_weight: float = setting(
-        2.0, "points that having used just one share costs; a point is worth waiting twice as long", least=0
+        2.0,
+        "penalty points for having used exactly one share; each point counts like doubling the wait",
+        minimum=0,
     )
-    size_weight: float = setting(1.0, "points that asking for twice as many GPU-hours costs", least=0)
-    assumed_limit_hours: float = setting(
-        24.0, "how long jobs without a time limit are assumed to run", least=_TINY
-    )
+    size_weight: float = setting(1.0, "penalty points for requesting twice as many GPU-hours", minimum=0)
+    assumed_limit_hours: float = setting(24.0, "assumed run time of jobs without a time limit", minimum=_SMALLEST)
     backfill_reservations: int = setting(
-        1, "for how many blocked jobs resources are reserved while smaller jobs backfill", least=1
+        1, "number of blocked jobs for which resources are reserved while smaller jobs backfill", minimum=1
     )
     preemption: bool = setting(True, "whether preemptible jobs may be preempted by jobs of a higher class")
     preemption_protection_seconds: float = setting(
         900.0,
-        "how long a preempted job may run before it is preempted again; twice as long each time",
-        least=1,
+        "minimum run time of a preempted job before it may be preempted again; it doubles each time",
+        minimum=1,
         see="queue.md#who-makes-room",
     )
     gpu_charges: Mapping[str, float] = setting(
         {},
-        "what an hour of a GPU costs the share, by GPU type; 1 for types not named",
-        least=_TINY,
+        "cost of one GPU-hour in the fair share, by GPU type; 1 for other types",
+        minimum=_SMALLEST,
         example="{ a100 = 2.0, t4 = 0.5 }",
     )
-    cpu_charge: float = setting(0.02, "what an hour of a cpu costs the share", least=0)
-    memory_gib_charge: float = setting(0.002, "what an hour of a GiB of memory costs the share", least=0)
-    urgent_gpu_hours_per_month: int = setting(
-        100, "GPU-hours of the class `urgent` that each project has a month", least=0
+    cpu_charge: float = setting(0.02, "cost of one CPU-hour in the fair share", minimum=0)
+    memory_gib_charge: float = setting(
+        0.002, "cost of one GiB of memory for one hour in the fair share", minimum=0
     )
-    interactive_points: float = setting(4.0, "points of jobs of the class `interactive`", least=0)
+    urgent_gpu_hours_per_month: int = setting(
+        100, "GPU-hours per project and month in the class `urgent`", minimum=0
+    )
+    interactive_points: float = setting(4.0, "bonus points of jobs in the class `interactive`", minimum=0)
 
 
 _RUNTIMES = ("process", "bubblewrap", "podman", "apptainer", "docker")
@@ -155,71 +166,73 @@ _RUNTIMES = ("process", "bubblewrap", "podman", "apptainer", "docker")
 
 @dataclass(frozen=True, slots=True)
 class ContainerSettings:
-    """How jobs are isolated, which images they may use, and how long fetched images are kept."""
+    """Isolation of jobs, allowed images, and removal of fetched images."""
 
     runtimes: tuple[str, ...] = setting(
         ("process", "bubblewrap", "podman", "apptainer"),
-        "how jobs may be isolated. `docker` too, if you must",
+        "allowed runtimes. `docker` can be added, but its users have the permissions of root on the node",
         choices=_RUNTIMES,
         see="admins.md#containers",
     )
     default_runtime: str = setting(
-        "podman", "runtime of jobs with an image that name none", choices=("podman", "apptainer", "docker")
+        "podman", "runtime of jobs with an image but without a runtime", choices=("podman", "apptainer", "docker")
     )
-    required: bool = setting(False, "no job runs as a plain process")
+    required: bool = setting(False, "all jobs must run isolated; the runtime `process` is refused")
     required_for: tuple[str, ...] = setting(
-        (), "no job of these projects runs as a plain process", example='["patients"]'
+        (), "jobs of these projects must run isolated; the runtime `process` is refused", example='["patients"]'
     )
     allowed_registries: tuple[str, ...] = setting(
         (),
-        "registries that images may come from. Empty: all",
+        "registries from which images may be fetched. Empty: all",
         example='["registry.example.org/lab", "docker.io/library"]',
     )
     require_digest: bool = setting(
-        False, "images must be named `NAME@sha256:…`, not by a tag, whose meaning may change"
+        False, "images must be named `NAME@sha256:…`; tags are refused because their content may change"
     )
     allowed_digests: tuple[str, ...] = setting(
         (),
-        "digests of the only images that may run; they are named `NAME@sha256:…`, and no image that people build "
-        "or have in a file is one of them. Empty: all may run",
+        "digests of the images that may run, requested as `NAME@sha256:…`; images that users build or have in a "
+        "file are then refused. Empty: all images may run",
         pattern="sha256:[0-9a-f]{64}",
         example='["sha256:…"]',
-        advice='Write digests: "sha256:…", as podman image inspect tells them.',
+        advice='Write digests: "sha256:…", as podman image inspect shows them.',
     )
     mount_paths: tuple[str, ...] = setting(
         ("{home}",),
-        "paths of a node that containers may see, with all below them; may hold `{home}`, `{user}`, `{project}`",
+        "paths of a node that may be mounted, with everything below; may contain `{home}`, `{user}`, `{project}`",
         pattern=r"(/|\{home\})([^{}:]|\{(home|user|project)\})*(:ro)?",
         example='["{home}", "/srv/projects/{project}", "/srv/datasets:ro"]',
         advice='Write "{home}", "/srv/{project}", "/data:ro": absolute paths, with {home}, {user} and {project}.',
     )
     networks: tuple[str, ...] = setting(
         ("host", "private", "none"),
-        "networks that containers may have; the first is the default, `none` is always allowed",
+        "allowed networks of containers; the first is the default, `none` is always allowed",
         choices=("host", "private", "none"),
     )
-    read_only_root: bool = setting(False, "containers write to their mounts and `/tmp` only")
+    read_only_root: bool = setting(False, "containers can write only to their mounts and `/tmp`")
     oci_runtime: str | None = setting(
-        None, "what podman and docker start containers with. Not set: crun or runc", example='"kata"'
+        None, "OCI runtime of podman and docker. Not set: crun or runc", example='"kata"'
     )
     oci_runtimes: Mapping[str, str] = setting(
         {},
-        'the same for single projects; `"kata"` gives each of their containers a virtual machine',
+        'OCI runtime of single projects; `"kata"` runs each container in a virtual machine',
         example='{ patients = "kata" }',
     )
     scratch: str = setting(
-        "/var/tmp",  # noqa: S108 - that is its default
-        "on nodes of Slurm: a folder on a local disk, writable for everybody like `/tmp`, in which containers "
-        "keep images and what they write",
+        "/var/tmp",  # noqa: S108 - the default value
+        "on Slurm nodes: a folder on a local disk, writable for all users like `/tmp`, for images and the files "
+        "that containers write",
         pattern=r"/[A-Za-z0-9._/-]{1,20}",
-        advice="Write a folder on a local disk of each node, of at most 20 characters, writable for everybody.",
+        advice="Write a folder on a local disk of each node, writable for all users; at most 20 characters.",
     )
     keep_days: int = setting(
-        30, "days that a fetched image is kept after its last use; 0: for ever. One in use is always kept", least=0
+        30,
+        "days to keep a fetched image after its last use; 0: forever. Images in use are never removed",
+        minimum=0,
     )
     max_size: str = setting(
         "200G",
-        'limit on the images fetched for one person on one node; the least recently used go first. `"0"`: none',
+        'maximum size of fetched images per user and node; least recently used first out. `"0"`: no limit',
         pattern="0|[1-9][0-9]{0,6}[MGT]",
         advice='Write a size: "200G"; "0" for no limit.',
     )
@@ -227,40 +240,40 @@ class ContainerSettings:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSettings:
-    """The software environments that are built for jobs."""
+    """Software environments that are built for jobs."""
 
     builder: str = setting(
         "heliostat-build",
-        "Unix user that builds the environments everybody shares; without it, each person's are their own",
+        "Unix user that builds shared environments; if it does not exist, each user has private environments",
         pattern="[a-z_][a-z0-9_-]{0,31}",
         advice="Write the name of a Unix user.",
         see="admins.md#environments",
     )
     keep_days: int = setting(
         90,
-        "days that an environment is kept after its last use; 0: for ever. One that a job needs is always kept",
-        least=0,
+        "days to keep an environment after its last use; 0: forever. Environments in use are never removed",
+        minimum=0,
     )
     max_size: str | None = setting(
         None,
-        "limit on all environments together; the least recently used go first",
+        "maximum size of all environments together; the least recently used are removed first",
         pattern="[1-9][0-9]{0,6}[MGT]",
         example='"500G"',
         advice='Write a size: "500G".',
     )
     uv_variables: Mapping[str, str] = setting(
         {},
-        "variables for uv, which installs packages: index, proxies, certificates. Everybody can read them: "
-        "no passwords",
+        "environment variables for uv, which installs packages: index, proxies, certificates. All users can read "
+        "them: do not write passwords",
         keys="UV_[A-Z0-9_]+|SSL_CERT_(FILE|DIR)|(HTTPS?|ALL|NO)_PROXY",
         pattern=".*",
-        fits=lambda table: all(value.isprintable() for value in table.values()),
+        is_valid=lambda table: all(value.isprintable() for value in table.values()),
         example='{ UV_DEFAULT_INDEX = "https://pypi.example.org/simple" }',
     )
 
 
 DEFAULT_JUPYTER_REQUIREMENTS = ("jupyterlab>=4.4,<5", "ipykernel>=6.29,<8", "papermill>=2.6,<3")
-"""What notebooks run with where people bring nothing of their own."""
+"""Packages of notebooks without their own JupyterLab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,65 +282,71 @@ class SessionSettings:
 
     jupyter_command: str | None = setting(
         None,
-        "where JupyterLab is, for sessions that have none on their `PATH`; every user must be able to run it. "
-        "Batch notebooks need papermill and nbconvert beside it",
+        "path of JupyterLab for sessions that have none on their `PATH`; every user must be able to run it. "
+        "Batch notebooks need papermill and nbconvert in the same folder",
         example='"/opt/jupyter/bin/jupyter-lab"',
     )
     jupyter_requirements: tuple[str, ...] = setting(
         DEFAULT_JUPYTER_REQUIREMENTS,
-        "what is built for sessions and batch notebooks where there is neither: requirements, pinned as you like. "
-        "`[]` turns it off",
+        "requirements of the environment built for sessions and batch notebooks without JupyterLab; versions may "
+        "be pinned. `[]` turns it off",
         see="admins.md#environments",
     )
     idle_after: str = setting(
         "4h",
-        "a JupyterLab that is idle for so long is ended, after a warning a quarter of that time (at most 15 "
-        'minutes) before; `"never"`',
+        "end a JupyterLab session that has been idle for this time, with a warning a quarter of it (at most 15 "
+        'minutes) before; `"never"`: keep idle sessions',
         pattern="never|[1-9][0-9]{0,6}[smhd]",
-        advice='Write how long: "4h", "30m"; or "never".',
+        advice='Write a duration: "4h", "30m"; or "never".',
     )
-    default_hours: float = setting(8.0, "time limit of sessions that name none", least=0.01)
+    default_hours: float = setting(8.0, "time limit of sessions without one, in hours", minimum=0.01)
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationSettings:
-    """Mails, chat messages and webhooks about jobs."""
+    """E-mails, chat messages and webhooks about jobs."""
 
     hosts: tuple[str, ...] = setting(
         (),
-        'hosts that messages may be posted to; `"*"` for all. A port other than 80 and 443 must be named',
+        'hosts to which messages may be posted; `"*"`: all. Ports other than 80 and 443 must be given',
         pattern=rf"\*|(\*\.)?{_HOST}(:\d{{1,5}})?",
         example='["hooks.slack.com", "*.example.org", "chat.lab:8065"]',
         see="admins.md#notifications",
     )
     networks: tuple[str, ...] = setting(
         (),
-        "private networks in which these hosts may be; all other private addresses are refused",
+        "private networks in which these hosts may be; other private addresses are refused",
         pattern=r"[0-9A-Fa-f:.]{2,45}/\d{1,3}",
         example='["10.1.0.0/16", "fd00::/8"]',
     )
     mail_domains: tuple[str, ...] = setting(
-        (), "domains that may be mailed to", pattern=_HOST, example='["example.org"]'
+        (), "domains to which e-mails may be sent", pattern=_HOST, example='["example.org"]'
     )
     pause_seconds: int = setting(
         60,
-        "pause between two mails or chat messages of one notification; what happens meanwhile is sent together",
-        least=0,
+        "minimum time between two e-mails or chat messages of a notification; events in between are grouped",
+        minimum=0,
     )
-    late_seconds: int = setting(3600, "a job is late if it will start so much later than first forecast", least=1)
-    max_per_user: int = setting(20, "notifications that one person may set up", least=0)
-    smtp_host: str | None = setting(None, "mail server; without it no mail is sent", example='"smtp.example.org"')
-    smtp_port: int = setting(587, "port of the mail server", least=1, most=65535)
+    late_seconds: int = setting(
+        3600, "a job is late if it will start this much later than its first forecast", minimum=1
+    )
+    max_per_user: int = setting(20, "maximum number of notifications per user", minimum=0)
+    smtp_host: str | None = setting(
+        None, "mail server. Not set: no e-mails are sent", example='"smtp.example.org"'
+    )
+    smtp_port: int = setting(587, "port of the mail server", minimum=1, maximum=65535)
     smtp_tls: str = setting(
         "starttls",
-        "`tls` is for port 465, `none` for a mail server on this machine; certificates are checked against those "
-        "the machine trusts, or those in the file that `SSL_CERT_FILE` of the server's environment names",
+        "`tls` for port 465, `none` for a mail server on this machine. Certificates are checked "
+        "against those of this machine, or the file in the server's environment variable `SSL_CERT_FILE`",
         choices=("starttls", "tls", "none"),
     )
-    smtp_user: str | None = setting(None, "user to log in as at the mail server")
-    smtp_password_file: str | None = setting(None, "file with the password, that only the server may read")
+    smtp_user: str | None = setting(None, "user name for the mail server")
+    smtp_password_file: str | None = setting(
+        None, "file with the password for the mail server; only Heliostat should be able to read it"
+    )
     mail_from: str | None = setting(
-        None, "sender of mails. Not set: `heliostat@` and the name of this machine", example='"gpu@example.org"'
+        None, "sender of e-mails. Not set: `heliostat@` and the name of this machine", example='"gpu@example.org"'
     )
 
 
@@ -336,49 +355,48 @@ class AuthSettings:
     """Accounts and tokens."""
 
     admit_local_users: bool = setting(
-        True, "a Unix user gets an account at first contact; `false`: an admin creates them"
+        True, "create an account when a Unix user first connects; `false`: an admin creates accounts"
     )
-    default_department: str = setting("default", "department that is made with the first account")
+    default_department: str = setting("default", "department that is created with the first account")
     default_project: str = setting(
-        "default", "project of new accounts, and of jobs that name none. A change moves nobody"
+        "default", "project of new accounts, and of jobs without a project. Existing accounts keep their projects"
     )
-    token_days: int = setting(90, "days that a new token is valid if it names none", least=1)
+    token_days: int = setting(90, "validity of new tokens in days, if not given at creation", minimum=1)
 
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """What jobs leave on disk, and the code that people upload for them."""
+    """Files of jobs, and uploaded code."""
 
     keep_job_folders_days: int = setting(
-        0, "days after its end that the folder of a job, with its output, is kept; 0: for ever", least=0
+        0, "days to keep the folder of a job, with its output, after its end; 0: forever", minimum=0
     )
     keep_records: bool = setting(
         True,
-        "note with each job the code it was submitted with and the machine it ran on, for `helio show --record`, "
-        "`rerun` and `diff`",
+        "record the code and the node of each job, for `helio show --record`, `rerun` and `diff`",
     )
-    upload_max_size: str = setting("500M", "limit on the code uploaded for one job", **_SIZE)
-    upload_quota: str = setting("5G", "limit on all code that one person has uploaded", **_SIZE)
+    upload_max_size: str = setting("500M", "maximum size of the code uploaded for one job", **_SIZE)
+    upload_quota: str = setting("5G", "maximum size of all uploaded code of a user", **_SIZE)
     keep_uploads_days: int = setting(
-        30, "days after its last use that uploaded code is kept; that of unfinished jobs is kept longer", least=1
+        30, "days to keep uploaded code after its last use; code of unfinished jobs is never removed", minimum=1
     )
 
 
 @dataclass(frozen=True, slots=True)
 class MonitoringSettings:
-    """Samples of what jobs and nodes use."""
+    """Usage samples of jobs and nodes."""
 
     sample_seconds: int = setting(
         10,
-        "time between two samples of what jobs and nodes use; 0: none, and there are no stats",
-        least=0,
-        most=60,
+        "time between two usage samples of jobs and nodes; 0: no samples and no statistics",
+        minimum=0,
+        maximum=60,
     )
-    keep_samples_days: float = setting(1.0, "days that each sample is kept", least=0.05, most=31)
+    keep_samples_days: float = setting(1.0, "days to keep single samples", minimum=0.05, maximum=31)
     keep_five_minute_days: float = setting(
-        31.0, "days that the mean and the maximum of every five minutes are kept", least=1
+        31.0, "days to keep the mean and the maximum of every five minutes", minimum=1
     )
-    keep_hourly_days: float = setting(1095.0, "days that the mean and the maximum of every hour are kept", least=1)
+    keep_hourly_days: float = setting(1095.0, "days to keep the mean and the maximum of every hour", minimum=1)
 
 
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -387,56 +405,56 @@ _PLACE = rf"(?=.)(partition={_PARTITIONS}( |$))?(feature={_WORD}( |$))*"
 
 
 def _is_node_command(words: Sequence[str]) -> bool:
-    """A program and its arguments, with placeholders for what we say."""
-    missing = [place for place in ("{verb}", "{node}", "{conf}") if not any(place in word for word in words)]
+    """A program and its arguments, with all placeholders."""
+    missing = [name for name in ("{verb}", "{node}", "{conf}") if not any(name in word for word in words)]
     return not words or not (missing or "{" in words[0])
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmSettings:
-    """How jobs are handed to Slurm."""
+    """Submission of jobs to Slurm."""
 
     partition: str | None = setting(
         None,
-        "partition of jobs that nothing sends elsewhere, or several. Not set: Slurm's default",
+        "default partition, or several. Not set: Slurm's default",
         pattern=_PARTITIONS,
         example='"gpu,old"',
     )
     data_classes: Mapping[str, str] = setting(
         {},
-        "where jobs with data of a class may run",
+        "partition and features for jobs with data of a class",
         keys=r"\d{1,2}",
         pattern=_PLACE,
         example='{ 2 = "partition=secure", 3 = "partition=secure feature=vault" }',
     )
     labels: Mapping[str, str] = setting(
         {},
-        "what a label means in Slurm; other labels are features of that name",
+        "partition or features for a label; other labels are features of the same name",
         keys=r"[^\s,&|]{1,64}",
         pattern=_PLACE,
         example='{ big = "partition=bigmem", "disk=ssd" = "feature=ssd" }',
     )
     qos: Mapping[str, str] = setting(
         {},
-        "QOS of a priority class; other classes have that of their name, `normal` the user's default",
+        "QOS of a priority class; other classes use the QOS of the same name, `normal` the user's default",
         keys="scavenger|normal|interactive|urgent",
         pattern=_WORD,
         example='{ urgent = "high" }',
     )
     gpu_types: Mapping[str, str] = setting(
         {},
-        "a GPU type, and Slurm's word for it; other types are called as Slurm calls them",
+        "name of a GPU type in Slurm; other types have the same name in Slurm",
         keys=_WORD,
         pattern=_WORD,
         example='{ A100 = "nvidia_a100_80gb" }',
     )
     node_command: tuple[str, ...] = setting(
         (),
-        "stops and starts slurmd on a node whose GPUs come and go",
-        fits=_is_node_command,
+        "command that stops and starts slurmd on a node whose GPUs change",
+        is_valid=_is_node_command,
         example='["ssh", "{node}", "slurm-node", "{verb}", "{node}", "{conf}"]',
         see="admins.md#gpus-that-come-and-go",
     )
     sample_seconds: int = setting(
-        60, "time between two samples of what running jobs use (`sstat`), 50 jobs at a time; 0: none", least=0
+        60, "time between two usage samples of running jobs (`sstat`), 50 jobs at a time; 0: no samples", minimum=0
     )

@@ -1,13 +1,12 @@
-"""What is known of one setting beside its name, type and default; whether a value fits it, and how it is written.
-Pure."""
+"""Rules of a setting: help, allowed values, validation and TOML format. Pure."""
 
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field
+from dataclasses import MISSING, Field, dataclass, field
 from typing import Any, get_args
 
-REDACTED_TEXT = "set, not shown"
+REDACTED_TEXT = "(hidden)"
 _METADATA = "setting"
 _SECRET = re.compile(r"(^|_)(password|secret|key|token|credentials)$")
 _LOGIN_IN_ADDRESS = re.compile(r"(?<=://)[^/\s]*@")
@@ -15,21 +14,21 @@ _LOGIN_IN_ADDRESS = re.compile(r"(?<=://)[^/\s]*@")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Its meaning, and the values that it takes."""
+    """Help text and allowed values of a setting."""
 
     help: str
-    least: float | None = None  # of every number
-    most: float = 1e6
+    minimum: float | None = None  # of every number
+    maximum: float = 1e6
     choices: tuple[str, ...] = ()
     pattern: str = ""  # of the text, or of each text of a list or table
     keys: str = ""  # pattern of the keys of a table
-    fits: Callable[[Any], bool] | None = None  # what no pattern can say
-    example: str = ""  # as it is written in the file, after the equals sign
-    advice: str = ""  # what to write instead of a wrong value; made from the rest unless said
+    is_valid: Callable[[Any], bool] | None = None  # a check that no pattern can express
+    example: str = ""  # the value as written in the file
+    advice: str = ""  # hint for a wrong value; default: derived from the other rules
     see: str = ""  # page and heading of the documentation
 
 
-def setting(default: Any, help: str, **rules: Any) -> Any:  # noqa: A002 - the word for it
+def setting(default: Any, help: str, **rules: Any) -> Any:  # noqa: A002 - the plain name
     """A field of a section."""
     metadata = {_METADATA: Setting(help, **rules)}
     if isinstance(default, Mapping):
@@ -37,60 +36,60 @@ def setting(default: Any, help: str, **rules: Any) -> Any:  # noqa: A002 - the w
     return field(default=default, metadata=metadata)
 
 
-def rules_of_setting(one: "Field[Any]") -> Setting:
-    found: Setting = one.metadata[_METADATA]
-    return found
+def rules_of_setting(setting_field: "Field[Any]") -> Setting:
+    rules: Setting = setting_field.metadata[_METADATA]
+    return rules
 
 
-def find_value_fault(one: "Field[Any]", value: object) -> str | None:
-    """What is wrong with a value of the file; None: nothing."""
-    kind = _kind(one)
+def find_value_fault(setting_field: "Field[Any]", value: object) -> str | None:
+    """The problem with a value; None: it is valid."""
+    kind = _kind(setting_field)
     if not _is_of_kind(kind, value):
-        return f"is not {_KINDS[kind]}"
-    rule = rules_of_setting(one)
+        return _describe_wrong_type(setting_field, value)
+    rule = rules_of_setting(setting_field)
     if isinstance(value, Mapping):
-        if wrong := [key for key, part in value.items() if not _fits_table(rule, key, part)]:
+        if wrong := [key for key, part in value.items() if not _is_valid_entry(rule, key, part)]:
             return f"has an invalid entry {wrong[0]!r}"
     elif isinstance(value, int | float) and not isinstance(value, bool):
         return None if _is_in_range(rule, value) else "is out of range"
     elif isinstance(value, list | tuple):
-        if bad := [word for word in value if not _fits_word(rule, word)]:
+        if bad := [word for word in value if not _is_valid_text(rule, word)]:
             return f"has an invalid entry {bad[0]!r}"
-    elif isinstance(value, str) and not _fits_word(rule, value):
+    elif isinstance(value, str) and not _is_valid_text(rule, value):
         return "is not valid"
-    return None if rule.fits is None or rule.fits(value) else "is not valid"
+    return None if rule.is_valid is None or rule.is_valid(value) else "is not valid"
 
 
-def advise_value(one: "Field[Any]") -> str:
-    """What to write."""
-    rule, kind = rules_of_setting(one), _KINDS[_kind(one)]
+def advise_value(setting_field: "Field[Any]") -> str:
+    """A hint with a valid value."""
+    rule, kind = rules_of_setting(setting_field), _KINDS[_kind(setting_field)]
     if rule.advice:
         return rule.advice
     if rule.choices:
         return f"Choose from: {', '.join(rule.choices)}."
-    if rule.least is not None and _kind(one) in (int, float):
-        return f"Write {kind} from {_number(rule.least)} to {_number(rule.most)}."
-    return f"Write {one.name} = {rule.example}." if rule.example else f"Write {kind}."
+    if rule.minimum is not None and _kind(setting_field) in (int, float):
+        return f"Write {kind} from {_number(rule.minimum)} to {_number(rule.maximum)}."
+    return f"Write {setting_field.name} = {rule.example}." if rule.example else f"Write {kind}."
 
 
-def describe_range(one: "Field[Any]") -> str:
-    """The values it takes, as far as they are few or between two numbers."""
-    rule = rules_of_setting(one)
+def describe_range(setting_field: "Field[Any]") -> str:
+    """The allowed values, if they are a few choices or a range of numbers."""
+    rule = rules_of_setting(setting_field)
     if rule.choices:
-        return f"{'one' if _kind(one) is str else 'some'} of {', '.join(rule.choices)}"
-    if rule.least is None or _kind(one) not in (int, float):
+        return f"{'one' if _kind(setting_field) is str else 'some'} of {', '.join(rule.choices)}"
+    if rule.minimum is None or _kind(setting_field) not in (int, float):
         return ""
-    if rule.most >= 1e6:
-        return f"at least {_number(rule.least)}" if rule.least else ""
-    return f"from {_number(rule.least)} to {_number(rule.most)}"
+    if rule.maximum >= 1e6:
+        return f"at least {_number(rule.minimum)}" if rule.minimum else ""
+    return f"from {_number(rule.minimum)} to {_number(rule.maximum)}"
 
 
-def describe_type(one: "Field[Any]") -> str:
-    return _KINDS[_kind(one)]
+def describe_type(setting_field: "Field[Any]") -> str:
+    return _KINDS[_kind(setting_field)]
 
 
 def redact_value(name: str, value: Any) -> Any:
-    """Without secrets, and without logins within addresses."""
+    """Without secrets and without logins in URLs."""
     if value is None:
         return None
     if _SECRET.search(name):
@@ -113,13 +112,21 @@ def format_toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
 
 
+def _describe_wrong_type(setting_field: "Field[Any]", value: object) -> str:
+    kind, default = _kind(setting_field), setting_field.default
+    if kind not in (int, float) or not isinstance(value, str):
+        return f"is not {_KINDS[kind]}"
+    example = "" if default in (None, MISSING) else f", for example {_number(default)}"
+    return f"must be {_KINDS[kind]} without quotes{example}"
+
+
 def _number(value: float) -> str:
     return f"{value:.10g}"
 
 
-def _kind(one: "Field[Any]") -> Any:
+def _kind(setting_field: "Field[Any]") -> Any:
     """The type without None."""
-    return next(kind for kind in (one.type, *get_args(one.type)) if kind in _KINDS)
+    return next(kind for kind in (setting_field.type, *get_args(setting_field.type)) if kind in _KINDS)
 
 
 _KINDS: dict[Any, str] = {
@@ -142,18 +149,18 @@ def _is_of_kind(kind: Any, value: object) -> bool:
 
 
 def _is_in_range(rule: Setting, value: float) -> bool:
-    return rule.least is None or rule.least <= value <= rule.most
+    return rule.minimum is None or rule.minimum <= value <= rule.maximum
 
 
-def _fits_table(rule: Setting, key: str, value: object) -> bool:
+def _is_valid_entry(rule: Setting, key: str, value: object) -> bool:
     if rule.keys and not re.fullmatch(rule.keys, key):
         return False
-    if rule.least is None:
-        return _fits_word(rule, value)
+    if rule.minimum is None:
+        return _is_valid_text(rule, value)
     return isinstance(value, int | float) and not isinstance(value, bool) and _is_in_range(rule, value)
 
 
-def _fits_word(rule: Setting, word: object) -> bool:
+def _is_valid_text(rule: Setting, word: object) -> bool:
     if not isinstance(word, str):
         return False
     if rule.choices:

@@ -36,22 +36,25 @@ class Settings:
     storage: StorageSettings = field(default_factory=StorageSettings)
     monitoring: MonitoringSettings = field(default_factory=MonitoringSettings)
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
-    sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # where "server.port" was set
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # origin of values, by "server.port"
 
     @property
     def command_line_options(self) -> dict[str, dict[str, Any]]:
-        """What was set on the command line, by section."""
+        """Values from the command line, by section."""
         chosen = [key.split(".") for key, source in self.sources.items() if source == COMMAND_LINE_SOURCE]
         return {
-            section: {name: getattr(getattr(self, section), name) for of, name in chosen if of == section}
+            section: {
+                name: getattr(getattr(self, section), name)
+                for its_section, name in chosen
+                if its_section == section
+            }
             for section in dict.fromkeys(section for section, _ in chosen)
         }
 
 
 SECTIONS: dict[str, Any] = {one.name: one.type for one in fields(Settings) if one.name not in ("home", "sources")}
-"""The record of each section, by its name."""
+"""The class of each section, by name."""
 
 
 def section_fields(section: str) -> "dict[str, Field[Any]]":
-    """The fields of a section, by name."""
     return {one.name: one for one in fields(SECTIONS[section])}

@@ -1,4 +1,4 @@
-"""Changes one setting in the text of `cluster.toml` and leaves everything else as it is. Pure."""
+"""Changes one setting in the text of `cluster.toml` and keeps the rest unchanged. Pure."""
 
 import re
 import tomllib
@@ -10,19 +10,19 @@ _HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 def replace_setting(text: str, section: str, name: str, value: str) -> str:
-    """Comments, order and line ends stay. Raises Invalid where it cannot be done without harm."""
+    """Keeps comments, order and line ends. Raises Invalid if the file cannot be changed safely."""
     written = _values(text) or {}
-    wanted = {**written, section: {**_table(written, section), name: value}}
-    for changed in _ways(text, section, name, value):
-        if _values(changed) == wanted:
+    expected = {**written, section: {**_table(written, section), name: value}}
+    for changed in _candidates(text, section, name, value):
+        if _values(changed) == expected:
             return changed
     raise Invalid(
-        f"cluster.toml: {name} in [{section}] cannot be set there safely.",
-        f'Write {name} = "{value}" below a line [{section}] yourself.',
+        f"{name} in [{section}] of cluster.toml cannot be changed automatically.",
+        f'Edit the file: write {name} = "{value}" below a line [{section}].',
     )
 
 
-def _ways(text: str, section: str, name: str, value: str) -> list[str]:
+def _candidates(text: str, section: str, name: str, value: str) -> list[str]:
     """Below the section's header, as a dotted key before all headers, or in a section of its own at the end."""
     end = "\r\n" if "\r\n" in text else "\n"
     header = re.search(rf"^[ \t]*\[[ \t]*{section}[ \t]*\][ \t]*(#[^\n]*)?(\r?\n|\Z)", text, re.MULTILINE)
@@ -46,15 +46,15 @@ def _body(text: str, start: int) -> tuple[int, int]:
 
 
 def _replaced(text: str, span: tuple[int, int], pattern: str, value: str) -> str:
-    """With another value in the line of that key, if it has one in this part."""
+    """With another value in the line of this key, if the span has one."""
     start, end = span
     line = re.compile(rf"^([ \t]*{pattern}[ \t]*=[ \t]*)(\"[^\"\n]*\"|'[^'\n]*')", re.MULTILINE)
-    return text[:start] + line.sub(lambda found: f'{found[1]}"{value}"', text[start:end], count=1) + text[end:]
+    return text[:start] + line.sub(lambda match: f'{match[1]}"{value}"', text[start:end], count=1) + text[end:]
 
 
 def _table(written: dict[str, Any], section: str) -> dict[str, Any]:
-    found = written.get(section, {})
-    return found if isinstance(found, dict) else {}
+    table = written.get(section, {})
+    return table if isinstance(table, dict) else {}
 
 
 def _values(text: str) -> dict[str, Any] | None:

@@ -1,1 +1,1 @@
-"""One thread moves the cluster towards what the database says; what it knows, records and foresees."""
+"""The controller thread, which reconciles the cluster with the database, and the forecaster."""

@@ -1,4 +1,4 @@
-"""A thread that looks after something, again and again and sooner when it is woken. It never dies of an error."""
+"""A background thread that runs a function periodically, and earlier when it is woken. Errors do not end it."""
 
 import contextlib
 import threading
@@ -8,21 +8,21 @@ from heliostat.errors import HeliostatError
 from heliostat.server_log import get_logger
 
 log = get_logger()
-_PATIENCE_SECONDS = 10.0  # with a look that is under way
+_CLOSE_TIMEOUT_SECONDS = 10.0  # for a call in progress
 
 
 class BackgroundLoop:
-    """`look` may say in how many seconds the next is due; otherwise, and after an error, it is `seconds`."""
+    """`run_once` may return the seconds until its next call; otherwise, and after an error, it is `seconds`."""
 
-    def __init__(self, name: str, look: Callable[[], float | None], seconds: float, *, failure: str) -> None:
-        self._look, self._seconds, self._failure = look, seconds, failure
+    def __init__(self, name: str, run_once: Callable[[], float | None], seconds: float, *, failure: str) -> None:
+        self._run_once, self._seconds, self._failure = run_once, seconds, failure
         self._woken = threading.Event()
         self._closing = threading.Event()
         self._is_failing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """With a look at once."""
+        """With a first call immediately."""
         self._woken.set()
         self._thread.start()
 
@@ -38,19 +38,19 @@ class BackgroundLoop:
         return self._closing.is_set()
 
     def pause(self, seconds: float) -> None:
-        """Within a look: neither woken nor longer than until it closes."""
+        """Sleep within a call. Only `close` ends it early."""
         self._closing.wait(seconds)
 
     def wake(self) -> None:
-        """There is something to look at."""
+        """Run the next call now."""
         self._woken.set()
 
-    def close(self, patience_seconds: float = _PATIENCE_SECONDS) -> None:
-        """A look that is under way may see that from `is_closing`."""
+    def close(self, timeout_seconds: float = _CLOSE_TIMEOUT_SECONDS) -> None:
+        """A call in progress can check `is_closing`."""
         self._closing.set()
         self._woken.set()
         if self.is_running:
-            self._thread.join(patience_seconds)
+            self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
         pause = self._seconds
@@ -59,12 +59,12 @@ class BackgroundLoop:
             self._woken.clear()
             if self.is_closing:
                 return
-            pause = self._try()
+            pause = self._run_safely()
 
-    def _try(self) -> float:
+    def _run_safely(self) -> float:
         try:
-            pause = self._look()
-        except Exception as error:  # noqa: BLE001 - nor does it fill the log
+            pause = self._run_once()
+        except Exception as error:  # noqa: BLE001 - logged once until it succeeds again
             if not self._is_failing:
                 log_failure(self._failure, error)
             self._is_failing = True
@@ -74,7 +74,7 @@ class BackgroundLoop:
 
 
 def log_failure(failure: str, error: Exception) -> None:
-    """What people can do nothing about comes with its traceback."""
+    """Unexpected errors are logged with their traceback."""
     with contextlib.suppress(Exception):  # the log may be full
         if isinstance(error, HeliostatError):
             log.error(failure, error=error.message)

@@ -1,8 +1,8 @@
-"""Moves the world towards what the database says: observe, plan, record, carry out.
+"""Controller: reconciles the engine with the database in rounds of observe, plan, record and execute.
 
-One thread owns the picture of the queue. It sleeps until something happens: a commit, an observation of the
-engine, a change of nodes, a time to try again. Everything that has happened by then is handled in one round with
-one commit.
+One thread owns the queue state. It sleeps until something happens: a commit, an observation of the engine, a
+change of nodes, the time of a retry. Everything that has happened until then is handled in one round with one
+commit.
 """
 
 import threading
@@ -50,16 +50,16 @@ from heliostat.store.database import Store, StoreChanges
 
 log = get_logger()
 
-_LONGEST_SLEEP_SECONDS = 3600.0
-_LOOK_SECONDS = 5.0  # between looks for checkpoints
+_MAX_SLEEP_SECONDS = 3600.0
+_CHECKPOINT_INTERVAL_SECONDS = 5.0
 _CATCH_UP_SECONDS = 0.2
 
-_TRIES = 5
+_MAX_START_FAILURES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerComponents:
-    """What the controller works with."""
+    """Dependencies of the controller."""
 
     store: Store
     engine: Engine
@@ -71,38 +71,38 @@ class ControllerComponents:
 class Controller:
     def __init__(
         self,
-        parts: ControllerComponents,
+        components: ControllerComponents,
         now: Callable[[], datetime],
         policy: SchedulingPolicy | None = None,
         *,
         retry_seconds: float = 1.0,
     ) -> None:
         """`retry_seconds`: after a failed round, and after the first failed start of a job."""
-        self._store, self._engine, self._fleet, self._rules = (
-            parts.store,
-            parts.engine,
-            parts.node_inventory,
-            parts.rules,
+        self._store, self._engine, self._node_inventory, self._rules = (
+            components.store,
+            components.engine,
+            components.node_inventory,
+            components.rules,
         )
-        self._settings = parts.settings
+        self._settings = components.settings
         self._now = now
         self._policy = policy or SchedulingPolicy()
         self._queue = SyncedQueue(QueueState(self._policy))
-        self._made = Plan()
-        self._explainer = WaitExplainer(self._queue.state.snapshot(now()), self._policy, self._made, now())
+        self._plan = Plan()
+        self._explainer = WaitExplainer(self._queue.state.snapshot(now()), self._policy, self._plan, now())
         self._inbox = Inbox()
         self._retries, self._retry_seconds = StartRetries(retry_seconds), retry_seconds
-        self._stop_asked: dict[AttemptId, str] = {}  # and why
-        self._next_look = 0.0  # for checkpoints
+        self._stop_requests: dict[AttemptId, str] = {}  # sent to the engine, with their kind
+        self._next_checkpoint_read = 0.0
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
-        """Take up what an earlier server left, then go on."""
+        """Resume the jobs of an earlier server, then run rounds."""
         self._store.on_commit(self._on_commit)
-        self._fleet.on_change(self._inbox.request_round)
+        self._node_inventory.on_change(self._inbox.request_round)
         self._rules.on_change(self._inbox.request_round)
         self._engine.set_observation_callback(self._inbox.put_observations)
-        attempts = self._take_up()
+        attempts = self._reload()
         self._engine.forget_all_except({attempt.id for attempt in attempts})
         self._thread.start()
 
@@ -116,15 +116,15 @@ class Controller:
         if job.state is not JobState.PENDING:
             waiting = self.engine_wait_reason(job)
             return waiting.reason if waiting else job.reason
-        waiting, words = self.engine_wait_reason(job), self._queue.explain_ineligible(job, self._now())
-        if words and is_own_explanation_better(waiting):
-            return words
+        waiting, reason = self.engine_wait_reason(job), self._queue.explain_ineligible(job, self._now())
+        if reason and is_own_explanation_better(waiting):
+            return reason
         if job.dispatched:
-            return waiting.reason if waiting else "has just been handed over"
-        return self._explainer.short_reason(job.id) or job.reason or "has just been submitted"
+            return waiting.reason if waiting else "was just dispatched"
+        return self._explainer.short_reason(job.id) or job.reason or "was just submitted"
 
     def explain_wait(self, job_id: JobId) -> WaitExplanation | None:
-        """All that can be said about a waiting job, as of the newest plan; None: it does not wait in the queue."""
+        """Explanation for a waiting job, as of the newest plan; None: it does not wait in the queue."""
         job = self._queue.get(job_id)
         waiting = self.engine_wait_reason(job) if job and job.dispatched else None
         if job and not job.is_eligible(self._now()):
@@ -132,26 +132,26 @@ class Controller:
         return explain_engine_wait(job_id, waiting) if waiting else self._explainer.explain(job_id)
 
     def engine_wait_reason(self, job: Job) -> WaitReason | None:
-        """What the engine says of one that waits in a queue of its own, or was suspended there."""
+        """Reason reported by an engine with its own queue for a job that waits or is suspended there."""
         if not (job.dispatched or job.state is JobState.RUNNING) or not isinstance(self._engine, HasOwnQueue):
             return None
         return self._engine.wait_reason(job.attempt_id)
 
     def copy_queue_state(self) -> QueueState:
-        """A copy of the queue to think with."""
+        """A copy for forecasts and explanations."""
         return self._queue.copy_state()
 
     def latest_queue_state(self) -> QueueState:
-        """The same, with what has been stored a moment ago. May wait for a round."""
+        """A copy that includes all commits until now. May wait for a round."""
         self._inbox.wait_until_handled(_CATCH_UP_SECONDS)
         return self.copy_queue_state()
 
     def active_jobs_and_pending_count(self) -> tuple[list[Job], int]:
-        """The jobs that start or run, and how many wait, as of the newest round."""
+        """Starting and running jobs, and the number of waiting ones, as of the newest round."""
         return self._queue.active_jobs_and_pending_count()
 
     def count_unfinished_jobs(self, user: str) -> int:
-        """How many of the user's jobs are not over, as of the newest round."""
+        """Number of unfinished jobs of a user, as of the newest round."""
         return self._queue.count_unfinished_jobs(user)
 
     def _on_commit(self, changes: StoreChanges) -> None:
@@ -160,36 +160,36 @@ class Controller:
 
     def _run(self) -> None:
         while not self._inbox.is_closed:
-            news = self._inbox.take(self._seconds_to_next_try)
+            round_input = self._inbox.take(self._seconds_to_next_retry)
             try:
-                self._handle(news)
+                self._handle(round_input)
             except Exception as error:  # noqa: BLE001 - this thread must not die
-                self._recover(news, error)
+                self._recover(round_input, error)
 
-    def _handle(self, news: RoundInput) -> None:
-        self._apply(news.changes, self._now())
-        self._stop_those_asked_for(news.changes)
-        news.observations = [self._settled(seen) for seen in news.observations]
-        this_round = self._decide(news)
+    def _handle(self, round_input: RoundInput) -> None:
+        self._apply(round_input.changes, self._now())
+        self._send_stop_requests(round_input.changes)
+        round_input.observations = [self._collect_results(seen) for seen in round_input.observations]
+        this_round = self._decide(round_input)
         if not this_round.has_changes:
             return
-        self._store.write(lambda tx: record_round(tx, this_round, self._moves_for))
-        self._carry_out(this_round)
+        self._store.write(lambda tx: record_round(tx, this_round, self._transitions_for))
+        self._execute(this_round)
         self._apply_own_changes(this_round)
 
-    def _settled(self, seen: Observation) -> Observation:
-        """What a job has made is in its place before those who wait for it start."""
+    def _collect_results(self, seen: Observation) -> Observation:
+        """Store the results of an ended job before the jobs that depend on it start."""
         if not isinstance(seen, AttemptEnded):
             return seen
         job = self._queue.get(job_id_of_attempt(seen.attempt_id))
         is_newest = job is not None and job.attempt_id == seen.attempt_id
         if job is None or not is_newest:
             return seen
-        settled = collect_results(self._store, self._engine, self._settings.home, job, seen)
-        return install_build_result(self._settings, self._engine, job, settled)
+        ended = collect_results(self._store, self._engine, self._settings.home, job, seen)
+        return install_build_result(self._settings, self._engine, job, ended)
 
     def _apply(self, changes: Sequence[StoreChanges], now: datetime) -> None:
-        """Who was cancelled or held leaves the engine's queue too."""
+        """Cancelled and held jobs are also removed from the engine's own queue."""
         for change in changes:
             for job_id, values in change.changed_jobs:
                 job = self._queue.get(job_id)
@@ -197,77 +197,77 @@ class Controller:
                     self._engine.stop(Attempt(job.attempt_id, job, ""), 0.0)
             self._queue.apply_changes(change, now)
 
-    def _decide(self, news: RoundInput) -> ReconcileRound:
-        now, observations = self._now(), news.observations
-        if news.has_only_starts and self._seconds_to_next_try() != 0.0:
+    def _decide(self, round_input: RoundInput) -> ReconcileRound:
+        now, observations = self._now(), round_input.observations
+        if round_input.has_only_starts and self._seconds_to_next_retry() != 0.0:
             return ReconcileRound(observations, Plan(), now)
-        gone = [seen.attempt_id for seen in observations if isinstance(seen, AttemptEnded)]
+        ended = [seen.attempt_id for seen in observations if isinstance(seen, AttemptEnded)]
         self._queue.update_cluster(
-            self._fleet.nodes(), self._rules.share_accounts(), self._rules.reservations(now), now
+            self._node_inventory.nodes(), self._rules.share_accounts(), self._rules.reservations(now), now
         )
-        abilities = self._engine.capabilities
-        if abilities.has_own_queue:
-            ready = self._queue.jobs_to_dispatch(abilities, self._retries.delayed_jobs(), now, gone)
-            self._made = Plan(wake_at=self._queue.state.next_begin_at())
-            return ReconcileRound(observations, self._made, now, ready)
-        self._look_for_checkpoints(now)
-        snapshot = self._queue.snapshot(now, gone, self._retries.delayed_jobs())
-        self._made = plan(snapshot, self._policy, now)
-        self._explainer = WaitExplainer(snapshot, self._policy, self._made, now)
-        return ReconcileRound(observations, self._made, now)
+        capabilities = self._engine.capabilities
+        if capabilities.has_own_queue:
+            ready = self._queue.jobs_to_dispatch(capabilities, self._retries.delayed_jobs(), now, ended)
+            self._plan = Plan(wake_at=self._queue.state.next_begin_at())
+            return ReconcileRound(observations, self._plan, now, ready)
+        self._read_checkpoints(now)
+        snapshot = self._queue.snapshot(now, ended, self._retries.delayed_jobs())
+        self._plan = plan(snapshot, self._policy, now)
+        self._explainer = WaitExplainer(snapshot, self._policy, self._plan, now)
+        return ReconcileRound(observations, self._plan, now)
 
-    def _look_for_checkpoints(self, now: datetime) -> None:
-        """Those who may be sent away lose less if they have just saved their work."""
-        if not isinstance(self._engine, ReportsCheckpoints) or time.monotonic() < self._next_look:
+    def _read_checkpoints(self, now: datetime) -> None:
+        """Preemption prefers jobs with a recent checkpoint: they lose less work."""
+        if not isinstance(self._engine, ReportsCheckpoints) or time.monotonic() < self._next_checkpoint_read:
             return
-        self._next_look = time.monotonic() + _LOOK_SECONDS
+        self._next_checkpoint_read = time.monotonic() + _CHECKPOINT_INTERVAL_SECONDS
         jobs = [job for job in self._queue.active_jobs() if job.preemptible and job.started_at]
         attempts = [Attempt(job.attempt_id, job, job.node or "", job.devices) for job in jobs]
         for attempt_id, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
             self._queue.record_checkpoint(attempt_id, saved_at, now)
 
-    def _moves_for(self, seen: AttemptStarted | AttemptEnded) -> list[transitions.JobTransition]:
-        job = self._newest(seen)
+    def _transitions_for(self, seen: AttemptStarted | AttemptEnded) -> list[transitions.JobTransition]:
+        job = self._job_of(seen)
         if job is None:
             return []
-        return transitions_for_observation(job, seen, may_try_again=self._retries.may_retry(job.id))
+        return transitions_for_observation(job, seen, may_retry=self._retries.may_retry(job.id))
 
-    def _newest(self, seen: AttemptStarted | AttemptEnded) -> Job | None:
-        """The job, unless it is a late word: of an attempt that is no longer the newest, or whose end is known."""
+    def _job_of(self, seen: AttemptStarted | AttemptEnded) -> Job | None:
+        """None for a late observation: of an attempt that is not the newest, or whose end is recorded."""
         job = self._queue.get(job_id_of_attempt(seen.attempt_id))
         if job is None or job.attempt_id != seen.attempt_id or not (job.state in ACTIVE_STATES or job.dispatched):
             return None
         return job
 
-    def _carry_out(self, this_round: ReconcileRound) -> None:
+    def _execute(self, this_round: ReconcileRound) -> None:
         self._retries.record_observations(this_round.observations)
         self._engine.start(this_round.started)
         if this_round.ended:
             for attempt_id in this_round.ended:
-                self._stop_asked.pop(attempt_id, None)
+                self._stop_requests.pop(attempt_id, None)
             self._engine.forget(this_round.ended)
 
     def _apply_own_changes(self, this_round: ReconcileRound) -> None:
-        """What we have just recorded needs no other plan, unless a job waits again because of it."""
-        ours = {job_id_of_attempt(seen.attempt_id) for seen in this_round.observations}
-        ours |= {attempt.job.id for attempt in this_round.started}
-        changes = self._inbox.take_changes(lambda taken: any(_is_news(change, ours) for change in taken))
+        """The changes of this round need no new plan, unless a job waits again because of them."""
+        own_jobs = {job_id_of_attempt(seen.attempt_id) for seen in this_round.observations}
+        own_jobs |= {attempt.job.id for attempt in this_round.started}
+        changes = self._inbox.take_changes(lambda taken: any(_needs_round(change, own_jobs) for change in taken))
         self._apply(changes, this_round.now)
-        self._stop_those_asked_for(changes)
+        self._send_stop_requests(changes)
 
-    def _stop_those_asked_for(self, changes: Sequence[StoreChanges]) -> None:
-        moved = [move for change in changes for move in change.changed_jobs]
-        for job_id in {job_id for job_id, values in moved if values.get("stop_requested")}:
+    def _send_stop_requests(self, changes: Sequence[StoreChanges]) -> None:
+        changed = [job for change in changes for job in change.changed_jobs]
+        for job_id in {job_id for job_id, values in changed if values.get("stop_requested")}:
             if job := self._queue.get(job_id):
                 self._stop(job)
 
     def _stop(self, job: Job) -> None:
-        """Once for each reason: who is asked to make room may be cancelled while it saves its work."""
+        """Once for each kind of request: a job may be cancelled while it is being preempted."""
         if job.stop_requested is None or job.node is None:
             return
-        if self._stop_asked.get(job.attempt_id) == job.stop_requested:
+        if self._stop_requests.get(job.attempt_id) == job.stop_requested:
             return
-        self._stop_asked[job.attempt_id] = job.stop_requested
+        self._stop_requests[job.attempt_id] = job.stop_requested
         for attempt in self._attempts_of([job]):
             spec = attempt.job.spec
             signal = spec.preempt_signal if job.stop_requested == "preempt" else "TERM"
@@ -280,29 +280,33 @@ class Controller:
             full = stored.get_jobs(conn, [job.id for job in jobs])
         return [Attempt(job.attempt_id, job, job.node or "", job.devices, job.places) for job in full.values()]
 
-    def _recover(self, news: RoundInput, error: Exception) -> None:
-        """The database could not be written, or we have a bug: start afresh from the database, a little later."""
+    def _recover(self, round_input: RoundInput, error: Exception) -> None:
+        """After a failed write or a bug: wait, then start again from the database."""
         if isinstance(error, HeliostatError):
             log.error("round_failed", error=str(error))
         else:
             log.exception("round_failed")
         time.sleep(self._retry_seconds)
-        self._inbox.put_back_observations(news.observations)
+        self._inbox.put_back_observations(round_input.observations)
         try:
-            self._take_up()
+            self._reload()
         except Exception:
             log.exception("reload_failed")
 
-    def _take_up(self) -> list[Attempt]:
-        """Begin with what the database says, and ask the engine what became of what it says is running."""
+    def _reload(self) -> list[Attempt]:
+        """Load the queue from the database, and observe the attempts that should be active."""
         self._load()
         attempts = self._attempts_of([*self._queue.active_jobs(), *self._queue.dispatched_jobs()])
         running = {attempt.id for attempt in attempts if attempt.job.state is JobState.RUNNING}
-        seen = self._engine.observe(attempts)
+        observations = self._engine.observe(attempts)
         self._inbox.put_observations(
-            [one for one in seen if not (isinstance(one, AttemptStarted) and one.attempt_id in running)]
+            [
+                seen
+                for seen in observations
+                if not (isinstance(seen, AttemptStarted) and seen.attempt_id in running)
+            ]
         )
-        self._stop_asked.clear()  # the round may have failed before the engine heard of them
+        self._stop_requests.clear()  # the round may have failed before they were sent to the engine
         for job in self._queue.active_jobs():
             self._stop(job)
         return attempts
@@ -311,30 +315,31 @@ class Controller:
         self._inbox.discard_changes()
         with self._store.read() as conn:
             unfinished = stored.list_unfinished_jobs(conn)
-        board = QueueState(self._policy)
-        board.set_nodes(self._fleet.nodes())
-        board.set_accounts(self._rules.share_accounts())
-        board.add_past_usage(load_usage_history(self._store, self._policy, self._now()), self._now())
-        self._queue = SyncedQueue(board, unfinished, self._now())
+        state = QueueState(self._policy)
+        state.set_nodes(self._node_inventory.nodes())
+        state.set_accounts(self._rules.share_accounts())
+        state.add_past_usage(load_usage_history(self._store, self._policy, self._now()), self._now())
+        self._queue = SyncedQueue(state, unfinished, self._now())
 
-    def _seconds_to_next_try(self) -> float | None:
+    def _seconds_to_next_retry(self) -> float | None:
         waits = self._retries.seconds_until_retries()
-        if self._made.wake_at is not None:
-            waits.append((self._made.wake_at - self._now()).total_seconds())
-        return min(max(0.0, min(waits)), _LONGEST_SLEEP_SECONDS) if waits else None
+        if self._plan.wake_at is not None:
+            waits.append((self._plan.wake_at - self._now()).total_seconds())
+        return min(max(0.0, min(waits)), _MAX_SLEEP_SECONDS) if waits else None
 
 
-def _is_news(changes: StoreChanges, ours: set[JobId]) -> bool:
+def _needs_round(changes: StoreChanges, own_jobs: set[JobId]) -> bool:
     return bool(changes.added_jobs) or any(
-        job_id not in ours or values.get("state") is JobState.PENDING for job_id, values in changes.changed_jobs
+        job_id not in own_jobs or values.get("state") is JobState.PENDING
+        for job_id, values in changes.changed_jobs
     )
 
 
 class StartRetries:
-    """Attempts that the engine could not start are started again a few times, each after a longer while."""
+    """Retries of attempts that the engine could not start, with increasing delays."""
 
     def __init__(self, retry_seconds: float) -> None:
-        """`retry_seconds` until the second try; twice as long for each one after it."""
+        """`retry_seconds`: delay before the first retry; it doubles with each further one."""
         self._retry_seconds = retry_seconds
         self._failed: dict[JobId, int] = {}
         self._not_before: dict[JobId, float] = {}
@@ -349,15 +354,15 @@ class StartRetries:
                 self._not_before[job_id] = time.monotonic() + self._retry_seconds * 2 ** (failed - 1)
 
     def may_retry(self, job_id: JobId) -> bool:
-        return self._failed.get(job_id, 0) < _TRIES
+        return self._failed.get(job_id, 0) < _MAX_START_FAILURES
 
     def delayed_jobs(self) -> set[JobId]:
-        """Whose time to try again has not come."""
+        """Jobs whose next retry is not due yet."""
         now = time.monotonic()
-        self._not_before = {job_id: when for job_id, when in self._not_before.items() if when > now}
+        self._not_before = {job_id: at for job_id, at in self._not_before.items() if at > now}
         return set(self._not_before)
 
     def seconds_until_retries(self) -> list[float]:
-        """Until each of them."""
+        """For each delayed job."""
         now = time.monotonic()
-        return [when - now for when in self._not_before.values()]
+        return [at - now for at in self._not_before.values()]

@@ -1,7 +1,7 @@
-"""Environments on disk: taken over when their build has ended.
+"""Installs the results of environment and image builds on disk.
 
-`environments/ready/DIGEST` is there or not there, never half: it comes by a rename, and leaves by one. What a
-build that was killed has left lies in the folder of that job, and is nobody's environment.
+`environments/ready/DIGEST` is created and removed by a rename, so it is never incomplete. The files of a killed
+build stay in the folder of its job.
 """
 
 import contextlib
@@ -24,48 +24,48 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 
-_MOST = 100_000  # environments looked at in one go
-
 
 class InstallationFailed(Exception):
-    """What the build has left is no environment; says why."""
+    """The result of the build is not a valid environment. The message is the reason."""
 
 
-def install_build_result(settings: Settings, engine: Engine, job: Job, seen: AttemptEnded) -> AttemptEnded:
-    """What the end of a build means, once its result is taken over; of other jobs, what it says. Repeatable."""
+def install_build_result(settings: Settings, engine: Engine, job: Job, end: AttemptEnded) -> AttemptEnded:
+    """The end of a build, after its result was installed; the end of other jobs, unchanged. Idempotent."""
     if job.kind not in INTERNAL_JOB_KINDS or job.environment is None or not isinstance(engine, RunsPrograms):
-        return seen
+        return end
     if job.kind == IMAGE_PUSH_JOB:
-        return add_image_push_failure(engine, job, seen)
+        return add_image_push_failure(engine, job, end)
     work = engine.work_folder(job.id)
-    if seen.cause is not EndCause.EXITED or seen.exit_code != 0:
-        _clear(settings.home, job, work)
-    if seen.cause is not EndCause.EXITED:
-        return seen
-    if seen.exit_code != 0:
-        return replace(seen, detail=BUILD_FAILURE_PREFIX + _why(engine, job, seen.exit_code))
+    if end.cause is not EndCause.EXITED or end.exit_code != 0:
+        _discard(settings.home, job, work)
+    if end.cause is not EndCause.EXITED:
+        return end
+    if end.exit_code != 0:
+        return replace(end, detail=BUILD_FAILURE_PREFIX + _failure_reason(engine, job, end.exit_code))
     try:
-        _take_over(settings, job.environment, work, is_shared=job.unix_user == settings.environments.builder)
+        _install(settings, job.environment, work, is_shared=job.unix_user == settings.environments.builder)
     except (OSError, subprocess.SubprocessError, InstallationFailed) as error:
-        log.warning("environment_not_taken_over", environment=job.environment, error=str(error))
-        return replace(seen, exit_code=1, detail=f"{BUILD_FAILURE_PREFIX}{error}")
-    return seen
+        log.warning("environment_not_installed", environment=job.environment, error=str(error))
+        return replace(end, exit_code=1, detail=f"{BUILD_FAILURE_PREFIX}{error}")
+    return end
 
 
-def _why(engine: Engine, job: Job, exit_code: int | None) -> str:
-    said = read_tool_message(engine, job.id)
-    return (job.kind == IMAGE_BUILD_JOB and explain_signature_refusal(said)) or said or f"exit code {exit_code}"
+def _failure_reason(engine: Engine, job: Job, exit_code: int | None) -> str:
+    message = read_tool_message(engine, job.id)
+    return (
+        (job.kind == IMAGE_BUILD_JOB and explain_signature_refusal(message)) or message or f"exit code {exit_code}"
+    )
 
 
-def _clear(home: Home, job: Job, work: str) -> None:
-    """What a build that has not come to its end leaves is large, and nobody's."""
+def _discard(home: Home, job: Job, work: str) -> None:
+    """Move the files of a failed build to the trash: they are large."""
     create_environment_folders(home)
     with contextlib.suppress(OSError):
         os.rename(f"{work}/room", home.environments / "trash" / f"{job.attempt_id}.{os.urandom(4).hex()}")
 
 
-def _take_over(settings: Settings, digest: str, work: str, *, is_shared: bool) -> None:
-    """Out of a folder whose owner may still swap what is in it: it is looked at once it is ours alone."""
+def _install(settings: Settings, digest: str, work: str, *, is_shared: bool) -> None:
+    """The owner of the work folder may still replace its contents, so they are checked after they were moved."""
     create_environment_folders(settings.home)
     ready, taking = (
         environment_folder(str(settings.home.path), digest),
@@ -76,16 +76,16 @@ def _take_over(settings: Settings, digest: str, work: str, *, is_shared: bool) -
             _rename_out(work, taking)
         except FileNotFoundError:
             if os.path.isdir(ready):
-                return  # it was taken over before a crash
-            raise InstallationFailed("the build has left nothing") from None
-    found = os.lstat(taking)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.lstat(work).st_uid, os.geteuid()):
+                return  # it was installed before a crash
+            raise InstallationFailed("the build created no files") from None
+    status = os.lstat(taking)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (os.lstat(work).st_uid, os.geteuid()):
         os.rename(taking, settings.home.environments / "trash" / f"{digest}.{os.urandom(4).hex()}")
-        raise InstallationFailed("the build has left no folder of its own")
+        raise InstallationFailed("the result of the build is not a folder of its user")
     if is_shared:
-        _make_everybodys(str(taking))
+        _make_shared(str(taking))
     else:
-        os.chmod(taking, 0o700)  # everybody can read its name among the words of its owner's processes
+        os.chmod(taking, 0o700)  # other users can read its name in the command lines of its owner's processes
     if os.path.lexists(ready):
         move_to_trash(settings.home, digest)
     os.rename(taking, ready)
@@ -96,27 +96,27 @@ def _rename_out(work: str, to: Path) -> None:
         room = open_without_links(work, "room")
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise InstallationFailed("the build has left a link") from None
+            raise InstallationFailed("the result of the build is a symbolic link") from None
         raise
     try:
         os.rename("env", to, src_dir_fd=room)
     except NotADirectoryError:
-        raise InstallationFailed("the build has left no folder") from None
+        raise InstallationFailed("the result of the build is not a folder") from None
     finally:
         os.close(room)
 
 
-def _make_everybodys(folder: str) -> None:
-    """Readable by all, changeable by none but us. Its builder is gone, with every process that it had."""
-    for words in (
+def _make_shared(folder: str) -> None:
+    """Readable by all users, writable only by the server. The build has ended, with all its processes."""
+    for command in (
         ["chmod", "-R", "u=rwX,go=rX", folder],
         ["chown", "-hR", f"{os.geteuid()}:{os.getegid()}", folder],
     ):
-        subprocess.run(words, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=600)
+        subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=600)
 
 
 def create_environment_folders(home: Home) -> None:
-    """The folders of the installation: people pass through to what they know the name of."""
+    """Users cannot list these folders, but can access entries whose name they know."""
     for folder in (home.environments, home.environments / "ready", home.environments / "tools"):
         folder.mkdir(exist_ok=True)
         folder.chmod(0o711)
@@ -133,6 +133,6 @@ def move_to_trash(home: Home, digest: str) -> None:
 
 
 def find_environment_folder(home: Home, digest: str) -> Path | None:
-    """Where it is; None: it is not there."""
+    """None: it does not exist."""
     folder = Path(environment_folder(str(home.path), digest))
     return folder if folder.is_dir() else None

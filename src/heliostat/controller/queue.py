@@ -1,4 +1,4 @@
-"""The scheduler's board, kept in step with the database by its commits."""
+"""The scheduler's queue state, kept up to date with the commits of the database."""
 
 import threading
 from collections import Counter
@@ -23,22 +23,22 @@ from heliostat.store.database import StoreChanges
 
 _NO_SPEC = JobSpec()
 OpenReservations = tuple[frozenset[str], tuple[Reservation, ...]]
-"""The names of the reservations that hold now, and all there are."""
+"""The names of the active reservations, and all reservations."""
 
 
 class SyncedQueue:
-    """Changed by one thread only; a lock lets others take a copy. Specs are left out: they may be large and only a
-    start needs them."""
+    """Changed by one thread only; other threads can take a copy. Without specs: they may be large and only a start
+    needs them."""
 
-    def __init__(self, board: QueueState, jobs: Collection[Job] = (), now: datetime | None = None) -> None:
-        self.state = board
+    def __init__(self, state: QueueState, jobs: Collection[Job] = (), now: datetime | None = None) -> None:
+        self.state = state
         self._lock = threading.Lock()
         self._per_user: Counter[str] = Counter()
-        self._newest: datetime | None = None
+        self._last_submitted_at: datetime | None = None
         self._open: OpenReservations | None = None
         self._nodes: tuple[tuple[Node, ...], OpenReservations, tuple[Node, ...]] | None = None
         for job in jobs:
-            self._put(self._in_line(job), now or job.submitted_at)
+            self._put(self._in_order(job), now or job.submitted_at)
 
     def __len__(self) -> int:
         return len(self.state.jobs)
@@ -46,7 +46,7 @@ class SyncedQueue:
     def apply_changes(self, changes: StoreChanges, now: datetime) -> None:
         with self._lock:
             for job in changes.added_jobs:
-                self._put(self._in_line(replace(job, spec=_without_secrets(job.spec))), now)
+                self._put(self._in_order(replace(job, spec=_without_secrets(job.spec))), now)
             for job_id, values in changes.changed_jobs:
                 if known := self.get(job_id):
                     self._put(replace(known, **values), now)
@@ -58,7 +58,7 @@ class SyncedQueue:
         reservations: tuple[Reservation, ...],
         now: datetime,
     ) -> None:
-        """The cluster and its rules as they are now."""
+        """Set the current nodes, shares, quotas and reservations."""
         open_now = (active_reservation_names(reservations, now), reservations)
         with self._lock:
             self.state.set_nodes(self._labelled(nodes, open_now))
@@ -75,7 +75,7 @@ class SyncedQueue:
         return self.state.active_jobs()
 
     def dispatched_jobs(self) -> list[Job]:
-        """Those that wait in the engine's own queue."""
+        """Jobs that wait in the engine's own queue."""
         return [job for job in self.state.jobs.values() if job.dispatched]
 
     def jobs_to_dispatch(
@@ -92,26 +92,26 @@ class SyncedQueue:
         )
 
     def explain_ineligible(self, job: Job, now: datetime) -> str | None:
-        """Whom or what a pending job waits for before it takes its place in line. Others may ask too."""
+        """Why a pending job is not in the queue yet. Other threads may call this."""
         if job.is_eligible(now):
             return explain_closed_reservation(job, find_reservation_access(job, self.state.reservations, now))
         with self._lock:
             return explain_ineligible(job, self.state.jobs, now)
 
     def active_jobs_and_pending_count(self) -> tuple[list[Job], int]:
-        """Those that start or run, and how many wait in line. Others may ask too."""
+        """Starting and running jobs, and the number of waiting ones. Other threads may call this."""
         with self._lock:
             return self.active_jobs(), self.state.eligible_count
 
     def snapshot(self, now: datetime, ended: Collection[AttemptId], delayed: Collection[JobId]) -> Snapshot:
-        """As it will be once these attempts are recorded as ended; the delayed are not yet to be tried again."""
-        over = [attempt_id.partition(".") for attempt_id in ended]
-        jobs = [int(number) for number, _, attempt in over if self._attempt_of(int(number)) == attempt]
+        """The state once these attempts are recorded as ended; delayed jobs are not retried yet."""
+        parts = [attempt_id.partition(".") for attempt_id in ended]
+        jobs = [int(number) for number, _, attempt in parts if self._attempt_of(int(number)) == attempt]
         with self._lock:
             return self.state.snapshot(now, jobs, delayed)
 
     def record_checkpoint(self, attempt_id: AttemptId, saved_at: datetime, now: datetime) -> None:
-        """The engine has seen that it saved its work."""
+        """Record that the engine has found a checkpoint of this attempt."""
         job = self.get(job_id_of_attempt(attempt_id))
         if job is None or job.attempt_id != attempt_id:
             return
@@ -120,7 +120,7 @@ class SyncedQueue:
                 self._put(replace(job, checkpointed_at=saved_at), now)
 
     def copy_state(self) -> QueueState:
-        """A copy of the board to think with."""
+        """A copy for forecasts and explanations."""
         with self._lock:
             return self.state.copy()
 
@@ -128,7 +128,7 @@ class SyncedQueue:
         return self._per_user[user]
 
     def _labelled(self, nodes: tuple[Node, ...], open_now: OpenReservations) -> tuple[Node, ...]:
-        """The same ones again while nothing has changed: the board looks at them anew otherwise."""
+        """The same tuple while nothing has changed: the queue state processes a new one again."""
         names, reservations = open_now
         if not names:
             return nodes
@@ -140,12 +140,13 @@ class SyncedQueue:
         job = self.get(job_id)
         return None if job is None else str(job.attempt)
 
-    def _in_line(self, job: Job) -> Job:
-        """Behind those submitted before it, also when the clock was set back in between."""
-        if self._newest and self._newest > job.submitted_at:
-            waits_since = max(job.waits_since, self._newest) if job.waits_since else None
-            return replace(job, submitted_at=self._newest, waits_since=waits_since)
-        self._newest = job.submitted_at
+    def _in_order(self, job: Job) -> Job:
+        """After the jobs submitted before it, also if the clock was set back in between."""
+        last = self._last_submitted_at
+        if last and last > job.submitted_at:
+            waits_since = max(job.waits_since, last) if job.waits_since else None
+            return replace(job, submitted_at=last, waits_since=waits_since)
+        self._last_submitted_at = job.submitted_at
         return job
 
     def _put(self, job: Job, now: datetime) -> None:

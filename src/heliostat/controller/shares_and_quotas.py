@@ -1,4 +1,4 @@
-"""The rules the queue decides by, as admins have set them: shares, quotas, data classes, reservations, policy."""
+"""Scheduling rules set by admins: shares, quotas, data classes, reservations and policy."""
 
 import threading
 from collections.abc import Callable
@@ -22,75 +22,81 @@ _HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedRules:
     accounts: ShareAccounts
     reservations: tuple[Reservation, ...]
-    limits_queued: bool
+    has_queued_gpu_quota: bool
 
 
 class SchedulingRules:
-    """Keeps what it has read until a commit changes it. Projects come without their members."""
+    """Cached until a commit changes them. Projects are read without their members."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._known: _Known | None = None
-        self._changed: list[Callable[[], None]] = []
+        self._cached: _CachedRules | None = None
+        self._callbacks: list[Callable[[], None]] = []
         store.on_commit(self._on_commit)
 
-    def on_change(self, changed: Callable[[], None]) -> None:
-        self._changed.append(changed)
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
 
     def share_accounts(self) -> ShareAccounts:
-        return self._now_known().accounts
+        return self._cached_rules().accounts
 
     def reservations(self, now: datetime) -> tuple[Reservation, ...]:
-        """Those not over yet: what is past must cost no plan anything."""
-        known = self._now_known()
-        if known.reservations and min(one.final_end_at for one in known.reservations) <= now:
-            left = tuple(one for one in known.reservations if one.final_end_at > now)
+        """Current and future reservations; past ones would slow down every plan."""
+        cached = self._cached_rules()
+        if cached.reservations and min(reservation.final_end_at for reservation in cached.reservations) <= now:
+            left = tuple(reservation for reservation in cached.reservations if reservation.final_end_at > now)
             with self._lock:
-                if self._known is known:
-                    self._known = replace(known, reservations=left)
+                if self._cached is cached:
+                    self._cached = replace(cached, reservations=left)
             return left
-        return known.reservations
+        return cached.reservations
 
     def has_queued_gpu_quota(self) -> bool:
-        """Is there any quota on what may be in the queue?"""
-        return self._now_known().limits_queued
+        """Whether any quota limits queued GPUs."""
+        return self._cached_rules().has_queued_gpu_quota
 
-    def _now_known(self) -> _Known:
+    def _cached_rules(self) -> _CachedRules:
         with self._lock:
-            if self._known is None:
-                self._known = self._look()
-            return self._known
+            if self._cached is None:
+                self._cached = self._read()
+            return self._cached
 
     def _on_commit(self, changes: StoreChanges) -> None:
         if not changes.rules_changed:
             return
         with self._lock:
-            self._known = None
-        for changed in self._changed:
-            changed()
+            self._cached = None
+        for callback in self._callbacks:
+            callback()
 
-    def _look(self) -> _Known:
+    def _read(self) -> _CachedRules:
         with self._store.read() as conn:
             accounts = ShareAccounts(
-                departments={found.name: found for found in list_departments(conn)},
-                projects={found.name: found for found in list_projects_without_members(conn)},
+                departments={department.name: department for department in list_departments(conn)},
+                projects={project.name: project for project in list_projects_without_members(conn)},
                 user_quotas=list_quotas(conn, QuotaLevel.USER),
             )
             reservations = tuple(list_reservations(conn))
-        return _Known(accounts, reservations, any(quota.queued_gpus is not None for quota in _quotas(accounts)))
+        return _CachedRules(
+            accounts, reservations, any(quota.queued_gpus is not None for quota in _quotas(accounts))
+        )
 
 
 def _quotas(accounts: ShareAccounts) -> list[Quota]:
     of_departments = [department.quota for department in accounts.departments.values()]
-    return [*accounts.user_quotas.values(), *of_departments, *(one.quota for one in accounts.projects.values())]
+    return [
+        *accounts.user_quotas.values(),
+        *of_departments,
+        *(project.quota for project in accounts.projects.values()),
+    ]
 
 
 def policy_from_settings(queue: QueueSettings) -> SchedulingPolicy:
-    """The one that the settings ask for; with their defaults, it has its own."""
+    """The policy from the settings."""
     interactive = replace(DEFAULT_PRIORITY_CLASSES["interactive"], points=float(queue.interactive_points))
     urgent = replace(DEFAULT_PRIORITY_CLASSES["urgent"], gpu_hours_per_month=queue.urgent_gpu_hours_per_month)
     return SchedulingPolicy(

@@ -1,4 +1,4 @@
-"""What happened before: what was used, and how long jobs ran, as the scheduler wants to know it."""
+"""Past usage and run durations for the scheduler."""
 
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, time, timedelta
@@ -11,33 +11,33 @@ from heliostat.store.database import Store
 from heliostat.store.forecasts import FinishedRun, list_finished_runs, list_finished_runs_of_jobs
 from heliostat.store.usage import DailyUsage, list_daily_usage
 
-_HALF_LIVES = 8  # what is older counts for next to nothing
-_A_MONTH = timedelta(days=31)  # for the quotas
+_HALF_LIVES = 8  # older usage counts almost nothing
+_QUOTA_PERIOD = timedelta(days=31)
 _HISTORY = timedelta(days=90)
-_MOST_RUNS = 20_000
+_MAX_RUNS = 20_000
 
 
 def load_usage_history(store: Store, policy: SchedulingPolicy, now: datetime) -> list[PastUsage]:
-    """By day; when on the day something ran makes no difference to a half-life of days."""
-    counted = max(timedelta(seconds=_HALF_LIVES * policy.half_life_seconds), _A_MONTH)
+    """By day: the time of day does not matter for a half-life of days."""
+    counted = max(timedelta(seconds=_HALF_LIVES * policy.half_life_seconds), _QUOTA_PERIOD)
     with store.read() as conn:
         rows = list_daily_usage(conn, now - counted, now)
     return list(_usages(rows, policy, now))
 
 
 def load_run_durations(store: Store, now: datetime) -> list[RunDuration]:
-    """Of the newest finished jobs, oldest first."""
+    """Durations of the newest finished jobs, oldest first."""
     with store.read() as conn:
-        return [_ran(run) for run in list_finished_runs(conn, now - _HISTORY, _MOST_RUNS)]
+        return [_duration(run) for run in list_finished_runs(conn, now - _HISTORY, _MAX_RUNS)]
 
 
 def load_run_durations_of_jobs(store: Store, ids: Collection[JobId]) -> list[RunDuration]:
-    """Of these jobs, as far as they ran."""
+    """Durations of these jobs, if they ran."""
     with store.read() as conn:
-        return [_ran(run) for run in list_finished_runs_of_jobs(conn, ids)]
+        return [_duration(run) for run in list_finished_runs_of_jobs(conn, ids)]
 
 
-def _ran(run: FinishedRun) -> RunDuration:
+def _duration(run: FinishedRun) -> RunDuration:
     return RunDuration(run.user, run.project, run.name, run.seconds, run.limit_seconds)
 
 

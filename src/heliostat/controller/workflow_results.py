@@ -1,7 +1,7 @@
-"""What jobs of workflows and sweeps leave when they end: values they hand on, metrics they report.
+"""Reads outputs and metrics of jobs of workflows and sweeps when they end.
 
-They are read from files that belong to the job's user, in folders whose place nobody else can take: whoever can
-write there is the job, or its user. So a job needs no token to report.
+They are in files of the job's user, in folders that no other user can write or replace. So a job needs no token to
+report.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ from heliostat.store.workflows import set_job_metrics, set_job_outputs
 METRICS_FILE, METRICS_JSON_FILE = "metrics.jsonl", "metrics.json"
 MAX_OUTPUTS = 100
 MAX_METRICS = 100
-MAX_OUTPUT_BYTES = 8 * 1024  # of all values of a job, written down: thousands of them are read at once
-MAX_METRIC_LINES = 2000  # of reports
-_MOST_VALUE_BYTES = 64 * 1024
-_MOST_METRIC_BYTES = 64 * 1024
-_LONGEST_VALUE = 4096
+MAX_OUTPUT_BYTES = 8 * 1024  # of all values of a job as JSON: those of thousands of jobs are read at once
+MAX_METRIC_LINES = 2000
+_MAX_OUTPUT_FILE_BYTES = 64 * 1024
+_MAX_METRIC_FILE_BYTES = 64 * 1024
+_MAX_VALUE_LENGTH = 4096
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
 
 def collect_results(store: Store, engine: Engine, home: Home, job: Job, seen: AttemptEnded) -> AttemptEnded:
-    """Before an end is recorded: what is there then is what those who need the job see. Repeatable: after a crash
-    the same files are read once more, and written over."""
+    """Called before the end is recorded, so that dependent jobs see the results. Idempotent: after a crash the
+    same files are read and stored again."""
     seen = add_notebook_failure(engine, job, add_image_fetch_failure(engine, job, seen))
     if job.part is None:
         return seen
@@ -49,43 +49,45 @@ def collect_results(store: Store, engine: Engine, home: Home, job: Job, seen: At
 
 
 def read_outputs(home: Home, job: Job) -> dict[str, str]:
-    """What it hands on: of a name given twice, the last."""
+    """Output values of the job. If a name occurs twice, the last value counts."""
     part = job_workflow_membership(job)
     if part is None:
         return {}
     return parse_outputs(
-        read_owned_file(workflow_job_folder(str(home.path), part), OUTPUT_VALUES_FILE, _MOST_VALUE_BYTES, end=True)
+        read_owned_file(
+            workflow_job_folder(str(home.path), part), OUTPUT_VALUES_FILE, _MAX_OUTPUT_FILE_BYTES, end=True
+        )
     )
 
 
-def read_metrics(engine: Engine, job_id: JobId, most_lines: int = MAX_METRIC_LINES) -> dict[str, Metric]:
-    """Of many reports the last: the controller waits for this."""
-    reported = read_job_text(engine, job_id, f"checkpoints/{METRICS_FILE}", _MOST_METRIC_BYTES, end=True)
-    lines = reported.splitlines()[-most_lines:]
+def read_metrics(engine: Engine, job_id: JobId, max_lines: int = MAX_METRIC_LINES) -> dict[str, Metric]:
+    """From the last lines only: the controller waits for this."""
+    reported = read_job_text(engine, job_id, f"checkpoints/{METRICS_FILE}", _MAX_METRIC_FILE_BYTES, end=True)
+    lines = reported.splitlines()[-max_lines:]
     found = aggregate_metrics(
-        report for line in lines if line.lstrip().startswith("{") and (report := _report(line))
+        report for line in lines if line.lstrip().startswith("{") and (report := _parse_report(line))
     )
-    text = read_job_text(engine, job_id, f"checkpoints/{METRICS_JSON_FILE}", _MOST_METRIC_BYTES)
+    text = read_job_text(engine, job_id, f"checkpoints/{METRICS_JSON_FILE}", _MAX_METRIC_FILE_BYTES)
     with contextlib.suppress(ValueError, RecursionError):
         document = json.loads(text or "{}")
         pairs = document.items() if isinstance(document, dict) else ()
-        found |= aggregate_metrics((name, float(value), None) for name, value in pairs if _is_figure(name, value))
+        found |= aggregate_metrics((name, float(value), None) for name, value in pairs if _is_metric(name, value))
     return dict(list(found.items())[:MAX_METRICS])
 
 
 def parse_outputs(text: str) -> dict[str, str]:
-    """Lines of KEY=VALUE; others are passed over."""
+    """Lines of KEY=VALUE; other lines are ignored."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         name, equals, value = line.strip().partition("=")
-        if equals and _NAME.fullmatch(name) and len(value) <= _LONGEST_VALUE and "\0" not in value:
+        if equals and _NAME.fullmatch(name) and len(value) <= _MAX_VALUE_LENGTH and "\0" not in value:
             found.pop(name, None)
             found[name] = value
-    return _newest(found)
+    return _newest_values(found)
 
 
-def _newest(values: Mapping[str, str]) -> dict[str, str]:
-    """As many of the last as may be kept."""
+def _newest_values(values: Mapping[str, str]) -> dict[str, str]:
+    """The newest values within the limits."""
     kept: list[tuple[str, str]] = []
     left = MAX_OUTPUT_BYTES
     for name, value in list(values.items())[: -MAX_OUTPUTS - 1 : -1]:
@@ -97,7 +99,7 @@ def _newest(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def aggregate_metrics(reports: Iterable[tuple[str, float, int | None]]) -> dict[str, Metric]:
-    """The last, the least and the most of each name."""
+    """Last, minimum and maximum of each name."""
     found: dict[str, Metric] = {}
     for name, value, step in reports:
         known = found.get(name)
@@ -110,19 +112,19 @@ def aggregate_metrics(reports: Iterable[tuple[str, float, int | None]]) -> dict[
     return found
 
 
-def _report(line: str) -> tuple[str, float, int | None] | None:
+def _parse_report(line: str) -> tuple[str, float, int | None] | None:
     try:
-        told = json.loads(line)
+        report = json.loads(line)
     except (ValueError, RecursionError):
-        return None  # cut off at the beginning, or no report
-    if not isinstance(told, dict) or not _is_figure(told.get("name"), told.get("value")):
+        return None  # truncated at the beginning, or not a report
+    if not isinstance(report, dict) or not _is_metric(report.get("name"), report.get("value")):
         return None
-    step = told.get("step")
+    step = report.get("step")
     is_step = isinstance(step, int) and not isinstance(step, bool) and abs(step) < 2**53
-    return told["name"], float(told["value"]), step if is_step else None
+    return report["name"], float(report["value"]), step if is_step else None
 
 
-def _is_figure(name: object, value: object) -> bool:
+def _is_metric(name: object, value: object) -> bool:
     if not isinstance(name, str) or _NAME.fullmatch(name) is None or isinstance(value, bool):
         return False
     return isinstance(value, int | float) and abs(value) < 1e300 and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""Believable people and work for a cluster that does not exist. Pure: the same seed gives the same."""
+"""The demo cluster: synthetic users, projects and jobs. Deterministic: the same seed gives the same data."""
 
 from heliostat.demo.accounts import DEPARTMENTS, PROJECTS, USERS, DemoProject, DemoUser
 from heliostat.demo.jobs import DemoJob

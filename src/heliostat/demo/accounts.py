@@ -1,4 +1,4 @@
-"""The people of a made-up hospital: departments, their projects, and who works on what."""
+"""Synthetic users, projects and departments of the demo: a hospital."""
 
 from dataclasses import dataclass
 
@@ -9,20 +9,18 @@ from heliostat.models import Department, Quota
 class DemoProject:
     name: str
     department: str
-    models: tuple[str, ...]  # what is trained: train_<model>.py
+    models: tuple[str, ...]  # names of training scripts: train_<model>.py
     datasets: tuple[str, ...]
-    share: int = 1  # of its department
+    share: int = 1  # within its department
 
 
 @dataclass(frozen=True, slots=True)
 class DemoUser:
-    """`activity` is how much they submit beside others."""
-
     name: str
     full_name: str
-    projects: tuple[str, ...]  # the first is the one they mostly work on
-    activity: float = 1.0
-    submits_arrays: bool = False  # submits whole arrays of runs at once
+    projects: tuple[str, ...]  # main project first
+    activity: float = 1.0  # relative number of submissions
+    submits_arrays: bool = False
     is_admin: bool = False
     managed_projects: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Puts the made-up people and their last month into an empty store."""
+"""Fills an empty database with the synthetic users and their jobs of the last month."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,24 +19,24 @@ from heliostat.store.shares_and_quotas import QuotaLevel, set_quota
 
 @dataclass(frozen=True, slots=True)
 class LastMonth:
-    """Its jobs, oldest first."""
+    """The jobs of the last month, oldest first."""
 
     finished: list[Job]
     unfinished: list[DemoJob]
 
     def job_runs(self) -> Iterator[JobRun]:
-        """Those that still run were somebody else's until now: they start again with another number."""
+        """Unfinished jobs have negative ids: they are submitted again, with other ids."""
         for job in self.finished:
-            yield _ran(job.id, job)
-        for at, unfinished in enumerate(self.unfinished):
-            yield _ran(-at - 1, unfinished)
+            yield _job_run(job.id, job)
+        for index, unfinished in enumerate(self.unfinished):
+            yield _job_run(-index - 1, unfinished)
 
 
 def fill_store(store: Store, seed: int, now: datetime) -> LastMonth:
-    """Everybody, and the jobs of theirs that are over."""
+    """Adds all users and their finished jobs."""
     jobs = generate_history(seed, now)
-    over = store.write(lambda tx: _add_everything(tx, jobs, now))
-    return LastMonth(over, [job for job in jobs if job.state not in TERMINAL_STATES])
+    finished = store.write(lambda tx: _add_everything(tx, jobs, now))
+    return LastMonth(finished, [job for job in jobs if job.state not in TERMINAL_STATES])
 
 
 def make_user(person: DemoUser, now: datetime) -> User:
@@ -52,23 +52,23 @@ def _add_everything(tx: Transaction, jobs: list[DemoJob], now: datetime) -> list
     _add_rules(tx, now)
     for person in USERS:
         accounts.add_user(tx, make_user(person, now))
-    over = [job for job in jobs if job.state in TERMINAL_STATES]
-    numbers = tx.ids.allocate("jobs", len(over))
+    finished = [job for job in jobs if job.state in TERMINAL_STATES]
+    numbers = tx.ids.allocate("jobs", len(finished))
     arrays: dict[str, int] = {}
-    for job in over:
+    for job in finished:
         if job.array_key is not None and job.array_key not in arrays:
             arrays[job.array_key] = tx.ids.allocate("arrays")[0]
-    records = [_record(job, number, arrays) for job, number in zip(over, numbers, strict=True)]
+    records = [_record(job, number, arrays) for job, number in zip(finished, numbers, strict=True)]
     add_finished_jobs(tx, records)
     return records
 
 
-def _ran(number: int, job: Job | DemoJob) -> JobRun:
+def _job_run(number: int, job: Job | DemoJob) -> JobRun:
     return JobRun(number, job.submitted_at, job.started_at, job.ended_at, job.resources, job.node, job.devices)
 
 
 def _add_rules(tx: Transaction, now: datetime) -> None:
-    """Who has what share, and what is set aside."""
+    """Shares, quotas and a reservation."""
     for project in PROJECTS:
         accounts.ensure_project(tx, project.name, project.department)
         shares_and_quotas.set_project_share(tx, project.name, project.share)
@@ -109,11 +109,11 @@ def _record(job: DemoJob, number: int, arrays: dict[str, int]) -> Job:
 
 
 def _reason(job: DemoJob) -> str | None:
-    words = {
+    reasons = {
         "cancelled": f"cancelled by {job.user}",
-        "timed_out": f"its time limit of {job.time_limit_seconds} s was over",
+        "timed_out": f"time limit reached ({job.time_limit_seconds} s)",
         "failed": f"exit code {job.exit_code}",
     }
     if job.out_of_memory and job.state.value == "failed":
         return f"out of memory: it used more than its {job.resources.memory_mib} MiB of memory"
-    return words.get(job.state.value)
+    return reasons.get(job.state.value)

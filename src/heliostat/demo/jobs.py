@@ -1,4 +1,4 @@
-"""One made-up job: what is asked for, what it will do, and in history what became of it."""
+"""A synthetic job: its request, its simulated behaviour and, in the history, its outcome."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,23 +16,23 @@ class DemoJob:
     command: tuple[str, ...]
     resources: Resources
     time_limit_seconds: int
-    run_seconds: float  # if left alone
-    exit_code: int | None = 0  # if left alone; of a job that is over, the one it had
+    run_seconds: float  # unless it is stopped earlier
+    exit_code: int | None = 0  # unless it is stopped; of a finished job, its actual exit code
     out_of_memory: bool = False
-    cancel_after_seconds: float | None = None  # after its submission, by its user
+    cancel_after_seconds: float | None = None  # after its submission; None: not cancelled
     array_key: str | None = None  # the same for all jobs submitted as one array
     array_index: int | None = None
 
-    # What became of it; only `history` fills these in.
+    # The outcome, set only in a generated history.
     state: JobState = JobState.PENDING
-    cause: EndCause | None = None  # None: it is not over, or was cancelled before it started
+    cause: EndCause | None = None  # None: not finished, or cancelled before it started
     started_at: datetime | None = None
     ended_at: datetime | None = None
     node: str | None = None
     devices: tuple[str, ...] = ()
 
     def make_spec(self) -> JobSpec:
-        """What the simulated engine reads to make it run like this."""
+        """With the variables that control its behaviour in the simulated engine."""
         env = {
             engine.SECONDS_VARIABLE: f"{self.run_seconds:.3f}",
             engine.EXIT_CODE_VARIABLE: str(self.exit_code or 0),
@@ -42,7 +42,7 @@ class DemoJob:
         return JobSpec(command=self.command, env=env)
 
     def make_request(self) -> JobRequest:
-        """The submission its user would send. Array elements are sent one by one."""
+        """The submission of its user. Array elements are submitted one by one."""
         return JobRequest(
             spec=self.make_spec(),
             name=self.name,

@@ -1,7 +1,6 @@
-"""`helio demo`: a throw-away cluster with a month behind it and people at work.
+"""`helio demo`: a temporary simulated cluster with a month of history and users who submit jobs.
 
-Hours of work pass in minutes, so that there is something to see: jobs are as long as in the month before them,
-divided by the speed. All times shown are real.
+Run times of new jobs are divided by the speed factor, so that hours pass in minutes. All times shown are real.
 """
 
 import tempfile
@@ -33,11 +32,11 @@ from heliostat.store.database import Store
 log = get_logger()
 DEFAULT_SPEED = 60.0
 _MONTH_DAYS = 30
-_AT_ONCE = 20
+_SERIES_PER_WRITE = 20
 
 
 def run_demo(port: int = 0, speed: float = DEFAULT_SPEED, seed: int = 1) -> None:
-    """Serve until interrupted; nothing of it stays."""
+    """Serve until interrupted. All data is deleted at the end."""
     with tempfile.TemporaryDirectory(prefix="heliostat-demo-") as folder:
         home = Home(Path(folder))
         settings = Settings(
@@ -55,7 +54,7 @@ def run_demo(port: int = 0, speed: float = DEFAULT_SPEED, seed: int = 1) -> None
 
 
 class _Demo:
-    """The made-up people, submitting and cancelling as time goes by."""
+    """The synthetic users, who submit and cancel jobs over time."""
 
     def __init__(self, speed: float, seed: int) -> None:
         self._speed, self._seed = speed, seed
@@ -68,35 +67,35 @@ class _Demo:
         self._past = fill_store(store, self._seed, self._start)
 
     def begin(self, context: Context, url: str) -> None:
-        _say_hello(context.settings.home, url, self._speed)
-        threading.Thread(target=self._work, args=(context,), name="demo", daemon=True).start()
-        threading.Thread(target=self._recall, args=(context,), name="demo-past", daemon=True).start()
+        _print_welcome(context.settings.home, url, self._speed)
+        threading.Thread(target=self._submit_jobs, args=(context,), name="demo", daemon=True).start()
+        threading.Thread(target=self._add_past_usage, args=(context,), name="demo-past", daemon=True).start()
 
     def end(self) -> None:
         self._ending.set()
 
-    def _work(self, context: Context) -> None:
+    def _submit_jobs(self, context: Context) -> None:
         for job in self._past.unfinished:
             self._submit(context, [job])
         began = time.monotonic()
-        for at, jobs in groupby(generate_live_jobs(self._seed, self._start), key=_moment_and_array):
-            wait = (at[0] - self._start).total_seconds() / self._speed - (time.monotonic() - began)
+        for key, jobs in groupby(generate_live_jobs(self._seed, self._start), key=_submission_key):
+            wait = (key[0] - self._start).total_seconds() / self._speed - (time.monotonic() - began)
             if self._ending.wait(max(0.0, wait)):
                 return
             self._submit(context, list(jobs))
 
-    def _recall(self, context: Context) -> None:
-        """What the last month used; a little at a time, as people are waiting."""
+    def _add_past_usage(self, context: Context) -> None:
+        """Adds the usage samples of the last month in small portions: the server must stay responsive."""
         month = StepRange.between(self._start - timedelta(days=_MONTH_DAYS), self._start)
         chunks = generate_usage_samples(self._past.job_runs(), demo_nodes(), month)
-        while (some := dict(islice(chunks, _AT_ONCE))) and not self._ending.wait(0.005):
-            context.samples.add_history(some)
+        while (series := dict(islice(chunks, _SERIES_PER_WRITE))) and not self._ending.wait(0.005):
+            context.samples.add_history(series)
 
     def _submit(self, context: Context, jobs: list[DemoJob]) -> None:
         caller = Caller(self._users[jobs[0].user], "socket", "demo")
-        hurried = [replace(job, run_seconds=max(1.0, job.run_seconds / self._speed)) for job in jobs]
+        scaled = [replace(job, run_seconds=max(1.0, job.run_seconds / self._speed)) for job in jobs]
         try:
-            submitted = submit_jobs(context, caller, [job.make_request() for job in hurried])
+            submitted = submit_jobs(context, caller, [job.make_request() for job in scaled])
         except HeliostatError as error:
             log.warning("demo_submission_failed", error=str(error))
             return
@@ -110,26 +109,27 @@ class _Demo:
         timer.start()
 
 
-def _moment_and_array(job: DemoJob) -> tuple[datetime, str, str | None]:
+def _submission_key(job: DemoJob) -> tuple[datetime, str, str | None]:
+    """The same for jobs that are submitted together."""
     return job.submitted_at, job.user, job.array_key
 
 
-def _say_hello(home: Home, url: str, speed: float) -> None:
+def _print_welcome(home: Home, url: str, speed: float) -> None:
     print(
         f"""
-A hospital's cluster: 40 nodes, 100 GPUs, 40 people, and the last month of their jobs.
-It is made up, runs {speed:.0f} times faster than life, and is gone when you press Ctrl-C.
+A simulated hospital cluster: 40 nodes, 100 GPUs, 40 users, and their jobs of the last month.
+Jobs run {speed:.0f} times faster than real ones. Ctrl-C stops the demo and deletes its data.
 
   Address: {url}
   In another terminal:
 
     export HELIOSTAT_HOME={home.path}
-    helio web          log in to its pages
-    helio top          the cluster, live
-    helio ps           who waits, who runs
-    helio nodes        the machines and their GPUs
-    helio stats --span month    what was used of them
-    helio run --gpus 2 -- python train.py     join them
+    helio web                                 log in to the web pages
+    helio top                                 live view of the cluster
+    helio ps                                  waiting and running jobs
+    helio nodes                               nodes and their GPUs
+    helio stats --span month                  usage of the last month
+    helio run --gpus 2 -- python train.py     submit a job of your own
 """,
         flush=True,
     )

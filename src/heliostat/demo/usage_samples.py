@@ -1,4 +1,4 @@
-"""What the jobs of the made-up month used, in steps of five minutes: for plots that do not begin today. Pure."""
+"""Synthetic usage samples of the past month, in steps of five minutes, so that plots have a history. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from heliostat.models.samples import CLUSTER_COLUMNS, CLUSTER_SUBJECT, job_subje
 from heliostat.store.sample_chunks import SampleChunk, SampleMatrix
 from heliostat.store.samples import FIVE_MINUTE_STEP
 
-_SYSTEM = (0.15, 1800.0)  # cpus and MiB that a machine needs for itself
+_SYSTEM = (0.15, 1800.0)  # cpus and MiB used by the operating system of a node
 _WARM_UP_SECONDS = 90.0
-_AT = {name: at for at, (name, _) in enumerate(CLUSTER_COLUMNS)}
+_COLUMN = {name: index for index, (name, _) in enumerate(CLUSTER_COLUMNS)}
 
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """What is needed to know of a job."""
+    """The facts about a job that its usage is computed from."""
 
     job_id: int
     submitted_at: datetime
     started_at: datetime | None
-    ended_at: datetime | None  # None: it is not over
+    ended_at: datetime | None  # None: not finished
     resources: Resources
     node: str | None
     devices: tuple[str, ...]
@@ -33,7 +33,7 @@ class JobRun:
 
 @dataclass(frozen=True, slots=True)
 class StepRange:
-    """The time to fill, as steps since 1970."""
+    """The period to fill, in steps since 1970."""
 
     first_step: int
     end_step: int
@@ -43,48 +43,46 @@ class StepRange:
         return cls(int(start.timestamp()) // FIVE_MINUTE_STEP, int(end.timestamp()) // FIVE_MINUTE_STEP)
 
     def overlap(self, since: datetime, until: datetime | None) -> tuple[slice, SampleMatrix]:
-        """Those that touch this time, and which part of each it is."""
+        """The steps that overlap this time, and the fraction of each that it covers."""
         begin = since.timestamp() / FIVE_MINUTE_STEP
         end = self.end_step if until is None else until.timestamp() / FIVE_MINUTE_STEP
         first, last = max(self.first_step, int(begin)), min(self.end_step, int(np.ceil(end)))
-        at = np.arange(first, max(first, last))
-        part = np.clip(np.minimum(at + 1, end) - np.maximum(at, begin), 0, 1)
-        return slice(first - self.first_step, max(first, last) - self.first_step), part
+        steps = np.arange(first, max(first, last))
+        fraction = np.clip(np.minimum(steps + 1, end) - np.maximum(steps, begin), 0, 1)
+        return slice(first - self.first_step, max(first, last) - self.first_step), fraction
 
 
 def generate_usage_samples(
     jobs: Iterable[JobRun], nodes: Sequence[Node], month: StepRange
 ) -> Iterator[tuple[str, SampleChunk]]:
-    """Of each job that ran, of each node, and of all together: under which name, and what."""
+    """Subject and samples of each job that ran, of each node, and of the whole cluster."""
     count = month.end_step - month.first_step
-    machines = {node.name: _idle(node, count) for node in nodes}
+    node_samples = {node.name: _idle(node, count) for node in nodes}
     columns = {device.uuid: 2 + 2 * rank for node in nodes for rank, device in enumerate(node.devices)}
     sizes = {device.uuid: device.memory_mib for node in nodes for device in node.devices}
     total = np.zeros((count, len(CLUSTER_COLUMNS)))
     for job in jobs:
-        where, part = month.overlap(job.submitted_at, job.started_at or job.ended_at)
-        total[where, _AT["pending"]] += part
+        steps, fraction = month.overlap(job.submitted_at, job.started_at or job.ended_at)
+        total[steps, _COLUMN["pending"]] += fraction
         if job.started_at is None or job.node is None:
             continue
-        where, part = month.overlap(job.started_at, job.ended_at)
-        if not len(part):
+        steps, fraction = month.overlap(job.started_at, job.ended_at)
+        if not len(fraction):
             continue
-        used = _used(job, [sizes[uuid] for uuid in job.devices], month.first_step + where.start, len(part))
-        machine = machines[job.node]
+        first = month.first_step + steps.start
+        used = _job_usage(job, [sizes[uuid] for uuid in job.devices], first, len(fraction))
+        samples = node_samples[job.node]
         for column, values in zip((0, 1, *_pairs(columns[uuid] for uuid in job.devices)), used.T, strict=True):
-            machine[where, column] += values * part
-        total[where] += part[:, None] * _held(job)
-        yield (
-            job_subject(job.job_id),
-            SampleChunk((month.first_step + where.start) * FIVE_MINUTE_STEP, FIVE_MINUTE_STEP, used, used),
-        )
+            samples[steps, column] += values * fraction
+        total[steps] += fraction[:, None] * _allocated(job)
+        yield job_subject(job.job_id), SampleChunk(first * FIVE_MINUTE_STEP, FIVE_MINUTE_STEP, used, used)
     for node in nodes:
-        values = machines[node.name] = _bounded(machines[node.name], node)
+        values = node_samples[node.name] = _bounded(node_samples[node.name], node)
         yield (
             node_subject(node.name),
             SampleChunk(month.first_step * FIVE_MINUTE_STEP, FIVE_MINUTE_STEP, values, values),
         )
-    yield CLUSTER_SUBJECT, _all_together(total, machines, nodes, month)
+    yield CLUSTER_SUBJECT, _cluster_samples(total, node_samples, nodes, month)
 
 
 def _idle(node: Node, count: int) -> SampleMatrix:
@@ -92,26 +90,28 @@ def _idle(node: Node, count: int) -> SampleMatrix:
     return np.tile(np.array(row), (count, 1))
 
 
-def _used(job: JobRun, sizes: Sequence[int], first: int, count: int) -> SampleMatrix:
-    """Its cpus and memory, then load and memory of each of its devices."""
-    assert job.started_at is not None  # noqa: S101 - said by the caller
-    habits, wanted = usage_profile_of(job.job_id), job.resources
+def _job_usage(job: JobRun, sizes: Sequence[int], first: int, count: int) -> SampleMatrix:
+    """Columns: cpus and memory, then load and memory of each device."""
+    assert job.started_at is not None  # noqa: S101 - checked by the caller
+    profile, requested = usage_profile_of(job.job_id), job.resources
     seconds = np.maximum((first + np.arange(count) + 0.5) * FIVE_MINUTE_STEP - job.started_at.timestamp(), 1.0)
-    warmth = np.minimum(1.0, seconds / _WARM_UP_SECONDS)
-    wave = 1 + 0.08 * np.sin(2 * np.pi * seconds / (20 * habits.period_seconds))
+    warm_up = np.minimum(1.0, seconds / _WARM_UP_SECONDS)
+    wave = 1 + 0.08 * np.sin(2 * np.pi * seconds / (20 * profile.period_seconds))
     columns = [
-        wanted.cpus * habits.cpu_utilisation * wave * warmth,
-        wanted.memory_mib * habits.memory_utilisation * (0.2 + 0.8 * warmth),
+        requested.cpus * profile.cpu_utilisation * wave * warm_up,
+        requested.memory_mib * profile.memory_utilisation * (0.2 + 0.8 * warm_up),
     ]
     for rank, mib in enumerate(sizes):
-        columns += _of_device(habits, rank, mib, wave * warmth)
+        columns += _device_usage(profile, rank, mib, wave * warm_up)
     return np.stack(columns, axis=1)
 
 
-def _of_device(habits: UsageProfile, rank: int, mib: int, wave: SampleMatrix) -> tuple[SampleMatrix, SampleMatrix]:
-    is_used = rank == 0 or not habits.uses_one_gpu
-    fill = 0.3 + 0.6 * habits.memory_utilisation if is_used else 0.01
-    return np.minimum(100.0, habits.gpu_percent * is_used * wave), mib * fill * np.minimum(1.0, 0.3 + wave)
+def _device_usage(
+    profile: UsageProfile, rank: int, mib: int, wave: SampleMatrix
+) -> tuple[SampleMatrix, SampleMatrix]:
+    is_used = rank == 0 or not profile.uses_one_gpu
+    fill = 0.3 + 0.6 * profile.memory_utilisation if is_used else 0.01
+    return np.minimum(100.0, profile.gpu_percent * is_used * wave), mib * fill * np.minimum(1.0, 0.3 + wave)
 
 
 def _pairs(columns: Iterable[int]) -> Iterator[int]:
@@ -119,27 +119,27 @@ def _pairs(columns: Iterable[int]) -> Iterator[int]:
         yield from (column, column + 1)
 
 
-def _held(job: JobRun) -> SampleMatrix:
-    row, wanted = np.zeros(len(CLUSTER_COLUMNS)), job.resources
-    row[_AT["gpus_allocated"]], row[_AT["cpus_allocated"]] = wanted.gpus, wanted.cpus
-    row[_AT["memory_held"]], row[_AT["running"]] = wanted.memory_mib, 1
+def _allocated(job: JobRun) -> SampleMatrix:
+    row, requested = np.zeros(len(CLUSTER_COLUMNS)), job.resources
+    row[_COLUMN["gpus_allocated"]], row[_COLUMN["cpus_allocated"]] = requested.gpus, requested.cpus
+    row[_COLUMN["memory_held"]], row[_COLUMN["running"]] = requested.memory_mib, 1
     return row
 
 
 def _bounded(values: SampleMatrix, node: Node) -> SampleMatrix:
-    most = [node.cpus, node.memory_mib, *(v for device in node.devices for v in (100, device.memory_mib))]
-    bounded: SampleMatrix = np.minimum(values, np.array(most, dtype=float))
+    maxima = [node.cpus, node.memory_mib, *(v for device in node.devices for v in (100, device.memory_mib))]
+    bounded: SampleMatrix = np.minimum(values, np.array(maxima, dtype=float))
     return bounded
 
 
-def _all_together(
-    total: SampleMatrix, machines: dict[str, SampleMatrix], nodes: Sequence[Node], month: StepRange
+def _cluster_samples(
+    total: SampleMatrix, node_samples: dict[str, SampleMatrix], nodes: Sequence[Node], month: StepRange
 ) -> SampleChunk:
-    total[:, _AT["gpus"]] = sum(len(node.devices) for node in nodes)
-    total[:, _AT["cpus"]] = sum(node.cpus for node in nodes)
-    total[:, _AT["memory"]] = sum(node.memory_mib for node in nodes)
-    total[:, _AT["cpus_used"]] = sum(values[:, 0] for values in machines.values())
-    total[:, _AT["memory_used"]] = sum(values[:, 1] for values in machines.values())
-    loads = sum(values[:, 2::2].sum(axis=1) for values in machines.values())
-    total[:, _AT["gpu_utilisation"]] = loads / max(1.0, total[0, _AT["gpus"]])
+    total[:, _COLUMN["gpus"]] = sum(len(node.devices) for node in nodes)
+    total[:, _COLUMN["cpus"]] = sum(node.cpus for node in nodes)
+    total[:, _COLUMN["memory"]] = sum(node.memory_mib for node in nodes)
+    total[:, _COLUMN["cpus_used"]] = sum(values[:, 0] for values in node_samples.values())
+    total[:, _COLUMN["memory_used"]] = sum(values[:, 1] for values in node_samples.values())
+    loads = sum(values[:, 2::2].sum(axis=1) for values in node_samples.values())
+    total[:, _COLUMN["gpu_utilisation"]] = loads / max(1.0, total[0, _COLUMN["gpus"]])
     return SampleChunk(month.first_step * FIVE_MINUTE_STEP, FIVE_MINUTE_STEP, total, total)

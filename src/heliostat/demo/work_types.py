@@ -1,4 +1,4 @@
-"""The kinds of work people submit, and how each looks."""
+"""Kinds of work that the synthetic users submit: names, commands, sizes and durations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from random import Random
 from heliostat.demo.accounts import DemoProject
 from heliostat.models import Resources
 
-MakeNameAndCommand = Callable[[Random, DemoProject], tuple[str, tuple[str, ...]]]  # name and command
+MakeNameAndCommand = Callable[[Random, DemoProject], tuple[str, tuple[str, ...]]]
 
 HOUR_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkType:
-    """A kind of work. Durations are log-normal: most are short, a few are very long."""
+    """Durations are log-normal: most are short, a few are very long."""
 
     make_name_and_command: MakeNameAndCommand
-    day_weight: float  # how common it is by day
-    overnight_weight: float  # in the evening and on Fridays, for what runs until somebody is back
-    gpu_count_weights: dict[int, float]  # how many, and how common
+    day_weight: float  # relative frequency during the day
+    overnight_weight: float  # in the evening and at weekends
+    gpu_count_weights: dict[int, float]  # relative frequency of each number of GPUs
     median_seconds: float
     duration_sigma: float
     failure_rate: float = 0.07
-    array_size_range: tuple[int, int] | None = None  # an array of so many to so many
+    array_size_range: tuple[int, int] | None = None  # smallest and largest; None: single jobs
 
     def choose_resources(self, rng: Random) -> Resources:
         (gpus,) = rng.choices(list(self.gpu_count_weights), list(self.gpu_count_weights.values()))
@@ -37,11 +37,11 @@ class WorkType:
 
 
 def _gpu_type(rng: Random, gpus: int) -> str | None:
-    """Most people take what comes; some know what their model needs."""
+    """Most users accept any type; some need a certain one."""
     if gpus == 8:
         return "A100"  # no other node has eight
-    known = {None: 84, "A100": 4, "RTX-3090": 7, "V100": 4} | ({"T4": 3} if gpus <= 2 else {})
-    return rng.choices(list(known), list(known.values()))[0]
+    weights = {None: 84, "A100": 4, "RTX-3090": 7, "V100": 4} | ({"T4": 3} if gpus <= 2 else {})
+    return rng.choices(list(weights), list(weights.values()))[0]
 
 
 def _train(rng: Random, project: DemoProject) -> tuple[str, tuple[str, ...]]:

@@ -1,6 +1,6 @@
-"""A month, or an endless stream, of believable work: the same for the same seed.
+"""Generator of the demo's jobs: a month of history, or an endless stream. The same seed gives the same jobs.
 
-Each day is made from the seed and its date alone, so `live` goes on exactly where `history` stops.
+Each day depends only on the seed and its date, so the live jobs continue exactly where the history stops.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ LONGEST_RUN_SECONDS = 80 * HOUR_SECONDS
 OUT_OF_MEMORY_FRACTION = 0.02
 CANCELLED_FRACTION = 0.05
 TOO_SHORT_LIMIT_FRACTION = 0.025
-ARRAY_FRACTION = 0.055  # of the submissions of those who sweep
+ARRAY_FRACTION = 0.055  # of the submissions of users who submit arrays
 
 SUBMISSIONS_BY_WEEKDAY = (214, 200, 204, 196, 176, 44, 50)  # submissions on Monday, Tuesday…; an array is one
 HOUR_WEIGHTS = (2, 1, 1, 1, 1, 1, 2, 5, 13, 19, 21, 19, 12, 17, 20, 20, 19, 17, 11, 7, 6, 6, 5, 3)
@@ -38,21 +38,21 @@ _PROJECTS = {project.name: project for project in PROJECTS}
 def generate_history(
     seed: int, until: datetime, days: int = 30, nodes: Sequence[Node] | None = None
 ) -> list[DemoJob]:
-    """The jobs of the days before `until`, in order of submission, as first come, first served ran them.
+    """The jobs of the days before `until`, in order of submission, with their outcome.
 
-    Jobs not over by then are RUNNING (with a place, without an end) or PENDING.
+    Unfinished jobs are RUNNING (with a node, without an end) or PENDING.
     """
     start = until - timedelta(days=days)
-    submitted = [job for job in _from(seed, start, until.astimezone(UTC).date()) if job.submitted_at < until]
+    submitted = [job for job in _jobs_from(seed, start, until.astimezone(UTC).date()) if job.submitted_at < until]
     return replay_first_come_first_served(submitted, demo_nodes() if nodes is None else nodes, until)
 
 
 def generate_live_jobs(seed: int, start: datetime) -> Iterator[DemoJob]:
-    """The jobs submitted from then on, in order, without end."""
-    return _from(seed, start, date.max)
+    """The jobs submitted from then on, in order; never ends."""
+    return _jobs_from(seed, start, date.max)
 
 
-def _from(seed: int, start: datetime, last: date) -> Iterator[DemoJob]:
+def _jobs_from(seed: int, start: datetime, last: date) -> Iterator[DemoJob]:
     day = start.astimezone(UTC).date()
     while day <= last:
         yield from (job for job in generate_jobs_of_day(seed, day) if job.submitted_at >= start)
@@ -62,29 +62,29 @@ def _from(seed: int, start: datetime, last: date) -> Iterator[DemoJob]:
 def generate_jobs_of_day(seed: int, day: date) -> list[DemoJob]:
     """All jobs submitted on that day (UTC), in order."""
     rng = Random(f"{seed}/{day.isoformat()}")
-    people = [_activity(seed, person, day) for person in USERS]
-    acts = max(
+    weights = [_activity(seed, person, day) for person in USERS]
+    submissions = max(
         0, round(rng.gauss(SUBMISSIONS_BY_WEEKDAY[day.weekday()], SUBMISSIONS_BY_WEEKDAY[day.weekday()] ** 0.5))
     )
     jobs: list[DemoJob] = []
-    for number in range(acts):
-        (person,) = rng.choices(USERS, people)
-        jobs += _submit(rng, person, _moment(rng, day), f"{day.isoformat()}/{number}")
+    for number in range(submissions):
+        (person,) = rng.choices(USERS, weights)
+        jobs += _submit(rng, person, _time_of_day(rng, day), f"{day.isoformat()}/{number}")
     return sorted(jobs, key=lambda job: job.submitted_at)
 
 
 def _activity(seed: int, person: DemoUser, day: date) -> float:
-    """People have busy weeks and quiet ones."""
+    """Users have busy and quiet weeks."""
     year, week, _ = day.isocalendar()
-    return person.activity * _busyness(f"{seed}/{person.name}/{year}-{week}")
+    return person.activity * _week_factor(f"{seed}/{person.name}/{year}-{week}")
 
 
 @lru_cache(maxsize=1024)
-def _busyness(key: str) -> float:
+def _week_factor(key: str) -> float:
     return Random(key).lognormvariate(0, 0.6)
 
 
-def _moment(rng: Random, day: date) -> datetime:
+def _time_of_day(rng: Random, day: date) -> datetime:
     (hour,) = rng.choices(range(24), HOUR_WEIGHTS)
     return datetime.combine(day, time(hour), UTC) + timedelta(seconds=rng.uniform(0, HOUR_SECONDS))
 
@@ -94,20 +94,20 @@ def _submit(rng: Random, person: DemoUser, at: datetime, array: str) -> list[Dem
     work = _choose_work(rng, at, ARRAY_WORK_TYPES if is_array else SINGLE_WORK_TYPES)
     job = _plan(rng, person, work, at)
     if work.array_size_range is None:
-        return [_with_fate(rng, work, job)]
-    members = (_member(rng, job, array, index) for index in range(rng.randint(*work.array_size_range)))
-    return [_with_fate(rng, work, member) for member in members]
+        return [_with_outcome(rng, work, job)]
+    elements = (_element(rng, job, array, index) for index in range(rng.randint(*work.array_size_range)))
+    return [_with_outcome(rng, work, element) for element in elements]
 
 
 def _choose_work(rng: Random, at: datetime, works: Sequence[WorkType]) -> WorkType:
     is_friday_afternoon = at.weekday() == 4 and at.hour >= 14
-    is_for_the_night = at.hour >= 17 or is_friday_afternoon or at.weekday() >= 5
-    weights = [work.overnight_weight if is_for_the_night else work.day_weight for work in works]
+    is_overnight = at.hour >= 17 or is_friday_afternoon or at.weekday() >= 5
+    weights = [work.overnight_weight if is_overnight else work.day_weight for work in works]
     return rng.choices(works, weights)[0]
 
 
 def _plan(rng: Random, person: DemoUser, work: WorkType, at: datetime) -> DemoJob:
-    """What its user has in mind: all goes well."""
+    """The job if nothing goes wrong."""
     project = person.projects[0] if rng.random() < 0.7 else rng.choice(person.projects)
     name, command = work.make_name_and_command(rng, _PROJECTS[project])
     seconds = _bounded(work.median_seconds * rng.lognormvariate(0, work.duration_sigma))
@@ -123,45 +123,45 @@ def _plan(rng: Random, person: DemoUser, work: WorkType, at: datetime) -> DemoJo
     )
 
 
-def _member(rng: Random, job: DemoJob, array: str, index: int) -> DemoJob:
+def _element(rng: Random, job: DemoJob, array: str, index: int) -> DemoJob:
     seconds = min(_bounded(job.run_seconds * rng.lognormvariate(0, 0.2)), job.time_limit_seconds * 0.9)
     return replace(job, run_seconds=seconds, array_key=array, array_index=index)
 
 
-def _with_fate(rng: Random, work: WorkType, job: DemoJob) -> DemoJob:
-    fates = {
-        _fails: work.failure_rate,
-        _runs_out_of_memory: OUT_OF_MEMORY_FRACTION,
-        _is_cancelled: CANCELLED_FRACTION,
-        _is_given_too_little_time: TOO_SHORT_LIMIT_FRACTION,
+def _with_outcome(rng: Random, work: WorkType, job: DemoJob) -> DemoJob:
+    problems = {
+        _fail: work.failure_rate,
+        _run_out_of_memory: OUT_OF_MEMORY_FRACTION,
+        _cancel: CANCELLED_FRACTION,
+        _set_too_short_limit: TOO_SHORT_LIMIT_FRACTION,
     }
-    goes_well = 1 - sum(fates.values())
-    (fate,) = rng.choices([*fates, _goes_well], [*fates.values(), goes_well])
-    return fate(rng, job)
+    success_rate = 1 - sum(problems.values())
+    (outcome,) = rng.choices([*problems, _succeed], [*problems.values(), success_rate])
+    return outcome(rng, job)
 
 
-def _goes_well(rng: Random, job: DemoJob) -> DemoJob:
+def _succeed(rng: Random, job: DemoJob) -> DemoJob:
     return job
 
 
-def _fails(rng: Random, job: DemoJob) -> DemoJob:
-    """Mostly soon: a wrong path, a wrong shape."""
+def _fail(rng: Random, job: DemoJob) -> DemoJob:
+    """Mostly early: a wrong path, a wrong shape."""
     (exit_code,) = rng.choices(list(EXIT_CODE_WEIGHTS), list(EXIT_CODE_WEIGHTS.values()))
     seconds = _bounded(job.run_seconds * rng.betavariate(0.6, 2.5))
     return replace(job, run_seconds=seconds, exit_code=exit_code)
 
 
-def _runs_out_of_memory(rng: Random, job: DemoJob) -> DemoJob:
+def _run_out_of_memory(rng: Random, job: DemoJob) -> DemoJob:
     seconds = _bounded(job.run_seconds * rng.betavariate(0.5, 4))
     return replace(job, run_seconds=seconds, exit_code=EXIT_KILLED, out_of_memory=True)
 
 
-def _is_cancelled(rng: Random, job: DemoJob) -> DemoJob:
-    """Before it could end by itself, however early it starts."""
+def _cancel(rng: Random, job: DemoJob) -> DemoJob:
+    """Before it could finish, even if it started at once."""
     return replace(job, cancel_after_seconds=job.run_seconds * rng.uniform(0.05, 0.9))
 
 
-def _is_given_too_little_time(rng: Random, job: DemoJob) -> DemoJob:
+def _set_too_short_limit(rng: Random, job: DemoJob) -> DemoJob:
     limits = [limit for limit in TIME_LIMITS_SECONDS if limit < job.run_seconds]
     if job.array_key is not None or not limits:
         return job

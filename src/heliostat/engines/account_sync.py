@@ -1,4 +1,4 @@
-"""Accounts that an engine keeps by itself, such as Slurm's: what is asked of it to have them as ours are."""
+"""Account synchronization: the interface of engines with accounts of their own, such as Slurm."""
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ EngineMembership = tuple[str, str]  # an account of the engine, and a Unix user 
 
 @dataclass(frozen=True, slots=True)
 class HeliostatAccounts:
-    """What Heliostat has."""
+    """Departments, projects and users of Heliostat, from which the accounts of the engine are derived."""
 
     departments: Sequence[Department]
     projects: Sequence[Project]
@@ -23,7 +23,7 @@ class HeliostatAccounts:
 
 @dataclass(frozen=True, slots=True)
 class AccountStep:
-    """One change."""
+    """One change of the engine's accounts."""
 
     sentence: str
     argv: list[str]
@@ -35,40 +35,41 @@ class AccountStep:
 class AccountPlan:
     cluster: str
     steps: tuple[AccountStep, ...]
-    unmanaged: tuple[str, ...]  # what is there and not ours
-    unsupported: tuple[str, ...]  # what the engine has no word for
+    unmanaged: tuple[str, ...]  # accounts of the engine that Heliostat did not create
+    unsupported: tuple[str, ...]  # settings of Heliostat that the engine cannot express
 
 
 @dataclass(frozen=True, slots=True)
 class AccountUsage:
-    """An account, or a user in it; what an account has used includes all below it."""
+    """Usage of an account, or of a user in it. The usage of an account includes all accounts below it."""
 
     account: str
     user: str  # "": the account itself
     parent: str  # the account above; "" for the root
-    share_fraction: float  # of what is its parent's by right
-    raw_usage: float  # what it has used, in the engine's own unit; the past fades as the engine is told to
+    share_fraction: float  # its fraction of the parent's share
+    raw_usage: float  # in the engine's own unit, with the engine's own decay
     gpu_hours: float
 
 
 class AccountSync(Protocol):
-    """Threads may share it."""
+    """Thread-safe."""
 
     def lock_changes(self) -> AbstractContextManager[None]:
-        """Held by whoever makes a plan and carries it out."""
+        """Hold this lock from making a plan until it is applied."""
 
-    def plan(self, ours: HeliostatAccounts, made: Collection[EngineMembership]) -> AccountPlan:
-        """What would be changed. `made`: the memberships that we have made. Raises EngineUnavailable, Conflict."""
+    def plan(self, ours: HeliostatAccounts, created: Collection[EngineMembership]) -> AccountPlan:
+        """The changes that are needed. `created`: memberships that Heliostat has created in the engine.
+        Raises EngineUnavailable, Conflict."""
 
     def apply_step(self, step: AccountStep) -> bool:
-        """Already so is success, but not our doing: False. Raises Conflict, or EngineUnavailable when it is not
-        known whether it is done."""
+        """True if this call made the change, False if it was made already. Raises Conflict, or EngineUnavailable
+        when the outcome is unknown."""
 
     def count_missing(self, ours: HeliostatAccounts) -> tuple[int, int]:
-        """How many users and projects it does not have yet. Raises EngineUnavailable, Conflict."""
+        """How many users and projects the engine does not have yet. Raises EngineUnavailable, Conflict."""
 
     def account_usage(self) -> Sequence[AccountUsage]:
-        """The engine's own count, of some seconds ago; while it is away, the last."""
+        """Usage as counted by the engine, a few seconds old; while the engine is unavailable, the last known."""
 
     def account_name(self, kind: str, name: str) -> str:
-        """The account of a department or project."""
+        """The engine's account of a department or project."""

@@ -1,17 +1,17 @@
-# Runs a further command in a container that runs, as its user, where its processes are counted. Its text follows, in
-# the script that an engine starts, what it is about:
+# Runs another command in a running container (helio exec): as its user, in the cgroup of the caller. The engine puts
+# this text into a script, after a line that sets the arguments:
 #
 #   set -- RUNTIME FOLDER ROOT FIRST TOKEN TERMINAL WORKDIR COMMAND...
 #
-# FOLDER is where the tool keeps what it knows of the container, ROOT podman's own store; FIRST is the first process
-# inside, or one outside that it descends from. Variables are those of the container.
+# FOLDER is the runtime folder of the container tool, ROOT podman's store; FIRST is the first process inside the
+# container, or an ancestor of it outside. The command gets the environment variables of the container.
 
 heliostat_fail() {
     echo "heliostat: $1" >&2
     exit 125
 }
 
-# bubblewrap has made two namespaces of users, one in the other, and no process is left in the outer one, to which all else belongs.
+# bubblewrap creates two nested user namespaces. The outer one owns all other namespaces, but no process is left in it.
 heliostat_enter='
 import fcntl, os, sys
 first, command = sys.argv[1], sys.argv[2:]
@@ -27,7 +27,7 @@ words = ["nsenter", "--user=/proc/self/fd/6", "--target", first, "--preserve-cre
 os.execvp("nsenter", words + ([] if same else nested) + command)
 '
 
-heliostat_child() { # $1, or the first below it that is in a container
+heliostat_child() { # process $1, or its first descendant that is in a container
     heliostat_pid=$1
     while [ "$(readlink "/proc/$heliostat_pid/ns/pid")" = "$(readlink /proc/self/ns/pid)" ]; do
         read -r heliostat_pid _ <"/proc/$heliostat_pid/task/$heliostat_pid/children"
@@ -38,7 +38,7 @@ heliostat_child() { # $1, or the first below it that is in a container
 
 heliostat_children() { cat "/proc/$1/task/$1/children"; }
 
-# The variables of process $1 as lines that export them; a tool that runs before the command must not heed them.
+# The environment variables of process $1 as export lines. Only the command gets them, not the tools that run before it.
 heliostat_variables() {
     LC_ALL=C sed -zn "/^[A-Za-z_][A-Za-z0-9_]*=/{s/'/'\\\\''/g;s/=/='/;s/\$/'/;s/^/export /;p}" "/proc/$1/environ" | tr '\0' '\n'
 }
@@ -46,8 +46,8 @@ heliostat_variables() {
 heliostat_bubblewrap() { # first, folder, workdir, command
     heliostat_first=$(heliostat_child "$1") heliostat_text=$2/inside.$$
     heliostat_main=$(heliostat_children "$heliostat_first")
-    [ -n "$heliostat_main" ] || heliostat_fail "nothing runs in the container"
-    command -v python3 >/dev/null || heliostat_fail "there is no python3 on this node, with which a container of bubblewrap is entered"
+    [ -n "$heliostat_main" ] || heliostat_fail "no process runs in the container"
+    command -v python3 >/dev/null || heliostat_fail "python3 is not installed on this node; it is needed to enter a bubblewrap container"
     umask 077
     {
         echo "exec 5<&- 6<&-"
@@ -56,7 +56,7 @@ heliostat_bubblewrap() { # first, folder, workdir, command
         echo 'cd -- "$1" || exit 126'
         echo 'shift'
         echo 'exec "$@"'
-    } >"$heliostat_text" || heliostat_fail "$heliostat_text cannot be written"
+    } >"$heliostat_text" || heliostat_fail "cannot write $heliostat_text"
     exec 5<"$heliostat_text"
     rm -f -- "$heliostat_text"
     umask 022
@@ -65,7 +65,7 @@ heliostat_bubblewrap() { # first, folder, workdir, command
         /bin/sh /proc/self/fd/5 "$@"
 }
 
-# Whoever ends podman does not end what it has started inside. That carries the token, and so does all it starts.
+# Killing `podman exec` does not kill the processes that it started inside. They and their children carry the token.
 heliostat_stop='
 signal=$2
 for tries in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
@@ -79,8 +79,8 @@ for tries in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done
 '
 
-# Whether the command itself has not ended: it is a child of podman's monitor, and what it leaves behind is not.
-heliostat_goes_on() {
+# Whether the command itself still runs: it is a child of podman's monitor (conmon); processes that it left behind are not.
+heliostat_is_running() {
     for heliostat_file in $(grep -lszxF -- "HELIOSTAT_INSIDE=$heliostat_token" /proc/[0-9]*/environ); do
         heliostat_pid=$(sed -n 's/^PPid:[[:space:]]*//p' "${heliostat_file%/environ}/status" 2>/dev/null)
         [ "$(cat "/proc/$heliostat_pid/comm" 2>/dev/null)" != conmon ] || return 0
@@ -91,7 +91,7 @@ heliostat_goes_on() {
 heliostat_end() {
     trap '' TERM INT HUP
     /bin/sh -c "$heliostat_stop" stop "$heliostat_token" TERM >/dev/null 2>&1
-    rm -f -- "$heliostat_guarded" # no sooner: Slurm may kill us in the middle, and the guard goes on
+    rm -f -- "$heliostat_guarded" # last: if Slurm kills this shell before, the guard still cleans up
     exit 143
 }
 
@@ -99,7 +99,7 @@ heliostat_podman() { # folder, root, token, workdir, command
     for heliostat_file in "$1"/c/overlay-containers/*/userdata/pidfile; do
         [ ! -s "$heliostat_file" ] || break
     done
-    [ -s "$heliostat_file" ] || heliostat_fail "nothing runs in the container"
+    [ -s "$heliostat_file" ] || heliostat_fail "no process runs in the container"
     heliostat_file=${heliostat_file%/userdata/pidfile} heliostat_folder=$1 heliostat_root=$2 heliostat_token=$3 heliostat_dir=$4
     shift 4
     export XDG_RUNTIME_DIR="$heliostat_folder"
@@ -119,8 +119,8 @@ heliostat_podman() { # folder, root, token, workdir, command
         code=$?
         if [ "$code" -le 128 ] || ! kill -s 0 "$heliostat_tool" 2>/dev/null; then break; fi
     done
-    # A signal to all of us may have ended podman, which then leaves with 0, before it reached this shell.
-    if heliostat_goes_on; then
+    # A signal to the process group may have ended podman, which then exits with 0, before this shell handles it.
+    if heliostat_is_running; then
         /bin/sh -c "$heliostat_stop" stop "$heliostat_token" KILL >/dev/null 2>&1
         [ "$code" -gt 128 ] || code=143
     fi

@@ -1,7 +1,7 @@
-"""What every engine promises.
+"""The engine interface: the methods of every engine, and the optional abilities of some.
 
-An engine runs attempts somewhere. It decides nothing: the controller says what to start and stop, the engine
-reports what became of it. Calls return at once, may be repeated, and take many items where that is cheaper.
+An engine runs attempts. The controller decides what to start and stop; the engine reports what happened. Calls
+return at once, may be repeated, and take many items where that is cheaper.
 """
 
 import asyncio
@@ -36,20 +36,20 @@ ObservationCallback = Callable[[Sequence[Observation]], None]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do beyond starting and stopping."""
+    """Properties of an engine, besides starting and stopping."""
 
-    has_own_queue: bool = False  # takes every job at once, and decides when and where it runs
-    enforces_array_limit: bool = False  # takes all of an array at once, and lets no more run than its limit
-    survives_restart: bool = True  # attempts go on while Heliostat is down
-    runs_containers: bool = False  # runs jobs in containers
-    provides_environments: bool = False  # gives jobs software that was built for them
-    runs_on_server_host: bool = False  # on this machine: to ask something inside a job costs nothing
-    samples_attempts: bool = True  # `sample` tells of every attempt, with its devices, at any time
+    has_own_queue: bool = False  # accepts every job at once, and decides when and where it runs
+    enforces_array_limit: bool = False  # accepts a whole array at once, and enforces its concurrency limit
+    survives_restart: bool = True  # attempts continue while Heliostat is down
+    runs_containers: bool = False
+    provides_environments: bool = False  # jobs can use environments that were built for them
+    runs_on_server_host: bool = False  # jobs run on this machine, so probing their ports is cheap
+    samples_attempts: bool = True  # `sample` covers every attempt, with its devices, at any time
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What an examination of an installation has found, good or bad."""
+    """One result of checking an installation."""
 
     check: str
     level: str  # ok, warning, problem
@@ -62,213 +62,219 @@ class Engine(Protocol):
     capabilities: Capabilities
 
     def nodes(self) -> list[Node]:
-        """The machines as they are now, with the devices that may be handed out."""
+        """The current nodes, with the devices that may be allocated."""
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        """Start each attempt once, all its tasks or none. What cannot start is reported as ended, never raised.
+        """Start each attempt once, all its tasks or none. One that cannot start is reported as ended; no error is
+        raised.
 
-        An attempt has ended when all its tasks have. When one fails the others are stopped, and the exit code is
-        that of the first. One with `overtime` is not ended at its time limit: whoever plans stops it.
-        Starting an attempt that already runs, ran or was disowned does nothing.
-        An engine that queues itself may take as long as it likes between this and the start; until then it says
-        nothing of the attempt, and a stop takes it out of its queue. If that queue takes one back, it has ended
-        with cause REQUEUED and waits there as the next attempt; of that nothing is said until this is forgotten.
+        An attempt has ended when all its tasks have. When one task fails, the others are stopped, and the exit
+        code is that of the first failure. With `overtime`, the time limit does not end the attempt: the scheduler
+        stops it. Starting an attempt that already runs, ran or was disowned does nothing. An engine with its own
+        queue may start the attempt any time later; until then it reports nothing, and a stop removes the attempt
+        from that queue. If the queue requeues an attempt, it has ended with cause REQUEUED and waits there as the
+        next attempt, which is not reported until this one is forgotten.
         """
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
-        """What is known of these attempts now: after a restart, or when a report may have been missed.
+        """The current state of these attempts: after a restart, or when a report may have been missed.
 
-        A running attempt gives `Started` and is watched from then on. An attempt of which nothing ran is
-        disowned, so that it can never run later, and given as `Ended` with cause NOT_STARTED.
+        A running attempt gives `AttemptStarted` and is watched from then on. An attempt that was never started is
+        disowned, so that it can never run later, and gives `AttemptEnded` with cause NOT_STARTED.
         """
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
-        """This signal now, to all its tasks; KILL what is left after the grace.
+        """Send this signal to all tasks now, and KILL to what is left after the grace.
 
-        The end is reported as usual; already gone is success. Asked again, the shorter grace counts, and another
-        signal is sent too.
+        The end is reported like any other; an attempt that has ended already is success. On a repeated call the
+        shorter grace applies, and a different signal is sent as well.
         """
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        """The end of these is safely recorded: what was kept to tell it may go."""
+        """The ends of these attempts are recorded: their files may be removed."""
 
     def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
-        """After a restart: only these are still of interest."""
+        """After a restart: remove the files of all other attempts."""
 
     def set_observation_callback(self, report: ObservationCallback) -> None:
-        """What becomes of attempts is told there from now on, as soon as it is known."""
+        """Report starts and ends of attempts to this function from now on, as soon as they are known."""
 
     def set_nodes_changed_callback(self, changed: Callable[[], None]) -> None:
-        """Called when `nodes` would answer something else."""
+        """Call this function when the result of `nodes` has changed."""
 
     def sample(self) -> SampleBatch:
-        """What every running attempt and every node uses, in one go. Called by one thread, every few seconds.
+        """Current usage of all running attempts and nodes. Called by one thread, every few seconds.
 
-        What cannot be read is None, or left out. Cpus are those kept busy since the call before.
+        Values that cannot be read are None or missing. Cpus: the average of busy cpus since the previous call.
         """
 
     def close(self) -> None:
-        """Let go of everything; what runs goes on where capabilities say so."""
+        """Release all resources. Attempts continue if `capabilities.survives_restart`."""
 
 
 class Endpoint(Protocol):
-    """A port of a running attempt. Nothing is sent before it is proven that a process of the attempt listens
-    there, and nobody else does."""
+    """A port of a running attempt. Nothing is sent before it is verified that processes of the attempt, and no
+    others, listen there."""
 
     def check(self, *, again: bool = True) -> ListeningSocket:
-        """Where it listens. Unless `again`, what was seen once may still count: to look may take a while.
-        Raises Conflict, EngineUnavailable or TooManyRequests. For any thread but that of the event loop."""
+        """Where it listens. Without `again`, a cached result may be returned, since a check may take a while.
+        Raises Conflict, EngineUnavailable or TooManyRequests. For any thread except that of the event loop."""
 
     async def open(self, protocol: Callable[[], P]) -> P:
         """A connection. Raises Conflict or EngineUnavailable."""
 
     def exchange(self, request: bytes, seconds: float, most_bytes: int, *, first_line: bool = False) -> bytes:
-        """What it answers, up to the end of the connection, of so many bytes, or of the first line; of an empty
-        request, nothing but that it takes a connection. For any thread but that of the event loop.
-        Raises Conflict, EngineUnavailable or OSError (TimeoutError once the time is over)."""
+        """Send the request and return the response: up to the end of the connection, `most_bytes`, or the first
+        line. With an empty request, only check that a connection is accepted. For any thread except that of the
+        event loop. Raises Conflict, EngineUnavailable or OSError (TimeoutError after `seconds`)."""
 
 
 @runtime_checkable
 class RunsPrograms(Protocol):
-    """An engine whose attempts are real programs, with files, ports and room for a further command (local and
-    Slurm; attempts of the simulated one only take time). None of this is a path of the machine that asks."""
+    """An engine whose attempts are real programs, with files, ports and `exec` (local and Slurm; simulated
+    attempts run no program). Paths are those of the node, not of the caller's machine."""
 
     def read_log(self, job_id: JobId, attempt: int, stream: str, offset: int, limit: int) -> LogChunk:
-        """From any byte; a negative offset counts from the end. What is not written yet is empty.
+        """Part of a log, from any byte; a negative offset counts from the end. Empty if nothing is written yet.
         Raises OSError."""
 
     def read_log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
-        """In which order the streams were written: (stream, up to this byte), as far as it is known."""
+        """The order in which the streams were written: (stream, up to this byte), as far as it is known."""
 
     def log_folder(self, job_id: JobId) -> str | None:
-        """Where inotify notices that more is in the logs; None: whoever follows them asks now and then."""
+        """The folder to watch with inotify for new log output; None: the logs must be polled."""
 
     def has_job_files(self, job_id: JobId, name: str = "") -> bool:
-        """Whether its logs and files are still there; or, of a name, whether it has left such a folder."""
+        """Whether the job's folder, or the folder `name` in it, still exists."""
 
     def list_job_files(self, job_id: JobId, path: str) -> FolderListing:
-        """What lies there in the folder that it runs in, if that is its own. Raises NotFound or Conflict."""
+        """A folder below the job's own working directory. Raises NotFound or Conflict."""
 
     def open_job_file(self, job_id: JobId, path: str) -> OpenFile:
-        """A plain file of the job's user there. Raises NotFound or Conflict."""
+        """A regular file of the job's user there. Raises NotFound or Conflict."""
 
     def read_job_file(self, job_id: JobId, name: str, most_bytes: int, *, end: bool = False) -> str:
-        """What its user has left as `work/…` or `checkpoints/…`: the beginning, or the end, if it is longer;
-        nothing if there is no such file."""
+        """A file below the job's folder (`work/…`, `checkpoints/…`): its first bytes or, with `end`, its last.
+        Empty if it does not exist."""
 
     def work_folder(self, job_id: JobId) -> str:
-        """The folder of its own that it runs in, as its processes see it."""
+        """The job's own working directory, as its processes see it."""
 
     def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> ExecCommand:
-        """What to start so that the command (none: a shell) runs where the attempt does: same user, limits,
-        devices, environment and folder; it ends with the attempt. `terminal` names the kind of the one it will be
-        started on, if any. Raises Conflict where that is not possible now."""
+        """The program to start so that the command (none: a shell) runs in the attempt: same user, limits,
+        devices, environment and folder; it ends with the attempt. `terminal`: the value of TERM, if it runs on a
+        terminal. Raises Conflict when that is not possible now."""
 
     def endpoint(self, attempt: Attempt, port: int) -> Endpoint:
-        """A way to this port inside the attempt. Returns at once."""
+        """This port of the attempt. Returns at once."""
 
     def session_port(self, attempt: Attempt) -> int | None:
-        """On which its own server has said it listens, if it is a session or a service. That proves nothing."""
+        """The port that the server of a session or service has reported. Not verified."""
 
     def attach_endpoints(self) -> None:
-        """Connections live on the event loop that runs now."""
+        """Use the running event loop for connections."""
 
     async def detach_endpoints(self) -> None:
-        """Before that loop ends."""
+        """Call before that event loop ends."""
 
     def extend_time_limit(self, attempt: Attempt, limit_seconds: int) -> None:
-        """Its time limit is this now, counted from its start; never a shorter one. OSError when it cannot be kept,
-        Conflict when it is refused. An engine that queues itself is told while it waits there, too.
+        """Set the time limit, counted from the start; a shorter one than before is ignored. Also applies while the
+        attempt waits in the engine's own queue. Raises OSError when the limit cannot be stored, Conflict when it
+        is refused.
 
-        Told before it is recorded: after a crash in between it runs longer than anybody says, never shorter.
+        Called before the new limit is recorded: after a crash in between, the job runs longer than recorded, never
+        shorter.
         """
 
 
 @runtime_checkable
 class HasOwnQueue(Protocol):
-    """An engine with a queue of its own, which others use too, and which accounts for what was used (Slurm)."""
+    """An engine with a queue and usage accounting of its own, which users may also use without Heliostat
+    (Slurm)."""
 
     def wait_reason(self, attempt_id: AttemptId) -> WaitReason | None:
-        """Why it still waits there, or does not go on. None: it does not wait there, or nothing is known.
+        """Why the attempt waits in that queue or is suspended. None: it does not wait, or the reason is unknown.
         Returns at once."""
 
     def foreign_jobs(self) -> Sequence[ForeignJob]:
-        """Jobs of others, without us, that are not over, as of a few seconds ago. Returns at once."""
+        """Unfinished jobs that were not submitted by Heliostat, a few seconds old. Returns at once."""
 
     def final_usage(self) -> dict[AttemptId, AttemptUsage | None]:
-        """Of attempts whose end was recorded, what they used in all, as far as it is known by now; None: it never
-        will be.
+        """Total usage of attempts whose end was recorded, as far as it is known; None: it will never be known.
 
-        Some, not all, at a time. May take a while. Told again, also after a restart, until it is `noted`.
+        Returns some of them at a time and may take a while. Returned again, also after a restart, until
+        `acknowledge_usage`.
         """
 
     def acknowledge_usage(self, attempt_ids: Iterable[AttemptId]) -> None:
-        """What these have used is safely recorded."""
+        """The usage of these attempts is recorded."""
 
 
 @runtime_checkable
 class ChecksRequests(Protocol):
-    """An engine that can tell beforehand what it could never run (Slurm, by its partitions)."""
+    """An engine that can reject jobs at submission which it could never run (Slurm, by its partitions)."""
 
     def check_request(self, job: Job, data_class: int) -> None:
-        """Raises Invalid, with cause and next step. Returns at once; what it does not know now it lets pass."""
+        """Raises Invalid, with cause and next step. Returns at once; accepts the job while the limits are
+        unknown."""
 
 
 @runtime_checkable
 class SupportsReservations(Protocol):
-    """An engine that sets nodes aside by itself (Slurm, which others use too)."""
+    """An engine with reservations of its own (Slurm)."""
 
-    def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
-        """Whole nodes, for these users; for nobody, if it has no project. Raises Conflict or EngineUnavailable."""
+    def reserve(self, reservation: Reservation, unix_users: Collection[str]) -> None:
+        """Reserve whole nodes for these users; without a project, for no user. Raises Conflict or
+        EngineUnavailable."""
 
     def cancel_reservation(self, reservation: Reservation) -> None:
-        """Already gone is success. Raises Conflict or EngineUnavailable."""
+        """A reservation that does not exist is success. Raises Conflict or EngineUnavailable."""
 
     def has_reservation(self, reservation: Reservation) -> bool:
-        """Whether it still has it, as of a few seconds ago. Unless it is known, yes."""
+        """Whether the engine still has it, as of a few seconds ago. True if unknown."""
 
     def foreign_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
-        """Those it has besides ours, which were made with its own tools, as of a few seconds ago."""
+        """Reservations other than `ours`, made with the engine's own tools; a few seconds old."""
 
 
 @runtime_checkable
 class DrainsNodes(Protocol):
-    """An engine that keeps by itself whether a node may be used (Slurm)."""
+    """An engine with a drain state of its own for each node (Slurm)."""
 
     def drain(self, node: str, reason: str) -> None:
-        """Start nothing new there. Raises EngineUnavailable."""
+        """Start no new jobs on the node. Raises EngineUnavailable."""
 
     def resume(self, node: str) -> None:
-        """Use it again. Raises EngineUnavailable."""
+        """Use the node again. Raises EngineUnavailable."""
 
 
 @runtime_checkable
 class RecomposesNodes(Protocol):
-    """An engine whose nodes can have other GPUs while it runs (Slurm with dynamic nodes)."""
+    """An engine that can change the GPUs of a node at run time (Slurm with dynamic nodes)."""
 
     def recompose(self, node: str, gpus: Mapping[str, int], *, dry_run: bool = False) -> Recomposition:
-        """Begin to give it these GPUs, by type, instead of those it has. What runs there ends first.
+        """Start replacing the node's GPUs by these, by type. Jobs that run there finish first.
 
-        Goes on after a restart. Asked again, the newer wish counts; resuming the node before it is empty abandons
-        it. Without any step: it has them already. Raises Conflict or EngineUnavailable.
+        Continues after a restart. A later call replaces the request; resuming the node before it is empty cancels
+        it. A result without steps: the node has these GPUs already. Raises Conflict or EngineUnavailable.
         """
 
     def recomposition_status(self, node: str) -> Recomposition | None:
-        """How far it is; None: nothing is being changed there. Returns at once."""
+        """The progress; None: no change is under way. Returns at once."""
 
 
 @runtime_checkable
 class ReportsCheckpoints(Protocol):
-    """An engine that asks us whom to preempt, and whose jobs can say by touching a file that they have saved their
-    work (local; on Slurm, Slurm preempts)."""
+    """An engine whose jobs Heliostat preempts, and whose jobs report checkpoints by touching a file (local; on
+    Slurm, Slurm preempts)."""
 
     def checkpoint_times(self, attempts: Sequence[Attempt]) -> dict[AttemptId, datetime]:
-        """When each last said so: those that have, since they started. Never later than now."""
+        """The last checkpoint of each attempt that has made one since its start. Never in the future."""
 
 
 @runtime_checkable
 class SyncsAccounts(Protocol):
-    """An engine with accounts of its own, which can be kept in step with ours (Slurm)."""
+    """An engine with accounts of its own, which can be synchronized with Heliostat's (Slurm)."""
 
     @property
     def account_sync(self) -> AccountSync: ...
@@ -276,41 +282,41 @@ class SyncsAccounts(Protocol):
 
 @runtime_checkable
 class ProbesNodes(Protocol):
-    """An engine that can look at its installation from its nodes (Slurm; the local one has this machine only)."""
+    """An engine that can check the installation from its nodes (Slurm; the local engine has this machine only)."""
 
     def probe_nodes(self, users: Mapping[str, tuple[int, int]]) -> None:
-        """With the uid and gid that each of these has here. Takes seconds; what was found is among the findings
-        from then on. Raises EngineUnavailable, or Conflict while another looks."""
+        """Probe the nodes. `users`: the uid and gid of each on this machine. Takes seconds; the results are among
+        the findings from then on. Raises EngineUnavailable, or Conflict while another probe runs."""
 
 
 class ImageCleanup(Protocol):
-    """The removal of images of one person, by a process that is that person."""
+    """The removal of container images of one user, by a process of that user."""
 
     @property
     def owner(self) -> str: ...
 
     def wait(self) -> list[str]:
-        """Until it is done; a line for each image that went."""
+        """Wait until it is done. One line for each removed image."""
 
     def stop(self) -> None:
-        """What it has begun, the next one ends."""
+        """Stop early. The next cleanup continues."""
 
 
 @runtime_checkable
 class CleansUpImages(Protocol):
-    """An engine on whose machine containers keep the images they have fetched (local; on Slurm each job sweeps the
-    store of its node)."""
+    """An engine whose container images are stored on this machine (local; on Slurm each job cleans up the store of
+    its node)."""
 
     def start_image_cleanups(self) -> Iterator[ImageCleanup]:
-        """One for each person, if there are limits; each begins when it is asked for."""
+        """One cleanup for each user, if limits are set; each starts when the iterator reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job of another system that is over; sizes are those of all its nodes together."""
+    """A finished job of another system; amounts are the sum over all its nodes."""
 
     cluster: str
-    external_job_id: str  # 12, 12_3 of an array, 12+1 of one that was made of several
+    external_job_id: str  # 12; in an array 12_3; part of a heterogeneous job 12+1
     user: str
     account: str
     name: str
@@ -331,10 +337,10 @@ class PastJob:
 
 
 class HistoryReader(Protocol):
-    """Reads past jobs of another system from lines of one file or one call; counts what it leaves out."""
+    """Reads past jobs of another system from the lines of a file or of a command; counts the lines it skips."""
 
     @property
     def skipped_counts(self) -> Mapping[str, int]: ...
 
     def read_jobs(self, lines: Iterable[str]) -> Iterator[PastJob]:
-        """In the order of the lines. Raises Invalid when the first of them does not name the fields needed."""
+        """In the order of the lines. Raises Invalid when the header line lacks a required field."""

@@ -1,7 +1,7 @@
-"""A further command inside a running attempt: what an engine says to start for it, and the script that becomes it.
+"""`helio exec`: the program an engine starts to run another command in a running attempt, and its script.
 
-The environment of a job may hold secrets, and names like LD_PRELOAD: it is set by this script, which runs as the
-job's user where the job runs, never by a program that runs before.
+The environment of a job may hold secrets, and names like LD_PRELOAD. So only this script sets it, which runs as
+the job's user on the job's node; the programs that run before it do not get it.
 """
 
 import os
@@ -19,17 +19,17 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class ExecCommand:
-    """A program to start in a session of its own. What its descriptors and files hold is let go by `close`."""
+    """A program to start in a new session. `close` releases its descriptors and files."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    inherited_descriptors: tuple[int, ...] = ()  # under these numbers
+    inherited_descriptors: tuple[int, ...] = ()  # they keep their numbers
     close: Callable[[], None] = _nothing
-    terminal_owner_uid: int | None = None  # the uid its terminal is to belong to; None: ours
+    terminal_owner_uid: int | None = None  # None: the server's own uid
 
 
 def render_exec_script(environment: Mapping[str, str], workdir: str, command: Sequence[str], *more: str) -> str:
-    """No command is a shell. `more` are lines of the shell after those that set the environment."""
+    """Without a command, a shell is started. `more`: shell lines after those that set the environment."""
     lines = [
         "umask 022",
         *(f"export {name}={quote(value)}" for name, value in environment.items()),
@@ -40,14 +40,14 @@ def render_exec_script(environment: Mapping[str, str], workdir: str, command: Se
     return "\n".join(lines) + "\n"
 
 
-def setpriv_argv(person: RunAsUser) -> tuple[str, ...]:
-    """What to put before a program so that it runs as them; nothing, if we are them."""
-    if person.uid == os.geteuid():
+def setpriv_argv(run_as: RunAsUser) -> tuple[str, ...]:
+    """The command prefix that switches to this user; empty if the server runs as this user."""
+    if run_as.uid == os.geteuid():
         return ()
-    identity = (f"--reuid={person.uid}", f"--regid={person.gid}", "--init-groups", "--inh-caps=-all")
+    identity = (f"--reuid={run_as.uid}", f"--regid={run_as.gid}", "--init-groups", "--inh-caps=-all")
     return ("/usr/bin/setpriv", *identity)
 
 
 def terminal_variables(kind: str) -> dict[str, str]:
-    """The variables that tell a program what it can do there."""
+    """The environment variables for a terminal of this kind."""
     return {"TERM": kind} if kind else {}

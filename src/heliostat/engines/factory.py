@@ -1,4 +1,4 @@
-"""Makes the engine that is asked for. Nothing else outside of an engine imports it."""
+"""Engine factory: creates the configured engine. Engines are imported only here and by themselves."""
 
 from datetime import tzinfo
 
@@ -9,7 +9,7 @@ from heliostat.models import Node
 
 
 def make_engine(settings: Settings) -> Engine:
-    """The one that the settings name, running."""
+    """The engine that the settings name, started."""
     if settings.server.engine == "local":
         from heliostat.engines.local.engine import LocalEngine
 
@@ -26,11 +26,11 @@ def make_engine(settings: Settings) -> Engine:
         from heliostat.engines.slurm.engine import SlurmEngine
 
         return SlurmEngine(settings)
-    raise Invalid(f"There is no engine {settings.server.engine!r}.", "Engines are: local, simulated, slurm.")
+    raise Invalid(f"There is no engine {settings.server.engine!r}.", "Choose local, simulated or slurm.")
 
 
 def examine_engine(settings: Settings) -> list[Finding]:
-    """What is wrong with what the engine needs, and what to do about it; the engine need not run."""
+    """Check the requirements of the engine, for the doctor. The engine need not run."""
     if settings.server.engine == "slurm":
         from heliostat.engines.slurm.installation_checks import examine_slurm
 
@@ -41,7 +41,7 @@ def examine_engine(settings: Settings) -> list[Finding]:
 
 
 def read_local_nodes(settings: Settings) -> list[Node]:
-    """This machine as the engine would see it; the engine need not run. None where its nodes are others."""
+    """This machine as a node; the engine need not run. Empty if the engine's nodes are other machines."""
     if settings.server.engine == "slurm":
         return []
     from heliostat.engines.local.installation_checks import read_local_node
@@ -50,14 +50,14 @@ def read_local_nodes(settings: Settings) -> list[Node]:
 
 
 def make_slurm_request_checker(settings: Settings) -> ChecksRequests:
-    """What Slurm, as it is now, could never run; no engine need run on it."""
+    """Checks requests against Slurm's current limits; the engine need not run."""
     from heliostat.engines.slurm.request_checker import make_request_checker
 
     return make_request_checker(settings)
 
 
 def make_sacct_reader(zone: tzinfo, delimiter: str) -> HistoryReader:
-    """Of what `sacct` prints."""
+    """Reads the output of `sacct`."""
     from heliostat.engines.slurm.sacct_history import SacctReader
 
     return SacctReader(zone, delimiter)

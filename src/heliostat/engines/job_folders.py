@@ -1,4 +1,4 @@
-"""The folder of a job, which its engine lays out and its user owns; uploaded code as its working directory."""
+"""Job folders: creates the folder of a job and copies uploaded code into its working directory."""
 
 import contextlib
 import os
@@ -24,12 +24,12 @@ from heliostat.payloads.archive import resolve_script
 
 
 class AttemptRefused(Exception):
-    """The attempt can never start like this; says why."""
+    """The attempt cannot start; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """`jobs/12`: the server's own, so that its entries cannot be swapped; the files in it are the user's."""
+    """`jobs/12`: owned by the server, so that its entries cannot be replaced; the files in it are the user's."""
 
     path: str
 
@@ -49,93 +49,94 @@ def require_run_as_user(unix_user: str) -> RunAsUser:
     try:
         entry = pwd.getpwnam(unix_user)
     except KeyError:
-        raise AttemptRefused(f"this machine has no Unix user {unix_user}") from None
+        raise AttemptRefused(f"the Unix user {unix_user} does not exist on this node") from None
     if os.geteuid() not in (0, entry.pw_uid):
-        raise AttemptRefused(f"Heliostat does not run as root here, so it cannot run jobs as {unix_user}")
+        raise AttemptRefused(f"Heliostat does not run as root, so it cannot run jobs as {unix_user}")
     return RunAsUser(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell or "/bin/sh")
 
 
 def prepare_job_folder(
-    attempt: Attempt, person: RunAsUser, folder: JobFolder, home: Home
+    attempt: Attempt, run_as: RunAsUser, folder: JobFolder, home: Home
 ) -> tuple[str, str | None]:
-    """Make what the payload finds on disk: its working directory and its script, and a folder for checkpoints.
+    """Create the working directory, the script and the checkpoint folder; return the first two.
 
-    All are the user's alone. What is saved there stays for the next attempt. Raises Refused when its uploaded code
-    is gone.
+    All belong to the user alone, and their content stays for the next attempt. Raises AttemptRefused when the
+    uploaded code is gone.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder.path, 0o700)
-    if not _is_us(person):
-        os.chmod(folder.path, 0o711)  # always: a crash may have come between the two the last time
+    if not _is_server_user(run_as):
+        os.chmod(folder.path, 0o711)  # always: the last run may have crashed between mkdir and chmod
     spec = attempt.job.spec
     script, workdir = None, spec.workdir
     if spec.script is not None:
         script = f"{folder.path}/{attempt.job.attempt}.script"
-        _write(script, resolve_script(spec.script), person, 0o700)
+        _write(script, resolve_script(spec.script), run_as, 0o700)
     if workdir is None:
         workdir = f"{folder.path}/work"
         if spec.upload is not None:
-            _lay_out_code(attempt.job, home.uploads, workdir, person)
-        make_private_folder(workdir, person)
-    make_private_folder(folder.checkpoint_folder, person)
-    prepare_workflow_folder(attempt.job, str(home.path), person)
+            _copy_code(attempt.job, home.uploads, workdir, run_as)
+        make_private_folder(workdir, run_as)
+    make_private_folder(folder.checkpoint_folder, run_as)
+    prepare_workflow_folder(attempt.job, str(home.path), run_as)
     return workdir, script
 
 
-def _lay_out_code(job: Job, uploads: Path, workdir: str, person: RunAsUser) -> None:
+def _copy_code(job: Job, uploads: Path, workdir: str, run_as: RunAsUser) -> None:
     try:
-        copy_upload(uploads, job.user, job.spec.upload or "", workdir, person)
+        copy_upload(uploads, job.user, job.spec.upload or "", workdir, run_as)
     except UploadMissing as error:
         raise AttemptRefused(f"{error}: submit it again with --upload") from error
 
 
 def check_environment_exists(job: Job, installation: str) -> None:
-    """The environment it runs in must be there. Raises Refused."""
+    """The job's environment or image must exist. Raises AttemptRefused."""
     folder, image = job_environment_folder(job, installation), built_image_path(job, installation)
     if folder is not None and not os.path.isdir(folder):
-        raise AttemptRefused("its environment is no longer there; submit the job again to have it built")
+        raise AttemptRefused("its environment no longer exists; submit the job again to build it")
     if image is not None and not os.path.isfile(image):
-        raise AttemptRefused("its image is no longer there; submit the job again to have it built")
+        raise AttemptRefused("its image no longer exists; submit the job again to build it")
 
 
 @contextlib.contextmanager
-def create_log(path: str, person: RunAsUser) -> Iterator[int]:
-    """Its descriptor. FileExistsError when the file is there."""
+def create_log(path: str, run_as: RunAsUser) -> Iterator[int]:
+    """Create the log file; yields its descriptor. Raises FileExistsError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
     try:
-        if not _is_us(person):
-            os.fchown(descriptor, person.uid, person.gid)
+        if not _is_server_user(run_as):
+            os.fchown(descriptor, run_as.uid, run_as.gid)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def make_private_folder(path: str, person: RunAsUser) -> None:
+def make_private_folder(path: str, run_as: RunAsUser) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    if not _is_us(person):
-        os.chown(path, person.uid, person.gid, follow_symlinks=False)
+    if not _is_server_user(run_as):
+        os.chown(path, run_as.uid, run_as.gid, follow_symlinks=False)
 
 
-def _is_us(person: RunAsUser) -> bool:
-    """What we make is theirs already."""
-    return (person.uid, person.gid) == (os.geteuid(), os.getegid())
+def _is_server_user(run_as: RunAsUser) -> bool:
+    """Whether files that the server creates belong to this user already."""
+    return (run_as.uid, run_as.gid) == (os.geteuid(), os.getegid())
 
 
-def _write(path: str, content: bytes, person: RunAsUser, mode: int) -> None:
+def _write(path: str, content: bytes, run_as: RunAsUser, mode: int) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
         file.write(content)
-        os.fchown(descriptor, person.uid, person.gid)
+        os.fchown(descriptor, run_as.uid, run_as.gid)
         os.fchmod(descriptor, mode)
 
 
-def prepare_workflow_folder(job: Job, installation: str, person: RunAsUser) -> None:
-    """Its folder, which is its user's. Those above are the server's, so that none can be swapped for another.
+def prepare_workflow_folder(job: Job, installation: str, run_as: RunAsUser) -> None:
+    """Create the job's output folder, owned by its user. The folders above belong to the server, so that no entry
+    can be replaced.
 
-    Values that an earlier attempt has left are taken away.
+    Removes output values of an earlier attempt.
     """
     part = job_workflow_membership(job)
     if part is None:
@@ -147,19 +148,20 @@ def prepare_workflow_folder(job: Job, installation: str, person: RunAsUser) -> N
     own = workflow_job_folder(installation, part)
     with contextlib.suppress(FileExistsError):
         os.mkdir(own, 0o700)
-    os.chown(own, person.uid, person.gid, follow_symlinks=False)
+    os.chown(own, run_as.uid, run_as.gid, follow_symlinks=False)
     with contextlib.suppress(FileNotFoundError, IsADirectoryError):
         os.unlink(f"{own}/{OUTPUT_VALUES_FILE}")
 
 
 class UploadMissing(Exception):
-    """What was uploaded is not there any more."""
+    """The uploaded code no longer exists."""
 
 
-def copy_upload(uploads: Path, user: str, upload: str, target: str, person: RunAsUser) -> None:
-    """Once: what the job changes there stays for its next attempt. A crash in the middle leaves no half of it.
+def copy_upload(uploads: Path, user: str, upload: str, target: str, run_as: RunAsUser) -> None:
+    """Copy the uploaded code to `target`, unless it exists: changes made by the job stay for its next attempt.
 
-    While it is being made nobody but the server can reach it. Raises Gone, or OSError.
+    The copy is made in a draft folder that only the server can enter, and renamed when it is complete. Raises
+    UploadMissing or OSError.
     """
     if os.path.isdir(target):
         return
@@ -170,41 +172,41 @@ def copy_upload(uploads: Path, user: str, upload: str, target: str, person: RunA
         with open(tree_path(source, upload), encoding="utf-8") as file:
             tree = text_to_tree(file.read())
         os.mkdir(draft, 0o700)
-        _fill(draft, source, tree, person)
+        _fill(draft, source, tree, run_as)
     except FileNotFoundError as error:
-        raise UploadMissing("the code that was uploaded for it is not there any more") from error
-    os.chown(draft, person.uid, person.gid)
+        raise UploadMissing("its uploaded code no longer exists") from error
+    os.chown(draft, run_as.uid, run_as.gid)
     os.rename(draft, target)
 
 
-def _fill(draft: str, source: str, tree: FileTree, person: RunAsUser) -> None:
+def _fill(draft: str, source: str, tree: FileTree, run_as: RunAsUser) -> None:
     paths = [*(file.path for file in tree.files), *(link.path for link in tree.links)]
-    folders = {part for path in paths for part in _above(path)}
+    folders = {part for path in paths for part in _parent_folders(path)}
     for folder in sorted(folders):
-        _make_folder(f"{draft}/{folder}", person)
+        _make_folder(f"{draft}/{folder}", run_as)
     for entry in tree.files:
-        _copy(blob_path(source, entry.digest), f"{draft}/{entry.path}", entry, person)
+        _copy(blob_path(source, entry.digest), f"{draft}/{entry.path}", entry, run_as)
     for link in tree.links:
         os.symlink(link.target, f"{draft}/{link.path}")
-        os.chown(f"{draft}/{link.path}", person.uid, person.gid, follow_symlinks=False)
+        os.chown(f"{draft}/{link.path}", run_as.uid, run_as.gid, follow_symlinks=False)
 
 
-def _above(path: str) -> list[str]:
+def _parent_folders(path: str) -> list[str]:
     parts = path.split("/")[:-1]
     return ["/".join(parts[: end + 1]) for end in range(len(parts))]
 
 
-def _make_folder(path: str, person: RunAsUser) -> None:
+def _make_folder(path: str, run_as: RunAsUser) -> None:
     os.mkdir(path)
     os.chmod(path, 0o755)
-    os.chown(path, person.uid, person.gid)
+    os.chown(path, run_as.uid, run_as.gid)
 
 
-def _copy(source: str, target: str, entry: TreeFile, person: RunAsUser) -> None:
-    """A copy of its own: what the job writes there must not reach anybody else's."""
+def _copy(source: str, target: str, entry: TreeFile, run_as: RunAsUser) -> None:
+    """A real copy, not a link: what the job writes must not change the upload."""
     with open(source, "rb") as original, open(target, "xb") as copy:
         if os.fstat(original.fileno()).st_size != entry.size_bytes:
             raise FileNotFoundError(source)
         shutil.copyfileobj(original, copy, 2**20)
         os.fchmod(copy.fileno(), 0o755 if entry.is_executable else 0o644)
-        os.fchown(copy.fileno(), person.uid, person.gid)
+        os.fchown(copy.fileno(), run_as.uid, run_as.gid)

@@ -1,4 +1,4 @@
-"""What every payload finds in its environment and where jobs of a workflow hand on files, on any engine: pure."""
+"""Environment variables of jobs, and the folders through which jobs of a workflow share files. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from heliostat.models.images import IMAGE_ARCHIVE_FILE
 from heliostat.models.workflows import WORKFLOW, WorkflowMembership
 
 CHECKPOINT_FILE = "saved"
-IMAGE_DIGEST_FILE = ".image"  # beside it: what the image of the newest attempt is
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"  # most are in /usr/bin
+IMAGE_DIGEST_FILE = ".image"  # in the checkpoint folder: digest of the image of the newest attempt
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 OUTPUT_VALUES_FILE = ".output"  # in a job's folder: lines of KEY=VALUE
 
@@ -29,24 +29,24 @@ class RunAsUser:
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
     installation_folder: str  # HELIOSTAT_HOME
-    process_mark: str  # tells this attempt's processes from all others
-    checkpoint_folder: str  # a folder that outlives the attempt
+    process_mark: str  # value of HELIOSTAT_MARK, by which the attempt's processes are found
+    checkpoint_folder: str  # outlives the attempt
 
 
 def environment_folder(installation: str, digest: str) -> str:
-    """Where software that was built for jobs is found, on every node that sees the installation."""
+    """The folder of a built environment, on every node that can read the installation."""
     return f"{installation}/environments/ready/{digest}"
 
 
 def job_environment_folder(job: Job, installation: str) -> str | None:
-    """The folder of the environment this job runs in; None: the node's own software, or that of an image."""
+    """The folder of the environment this job runs in; None: it uses the node's software or an image."""
     if job.environment is None or job.kind in INTERNAL_JOB_KINDS or job.spec.image is not None:
         return None
     return environment_folder(installation, job.environment)
 
 
 def built_image_path(job: Job, installation: str) -> str | None:
-    """The file of the image this job runs in, if it was built here."""
+    """The file of the image this job runs in; None: its image was not built here."""
     if job.environment is None or job.spec.image is None:
         return None
     if job.spec.image.startswith("/"):
@@ -55,35 +55,35 @@ def built_image_path(job: Job, installation: str) -> str | None:
 
 
 def job_variables(
-    attempt: Attempt, person: RunAsUser, around: AttemptContext, devices: Mapping[str, str]
+    attempt: Attempt, run_as: RunAsUser, context: AttemptContext, devices: Mapping[str, str]
 ) -> dict[str, str]:
-    """A clean environment: nothing of the server's own, what a login gives, and what the job should know."""
+    """A clean environment: the variables of a login and those that describe the job, none of the server's own."""
     job = attempt.job
     return {
-        "HOME": person.home,
-        "USER": person.name,
-        "LOGNAME": person.name,
-        "SHELL": person.shell,
+        "HOME": run_as.home,
+        "USER": run_as.name,
+        "LOGNAME": run_as.name,
+        "SHELL": run_as.shell,
         "PATH": DEFAULT_PATH,
         "LANG": "C.UTF-8",
-        "HELIOSTAT_HOME": around.installation_folder,
+        "HELIOSTAT_HOME": context.installation_folder,
         "HELIOSTAT_JOB_ID": str(job.id),
         "HELIOSTAT_JOB_NAME": job.name,
         "HELIOSTAT_PROJECT": job.project,
         "HELIOSTAT_ATTEMPT": str(job.attempt),
         "HELIOSTAT_ATTEMPT_ID": attempt.id,
-        "HELIOSTAT_MARK": around.process_mark,
+        "HELIOSTAT_MARK": context.process_mark,
         "HELIOSTAT_NODE": attempt.node,
         "HELIOSTAT_CPUS": str(job.resources.cpus),
         "HELIOSTAT_MEMORY_MIB": str(job.resources.memory_mib),
         "HELIOSTAT_GPUS": f"{job.resources.gpus:g}",
-        "HELIOSTAT_CHECKPOINT_DIR": around.checkpoint_folder,
-        "HELIOSTAT_CHECKPOINT_FILE": f"{around.checkpoint_folder}/{CHECKPOINT_FILE}",
-        **_software(job, around.installation_folder),
+        "HELIOSTAT_CHECKPOINT_DIR": context.checkpoint_folder,
+        "HELIOSTAT_CHECKPOINT_FILE": f"{context.checkpoint_folder}/{CHECKPOINT_FILE}",
+        **_software(job, context.installation_folder),
         **devices,
         "OMP_NUM_THREADS": str(job.resources.cpus),
         **_array(job),
-        **workflow_variables(job, around.installation_folder),
+        **workflow_variables(job, context.installation_folder),
     }
 
 
@@ -129,7 +129,7 @@ def workflow_variables(job: Job, installation: str) -> dict[str, str]:
 
 
 def workflow_mounts(job: Job, installation: str) -> list[Mount]:
-    """In a container: all to be read, its own to be written."""
+    """Mounts for a container: the workflow's folder read-only, the job's own folder writable."""
     part = job_workflow_membership(job)
     if part is None:
         return []

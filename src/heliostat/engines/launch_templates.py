@@ -1,6 +1,6 @@
-"""What starts the command of a job in each of its tasks, so that these find one another: pure.
+"""Launch templates (torchrun, mpirun, Spark): the command prefix that connects the tasks of a job. Pure.
 
-Numbers and addresses that differ between tasks and engines are variables every engine sets; a shell fills them in.
+Ranks and addresses are environment variables that every engine sets; a shell expands them in each task.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heliostat.models import Job
 
-MAX_LISTED_HOSTS = 1000  # in a variable; Linux takes no longer one than 128 KiB
+MAX_LISTED_HOSTS = 1000  # in a variable, which Linux limits to 128 KiB
 
 _TORCHRUN = (
     "exec torchrun --nnodes={tasks} --nproc-per-node={processes} "
@@ -25,7 +25,7 @@ _MPIRUN = (
 
 @dataclass(frozen=True, slots=True)
 class LaunchPrefix:
-    """What stands before the command, and how many of its first words that replaces."""
+    """The words before the command, and how many words at the start of the command they replace."""
 
     argv: tuple[str, ...] = ()
     replaced_word_count: int = 0
@@ -35,7 +35,7 @@ class LaunchPrefix:
 
 
 def launch_prefix(job: Job) -> LaunchPrefix:
-    """Of a job without a template, nothing."""
+    """Empty for a job without a template."""
     tasks, processes = job.placement.tasks, max(1, job.resources.device_count)
     if job.spec.template == "torchrun":
         return _torchrun(job, tasks, processes)
@@ -47,7 +47,7 @@ def launch_prefix(job: Job) -> LaunchPrefix:
 
 
 def starts_own_tasks(job: Job) -> bool:
-    """Whether its command is started once, and starts the tasks itself."""
+    """Whether the command is started once and starts the tasks itself."""
     return job.spec.template == "mpi"
 
 
@@ -57,16 +57,16 @@ def task_hosts_variable(hosts: Sequence[str]) -> dict[str, str]:
 
 
 def _torchrun(job: Job, tasks: int, processes: int) -> LaunchPrefix:
-    """A process for each GPU of a task. `python train.py` means `train.py`: torchrun runs it by Python itself."""
+    """One process per GPU of a task. `python train.py` becomes `train.py`, since torchrun starts Python itself."""
     command = job.spec.command if job.spec.script is None else ("script", *job.spec.command)
     is_python = command[0].rpartition("/")[2].startswith("python") and len(command) > 1
     replaces = 1 if is_python and (command[1] == "-m" or not command[1].startswith("-")) else 0
     first = command[replaces]
-    as_it_is = () if replaces or first == "-m" or first.endswith(".py") else ("--no-python",)
+    no_python = () if replaces or first == "-m" or first.endswith(".py") else ("--no-python",)
     if tasks == 1:
-        return LaunchPrefix(("torchrun", "--standalone", f"--nproc-per-node={processes}", *as_it_is), replaces)
+        return LaunchPrefix(("torchrun", "--standalone", f"--nproc-per-node={processes}", *no_python), replaces)
     line = _TORCHRUN.format(tasks=tasks, processes=processes)
-    return LaunchPrefix(("/bin/sh", "-c", line, "torchrun", *as_it_is), replaces)
+    return LaunchPrefix(("/bin/sh", "-c", line, "torchrun", *no_python), replaces)
 
 
 def _mpirun(tasks: int) -> tuple[str, ...]:

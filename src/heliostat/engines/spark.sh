@@ -1,13 +1,13 @@
-# Runs in each task: a Spark cluster of this job alone. Task 0 is its master and runs the command, which finds the cluster
-# by spark-defaults.conf; the others are its workers, and end when that file is gone. With one task, Spark runs within it.
-# The secret by which they know each other is in that file, which only their user can read. Nothing else of Spark that
-# would take orders from strangers is on: no REST server, no page that kills.
+# Runs in each task: a Spark cluster for this job. Task 0 runs the master and the command, which finds the cluster by
+# spark-defaults.conf; the other tasks are workers, and end when that file is gone. With one task, Spark runs in local mode.
+# That file holds the shared secret and only its user can read it. The REST server and the web interface, which would
+# accept commands without the secret, are off.
 heliostat_conf="$HELIOSTAT_CHECKPOINT_DIR/.spark.$HELIOSTAT_ATTEMPT.${SLURM_RESTART_COUNT:-0}"
 heliostat_file="$heliostat_conf/spark-defaults.conf"
 heliostat_tasks=${HELIOSTAT_TASK_COUNT:-1}
 if [ -z "${SPARK_HOME:-}" ]; then
     heliostat_spark=$(python3 -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))' 2>/dev/null) || {
-        echo 'heliostat: no Spark here: set SPARK_HOME, or use an environment with pyspark' >&2
+        echo 'heliostat: Spark is not installed here; set SPARK_HOME, or use an environment with pyspark' >&2
         exit 127
     }
 else
@@ -15,14 +15,14 @@ else
 fi
 heliostat_class() { exec "$heliostat_spark/bin/spark-class" "org.apache.spark.deploy.$@"; }
 
-# Of the task's memory: Java itself and the daemon beside need half a GiB, Python and caches a part of the rest.
+# Of the task's memory, the JVM and the daemon need 512 MiB, and Python and caches 30% of the rest.
 heliostat_heap=$(((HELIOSTAT_MEMORY_MIB - 512) * 7 / 10))
 [ "$heliostat_heap" -ge 512 ] || heliostat_heap=512
 export SPARK_DAEMON_MEMORY="${SPARK_DAEMON_MEMORY:-256m}"
 [ "${MASTER_ADDR:-127.0.0.1}" != 127.0.0.1 ] || export SPARK_LOCAL_IP=127.0.0.1
 
 heliostat_settings() {
-    cat "${SPARK_CONF_DIR:-$heliostat_spark/conf}/spark-defaults.conf" 2>/dev/null # what stands below wins
+    cat "${SPARK_CONF_DIR:-$heliostat_spark/conf}/spark-defaults.conf" 2>/dev/null # the lines below override it
     echo
     if [ "$heliostat_tasks" = 1 ]; then
         echo "spark.master local[$HELIOSTAT_CPUS]"
@@ -41,7 +41,7 @@ heliostat_settings() {
     echo "spark.executor.memory ${heliostat_heap}m"
 }
 
-# Runs "$@" beside this shell, which hands on what it is told; `heliostat_code` is how it ended. As long as $1 holds.
+# Runs "$@" in the background while the function $1 succeeds, and forwards signals to it. Sets `heliostat_code` to the exit code.
 heliostat_watch() {
     heliostat_while=$1
     shift
@@ -55,7 +55,7 @@ heliostat_watch() {
         if ! "$heliostat_while"; then
             kill -s TERM "$heliostat_pid" 2>/dev/null
             wait "$heliostat_pid"
-            heliostat_code=over
+            heliostat_code=stopped
             return
         fi
         sleep 0.3
@@ -75,7 +75,7 @@ if [ "${HELIOSTAT_TASK_INDEX:-0}" != 0 ]; then
     heliostat_watch heliostat_has_cluster heliostat_class worker.Worker --host "${SPARK_LOCAL_IP:-$HELIOSTAT_NODE}" \
         --webui-port 0 --cores "$HELIOSTAT_CPUS" --memory "${heliostat_heap}m" --work-dir "$heliostat_work" \
         --properties-file "$heliostat_file" "spark://$MASTER_ADDR:$MASTER_PORT"
-    [ "$heliostat_code" != over ] || exit 0
+    [ "$heliostat_code" != stopped ] || exit 0
     exit "$heliostat_code"
 fi
 
@@ -90,7 +90,7 @@ if [ "$heliostat_tasks" != 1 ]; then
     heliostat_master=$!
 fi
 heliostat_watch heliostat_has_master "$@"
-if [ "$heliostat_code" = over ]; then
+if [ "$heliostat_code" = stopped ]; then
     echo 'heliostat: the master of the Spark cluster has ended' >&2
     heliostat_code=1
 fi

@@ -1,1 +1,1 @@
-"""Heliostat inside programs of others. Each module needs a package of theirs, and the client of ours."""
+"""Integrations with other programs: Dask and JupyterHub. Each module needs that program's package."""

@@ -1,7 +1,8 @@
-"""Dask on the queue: `HeliostatCluster`, whose workers are jobs.
+"""Dask clusters on Heliostat: `HeliostatCluster`, whose workers are jobs.
 
-The scheduler runs in the process that makes the cluster. Who connects to it runs code as that person, and every
-user of the machine can try: so it speaks TLS, with certificates made for this cluster that only its workers have.
+The scheduler runs in the process that creates the cluster. A client of the scheduler runs code as that user, and
+every user of the machine can connect. So it uses TLS, with certificates that only the workers of this cluster
+have.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ from heliostat.client import Client
 from heliostat.errors import HeliostatError
 
 _TLS = "DASK_DISTRIBUTED__COMM__TLS__"
-_OVER = ("completed", "failed", "cancelled", "timed_out", "lost")
+_TERMINAL_STATES = ("completed", "failed", "cancelled", "timed_out", "lost")
 
 
 class HeliostatWorker(ProcessInterface):  # type: ignore[misc]
-    """One worker: a job from when it is wanted until it is not."""
+    """A Dask worker that runs as a job."""
 
     def __init__(self, scheduler: str, name: Any = None, **options: Any) -> None:
         super().__init__(scheduler=scheduler, name=name)
@@ -29,12 +30,12 @@ class HeliostatWorker(ProcessInterface):  # type: ignore[misc]
         self.job_id: int | None = None
 
     async def start(self) -> None:
-        """The job is in the queue; it may wait there."""
+        """Returns when the job is submitted; it may still wait in the queue."""
         self.job_id = await asyncio.to_thread(self._submit)
         await super().start()
 
     async def close(self) -> None:
-        """Already gone is success."""
+        """A job that has already ended counts as success."""
         if self.job_id is not None:
             await asyncio.to_thread(self._cancel, self.job_id)
         await super().close()
@@ -43,21 +44,21 @@ class HeliostatWorker(ProcessInterface):  # type: ignore[misc]
         options = dict(self._options)
         client, python = options.pop("client"), options.pop("python")
         threads, security, name = options.pop("threads"), options.pop("security"), options.pop("job_name")
-        words = worker_command(python, self._scheduler, str(self._name), threads)
+        command = worker_command(python, self._scheduler, str(self._name), threads)
         env = {**(options.pop("env", None) or {}), **worker_environment(security)}
-        return int(client.submit(words, name=name, env=env, **options).id)
+        return int(client.submit(command, name=name, env=env, **options).id)
 
     def _cancel(self, job_id: int) -> None:
         client: Client = self._options["client"]
-        if client.jobs.get(job_id).data["state"] not in _OVER:
+        if client.jobs.get(job_id).data["state"] not in _TERMINAL_STATES:
             client.jobs.cancel(job_id)
 
 
 class HeliostatCluster(SpecCluster):  # type: ignore[misc]
-    """A Dask cluster whose workers are jobs of Heliostat's queue.
+    """A Dask cluster whose workers are Heliostat jobs.
 
-    `with HeliostatCluster(cpus=4, memory="16G") as cluster: cluster.scale(8)`, or `cluster.adapt(maximum=8)`. What
-    is not named here is a field of the job of each worker: gpus, time, project, image, environment…
+    `with HeliostatCluster(cpus=4, memory="16G") as cluster: cluster.scale(8)`, or `cluster.adapt(maximum=8)`. All
+    other arguments are fields of each worker's job: gpus, time, project, image, environment…
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class HeliostatCluster(SpecCluster):  # type: ignore[misc]
         scheduler: Mapping[str, Any] | None = None,
         **job: Any,
     ) -> None:
-        """`threads` of each worker: as many as it has cpus. `scheduler`: options of Dask's, such as its `host`."""
+        """`threads` per worker; default: its cpus. `scheduler`: options of Dask's scheduler, such as `host`."""
         self._heliostat = client or Client()
         security = Security.temporary()
         options = {"job_name": job.pop("name", "dask-worker"), **job}  # each worker has a name of its own
@@ -96,30 +97,30 @@ class HeliostatCluster(SpecCluster):  # type: ignore[misc]
 
     @property
     def job_ids(self) -> list[int]:
-        """Of its workers, also of those that wait in the queue."""
-        return sorted(one.job_id for one in self.workers.values() if one.job_id is not None)
+        """Ids of the workers' jobs, including those that wait in the queue."""
+        return sorted(worker.job_id for worker in self.workers.values() if worker.job_id is not None)
 
     @property
     def dashboard_link(self) -> str:
-        """Inside a job (a notebook), its address through the proxy; else where the scheduler says."""
+        """Inside a job (a notebook): its address through the proxy; otherwise the scheduler's own."""
         job_id = os.environ.get("HELIOSTAT_JOB_ID", "")
         port = self.scheduler_info.get("services", {}).get("dashboard")
         if job_id.isdecimal() and port:
             try:
                 return f"{self._heliostat.jobs.get_port(int(job_id), int(port))['url']}status"
-            except HeliostatError:  # no dashboard is no reason to have no cluster
+            except HeliostatError:  # the cluster works without a dashboard
                 pass
         return str(super().dashboard_link)
 
 
 def worker_command(python: str, scheduler: str, name: str, threads: int) -> list[str]:
-    """The queue limits its memory and ends it, so it needs no nanny."""
-    words = [python, "-m", "distributed.cli.dask_worker", scheduler, "--name", name]
-    return [*words, "--nthreads", str(threads), "--no-nanny", "--no-dashboard", "--death-timeout", "120"]
+    """Without Dask's nanny: Heliostat limits the memory of the job and ends it."""
+    command = [python, "-m", "distributed.cli.dask_worker", scheduler, "--name", name]
+    return [*command, "--nthreads", str(threads), "--no-nanny", "--no-dashboard", "--death-timeout", "120"]
 
 
 def worker_environment(security: Any) -> Mapping[str, str]:
-    """Its certificate, where only its owner can read it."""
+    """TLS certificate and key; only the job's owner can read its environment."""
     tls = security.get_tls_config_for_role("worker")
     return {
         "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True",

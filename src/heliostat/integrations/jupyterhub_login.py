@@ -1,4 +1,4 @@
-"""Login to a hub by the account at Heliostat: `HeliostatAuthenticator`, which gets a token of each user by it."""
+"""JupyterHub authenticator: `HeliostatAuthenticator` logs users in with their Heliostat account."""
 
 import asyncio
 import socket
@@ -10,36 +10,39 @@ from traitlets import Bool, Integer, Unicode
 from heliostat.client import Client
 from heliostat.errors import BadRequest, Forbidden, HeliostatError, NotAuthenticated, TooManyRequests
 
-_NO = (NotAuthenticated, BadRequest, Forbidden, TooManyRequests)
+_LOGIN_ERRORS = (NotAuthenticated, BadRequest, Forbidden, TooManyRequests)
 
 
 class HeliostatAuthenticator(Authenticator):  # type: ignore[misc]
-    """Name and password are those of Heliostat. The hub keeps a token of each user, encrypted by its crypt key."""
+    """Users log in with their Heliostat name and password. The hub stores a token of each, encrypted with its
+    crypt key."""
 
-    heliostat_url = Unicode("", help="Heliostat's address; empty: HELIOSTAT_URL, or this machine's socket.")
+    heliostat_url = Unicode("", help="URL of Heliostat. Default: HELIOSTAT_URL, or this machine's socket.")
     heliostat_url.tag(config=True)
-    token_days = Integer(30, help="For so long servers can be ended without another login.").tag(config=True)
+    token_days = Integer(
+        30, help="Lifetime of a token in days. After it, a user must log in before their servers can be stopped."
+    ).tag(config=True)
 
-    enable_auth_state = Bool(True, help="Where the token is kept.").tag(config=True)
-    allow_all = Bool(True, help="All of Heliostat's users; else those in allowed_users.").tag(config=True)
+    enable_auth_state = Bool(True, help="Store the token in the user's auth_state.").tag(config=True)
+    allow_all = Bool(True, help="Allow all Heliostat users. False: only those in allowed_users.").tag(config=True)
 
     async def authenticate(self, handler: Any, data: dict[str, str]) -> dict[str, Any] | None:
         name, password = data["username"], data["password"]
         try:
-            token = await asyncio.to_thread(self._trade, name, password)
-        except _NO as error:
-            self.log.warning("No login for %r: %s", name, error)
+            token = await asyncio.to_thread(self._get_token, name, password)
+        except _LOGIN_ERRORS as error:
+            self.log.warning("Login of %r failed: %s", name, error)
             return None
         return {"name": name, "auth_state": {"heliostat_token": token}}
 
     def normalize_username(self, username: str) -> str:
-        """Heliostat tells Ann from ann, so must the hub."""
+        """Unchanged: Heliostat's user names are case-sensitive (Ann, ann)."""
         return username
 
-    def _trade(self, name: str, password: str) -> str:
-        """A password for a token of this hub's, which takes the place of the last one."""
-        with Client(self.heliostat_url or None) as stranger:
-            login = stranger.auth.login(name, password)
+    def _get_token(self, name: str, password: str) -> str:
+        """A token for this hub, which replaces the previous one."""
+        with Client(self.heliostat_url or None) as anonymous:
+            login = anonymous.auth.login(name, password)
         with Client(self.heliostat_url or None, login["token"]) as client:
             try:
                 return _new_token(client, f"jupyterhub@{socket.gethostname()}", self.token_days)
@@ -48,15 +51,17 @@ class HeliostatAuthenticator(Authenticator):  # type: ignore[misc]
 
 
 def _new_token(client: Client, label: str, days: int) -> str:
-    earlier = [one["id"] for one in client.tokens.list() if one["name"] == label and one.get("revoked_at") is None]
-    token: str = client.tokens.create(label, days)["token"]
+    earlier = [
+        token["id"] for token in client.tokens.list() if token["name"] == label and token.get("revoked_at") is None
+    ]
+    secret: str = client.tokens.create(label, days)["token"]
     for number in earlier:
         _revoke(client, int(number))
-    return token
+    return secret
 
 
 def _revoke(client: Client, number: int) -> None:
     try:
         client.tokens.revoke(number)
     except HeliostatError:
-        return  # it ends by itself
+        return  # it expires by itself

@@ -1,4 +1,4 @@
-"""What people may ask for when they start a server on a hub: the form, and what it comes to. Pure."""
+"""Options form of JupyterHub: renders it and parses the user's choices into fields of a job. Pure."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -8,53 +8,55 @@ from typing import Any
 from heliostat.errors import Invalid
 
 FIELDS = ("gpus", "cpus", "memory", "time", "project", "environment")
-_LONGEST = 200
+_MAX_TEXT_LENGTH = 200
 _LABELS = {
-    "gpus": ("GPUs", "0, 1, 2, or a part of one: 0.5"),
-    "cpus": ("CPUs", "empty: a fair part of the machine"),
-    "memory": ("Memory", "16G; empty: a fair part of the machine"),
-    "time": ("Time", "4h, 1d12h; after it the server ends"),
-    "project": ("Project", "empty: your own"),
-    "environment": ("Software", ""),
+    "gpus": ("GPUs", "0, 1, 2, or a fraction: 0.5"),
+    "cpus": ("CPUs", "empty: a fair share of the node"),
+    "memory": ("Memory", "16G; empty: a fair share of the node"),
+    "time": ("Time limit", "4h, 1d12h; the server then stops"),
+    "project": ("Project", "empty: your default project"),
+    "environment": ("Environment", ""),
 }
 
 
 def render_form(fields: Sequence[str], defaults: Mapping[str, Any], environments: Collection[str]) -> str:
-    """The inside of the hub's form; empty when there is nothing to choose."""
+    """HTML for the hub's form; empty if there is nothing to choose."""
     shown = [name for name in fields if name != "environment" or environments]
     return "\n".join(_row(name, str(defaults.get(name, "")), environments) for name in shown)
 
 
-def read_form(sent: Mapping[str, Sequence[str]], fields: Collection[str]) -> dict[str, str]:
-    """What was filled in; what the hub itself puts into the form is not ours."""
-    texts = {name: sent[name][0].strip() for name in fields if sent.get(name)}
+def read_form(form_data: Mapping[str, Sequence[str]], fields: Collection[str]) -> dict[str, str]:
+    """The non-empty values of these fields; the hub's own fields are ignored."""
+    texts = {name: form_data[name][0].strip() for name in fields if form_data.get(name)}
     return {name: text for name, text in texts.items() if text}
 
 
 def parse_user_options(
-    asked: Mapping[str, Any], fields: Collection[str], environments: Mapping[str, Any]
+    options: Mapping[str, Any], fields: Collection[str], environments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """As fields of a job. Raises Invalid: people can send anything, also without the form."""
-    for name in asked:
+    """The options as fields of a job. Raises Invalid: clients can send anything, also without the form."""
+    for name in options:
         if name not in fields:
-            can = ", ".join(fields) or "nothing"
-            raise _wrong(str(name)[:_LONGEST], "cannot be asked for here", f"This hub lets you choose: {can}.")
-    read = {name: _READ[name](name, value) for name, value in asked.items() if value not in (None, "")}
-    if "environment" not in read:
-        return read
-    if read["environment"] not in environments:
-        raise _wrong("environment", "is none of those offered", f"Choose one of: {', '.join(environments)}.")
-    return read | {"environment": environments[read["environment"]]}
+            hint = f"This hub lets you choose: {', '.join(fields) or 'nothing'}."
+            raise _invalid(str(name)[:_MAX_TEXT_LENGTH], "cannot be chosen on this hub", hint)
+    parsed = {name: _PARSERS[name](name, value) for name, value in options.items() if value not in (None, "")}
+    if "environment" not in parsed:
+        return parsed
+    if parsed["environment"] not in environments:
+        raise _invalid("environment", "does not exist on this hub", f"Choose one of: {', '.join(environments)}.")
+    return parsed | {"environment": environments[parsed["environment"]]}
 
 
 def _row(name: str, value: str, environments: Collection[str]) -> str:
     label, hint = _LABELS[name]
     if name == "environment":
-        options = "".join(f"<option>{escape(one)}</option>" for one in ("", *environments))
+        options = "".join(f"<option>{escape(title)}</option>" for title in ("", *environments))
         field = f'<select class="form-control" id="{name}" name="{name}">{options}</select>'
     else:
-        words = f'placeholder="{escape(hint)}" value="{escape(value)}"'
-        field = f'<input class="form-control" id="{name}" name="{name}" maxlength="{_LONGEST}" {words}>'
+        attributes = f'placeholder="{escape(hint)}" value="{escape(value)}"'
+        field = (
+            f'<input class="form-control" id="{name}" name="{name}" maxlength="{_MAX_TEXT_LENGTH}" {attributes}>'
+        )
     return f'<div class="form-group mb-3"><label for="{name}">{label}</label>{field}</div>'
 
 
@@ -64,25 +66,25 @@ def _number(name: str, value: Any) -> float:
     except (ValueError, OverflowError):
         number = math.nan
     if not 0 <= number < math.inf:
-        raise _wrong(name, "must be a number, not below 0")
+        raise _invalid(name, "must be a number, at least 0")
     return int(number) if number.is_integer() else number
 
 
 def _count(name: str, value: Any) -> int:
     number = _number(name, value)
     if not isinstance(number, int) or number < 1:
-        raise _wrong(name, "must be a whole number, at least 1")
+        raise _invalid(name, "must be a whole number, at least 1")
     return number
 
 
 def _text(name: str, value: Any) -> str:
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if not text or len(text) > _LONGEST or not text.isprintable():
-        raise _wrong(name, f"must be a text of at most {_LONGEST} characters")
+    if not text or len(text) > _MAX_TEXT_LENGTH or not text.isprintable():
+        raise _invalid(name, f"must be a text of at most {_MAX_TEXT_LENGTH} characters")
     return text
 
 
-_READ: Mapping[str, Callable[[str, Any], Any]] = {
+_PARSERS: Mapping[str, Callable[[str, Any], Any]] = {
     "gpus": _number,
     "cpus": _count,
     "memory": _text,
@@ -92,5 +94,5 @@ _READ: Mapping[str, Callable[[str, Any], Any]] = {
 }
 
 
-def _wrong(name: str, what: str, hint: str | None = None) -> Invalid:
-    return Invalid(f"{name} {what}.", hint, fields={name: what})
+def _invalid(name: str, problem: str, hint: str | None = None) -> Invalid:
+    return Invalid(f"{name} {problem}.", hint, fields={name: problem})

@@ -1,1 +1,1 @@
-"""Work that is done again and again, each in a thread of its own, by calling services."""
+"""Background loops of the server, each in its own thread: notifications, schedules, samples, cleanup."""

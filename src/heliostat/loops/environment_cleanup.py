@@ -1,4 +1,4 @@
-"""Measures environments that were built, and removes those that are due."""
+"""Measures built environments and removes unused ones."""
 
 import contextlib
 import os
@@ -30,22 +30,22 @@ from heliostat.store.jobs import list_unfinished_jobs
 
 log = get_logger()
 
-_EVERY_SECONDS = 3600.0
-_MOST_LOCK_BYTES = 4 * 2**20
-_LOCKS = ("room/lock", "lock")
-_MOST = 100_000  # environments looked at in one go
+_INTERVAL_SECONDS = 3600.0
+_MAX_LOCK_BYTES = 4 * 2**20
+_LOCK_FILES = ("room/lock", "lock")
+_MAX_ENVIRONMENTS = 100_000
 
 
 class EnvironmentCleaner:
-    """A thread of its own: measures what was built, and removes what is due."""
+    """Runs in its own thread: measures built environments and removes unused ones."""
 
     def __init__(
         self, store: Store, engine: Engine, home: Home, limits: EnvironmentSettings, now: Callable[[], datetime]
     ) -> None:
         self._store, self._engine, self._home, self._limits, self._now = store, engine, home, limits, now
-        self._builds: set[JobId] = set()  # that are not over
+        self._builds: set[JobId] = set()  # unfinished
         self._loop = BackgroundLoop(
-            "environments", self.clean_up, _EVERY_SECONDS, failure="environments_not_tidied"
+            "environment-cleanup", self.clean_up, _INTERVAL_SECONDS, failure="environment_cleanup_failed"
         )
 
     def start(self) -> None:
@@ -55,50 +55,51 @@ class EnvironmentCleaner:
         self._loop.start()
 
     def close(self) -> None:
-        """What is half removed is removed another time."""
-        self._loop.close(patience_seconds=0)
+        """A partly removed environment is removed the next time."""
+        self._loop.close(timeout_seconds=0)
 
     def clean_up(self) -> None:
-        """Measure what is not measured yet, remove what is due and what belongs to nothing."""
+        """Measure new environments, remove unused ones and folders without a database row."""
         with self._store.read() as conn:
-            kept = stored.list_environments(conn, None, _MOST)
-        for one in kept:
-            if one.environment.size_bytes is None and one.build_state is JobState.COMPLETED:
-                self._measure(one)
+            environments = stored.list_environments(conn, None, _MAX_ENVIRONMENTS)
+        for entry in environments:
+            if entry.environment.size_bytes is None and entry.build_state is JobState.COMPLETED:
+                self._measure(entry)
         record_pushed_digests(self._store, self._engine)
         remove_stale_logins(self._store, self._home, self._now())
-        self._remove_strays({one.environment.digest for one in kept})
+        self._remove_strays({entry.environment.digest for entry in environments})
         empty_trash(self._home)
-        days, most = self._limits.keep_days, self._limits.max_size
+        days, max_size = self._limits.keep_days, self._limits.max_size
         before = self._now() - timedelta(days=days) if days else None
-        going = select_unused_environments(kept, before, parse_memory(most) * 2**20 if most else None)
-        if gone := remove_unused_environments(self._store, self._home, going):
-            log.info("environments_removed", count=gone)
+        max_bytes = parse_memory(max_size) * 2**20 if max_size else None
+        unused = select_unused_environments(environments, before, max_bytes)
+        if removed := remove_unused_environments(self._store, self._home, unused):
+            log.info("environments_removed", count=removed)
 
     def _on_commit(self, changes: StoreChanges) -> None:
-        """The end of a build is a reason to look."""
+        """Run the cleanup after the end of a build."""
         self._builds |= {job.id for job in changes.added_jobs if job.kind in INTERNAL_JOB_KINDS}
         ended = {job_id for job_id, values in changes.changed_jobs if values.get("state") in TERMINAL_STATES}
-        if over := self._builds & ended:
-            self._builds -= over
+        if finished := self._builds & ended:
+            self._builds -= finished
             self._loop.wake()
 
-    def _measure(self, one: StoredEnvironment) -> None:
-        home, digest = self._home, one.environment.digest
+    def _measure(self, entry: StoredEnvironment) -> None:
+        home, digest = self._home, entry.environment.digest
         size = _size(environment_folder(str(home.path), digest))
-        places = (
-            read_job_text(self._engine, one.environment.build_job, f"work/{name}", _MOST_LOCK_BYTES)
-            for name in _LOCKS
+        texts = (
+            read_job_text(self._engine, entry.environment.build_job, f"work/{name}", _MAX_LOCK_BYTES)
+            for name in _LOCK_FILES
         )
-        lock = next(filter(None, places), None)
+        lock = next(filter(None, texts), None)
         self._store.write(lambda tx: stored.set_environment_lock_and_size(tx, digest, lock, size))
 
     def _remove_strays(self, known: set[str]) -> None:
-        """What a crash between two steps has left: folders no row knows of, now nor in a moment."""
+        """Remove folders without a database row, which a crash can leave behind."""
         with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self._home.environments / "ready"):
-                if entry.name not in known:
-                    self._store.write(partial(self._remove_stray, name=entry.name))
+            for folder in os.scandir(self._home.environments / "ready"):
+                if folder.name not in known:
+                    self._store.write(partial(self._remove_stray, name=folder.name))
 
     def _remove_stray(self, tx: Transaction, name: str) -> None:
         if stored.find_environment(tx.conn, name) is None:

@@ -1,4 +1,4 @@
-"""Removes what was over long ago, if the admin wants that: folders of jobs, files of workflows, uploaded code."""
+"""Removes old files: folders of jobs, files of workflows, uploaded code."""
 
 import os
 import subprocess
@@ -15,29 +15,31 @@ from heliostat.store.workflows import find_workflows_ended_before
 
 log = get_logger()
 
-_EVERY_SECONDS = 3600.0
-_MANY = 500
-_PATIENCE_SECONDS = 3600.0  # with one folder
+_INTERVAL_SECONDS = 3600.0
+_BATCH_SIZE = 500
+_REMOVE_TIMEOUT_SECONDS = 3600.0  # for one folder
 
 
 class JobFolderCleaner:
-    """Of folders of jobs, whose records stay. A thread of its own: to remove a million files takes long."""
+    """Removes folders of old jobs; their database records stay. In its own thread: a million files take long."""
 
     def __init__(self, store: Store, folder: Path, days: int, now: Callable[[], datetime]) -> None:
         self._store, self._folder, self._days, self._now = store, folder, days, now
-        self._loop = BackgroundLoop("sweeper", self._look, _EVERY_SECONDS, failure="sweep_failed")
+        self._loop = BackgroundLoop(
+            "file-cleanup", self._run_once, _INTERVAL_SECONDS, failure="file_cleanup_failed"
+        )
 
     def start(self) -> None:
-        """Without a number of days everything is kept."""
+        """With 0 days everything is kept."""
         if self._days > 0:
             self._loop.start()
 
     def close(self) -> None:
-        """What is half removed is removed another time."""
-        self._loop.close(patience_seconds=0)
+        """A partly removed folder is removed the next time."""
+        self._loop.close(timeout_seconds=0)
 
     def clean_up(self) -> int:
-        """Remove what is due now; how many folders that were."""
+        """Remove what is due now; return the number of folders."""
         before = self._now() - timedelta(days=self._days)
         removed = 0
         for number in self._due(before):
@@ -48,20 +50,20 @@ class JobFolderCleaner:
             log.info("job_folders_removed", count=removed, older_than_days=self._days)
         return removed
 
-    def _look(self) -> None:
+    def _run_once(self) -> None:
         self.clean_up()
 
     def _due(self, before: datetime) -> Iterator[int]:
-        """Never the highest: it says which numbers were given, should the database be restored from a backup."""
+        """Never the highest number: it marks the numbers in use if the database is restored from a backup."""
         numbers = sorted(list_numbered_folders(self._folder))[:-1]
-        for start in range(0, len(numbers), _MANY):
+        for start in range(0, len(numbers), _BATCH_SIZE):
             with self._store.read() as conn:
-                over = find_jobs_ended_before(conn, numbers[start : start + _MANY], before)
-            yield from sorted(over)
+                ended = find_jobs_ended_before(conn, numbers[start : start + _BATCH_SIZE], before)
+            yield from sorted(ended)
 
 
 def list_numbered_folders(folder: Path) -> Iterator[int]:
-    """Of the folders there that have one for a name."""
+    """Numbers that are names of folders."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.isdecimal() and entry.is_dir(follow_symlinks=False):
@@ -69,14 +71,14 @@ def list_numbered_folders(folder: Path) -> Iterator[int]:
 
 
 def _remove(folder: Path) -> bool:
-    """By `rm`, which follows no link, leaves other file systems alone and is not defeated by folders nested ten
-    thousand deep: what is in there is the work of people."""
+    """With `rm`, which follows no links, stays on one file system and can handle folders nested ten thousand deep:
+    the contents are not trusted."""
     try:
         done = subprocess.run(
             ["rm", "-rf", "--one-file-system", "--", str(folder)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_PATIENCE_SECONDS,
+            timeout=_REMOVE_TIMEOUT_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -89,28 +91,28 @@ def _remove(folder: Path) -> bool:
 
 
 class WorkflowFileCleaner(JobFolderCleaner):
-    """Of what workflows have handed on as files."""
+    """Removes files that jobs of old workflows passed on."""
 
     def _due(self, before: datetime) -> Iterator[int]:
         if not self._folder.is_dir():
             return
         numbers = sorted(list_numbered_folders(self._folder))
-        for start in range(0, len(numbers), _MANY):
+        for start in range(0, len(numbers), _BATCH_SIZE):
             with self._store.read() as conn:
-                over = find_workflows_ended_before(conn, numbers[start : start + _MANY], before.timestamp())
-            yield from sorted(over)
+                ended = find_workflows_ended_before(conn, numbers[start : start + _BATCH_SIZE], before.timestamp())
+            yield from sorted(ended)
 
 
 class UploadCleaner:
-    """Of code that was uploaded and has not been of use for long."""
+    """Removes uploaded code that has not been used for long."""
 
     def __init__(self, store: Store, uploads: UploadStore, days: int, now: Callable[[], datetime]) -> None:
         self._store, self._uploads, self._days, self._now = store, uploads, days, now
-        loop = BackgroundLoop("upload-sweeper", self._look, _EVERY_SECONDS, failure="upload_sweep_failed")
+        loop = BackgroundLoop("upload-cleanup", self._run_once, _INTERVAL_SECONDS, failure="upload_cleanup_failed")
         self.start, self.close = loop.start_after_interval, loop.close
 
     def clean_up(self) -> int:
-        """Remove what is due now; how many contents that were. What unfinished jobs need stays."""
+        """Remove what is due now; return the number of files. Code of unfinished jobs stays."""
         with self._store.read() as conn:
             needed = list_needed_uploads(conn)
         removed = self._uploads.remove_unused((self._now() - timedelta(days=self._days)).timestamp(), needed)
@@ -118,5 +120,5 @@ class UploadCleaner:
             log.info("uploads_removed", count=removed, older_than_days=self._days)
         return removed
 
-    def _look(self) -> None:
+    def _run_once(self) -> None:
         self.clean_up()

@@ -1,4 +1,4 @@
-"""Removes images that containers have fetched and nobody uses any more, person by person."""
+"""Removes unused container images, user by user."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,43 +8,45 @@ from heliostat.engines.contract import ImageCleanup
 from heliostat.server_log import get_logger
 
 log = get_logger()
-_EVERY_SECONDS = 3600.0
+_INTERVAL_SECONDS = 3600.0
 
 
 class ImageCleaner:
-    """A thread of its own, as removing takes time. What a sweep that was killed has begun, the next one ends."""
+    """Runs in its own thread, because removing images takes time. The next run completes an interrupted one."""
 
-    def __init__(self, sweeps: Callable[[], Iterator[ImageCleanup]]) -> None:
-        self._sweeps = sweeps
+    def __init__(self, start_cleanups: Callable[[], Iterator[ImageCleanup]]) -> None:
+        self._start_cleanups = start_cleanups
         self._lock = threading.Lock()
-        self._sweeping: ImageCleanup | None = None
-        self._loop = BackgroundLoop("image-stores", self._look, _EVERY_SECONDS, failure="images_not_swept")
+        self._running: ImageCleanup | None = None
+        self._loop = BackgroundLoop(
+            "image-cleanup", self._run_once, _INTERVAL_SECONDS, failure="image_cleanup_failed"
+        )
         self.start = self._loop.start
 
     def close(self) -> None:
-        with self._lock:  # from here on none goes on
-            self._loop.close(patience_seconds=0)
-            if self._sweeping is not None:
-                self._sweeping.stop()
+        with self._lock:  # no further cleanup starts from here on
+            self._loop.close(timeout_seconds=0)
+            if self._running is not None:
+                self._running.stop()
         self._loop.close()
 
     def clean_up(self) -> int:
-        """All stores, one after the other; how many images went."""
+        """Clean up the images of all users, one after the other; return the number of removed images."""
         count = 0
-        for sweep in self._sweeps():
+        for cleanup in self._start_cleanups():
             with self._lock:
                 if self._loop.is_closing:
-                    sweep.stop()
-                self._sweeping = sweep
-            removed = sweep.wait()
+                    cleanup.stop()
+                self._running = cleanup
+            removed = cleanup.wait()
             with self._lock:
-                self._sweeping = None
+                self._running = None
             count += len(removed)
             for line in removed:
-                log.info("image_removed", user=sweep.owner, what=line.removeprefix("removed "))
+                log.info("image_removed", user=cleanup.owner, what=line.removeprefix("removed "))
             if self._loop.is_closing:
                 break
         return count
 
-    def _look(self) -> None:
+    def _run_once(self) -> None:
         self.clean_up()

@@ -1,8 +1,8 @@
-"""Tells people what they asked to be told, beside the controller and never in its way.
+"""Sends notifications about job events in background threads, and detects late jobs.
 
-The log of events is the outbox: an event is written in the transaction of what it tells, so nothing that happened
-can be forgotten. One thread reads on from where it was, and writes down what is to be sent to whom together with
-how far it has read. A few others send it, under the same id until it has arrived or a day has passed.
+The event log is the outbox: an event is written in the same transaction as the change it reports, so no event is
+lost. One thread reads the log and stores deliveries together with its position in the log. A few other threads
+send them, with the same id until they arrive or a day has passed.
 """
 
 import threading
@@ -39,51 +39,49 @@ from heliostat.store.notifications import EventWithJob
 
 log = get_logger()
 
-_LONGEST_SLEEP_SECONDS = 60.0
+_MAX_SLEEP_SECONDS = 60.0
 _RETRY_SECONDS = 2.0
-_AT_ONCE = 2000  # events
-_MOST_EVENTS = 500  # in one delivery
-_MOST_READ_AGAIN = 10_000  # events that nobody is told of, by the next server
-_TIDY_SECONDS = 3600.0
+_READ_BATCH = 2000  # events
+_MAX_EVENTS_PER_DELIVERY = 500
+_MAX_UNSAVED_EVENTS = 10_000  # without notifications; the next server reads them again
+_CLEANUP_SECONDS = 3600.0
 _SENDERS = 4
-_KEPT = timedelta(days=30)
+_RETENTION = timedelta(days=30)
 _FAILURE = "notifications_not_sent"
 
 SendMessage = Callable[[Notification, NotificationMessage, datetime], None]
-"""Returns once it has arrived; raises Undelivered."""
+"""Returns once the message has arrived; raises DeliveryFailed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationTiming:
-    """How often a delivery is tried, and how long the pauses are."""
+    """Number of attempts to send a delivery, and the pauses between them."""
 
-    max_send_attempts: int = 30  # with the pauses between them, about a day
+    max_send_attempts: int = 30  # with their pauses, about a day
     first_pause_seconds: float = 10.0
     max_pause_seconds: float = 3600.0
-    batch_seconds: float = 0.5  # in which more may happen that is told together
+    batch_seconds: float = 0.5  # events within this time are sent together
     webhook_pause_seconds: float = 1.0
 
-    def pause_after(self, tries: int) -> float:
-        """Until the next try, when there were so many."""
-        return min(self.first_pause_seconds * 2.0 ** min(tries, 20), self.max_pause_seconds)
+    def pause_after(self, attempts: int) -> float:
+        """Pause after this number of attempts."""
+        return min(self.first_pause_seconds * 2.0 ** min(attempts, 20), self.max_pause_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class NotifierComponents:
-    """What a notifier works with."""
+    """Dependencies of the notifier."""
 
     store: Store
     settings: Settings
     send: SendMessage
     now: Callable[[], datetime]
-    record_late_jobs: Callable[[Sequence[Notification]], None] = lambda notifications: (
-        None
-    )  # looks now and then who has become late
+    record_late_jobs: Callable[[Sequence[Notification]], None] = lambda _: None
     timing: NotificationTiming = NotificationTiming()
 
 
 def make_notifier(context: Context) -> "Notifier":
-    """The one of a running server."""
+    """For a running server."""
     settings = context.settings
     late = LateJobDetector(
         context.store, context.forecaster.forecast_of, settings.notifications.late_seconds, context.now
@@ -100,17 +98,17 @@ def make_notifier(context: Context) -> "Notifier":
 
 
 class Notifier:
-    def __init__(self, desk: NotifierComponents) -> None:
-        self._desk, self._store, self._timing = desk, desk.store, desk.timing
-        self._lock = threading.Lock()  # guards what follows
+    def __init__(self, components: NotifierComponents) -> None:
+        self._components, self._store, self._timing = components, components.store, components.timing
+        self._lock = threading.Lock()  # guards the next three
         self._changes = 0  # of notifications
-        self._busy: set[NotificationId] = set()  # of which a delivery is on its way
-        self._notifications: list[Notification] | None = None  # None: they have changed
-        self._read_until = self._noted_until = 0  # the second is on disk
-        self._looked_at = -_LONGEST_SLEEP_SECONDS
-        self._tidied_at = -_TIDY_SECONDS
+        self._busy: set[NotificationId] = set()  # with a delivery that is being sent
+        self._notifications: list[Notification] | None = None  # None: to be read again
+        self._read_until = self._saved_until = 0  # event ids; the second is on disk
+        self._late_checked_at = -_MAX_SLEEP_SECONDS
+        self._cleaned_at = -_CLEANUP_SECONDS
         self._work: SimpleQueue[Delivery | None] = SimpleQueue()
-        self._loop = BackgroundLoop("notifier", self._look, _RETRY_SECONDS, failure=_FAILURE)
+        self._loop = BackgroundLoop("notifier", self._run_once, _RETRY_SECONDS, failure=_FAILURE)
         self._senders = [
             threading.Thread(target=self._send_all, name=f"notification-sender-{n}", daemon=True)
             for n in range(_SENDERS)
@@ -123,7 +121,7 @@ class Notifier:
         self._loop.start()
 
     def close(self) -> None:
-        """What is on its way is not waited for: it is sent again under the same id."""
+        """Does not wait for deliveries in progress: they are sent again with the same id."""
         self._loop.close()
         for _ in self._senders:
             self._work.put(None)
@@ -136,25 +134,25 @@ class Notifier:
                 self._notifications, self._changes = None, self._changes + 1
         self._loop.wake()
 
-    def _look(self) -> float:
-        """Then a moment for more to happen; then until something does, or the next is due."""
+    def _run_once(self) -> float:
+        """Followed by a short pause in which further events can be collected."""
         next_at = self._round()
         self._loop.pause(self._timing.batch_seconds)
-        left = _LONGEST_SLEEP_SECONDS if next_at is None else (next_at - self._desk.now()).total_seconds()
-        return max(0.0, min(left, _LONGEST_SLEEP_SECONDS))
+        seconds = _MAX_SLEEP_SECONDS if next_at is None else (next_at - self._components.now()).total_seconds()
+        return max(0.0, min(seconds, _MAX_SLEEP_SECONDS))
 
     def _round(self) -> datetime | None:
-        """When the next is due; None: nothing is."""
-        notifications = self._known()
+        """When the next delivery is due; None: there is none."""
+        notifications = self._current_notifications()
         if not notifications:
             return None
-        self._look_for_late(notifications)
-        self._tidy()
-        while self._gather(notifications) and not self._loop.is_closing:
+        self._check_late_jobs(notifications)
+        self._clean_up()
+        while self._create_deliveries(notifications) and not self._loop.is_closing:
             pass
-        return self._hand_out()
+        return self._start_due_deliveries()
 
-    def _known(self) -> list[Notification]:
+    def _current_notifications(self) -> list[Notification]:
         with self._lock:
             known, changes = self._notifications, self._changes
         if known is None:
@@ -165,58 +163,59 @@ class Notifier:
                 self._notifications = known if changes == self._changes else None
         return known
 
-    def _look_for_late(self, notifications: list[Notification]) -> None:
-        if time.monotonic() - self._looked_at >= _LONGEST_SLEEP_SECONDS:
-            self._looked_at = time.monotonic()
-            self._desk.record_late_jobs(notifications)
+    def _check_late_jobs(self, notifications: list[Notification]) -> None:
+        if time.monotonic() - self._late_checked_at >= _MAX_SLEEP_SECONDS:
+            self._late_checked_at = time.monotonic()
+            self._components.record_late_jobs(notifications)
 
-    def _tidy(self) -> None:
-        if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
-            self._tidied_at = time.monotonic()
-            before = self._desk.now() - _KEPT
+    def _clean_up(self) -> None:
+        if time.monotonic() - self._cleaned_at >= _CLEANUP_SECONDS:
+            self._cleaned_at = time.monotonic()
+            before = self._components.now() - _RETENTION
             self._store.write(lambda tx: stored.remove_old_deliveries(tx, before))
 
-    def _gather(self, notifications: list[Notification]) -> bool:
-        """Events become deliveries; whether there may be more of them."""
+    def _create_deliveries(self, notifications: list[Notification]) -> bool:
+        """Create deliveries for the next events; return whether there may be more events."""
         start = max(self._read_until, min(notification.after_event for notification in notifications))
         with self._store.read() as conn:
-            found = stored.list_notifiable_events(conn, start, _AT_ONCE)
-        if not found:
+            events = stored.list_notifiable_events(conn, start, _READ_BATCH)
+        if not events:
             return False
-        wanted = {
+        matches = {
             notification.id: ids
             for notification in notifications
-            if (ids := matching_event_ids(notification, found))
+            if (ids := matching_event_ids(notification, events))
         }
-        now, last = self._desk.now(), found[-1].event.id
+        now, last = self._components.now(), events[-1].event.id
 
         def change(tx: Transaction) -> None:
-            there = (
+            existing = (
                 {notification.id: notification for notification in stored.list_notifications(tx.conn)}
-                if wanted
+                if matches
                 else {}
             )
-            for notification_id, ids in wanted.items():
-                if notification_id in there:
-                    self._note(tx, there[notification_id], ids, now)
+            for notification_id, ids in matches.items():
+                if notification_id in existing:
+                    self._add_events(tx, existing[notification_id], ids, now)
             stored.set_last_processed_event(tx, last)
 
-        if wanted or last - self._noted_until > _MOST_READ_AGAIN:
+        if matches or last - self._saved_until > _MAX_UNSAVED_EVENTS:
             self._store.write(change)
-            self._noted_until = last
+            self._saved_until = last
         self._read_until = last
-        return len(found) == _AT_ONCE
+        return len(events) == _READ_BATCH
 
-    def _note(self, tx: Transaction, notification: Notification, ids: list[int], now: datetime) -> None:
-        """Added to what has not been tried yet; what programs read is never left out, people get a number."""
+    def _add_events(self, tx: Transaction, notification: Notification, ids: list[int], now: datetime) -> None:
+        """Added to a delivery that was not sent yet. Webhooks get all events, e-mails and chats only a number of
+        the events that exceed the limit."""
         newest = stored.find_newest_delivery(tx.conn, notification.id)
         due_at = now + timedelta(seconds=self._timing.batch_seconds)
         if newest is not None:
             due_at = max(due_at, newest.due_at + timedelta(seconds=self._pause(notification)))
             if newest.state is DeliveryState.WAITING and not newest.tries:
-                ids = self._fill(tx, notification, newest, ids)
+                ids = self._fill_delivery(tx, notification, newest, ids)
         while ids:
-            part, ids = ids[:_MOST_EVENTS], ids[_MOST_EVENTS:]
+            part, ids = ids[:_MAX_EVENTS_PER_DELIVERY], ids[_MAX_EVENTS_PER_DELIVERY:]
             more, ids = (0, ids) if notification.channel is NotificationChannel.WEBHOOK else (len(ids), [])
             waiting = DeliveryState.WAITING
             stored.add_delivery(
@@ -224,64 +223,71 @@ class Notifier:
             )
             due_at += timedelta(seconds=self._pause(notification))
 
-    def _fill(self, tx: Transaction, notification: Notification, open_one: Delivery, ids: list[int]) -> list[int]:
-        """What does not fit."""
-        room = _MOST_EVENTS - len(open_one.event_ids)
-        fits, left = ids[:room], ids[room:]
+    def _fill_delivery(
+        self, tx: Transaction, notification: Notification, delivery: Delivery, ids: list[int]
+    ) -> list[int]:
+        """Return the events that do not fit."""
+        free = _MAX_EVENTS_PER_DELIVERY - len(delivery.event_ids)
+        added, left = ids[:free], ids[free:]
         more = 0 if notification.channel is NotificationChannel.WEBHOOK else len(left)
-        stored.set_delivery_events(tx, open_one.id, [*open_one.event_ids, *fits], open_one.more + more)
+        stored.set_delivery_events(tx, delivery.id, [*delivery.event_ids, *added], delivery.more + more)
         return left if notification.channel is NotificationChannel.WEBHOOK else []
 
     def _pause(self, notification: Notification) -> float:
         is_webhook = notification.channel is NotificationChannel.WEBHOOK
         return (
-            self._timing.webhook_pause_seconds if is_webhook else self._desk.settings.notifications.pause_seconds
+            self._timing.webhook_pause_seconds
+            if is_webhook
+            else self._components.settings.notifications.pause_seconds
         )
 
-    def _hand_out(self) -> datetime | None:
-        """To the senders: one at a time for each notification, in order."""
-        now = self._desk.now()
+    def _start_due_deliveries(self) -> datetime | None:
+        """Pass due deliveries to the senders: one at a time for each notification, in order. Return when the next
+        is due."""
+        now = self._components.now()
         with self._store.read() as conn:
             first = stored.list_next_deliveries(conn)
         with self._lock:
-            free = [one for one in first if one.notification_id not in self._busy]
-            due = [one for one in free if one.due_at <= now]
-            self._busy |= {one.notification_id for one in due}
+            ready = [delivery for delivery in first if delivery.notification_id not in self._busy]
+            due = [delivery for delivery in ready if delivery.due_at <= now]
+            self._busy |= {delivery.notification_id for delivery in due}
         for delivery in due:
             self._work.put(delivery)
-        return min((one.due_at for one in free if one.due_at > now), default=None)
+        return min((delivery.due_at for delivery in ready if delivery.due_at > now), default=None)
 
     def _send_all(self) -> None:
         while (delivery := self._work.get()) is not None:
             try:
-                self._try(delivery)
-            except Exception as error:  # noqa: BLE001 - it is tried again later
+                self._send(delivery)
+            except Exception as error:  # noqa: BLE001 - retried later
                 log_failure(_FAILURE, error)
                 time.sleep(_RETRY_SECONDS)
             with self._lock:
                 self._busy.discard(delivery.notification_id)
             self._loop.wake()
 
-    def _try(self, planned: Delivery) -> None:
-        now = self._desk.now()
+    def _send(self, planned: Delivery) -> None:
+        now = self._components.now()
         again_at = now + timedelta(seconds=self._timing.pause_after(planned.tries))
         delivery = self._store.write(lambda tx: stored.begin_send(tx, planned, again_at))
         if delivery is None:
             return
         with self._store.read() as conn:
             notification = stored.find_notification(conn, delivery.notification_id)
-            maker = None if notification is None else accounts.find_user(conn, notification.user)
-            found = stored.get_events_with_jobs(conn, delivery.event_ids)
+            owner = None if notification is None else accounts.find_user(conn, notification.user)
+            rows = stored.get_events_with_jobs(conn, delivery.event_ids)
         if notification is None:
             return
-        told = [NotifiedEvent(one.event, one.name, one.user, one.project) for one in found]
+        events = [NotifiedEvent(row.event, row.name, row.user, row.project) for row in rows]
         problem, is_final = None, False
         try:
-            if not _may_be_told(maker, notification):
-                raise DeliveryFailed(f"{notification.user} may no longer be told of this", is_final=True)
-            self._desk.send(
+            if not _has_permission(owner, notification):
+                raise DeliveryFailed(
+                    f"{notification.user} no longer has permission for this notification", is_final=True
+                )
+            self._components.send(
                 notification,
-                compose_message(notification, delivery, told, self._desk.settings.server.public_url),
+                compose_message(notification, delivery, events, self._components.settings.server.public_url),
                 now,
             )
         except DeliveryFailed as error:
@@ -289,33 +295,35 @@ class Notifier:
             log.warning(
                 "notification_not_delivered", notification=notification.id, tries=delivery.tries, problem=problem
             )
-        self._store.write(lambda tx: _note_outcome(tx, delivery, problem, is_final, now))
+        self._store.write(lambda tx: _record_outcome(tx, delivery, problem, is_final, now))
 
 
-def matching_event_ids(notification: Notification, found: Sequence[EventWithJob]) -> list[int]:
-    """Of these events, those the notification is about."""
+def matching_event_ids(notification: Notification, events: Sequence[EventWithJob]) -> list[int]:
+    """The ids of the events that match the notification."""
     return [
-        one.event.id for one in found if one.event.id > notification.after_event and _is_wanted(notification, one)
+        row.event.id for row in events if row.event.id > notification.after_event and _matches(notification, row)
     ]
 
 
-def _is_wanted(notification: Notification, one: EventWithJob) -> bool:
-    if one.is_imported:
+def _matches(notification: Notification, row: EventWithJob) -> bool:
+    if row.is_imported:
         return False
-    triggers = triggers_of_event(one.event)
+    triggers = triggers_of_event(row.event)
     if notification.project is not None:
-        return one.project == notification.project and bool(triggers & set(notification.triggers))
-    return one.user == notification.user and bool(triggers & {*notification.triggers, *one.notify})
+        return row.project == notification.project and bool(triggers & set(notification.triggers))
+    return row.user == notification.user and bool(triggers & {*notification.triggers, *row.notify})
 
 
-def _may_be_told(maker: User | None, notification: Notification) -> bool:
-    """With the rights its maker has now."""
-    if maker is None or not maker.active:
+def _has_permission(owner: User | None, notification: Notification) -> bool:
+    """Checked with the current permissions of the owner."""
+    if owner is None or not owner.active:
         return False
-    return notification.project is None or maker.may_manage(notification.project)
+    return notification.project is None or owner.may_manage(notification.project)
 
 
-def _note_outcome(tx: Transaction, delivery: Delivery, problem: str | None, is_final: bool, now: datetime) -> None:
+def _record_outcome(
+    tx: Transaction, delivery: Delivery, problem: str | None, is_final: bool, now: datetime
+) -> None:
     state = DeliveryState.SENT if problem is None else DeliveryState.WAITING
     stored.finish_send(tx, delivery, DeliveryState.GIVEN_UP if is_final else state, problem)
     sent = {"sent_at": now} if problem is None else {}
@@ -324,44 +332,44 @@ def _note_outcome(tx: Transaction, delivery: Delivery, problem: str | None, is_f
 
 @dataclass(frozen=True, slots=True)
 class LateJobDetector:
-    """Which jobs will start much later than was foretold: noted once as an event."""
+    """Detects jobs that will start much later than forecast, and records one event for each."""
 
     store: Store
     forecast_of: Callable[[Job], Forecast | None]
     late_seconds: float
     now: Callable[[], datetime]
 
-    def record_late_jobs(self, wanted_by: Sequence[Notification]) -> None:
-        """Only of jobs of which somebody wants to know it."""
-        those = [one for one in wanted_by if LATE_EVENT in one.triggers]
-        users = {one.user for one in those if one.project is None}
-        projects = {one.project for one in those if one.project is not None}
+    def record_late_jobs(self, notifications: Sequence[Notification]) -> None:
+        """Only of jobs for which a notification requests it."""
+        subscribed = [notification for notification in notifications if LATE_EVENT in notification.triggers]
+        users = {notification.user for notification in subscribed if notification.project is None}
+        projects = {notification.project for notification in subscribed if notification.project is not None}
         with self.store.read() as conn:
-            promised = dict(stored.list_waiting_jobs_with_forecast(conn, users, projects))
-            jobs = stored_jobs.get_jobs(conn, list(promised)) if promised else {}
+            first_forecasts = dict(stored.list_waiting_jobs_with_forecast(conn, users, projects))
+            jobs = stored_jobs.get_jobs(conn, list(first_forecasts)) if first_forecasts else {}
         late: list[tuple[Job, str]] = []
         for job in jobs.values():
-            if not any(_wants(notification, job) for notification in wanted_by):
+            if not any(_includes_late_job(notification, job) for notification in notifications):
                 continue
-            forecast, latest_at = self.forecast_of(job), promised[job.id]
+            forecast, latest_at = self.forecast_of(job), first_forecasts[job.id]
             if forecast and forecast.likely_at > latest_at + timedelta(seconds=self.late_seconds):
-                words = f"was to start by {_clock(latest_at)}, now likely at {_clock(forecast.likely_at)}"
-                late.append((job, words))
+                detail = f"first forecast: by {_format_time(latest_at)}; now: {_format_time(forecast.likely_at)}"
+                late.append((job, detail))
         if late:
             self.store.write(lambda tx: self._write(tx, late))
 
     def _write(self, tx: Transaction, late: Sequence[tuple[Job, str]]) -> None:
-        found = stored_jobs.get_jobs(tx.conn, [job.id for job, _ in late])
-        for job, words in late:
-            if found[job.id].state is JobState.PENDING:
-                transitions.add_job_event(tx, found[job.id], LATE_EVENT, words, self.now())
+        current = stored_jobs.get_jobs(tx.conn, [job.id for job, _ in late])
+        for job, detail in late:
+            if current[job.id].state is JobState.PENDING:
+                transitions.add_job_event(tx, current[job.id], LATE_EVENT, detail, self.now())
 
 
-def _wants(notification: Notification, job: Job) -> bool:
+def _includes_late_job(notification: Notification, job: Job) -> bool:
     if notification.project is not None:
         return notification.project == job.project and LATE_EVENT in notification.triggers
     return notification.user == job.user and LATE_EVENT in (*notification.triggers, *job.notify)
 
 
-def _clock(time: datetime) -> str:
+def _format_time(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M} UTC"

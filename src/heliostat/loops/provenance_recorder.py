@@ -1,4 +1,4 @@
-"""Notes on which machines attempts run, so that people can see later what has changed. Nobody waits for it."""
+"""Records nodes, GPUs, drivers and images of attempts in the background, for comparisons and reruns."""
 
 import re
 import threading
@@ -27,14 +27,14 @@ from heliostat.store.provenance import (
 )
 
 log = get_logger()
-_GATHER_SECONDS = 1.0  # many starts share one commit
-_DIGEST = re.compile(r'".*?(sha256:[0-9a-f]{64})', re.S)  # else it says why there is none
-_LOOK_BACK = timedelta(minutes=10)  # what may have ended just before the server did
+_BATCH_SECONDS = 1.0  # many starts share one commit
+_DIGEST = re.compile(r'".*?(sha256:[0-9a-f]{64})', re.S)  # otherwise the file contains a failure reason
+_LOOK_BACK = timedelta(minutes=10)  # attempts may have ended just before the server stopped
 
 
 @dataclass(frozen=True, slots=True)
 class ProvenanceSources:
-    """What attempts are seen in."""
+    """Dependencies of the recorder."""
 
     store: Store
     engine: Engine
@@ -42,27 +42,28 @@ class ProvenanceSources:
 
 
 class ProvenanceRecorder:
-    """Hears of starts from commits; what the last server left out is caught up with at the start."""
+    """Finds started attempts in commits, and at the start those that an earlier server has not recorded."""
 
     def __init__(
-        self, seen: ProvenanceSources, containers: ContainerSettings, now: Callable[[], datetime]
+        self, sources: ProvenanceSources, containers: ContainerSettings, now: Callable[[], datetime]
     ) -> None:
-        self._store, self._engine, self._fleet, self._now = seen.store, seen.engine, seen.node_inventory, now
+        self._store, self._engine, self._node_inventory = sources.store, sources.engine, sources.node_inventory
+        self._now = now
         self._datasets = DatasetVersions(containers.mount_paths)
-        self._nameless: set[tuple[JobId, int]] = set()  # that run in an image of which nobody knows yet what it is
+        self._without_digest: set[tuple[JobId, int]] = set()  # attempts whose image digest is unknown
         self._waiting: set[tuple[JobId, int]] = set()
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="provenance-recorder", daemon=True)
 
     def start(self) -> None:
-        self._store.on_commit(self._hear)
+        self._store.on_commit(self._on_commit)
         with self._store.read() as conn:
             self._add(list_attempts_without_environment(conn, self._now() - _LOOK_BACK))
             numbers = [job.id for job in stored.list_unfinished_jobs(conn) if job.attempt]
             running = [job for job in stored.get_container_jobs(conn, numbers).values() if job.spec.image]
-            self._nameless |= {
+            self._without_digest |= {
                 (job.id, job.attempt) for job in running if lacks_image_digest(conn, job.id, job.attempt)
             }
         self._thread.start()
@@ -74,7 +75,7 @@ class ProvenanceRecorder:
             self._thread.join(timeout=10)
 
     def record(self) -> int:
-        """What is known by now; of how many attempts."""
+        """Record what is known now; return the number of attempts."""
         with self._lock:
             waiting, self._waiting = self._waiting, set()
         if not waiting:
@@ -82,56 +83,64 @@ class ProvenanceRecorder:
         with self._store.read() as conn:
             numbers = {job_id for job_id, _ in waiting}
             jobs = stored.get_jobs_without_spec(conn, numbers) | stored.get_container_jobs(conn, numbers)
-        devices = {device.uuid: device for node in self._fleet.nodes() for device in node.devices}
-        machines = {
-            (job_id, number): self._machine(job, devices)
+        devices = {device.uuid: device for node in self._node_inventory.nodes() for device in node.devices}
+        recorded = {
+            (job_id, number): self._environment(job, devices)
             for job_id, number in waiting
             if (job := jobs.get(job_id)) and job.attempt == number
         }
-        if machines:
-            self._store.write(lambda tx: self._write(tx, machines))
-        nameless = {one for one, it in machines.items() if jobs[one[0]].spec.image and not it.image_digest}
+        if recorded:
+            self._store.write(lambda tx: self._write(tx, recorded))
+        without_digest = {
+            attempt
+            for attempt, environment in recorded.items()
+            if jobs[attempt[0]].spec.image and not environment.image_digest
+        }
         with self._lock:
-            self._nameless = (self._nameless - waiting) | nameless
-        return len(machines)
+            self._without_digest = (self._without_digest - waiting) | without_digest
+        return len(recorded)
 
-    def _write(self, tx: Transaction, machines: dict[tuple[JobId, int], AttemptEnvironment]) -> None:
-        """The first word counts, unless it did not know what the image is."""
-        later = {one: machine for one, machine in machines.items() if one in self._nameless}
-        remove_attempt_environments(tx, [one for one, machine in later.items() if machine.image_digest])
-        add_attempt_environments(tx, machines)
+    def _write(self, tx: Transaction, recorded: dict[tuple[JobId, int], AttemptEnvironment]) -> None:
+        """The first record of an attempt stays, unless its image digest was unknown."""
+        completed = [
+            attempt
+            for attempt, environment in recorded.items()
+            if attempt in self._without_digest and environment.image_digest
+        ]
+        remove_attempt_environments(tx, completed)
+        add_attempt_environments(tx, recorded)
 
-    def _machine(self, job: Job, devices: dict[str, Device]) -> AttemptEnvironment:
+    def _environment(self, job: Job, devices: dict[str, Device]) -> AttemptEnvironment:
         nodes = tuple(dict.fromkeys(place.node for place in job.task_placements))
         names = tuple(devices[uuid].name for uuid in job.devices if uuid in devices)
         return AttemptEnvironment(
             nodes=nodes,
             gpus=names,
             driver=drivers[0] if names and (drivers := self._drivers(nodes)) else None,
-            image_digest=find_image_digest(job.spec.image) or self._noted_digest(job),
+            image_digest=find_image_digest(job.spec.image) or self._recorded_digest(job),
             environment=job.environment,
             datasets=self._datasets.mounted_versions(job) if job.spec.mounts else (),
             heliostat=__version__,
         )
 
     def _drivers(self, names: Collection[str]) -> list[str]:
-        return [node.driver for node in self._fleet.nodes() if node.name in names and node.driver]
+        return [node.driver for node in self._node_inventory.nodes() if node.name in names and node.driver]
 
-    def _noted_digest(self, job: Job) -> str | None:
-        """What the node has found the image to be; None: it is not there yet."""
+    def _recorded_digest(self, job: Job) -> str | None:
+        """The digest of the image that the node has fetched; None: not known yet."""
         if job.spec.image is None:
             return None
         text = read_job_text(self._engine, job.id, f"checkpoints/{IMAGE_DIGEST_FILE}", 1000)
-        return found[1] if (found := _DIGEST.match(text)) else None
+        return match[1] if (match := _DIGEST.match(text)) else None
 
-    def _hear(self, changes: StoreChanges) -> None:
+    def _on_commit(self, changes: StoreChanges) -> None:
         started = [(event.job_id, event.attempt) for event in changes.events if event.state is JobState.RUNNING]
-        over = (
-            [(one.job_id, one.attempt) for one in changes.events if one.state in TERMINAL_STATES]
-            if self._nameless
+        ended = (
+            [(event.job_id, event.attempt) for event in changes.events if event.state in TERMINAL_STATES]
+            if self._without_digest
             else []
         )
-        self._add([*started, *(one for one in over if one in self._nameless)])
+        self._add([*started, *(attempt for attempt in ended if attempt in self._without_digest)])
 
     def _add(self, attempts: Collection[tuple[JobId, int]]) -> None:
         if not attempts:
@@ -143,9 +152,9 @@ class ProvenanceRecorder:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._woken.wait()
-            self._closing.wait(_GATHER_SECONDS)
+            self._closing.wait(_BATCH_SECONDS)
             self._woken.clear()
             try:
                 self.record()
             except Exception:
-                log.exception("recording_failed")
+                log.exception("provenance_recording_failed")

@@ -1,4 +1,4 @@
-"""Keeps services as they should be, and warns and ends sessions that nobody uses: a thread for each."""
+"""Background loops that reconcile services and end idle sessions."""
 
 from functools import partial
 
@@ -14,13 +14,15 @@ _RETRY_SECONDS = 1.0
 
 
 class ServiceReconciler:
-    """Wakes when a service changes, a replica moves, or a look is due."""
+    """Runs when a service or the job of a replica changes, or a health check is due."""
 
     def __init__(self, context: Context) -> None:
-        self._context, self._looks = context, HealthProber()
-        self._watched: frozenset[JobId] = frozenset()
-        self._loop = BackgroundLoop("reconciler", self._look, _RETRY_SECONDS, failure="services_not_tended")
-        self._looks.wake = self._loop.wake
+        self._context, self._prober = context, HealthProber()
+        self._replica_job_ids: frozenset[JobId] = frozenset()
+        self._loop = BackgroundLoop(
+            "reconciler", self._run_once, _RETRY_SECONDS, failure="services_not_reconciled"
+        )
+        self._prober.wake = self._loop.wake
         context.store.on_commit(self._on_commit)
 
     def start(self) -> None:
@@ -28,22 +30,22 @@ class ServiceReconciler:
 
     def close(self) -> None:
         self._loop.close()
-        self._looks.close()
+        self._prober.close()
 
     def _on_commit(self, changes: StoreChanges) -> None:
-        if changes.services_changed or any(job_id in self._watched for job_id, _ in changes.changed_jobs):
+        if changes.services_changed or any(job_id in self._replica_job_ids for job_id, _ in changes.changed_jobs):
             self._loop.wake()
 
-    def _look(self) -> float:
-        tended = reconcile_services(self._context, self._looks)
-        self._watched = tended.replica_job_ids
-        return tended.next_reconcile_seconds
+    def _run_once(self) -> float:
+        result = reconcile_services(self._context, self._prober)
+        self._replica_job_ids = result.replica_job_ids
+        return result.next_reconcile_seconds
 
 
 class SessionMonitor:
     def __init__(self, context: Context) -> None:
-        look = partial(check_running_sessions, context)
+        run_once = partial(check_running_sessions, context)
         self._loop = BackgroundLoop(
-            "sessions", look, poll_interval_seconds(context), failure="sessions_not_watched"
+            "sessions", run_once, poll_interval_seconds(context), failure="sessions_not_checked"
         )
         self.start, self.close = self._loop.start_after_interval, self._loop.close

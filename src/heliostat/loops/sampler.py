@@ -1,4 +1,4 @@
-"""Looks every few seconds at what jobs and nodes use, and keeps it; and what the engine accounts for later."""
+"""Samples the usage of jobs and nodes every few seconds, and records the final usage reported by the engine."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ from heliostat.store.samples import SampleStore
 from heliostat.store.usage import add_attempt_usage
 
 _FLUSH_SECONDS = 60.0
-_TIDY_SECONDS = 600.0
-_LATE_SECONDS = 0.05  # behind the beginning of a step, lest a hasty clock puts two into one and none into the next
+_COMPACT_SECONDS = 600.0
+_OFFSET_SECONDS = 0.05  # after the start of a step, so that no step gets two samples or none
 
-_ACCOUNTS_SECONDS = 5.0
+_FINAL_USAGE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class SamplerSources:
 
 
 class Sampler:
-    def __init__(self, watched: SamplerSources, samples: SampleStore, now: Callable[[], datetime]) -> None:
-        self._watched, self._samples, self._now = watched, samples, now
+    def __init__(self, sources: SamplerSources, samples: SampleStore, now: Callable[[], datetime]) -> None:
+        self._sources, self._samples, self._now = sources, samples, now
         self._next_flush = time.monotonic() + _FLUSH_SECONDS
-        self._next_tidy = self._next_flush
+        self._next_compaction = self._next_flush
         self._loop = BackgroundLoop("sampler", self._round, samples.step_seconds, failure="sampling_failed")
 
     def start(self) -> None:
@@ -44,59 +44,59 @@ class Sampler:
         self._samples.flush(self._now().timestamp())
 
     def take_sample(self) -> None:
-        """One round: read everything, keep it."""
-        readings = self._watched.engine.sample()
-        active, pending = self._watched.controller.active_jobs_and_pending_count()
-        total = cluster_values(self._watched.node_inventory.nodes(), active, pending, readings.nodes)
-        self._samples.add(self._now().timestamp(), {CLUSTER_SUBJECT: total, **_rows(readings)})
+        """Read and store one sample of everything."""
+        batch = self._sources.engine.sample()
+        active, pending = self._sources.controller.active_jobs_and_pending_count()
+        total = cluster_values(self._sources.node_inventory.nodes(), active, pending, batch.nodes)
+        self._samples.add(self._now().timestamp(), {CLUSTER_SUBJECT: total, **_rows(batch)})
 
     def _round(self) -> float:
         self.take_sample()
-        self._keep_house()
+        self._maintain()
         return self._seconds_to_next()
 
     def _seconds_to_next(self) -> float:
         step = self._samples.step_seconds
-        return step - self._now().timestamp() % step + _LATE_SECONDS
+        return step - self._now().timestamp() % step + _OFFSET_SECONDS
 
-    def _keep_house(self) -> None:
+    def _maintain(self) -> None:
         clock, now = time.monotonic(), self._now().timestamp()
         if clock >= self._next_flush:
             self._next_flush = clock + _FLUSH_SECONDS
             self._samples.flush(now)
-        if clock >= self._next_tidy:
+        if clock >= self._next_compaction:
             has_more = self._samples.compact(now)
-            self._next_tidy = clock + (_FLUSH_SECONDS if has_more else _TIDY_SECONDS)
+            self._next_compaction = clock + (_FLUSH_SECONDS if has_more else _COMPACT_SECONDS)
 
 
 def cluster_values(
-    nodes: Iterable[Node], active: Iterable[Job], pending: int, readings: Mapping[str, UsageSample]
+    nodes: Iterable[Node], active: Iterable[Job], pending: int, samples: Mapping[str, UsageSample]
 ) -> Sequence[float | None]:
-    """What there is, what is given out and what is used, in the order of CLUSTER_COLUMNS."""
+    """Total, allocated and used resources, in the order of CLUSTER_COLUMNS."""
     up = [node for node in nodes if node.state is not NodeState.DOWN]
     jobs = list(active)
-    read = [readings[node.name] for node in up if node.name in readings]
-    held = [(job.resources, job.placement.tasks) for job in jobs]
+    sampled = [samples[node.name] for node in up if node.name in samples]
+    allocated = [(job.resources, job.placement.tasks) for job in jobs]
     return [
         sum(len(node.devices) for node in up),
-        sum(wanted.gpus * tasks for wanted, tasks in held),
-        _mean_utilisation(device for reading in read for device in reading.devices),
+        sum(resources.gpus * tasks for resources, tasks in allocated),
+        _mean_utilisation(device for sample in sampled for device in sample.devices),
         sum(node.cpus for node in up),
-        sum(wanted.cpus * tasks for wanted, tasks in held),
-        _sum(reading.cpus for reading in read),
+        sum(resources.cpus * tasks for resources, tasks in allocated),
+        _sum(sample.cpus for sample in sampled),
         sum(node.memory_mib for node in up),
-        sum(wanted.memory_mib * tasks for wanted, tasks in held),
-        _sum(reading.memory_mib for reading in read),
+        sum(resources.memory_mib * tasks for resources, tasks in allocated),
+        _sum(sample.memory_mib for sample in sampled),
         pending,
         len(jobs),
     ]
 
 
-def _rows(readings: SampleBatch) -> dict[str, Sequence[float | None]]:
-    nodes = {node_subject(name): sample_values(reading) for name, reading in readings.nodes.items()}
+def _rows(batch: SampleBatch) -> dict[str, Sequence[float | None]]:
+    nodes = {node_subject(name): sample_values(sample) for name, sample in batch.nodes.items()}
     jobs = {
-        job_subject(job_id_of_attempt(attempt_id)): sample_values(reading)
-        for attempt_id, reading in readings.attempts.items()
+        job_subject(job_id_of_attempt(attempt_id)): sample_values(sample)
+        for attempt_id, sample in batch.attempts.items()
     }
     return nodes | jobs
 
@@ -112,25 +112,25 @@ def _mean_utilisation(devices: Iterable[DeviceSample]) -> float | None:
 
 
 class EngineUsageRecorder:
-    """Records what ended attempts have used, once the engine's accounting knows. Nobody waits for it."""
+    """Records the usage of ended attempts in the background, once the engine's accounting reports it."""
 
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine, self._store = engine, store
         self._loop = BackgroundLoop(
-            "accountant", self._look_at_all, _ACCOUNTS_SECONDS, failure="accounting_failed"
+            "final-usage", self._record_all, _FINAL_USAGE_SECONDS, failure="final_usage_not_recorded"
         )
 
     def start(self) -> None:
-        """Does nothing with an engine that keeps no accounts."""
+        """Does nothing with an engine without accounting."""
         if isinstance(self._engine, HasOwnQueue):
             self._loop.start_after_interval()
 
     def close(self) -> None:
-        """What is not recorded yet is told again to the next server."""
+        """The engine reports usage that is not acknowledged again to the next server."""
         self._loop.close()
 
     def record_usage(self) -> int:
-        """Record what is known by now; of how many attempts there was something to say."""
+        """Record what the engine reports now; return the number of reported attempts."""
         if not isinstance(self._engine, HasOwnQueue):
             return 0
         used = self._engine.final_usage()
@@ -140,6 +140,6 @@ class EngineUsageRecorder:
         self._engine.acknowledge_usage(used)
         return len(used)
 
-    def _look_at_all(self) -> None:
+    def _record_all(self) -> None:
         while self.record_usage() and not self._loop.is_closing:
             pass  # there may be more

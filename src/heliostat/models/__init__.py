@@ -1,4 +1,4 @@
-"""Frozen records and states; the bottom layer, which imports nothing else of ours."""
+"""Frozen records and states: the bottom layer, which imports no other package of Heliostat."""
 
 from heliostat.models.accounts import (
     Caller,

@@ -1,4 +1,4 @@
-"""Who may do what: department > project > user."""
+"""Accounts and permissions: department > project > user, quotas, tokens and logins."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,8 +19,8 @@ class ProjectRole(StrEnum):
 class Quota:
     """Limits on GPUs; None: no limit."""
 
-    running_gpus: int | None = None  # at once
-    queued_gpus: int | None = None  # of jobs that are not over
+    running_gpus: int | None = None  # at the same time
+    queued_gpus: int | None = None  # of unfinished jobs
     gpu_hours_per_month: int | None = None
 
 
@@ -44,12 +44,12 @@ class Project:
     members: tuple[tuple[str, ProjectRole], ...] = ()
     share: int = 1  # of its department, relative to the other projects
     quota: Quota = Quota()
-    data_class: int = 0  # how sensitive its data are: 0 open … 3 secret
+    data_class: int = 0  # sensitivity of its data: 0 open … 3 secret
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A person. `unix_user` is whom their jobs run as; None: they may look but not run."""
+    """A person. `unix_user` is the Unix user of their jobs; None: they cannot run jobs."""
 
     name: str
     role: Role
@@ -101,9 +101,8 @@ class WebLogin:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who speaks, and by what proof: `socket`, `token`, `password`, or `web` for a browser that is logged in.
-
-    `live` is a page in such a browser that refreshes by itself.
+    """An authenticated user. `via` is the method: `socket`, `token`, `password`, `web` (a logged-in browser), or
+    `live` (a page in such a browser that refreshes automatically).
     """
 
     user: User

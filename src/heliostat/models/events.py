@@ -1,4 +1,4 @@
-"""What happened, in order: the log that followers read and history keeps."""
+"""Job events, observations of engines, and the audit log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from heliostat.models.states import JobState
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One move of one job. Ids grow, so a follower can go on from where it was."""
+    """One event of one job. Ids increase, so a reader can continue after the last id it has read."""
 
     id: int
     job_id: JobId
@@ -28,25 +28,25 @@ class EndCause(StrEnum):
     EXITED = "exited"
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
-    STOPPED = "stopped"  # because we asked
-    LOST = "lost"  # its processes are gone and left no exit code
-    PREEMPTED = "preempted"  # sent away by its engine's own queue
-    NOT_STARTED = "not_started"  # certain that nothing of it ever ran
-    REQUEUED = "requeued"  # its engine's own queue has it again, where it waits as the next attempt
-    REFUSED = "refused"  # it can never start like this: no such directory, user, command
+    STOPPED = "stopped"  # on request of Heliostat
+    LOST = "lost"  # its processes disappeared without an exit code
+    PREEMPTED = "preempted"  # by its engine's own queue
+    NOT_STARTED = "not_started"  # no process of it ever ran
+    REQUEUED = "requeued"  # by its engine's own queue, where it waits as the next attempt
+    REFUSED = "refused"  # it can never start: the directory, user or command does not exist
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted:
     attempt_id: AttemptId
     at: datetime
-    places: tuple[TaskPlacement, ...] = ()  # where each task runs, of an engine that decides that itself
-    gpu_type: str | None = None  # of the devices it was given there
+    places: tuple[TaskPlacement, ...] = ()  # of each task, from an engine that chooses the nodes
+    gpu_type: str | None = None  # of its devices there
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """The attempt is over, its processes are gone and its devices are free."""
+    """The attempt has ended, its processes are gone and its devices are free."""
 
     attempt_id: AttemptId
     at: datetime
@@ -57,11 +57,11 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True)
 class TimeLimitChanged:
-    """Its time limit was changed where it waits or runs, by others than us."""
+    """Its time limit was changed outside of Heliostat, in the engine's own queue."""
 
     attempt_id: AttemptId
     at: datetime
-    time_limit_seconds: int | None  # None: it has no limit any more
+    time_limit_seconds: int | None  # None: no limit
 
 
 Observation = AttemptStarted | AttemptEnded | TimeLimitChanged

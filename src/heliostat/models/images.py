@@ -1,4 +1,4 @@
-"""Images that people build from a file of theirs: what they are called, and where they have been pushed. Pure."""
+"""Container images built by users: names and pushes; explanations of fetch and push failures. Pure."""
 
 import base64
 import json
@@ -8,114 +8,129 @@ from datetime import datetime
 
 from heliostat.models.states import JobState
 
-IMAGE_ARCHIVE_FILE = "image.tar"  # of one that was built, in the folder it has as an environment
-SIF_FILE = "image.sif"  # the same, as apptainer makes it
+IMAGE_ARCHIVE_FILE = "image.tar"  # of a built image, in its environment folder
+SIF_FILE = "image.sif"  # the same for apptainer
 PUSH_FAILURE_PREFIX = "the image cannot be pushed: "
 _NAME = re.compile(
     r"(?:localhost/)?(?P<name>[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)(?::(?P<tag>\w[\w.-]*))?", re.ASCII
 )
-_LONGEST_NAME, _LONGEST_TAG, _OF_DIGEST = 80, 60, 16
+_MAX_NAME_LENGTH, _MAX_TAG_LENGTH, _DIGEST_PREFIX_LENGTH = 80, 60, 16
 FETCH_FAILURE_PREFIX = "cannot be fetched: "
-_WHOSE = "Which keys count, an admin says in /etc/containers/policy.json."
-_REFUSED = (  # by the node's rules on signatures
+_KEYS_HINT = "Admins configure the trusted keys in /etc/containers/policy.json."
+_SIGNATURE_REFUSALS = (  # text of the tool, explanation
     (
         "no signature exists",
-        "it is not signed, and this node takes only what is signed by those it trusts. "
-        f"Who makes it can sign it: podman push --sign-by KEY. {_WHOSE}",
+        "it is not signed, and this node accepts only images signed with a trusted key. "
+        f"Its author can sign it: podman push --sign-by KEY. {_KEYS_HINT}",
     ),
     (
         "invalid gpg signature",
-        f"nobody this node trusts has signed it. Choose one that is signed, or have it signed. {_WHOSE}",
+        f"it is not signed with a key that this node trusts. Choose a signed image. {_KEYS_HINT}",
     ),
     (
         "source image rejected: signature for",
-        "its signature is for another image, or for another name of it. Sign it under the name it is fetched by: "
+        "its signature is for another image or another name. Sign it under the name by which it is fetched: "
         "podman push --sign-by KEY.",
     ),
-    ("is rejected by policy", "the node's rules refuse all images of there. Choose another, or ask an admin."),
+    (
+        "is rejected by policy",
+        "the node's signature policy refuses all images from there. Choose another image, or ask an admin.",
+    ),
 )
-_RULES = ("source image rejected", "policy.json")
-_SILENT = ("connection refused", "no such host", "i/o timeout", "no route to host", "network is unreachable")
-_LOCKED = ("unauthorized", "authentication required", "denied", "403 (forbidden)", "invalid username/password")
-_UNKNOWN = ("manifest unknown", "name unknown", "not found")
-_DAMAGED = ("did not match", "unexpected eof")
+_POLICY_MARKS = ("source image rejected", "policy.json")
+_UNREACHABLE_MARKS = (
+    "connection refused",
+    "no such host",
+    "i/o timeout",
+    "no route to host",
+    "network is unreachable",
+)
+_LOGIN_MARKS = (
+    "unauthorized",
+    "authentication required",
+    "denied",
+    "403 (forbidden)",
+    "invalid username/password",
+)
+_NOT_FOUND_MARKS = ("manifest unknown", "name unknown", "not found")
+_CORRUPT_MARKS = ("did not match", "unexpected eof")
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePush:
-    """To a registry, by a job."""
+    """A push of an image to a registry, by a job."""
 
     job_id: int
     digest: str  # of the environment that holds the image
     target: str  # registry.example.org/lab/torch:2
     created_at: datetime
-    pushed_digest: str | None = None  # what it is there; None: not known, or not there yet
+    pushed_digest: str | None = None  # its digest in the registry; None: unknown, or not pushed yet
     state: JobState | None = None  # of its job
     reason: str | None = None
 
 
 def parse_image_name(text: str) -> str:
-    """`torch` is torch:latest. ValueError says what is wrong."""
-    found = _NAME.fullmatch(text)
-    tag = found["tag"] or "latest" if found else ""
-    if found is None or len(found["name"]) > _LONGEST_NAME or len(tag) > _LONGEST_TAG:
-        raise ValueError("is not the name of an image of one's own: NAME[:TAG], in small letters, without a slash")
-    return f"{found['name']}:{tag}"
+    """`torch` is torch:latest. Raises ValueError."""
+    match = _NAME.fullmatch(text)
+    tag = match["tag"] or "latest" if match else ""
+    if match is None or len(match["name"]) > _MAX_NAME_LENGTH or len(tag) > _MAX_TAG_LENGTH:
+        raise ValueError("must be an image name: NAME[:TAG], in lower-case letters, without a slash")
+    return f"{match['name']}:{tag}"
 
 
 def local_image_name(name: str, digest: str) -> str:
-    """What containers know it as: another one for other contents."""
-    return f"localhost/{name}-{digest[:_OF_DIGEST]}"
+    """The image name in container storage; it differs for different contents."""
+    return f"localhost/{name}-{digest[:_DIGEST_PREFIX_LENGTH]}"
 
 
 def format_registry_login(registry: str, username: str, password: str) -> str:
-    """As the tools read it."""
+    """In the format of the container tools."""
     auth = base64.b64encode(f"{username}:{password}".encode()).decode()
     return json.dumps({"auths": {registry: {"auth": auth}}})
 
 
-def explain_push_failure(said: str) -> str:
-    """Why a push failed, from the last words of the tool."""
-    last = said.lower()
-    if any(mark in last for mark in _SILENT):
-        return f"{PUSH_FAILURE_PREFIX}the registry does not answer. {_last_line(said)}"
-    if any(mark in last for mark in _LOCKED):
-        return (
-            f"{PUSH_FAILURE_PREFIX}the registry refuses this login, or it may not push there. {_last_line(said)}"
-        )
-    return f"{PUSH_FAILURE_PREFIX}{_last_line(said) or 'the tool said nothing'}"
+def explain_push_failure(output: str) -> str:
+    """Why a push failed, from the output of the tool."""
+    lower = output.lower()
+    if any(mark in lower for mark in _UNREACHABLE_MARKS):
+        return f"{PUSH_FAILURE_PREFIX}the registry does not respond. {_last_line(output)}"
+    if any(mark in lower for mark in _LOGIN_MARKS):
+        return f"{PUSH_FAILURE_PREFIX}the registry refused the login or the push. {_last_line(output)}"
+    return f"{PUSH_FAILURE_PREFIX}{_last_line(output) or 'the tool printed no message'}"
 
 
-def explain_fetch_failure(image: str, said: str) -> str:
-    """Why an image could not be fetched, and what to do, from the last words of the tool."""
-    last, why = said.lower(), f"{image} {FETCH_FAILURE_PREFIX}"
+def explain_fetch_failure(image: str, output: str) -> str:
+    """Why an image could not be fetched, and what to do, from the output of the tool."""
+    lower, why = output.lower(), f"{image} {FETCH_FAILURE_PREFIX}"
     registry = image.partition("/")[0]
-    if refusal := explain_signature_refusal(said):
+    if refusal := explain_signature_refusal(output):
         return f"{why}{refusal}"
-    if any(mark in last for mark in _SILENT):
-        return f"{why}the registry does not answer. {_last_line(said)}"
-    if any(mark in last for mark in _LOCKED):
+    if any(mark in lower for mark in _UNREACHABLE_MARKS):
+        return f"{why}the registry does not respond. {_last_line(output)}"
+    if any(mark in lower for mark in _LOGIN_MARKS):
         login = f"podman login --authfile ~/.docker/config.json {registry}"
-        return f"{why}the registry wants a login, or has no such image. Check the name, or log in once: {login}"
-    if any(mark in last for mark in _UNKNOWN):
-        return f"{why}the registry has no such image. Check its name and tag."
-    if any(mark in last for mark in _DAMAGED):
-        told = f"what came is not what was asked for. Push it again, or tell who runs {registry}."
-        return f"{why}{told} {_last_line(said)}"
-    return f"{why}{_last_line(said) or 'the tool said nothing'}"
+        return (
+            f"{why}the registry requires a login, or the image does not exist. Check the name, or log in: {login}"
+        )
+    if any(mark in lower for mark in _NOT_FOUND_MARKS):
+        return f"{why}the image does not exist in the registry. Check its name and tag."
+    if any(mark in lower for mark in _CORRUPT_MARKS):
+        problem = f"the downloaded data is corrupt. Push it again, or contact the admins of {registry}."
+        return f"{why}{problem} {_last_line(output)}"
+    return f"{why}{_last_line(output) or 'the tool printed no message'}"
 
 
-def explain_signature_refusal(said: str) -> str | None:
-    """Which rule of the node on signatures refuses an image, and what to do; None: none does."""
-    last = said.lower()
-    if words := next((words for mark, words in _REFUSED if mark in last), None):
-        return words
-    if not any(mark in last for mark in _RULES):
+def explain_signature_refusal(output: str) -> str | None:
+    """Why the node's signature policy refuses an image, and what to do; None: it does not."""
+    lower = output.lower()
+    if text := next((text for mark, text in _SIGNATURE_REFUSALS if mark in lower), None):
+        return text
+    if not any(mark in lower for mark in _POLICY_MARKS):
         return None
-    told = "the node's rules on signatures cannot be followed; tell an admin"
-    return f"{told}: /etc/containers/policy.json. {_last_line(said)}"
+    problem = "the node's signature policy is invalid; contact an admin"
+    return f"{problem}: /etc/containers/policy.json. {_last_line(output)}"
 
 
-def _last_line(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
+def _last_line(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip()]
     return lines[-1][:500] if lines else ""

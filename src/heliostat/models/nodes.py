@@ -1,4 +1,4 @@
-"""Machines that run jobs, and their devices."""
+"""Nodes and their devices (GPUs)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from heliostat.models.states import NodeState
 
 @dataclass(frozen=True, slots=True)
 class DeviceProcess:
-    """A process seen on a device."""
+    """A process on a device."""
 
     pid: int
     memory_mib: int = 0
@@ -18,12 +18,12 @@ class DeviceProcess:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU. `problem` and `used_outside` keep it from being handed out, and say why in words."""
+    """A GPU. It is not allocated while `problem` or `used_outside` is set; both are texts for users."""
 
     uuid: str
     index: int
     type: str  # short and typable: "A100", "RTX-3090"
-    name: str  # as the driver says it: "NVIDIA A100-SXM4-80GB"
+    name: str  # as reported by the driver: "NVIDIA A100-SXM4-80GB"
     memory_mib: int
     memory_used_mib: int = 0
     utilisation: int | None = None  # percent
@@ -39,7 +39,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine that runs jobs."""
+    """A server that runs jobs."""
 
     name: str
     cpus: int
@@ -50,17 +50,17 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # "No GPU found: CPU jobs run."
     data_class: int = 0  # cleared for data up to this class
-    min_data_class: int = 0  # kept for jobs of at least this class
+    min_data_class: int = 0  # reserved for jobs of at least this class
     splits_devices: bool = False  # several jobs may share one of its GPUs
-    driver: str | None = None  # the version of its GPUs' driver, if it is known
+    driver: str | None = None  # version of the GPU driver, if known
 
 
 @dataclass(frozen=True, slots=True)
 class Recomposition:
-    """GPUs of a node being added or taken away, step by step."""
+    """A change of the GPUs of a node, step by step."""
 
     node: str
-    gpus: Mapping[str, int]  # that it will have, by type
+    gpus: Mapping[str, int]  # after the change, by type
     steps: tuple[str, ...]  # a sentence for each
-    at: int  # the step that is being done; past the last: it is done
-    error: str | None = None  # why the step has not worked yet; it is tried again
+    at: int  # the current step; after the last: finished
+    error: str | None = None  # why the current step failed; it is retried

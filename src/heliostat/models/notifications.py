@@ -1,4 +1,4 @@
-"""Who wants to be told what, how, and what is on its way to them; and what admins tell everybody."""
+"""Notifications, their triggers, channels and deliveries; announcements of admins."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,16 +10,16 @@ from heliostat.models.states import JobState
 NotificationId = int
 
 NOTIFICATION_TRIGGERS = ("started", "ended", "failed", "late", "ends_soon")
-"""What can be told of a job. `ended` is every end, `failed` one that nobody wanted."""
+"""Events of a job that can trigger a notification. `ended` is any end; `failed` is failed, timed out or lost."""
 _FAILED = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.LOST})
 LATE_EVENT, ENDS_SOON_EVENT = "late", "ends_soon"
-"""The kinds of events of a job that will start later than foretold, and of one whose time is nearly over."""
+"""Event kinds: the job will start later than forecast; its time limit is near."""
 NOTIFIED_EVENT_KINDS = ("running", "ended", LATE_EVENT, ENDS_SOON_EVENT)
 
 
 class NotificationChannel(StrEnum):
     WEBHOOK = "webhook"  # JSON for programs, signed
-    CHAT = "chat"  # {"text": …}: what Slack, Mattermost and others take
+    CHAT = "chat"  # {"text": …}, the format of Slack, Mattermost and others
     EMAIL = "email"
 
 
@@ -31,39 +31,39 @@ class DeliveryState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A standing wish to be told."""
+    """A subscription to events of jobs."""
 
     id: NotificationId
-    user: str  # who made it, and with whose rights it is told
-    project: str | None  # of all jobs of this project; None: of one's own jobs
+    user: str  # its owner, whose permissions apply
+    project: str | None  # for all jobs of this project; None: for the owner's jobs
     channel: NotificationChannel
-    address: str  # a URL, or an address of e-mail; a URL may hold a secret, so it is never shown whole
-    triggers: tuple[str, ...]  # of every job; () tells only of jobs that ask for it
-    salt: str  # what its signing secret is made from, with a key that is not in the database
+    address: str  # a URL or an e-mail address; a URL may contain a secret, so only its host is shown
+    triggers: tuple[str, ...]  # for every job; (): only for jobs that request it
+    salt: str  # for its signing secret, together with a key that is not in the database
     created_at: datetime
-    after_event: int  # what happened until then is not told
-    sent_at: datetime | None = None  # the last one that arrived
-    problem: str | None = None  # why the last try did not
+    after_event: int  # earlier events are not sent
+    sent_at: datetime | None = None  # last successful delivery
+    problem: str | None = None  # why the last delivery failed
     tested_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message. While it waits for its first try, what happens meanwhile is added to it."""
+    """One message. Until the first attempt to send it, further events are added."""
 
-    id: str  # unique; the same for every try
+    id: str  # unique; the same for every attempt to send it
     notification_id: NotificationId
     event_ids: tuple[int, ...]
-    more: int  # events beyond those
+    more: int  # number of further events
     state: DeliveryState
     created_at: datetime
-    due_at: datetime  # not before
+    due_at: datetime  # earliest time to send it
     tries: int = 0
     problem: str | None = None
 
 
 def triggers_of_event(event: JobEvent) -> frozenset[str]:
-    """What an event is to those who want to be told; empty: nothing."""
+    """The triggers that an event matches."""
     if event.kind == "running":
         return frozenset({"started"})
     if event.kind == "ended":
@@ -72,21 +72,21 @@ def triggers_of_event(event: JobEvent) -> frozenset[str]:
 
 
 def parse_triggers(value: object) -> tuple[str, ...]:
-    """`ended,failed`, or a list of such words: each once. Raises ValueError with a sentence."""
+    """`ended,failed`, or a list: each trigger once. Raises ValueError."""
     words = [word for word in value.split(",") if word.strip()] if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        raise ValueError(f"write words out of {', '.join(NOTIFICATION_TRIGGERS)}")
+        raise ValueError(f"write one or more of {', '.join(NOTIFICATION_TRIGGERS)}")
     if len(words) > len(NOTIFICATION_TRIGGERS) * 2:
-        raise ValueError(f"there are only {', '.join(NOTIFICATION_TRIGGERS)}")
-    found = tuple(dict.fromkeys(word.strip() for word in words))
-    if unknown := [word for word in found if word not in NOTIFICATION_TRIGGERS]:
+        raise ValueError(f"too many values; the valid ones are {', '.join(NOTIFICATION_TRIGGERS)}")
+    triggers = tuple(dict.fromkeys(word.strip() for word in words))
+    if unknown := [word for word in triggers if word not in NOTIFICATION_TRIGGERS]:
         raise ValueError(f"{unknown[0][:40]!a} is not one of {', '.join(NOTIFICATION_TRIGGERS)}")
-    return found
+    return triggers
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Shown to everybody until it ends; None: until it is taken away."""
+    """A text for all users. Without `ends_at`, it is shown until it is removed."""
 
     id: int
     text: str

@@ -1,4 +1,4 @@
-"""What is kept so that a job can be repeated: the code it was submitted with, the machines it ran on."""
+"""Provenance of jobs, so that they can be repeated: source code, and nodes and software of each attempt."""
 
 import hashlib
 import json
@@ -9,11 +9,11 @@ from urllib.parse import urlsplit, urlunsplit
 MAX_DIFF_BYTES = 256 * 1024
 MAX_UNTRACKED_FILES = 200
 _DIGEST_MARK = "@sha256:"
-COMPARISON_SECTIONS = {  # of two jobs: the parts, and how they are called
-    "request": "What was asked for",
+COMPARISON_SECTIONS = {  # of two jobs, with their headings
+    "request": "Request",
     "environment": "Environment variables",
     "code": "Code",
-    "machine": "Machine",
+    "machine": "Node and software",
     "result": "Result",
     "time": "Time",
 }
@@ -21,43 +21,43 @@ COMPARISON_SECTIONS = {  # of two jobs: the parts, and how they are called
 
 @dataclass(frozen=True, slots=True)
 class SourceCode:
-    """The state of a folder, as git tells it; without git, only where it is."""
+    """The git state of a folder; without git, only its path."""
 
     folder: str | None = None
     commit: str | None = None
     branch: str | None = None
     remote: str | None = None  # without credentials
-    diff: str = ""  # of what is not committed
-    is_diff_cut: bool = False  # there was more of it
-    untracked: tuple[str, ...] = ()  # files git does not know, the first of them
+    diff: str = ""  # uncommitted changes
+    is_diff_cut: bool = False  # it was longer
+    untracked: tuple[str, ...] = ()  # the first untracked files
     untracked_count: int = 0
 
     @property
     def is_clean(self) -> bool:
-        """The commit says all there is to say."""
+        """The commit contains the whole state."""
         return self.commit is not None and not self.diff and not self.untracked_count
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnvironment:
-    """What an attempt ran on, as it was when it started."""
+    """Nodes and software of an attempt at its start."""
 
     nodes: tuple[str, ...]
     gpus: tuple[str, ...] = ()  # their names: "NVIDIA A100-SXM4-80GB"
     driver: str | None = None
     image_digest: str | None = None
-    environment: str | None = None  # the lock of its environment
+    environment: str | None = None  # digest of its environment
     heliostat: str = ""  # the version
-    datasets: tuple[str, ...] = ()  # "/data/scans version 2": what it mounted of what is everybody's
+    datasets: tuple[str, ...] = ()  # mounted shared datasets: "/data/scans version 2"
 
 
 @dataclass(frozen=True, slots=True)
 class JobProvenance:
-    """All that is known of how to repeat a job, besides what it asked for."""
+    """The data needed to repeat a job, besides its request."""
 
     job_id: int
-    code: SourceCode | None = None  # None: nobody noted it
-    attempt_environments: tuple[tuple[int, AttemptEnvironment], ...] = ()  # of each attempt that has started
+    code: SourceCode | None = None  # None: not recorded
+    attempt_environments: tuple[tuple[int, AttemptEnvironment], ...] = ()  # of each started attempt
     rerun_of: int | None = None
 
     @property
@@ -67,7 +67,7 @@ class JobProvenance:
 
 
 def provenance_to_text(record: SourceCode | AttemptEnvironment) -> str:
-    """The same for the same content."""
+    """Equal for equal content."""
     return json.dumps(asdict(record), sort_keys=True, separators=(",", ":"))
 
 
@@ -87,7 +87,7 @@ def text_to_attempt_environment(text: str) -> AttemptEnvironment:
 
 
 def remove_credentials(remote: str) -> str:
-    """`https://anna:secret@host/x?token=1` is `https://host/x`. `git@host:x` names no secret and stays."""
+    """`https://anna:secret@host/x?token=1` becomes `https://host/x`. `git@host:x` contains no secret and stays."""
     if "://" not in remote:
         return remote.partition("?")[0]
     try:
@@ -100,6 +100,6 @@ def remove_credentials(remote: str) -> str:
 
 
 def find_image_digest(image: str | None) -> str | None:
-    """That an image is named by."""
+    """The digest in an image name, if it has one."""
     name, mark, digest = (image or "").partition(_DIGEST_MARK)
     return f"sha256:{digest}" if name and mark else None

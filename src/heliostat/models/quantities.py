@@ -1,4 +1,4 @@
-"""Sizes, durations and ranges as people write them. Each raises ValueError with a sentence."""
+"""Parsers for sizes, durations, GPU counts, signals, labels and array ranges. They raise ValueError."""
 
 import re
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 MAX_ARRAY_SIZE = 10_000
 MAX_GPUS = 100_000
 STOP_SIGNALS = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
-_LONGEST = 60  # characters a duration may have
+_MAX_LENGTH = 60  # characters of a duration
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayRange:
-    """`0-99%8`: which indexes, and how many may run at once (None: all)."""
+    """`0-99%8`: the indexes, and how many may run at once (None: all)."""
 
     indexes: tuple[int, ...]
     limit: int | None = None
@@ -30,8 +30,8 @@ def parse_memory(text: str) -> int:
 def parse_duration(text: str) -> int:
     """`90s`, `4h`, `1d12h`, `1:30:00` or `2-00:00:00` in seconds; a number alone is seconds."""
     text = text.strip()
-    if len(text) > _LONGEST:
-        raise ValueError(f"{text[:_LONGEST]!r}… is not a duration; write 90s, 30m, 4h, 1d12h or 1:30:00")
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"{text[:_MAX_LENGTH]!r}… is not a duration; write 90s, 30m, 4h, 1d12h or 1:30:00")
     if re.fullmatch(r"\d{1,12}", text, re.ASCII):
         return int(text)
     if match := re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d)(?::(\d\d))?", text, re.ASCII):
@@ -44,20 +44,20 @@ def parse_duration(text: str) -> int:
 
 
 def parse_gpus(number: float) -> float:
-    """A whole number of GPUs, or a part of one in hundredths."""
+    """A whole number of GPUs, or a fraction of one GPU with two decimals."""
     if not 0 <= number <= MAX_GPUS:
         raise ValueError(f"must be between 0 and {MAX_GPUS}")
     if number == int(number):
         return int(number)
     if number > 1:
-        raise ValueError("must be a whole number, or a part of one GPU such as 0.5")
+        raise ValueError("must be a whole number, or a fraction of one GPU such as 0.5")
     if round(number, 2) != number:
-        raise ValueError("a part of a GPU has at most two decimals, such as 0.25")
+        raise ValueError("a fraction of a GPU has at most two decimals, such as 0.25")
     return number
 
 
 def parse_signal(text: str) -> str:
-    """`USR1` or `SIGUSR1`: a signal that can tell a job to save its work and go, by its short name."""
+    """`USR1` or `SIGUSR1`: the short name of a signal that can be sent before preemption."""
     name = text.strip().upper().removeprefix("SIG")
     if name not in STOP_SIGNALS:
         raise ValueError(f"{text[:20]!a} is not one of {', '.join(STOP_SIGNALS)}")
@@ -65,7 +65,7 @@ def parse_signal(text: str) -> str:
 
 
 def parse_label(text: str) -> str:
-    """`fast` or `disk=ssd`: what a node must have."""
+    """`fast` or `disk=ssd`: a label of a node."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}(=[A-Za-z0-9_./-]{0,63})?", text, re.ASCII):
         raise ValueError(f"{text[:60]!a} is not a label; write a name such as fast, or name=value: disk=ssd")
     return text
@@ -82,10 +82,10 @@ def parse_array(text: str) -> ArrayRange:
         if len(indexes) > MAX_ARRAY_SIZE:
             raise ValueError(f"an array may have {MAX_ARRAY_SIZE} elements, {text!r} has more")
     if len(set(indexes)) != len(indexes):
-        raise ValueError(f"{text!r} names an index twice")
+        raise ValueError(f"{text!r} contains an index twice")
     limit = int(match[2]) if match[2] else None
     if limit == 0:
-        raise ValueError(f"{text!r} would never run: at least one at once")
+        raise ValueError(f"{text!r} would never run; write at least %1")
     return ArrayRange(tuple(indexes), limit)
 
 
@@ -93,7 +93,7 @@ def _indexes(part: str, text: str) -> range:
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part, re.ASCII)
     if match is None or int(match[2] or match[1]) < int(match[1]):
         raise ValueError(f"{part!r} in {text!r} is not an index or a range such as 0-99")
-    found = range(int(match[1]), int(match[2] or match[1]) + 1)
-    if len(found) > MAX_ARRAY_SIZE:
+    indexes = range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(indexes) > MAX_ARRAY_SIZE:
         raise ValueError(f"an array may have {MAX_ARRAY_SIZE} elements, {text!r} has more")
-    return found
+    return indexes

@@ -1,4 +1,4 @@
-"""Nodes or devices set aside for a time: a course on Thursday, a deadline week, maintenance."""
+"""Reservations of nodes or GPUs for a time: a course on Thursday, a deadline week, maintenance."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _WEEK = timedelta(weeks=1)
-_Times = tuple[datetime, datetime]  # from when, to when
+_Times = tuple[datetime, datetime]  # start, end
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Kept for a project; without one for nobody, which is a maintenance window."""
+    """For a project; without one, a maintenance window in which no job runs."""
 
     name: str
     nodes: tuple[str, ...]
@@ -20,21 +20,21 @@ class Reservation:
     ends_at: datetime
     project: str | None = None
     gpus_per_node: int | None = None  # None: whole nodes
-    weeks: int = 1  # how many weeks in a row it takes place
+    weeks: int = 1  # number of weekly occurrences
     reason: str = ""
-    time_zone: str = "UTC"  # in which it takes place at the same time of day every week
+    time_zone: str = "UTC"  # in which each occurrence has the same time of day
 
     @property
     def final_end_at(self) -> datetime:
-        """When the last of its weeks has ended."""
+        """End of its last occurrence."""
         return self._times()[-1][1]
 
     def occurrences(self, after: datetime) -> Iterator[_Times]:
-        """From when to when it holds: those not over by then, in order."""
+        """Start and end of each occurrence that ends after this time, in order."""
         return ((starts_at, ends_at) for starts_at, ends_at in self._times() if ends_at > after)
 
     def overlaps(self, other: "Reservation") -> bool:
-        """Is there a moment at which both hold?"""
+        """Whether both are active at some time."""
         if self.final_end_at <= other.starts_at or other.final_end_at <= self.starts_at:
             return False
         theirs = list(other.occurrences(self.starts_at))
@@ -53,25 +53,24 @@ class Reservation:
 
 @lru_cache(maxsize=1024)
 def _weekly(starts_at: datetime, ends_at: datetime, weeks: int, zone: str) -> tuple[_Times, ...]:
-    """Remembered: every plan asks, and clocks are slow to reckon with."""
-    found = []
+    """Cached: every plan needs it, and time zone arithmetic is slow."""
+    times = []
     for week in range(max(weeks, 1)):
         begin, end = (_same_time(moment, week, _zone(zone)) for moment in (starts_at, ends_at))
-        found.append((begin, end if end > begin else begin + (ends_at - starts_at)))
-    return tuple(found)
+        times.append((begin, end if end > begin else begin + (ends_at - starts_at)))
+    return tuple(times)
 
 
 def _same_time(moment: datetime, week: int, zone: tzinfo) -> datetime:
-    """So many weeks later, when clocks there show the same. A time that they leave out, as in spring, is taken as
-    that much later."""
+    """The same local time a number of weeks later. A time that is skipped in spring moves one hour later."""
     if week == 0:
         return moment
-    there = moment.astimezone(zone)
-    return (there + week * _WEEK).astimezone(UTC)
+    local = moment.astimezone(zone)
+    return (local + week * _WEEK).astimezone(UTC)
 
 
 def _zone(name: str) -> tzinfo:
-    """UTC, if this machine has forgotten that zone: better an hour off than no queue."""
+    """UTC, if the zone is unknown on this machine: the queue must not stop."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""What attempts and nodes use: read every few seconds, kept as rows of values, shown as series."""
+"""Usage samples of attempts, nodes and the cluster, and time series of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,15 +7,15 @@ from datetime import datetime
 from heliostat.models.jobs import AttemptId, JobId
 
 USAGE_COLUMNS = (("cpu", "cores"), ("memory", "MiB"))
-"""Of a job or a node: name and unit; behind them those of each device."""
+"""Columns of a job or a node: name and unit. The columns of each device follow."""
 DEVICE_COLUMNS = (("utilisation", "%"), ("memory", "MiB"))
 CLUSTER_COLUMNS = (
     ("gpus", "GPUs"),  # of the nodes that are not down
-    ("gpus_allocated", "GPUs"),  # given to jobs
+    ("gpus_allocated", "GPUs"),  # to jobs
     ("gpu_utilisation", "%"),  # the mean of all
     ("cpus", "cores"),
     ("cpus_allocated", "cores"),
-    ("cpus_used", "cores"),  # kept busy, by whomever
+    ("cpus_used", "cores"),  # by any process
     ("memory", "MiB"),
     ("memory_held", "MiB"),
     ("memory_used", "MiB"),
@@ -27,7 +27,7 @@ CLUSTER_SUBJECT = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """What one device does now; None is not known."""
+    """Current usage of one device; None: unknown."""
 
     utilisation: float | None = None  # percent
     memory_mib: float | None = None
@@ -35,16 +35,16 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """What an attempt, or a whole node, uses now; None is not known."""
+    """Current usage of an attempt or of a whole node; None: unknown."""
 
-    cpus: float | None = None  # cores kept busy since the reading before
+    cpus: float | None = None  # busy cores since the previous sample
     memory_mib: float | None = None  # without files in the page cache
-    devices: tuple[DeviceSample, ...] = ()  # of an attempt in the order it was given them, of a node by index
+    devices: tuple[DeviceSample, ...] = ()  # of an attempt in the order of its devices, of a node by index
 
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """All that an engine reads in one go."""
+    """All samples that an engine takes at once."""
 
     attempts: Mapping[AttemptId, UsageSample] = field(default_factory=dict)
     nodes: Mapping[str, UsageSample] = field(default_factory=dict)
@@ -52,18 +52,18 @@ class SampleBatch:
 
 @dataclass(frozen=True, slots=True)
 class AttemptUsage:
-    """What an attempt has used in all, as its engine counts it once it is over; None is not known."""
+    """Total usage of an ended attempt, as reported by its engine; None: unknown."""
 
     elapsed_seconds: float
     cpu_seconds: float | None = None
-    memory_mib: float | None = None  # the most at a time
-    gpu_seconds: float | None = None  # in which it held them
-    out_of_memory: bool = False  # it, or a part of it, was ended for that
+    memory_mib: float | None = None  # peak
+    gpu_seconds: float | None = None  # allocated
+    out_of_memory: bool = False  # it, or one of its processes, was killed for that
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """One value over time, in steps of equal length; None where nothing is known."""
+    """One value over time, in steps of equal length; None: unknown."""
 
     name: str  # cpu, memory, gpu0_utilisation, gpu0_memory…
     unit: str  # cores, MiB, %, GPUs, jobs
@@ -71,12 +71,12 @@ class TimeSeries:
     step_seconds: int
     mean: tuple[float | None, ...]
     max: tuple[float | None, ...]
-    last: float | None = None  # the newest value itself
+    last: float | None = None  # the newest value
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesStatistics:
-    """A series in three numbers; None is not known."""
+    """Mean, peak and last value of a series; None: unknown."""
 
     mean: float | None = None
     peak: float | None = None
@@ -91,16 +91,16 @@ class DeviceStatistics:
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """What a job has used, over all its attempts."""
+    """Usage of a job over all its attempts."""
 
-    sampled_seconds: float = 0.0  # for how long it was watched
+    sampled_seconds: float = 0.0
     cpus: SeriesStatistics = SeriesStatistics()
     memory_mib: SeriesStatistics = SeriesStatistics()
     devices: tuple[DeviceStatistics, ...] = ()
 
 
 def job_subject(job_id: JobId) -> str:
-    """Under which name its rows are kept, whichever attempt they are of."""
+    """The name under which the samples of all its attempts are stored."""
     return f"job/{job_id}"
 
 
@@ -109,14 +109,14 @@ def node_subject(name: str) -> str:
 
 
 def usage_columns(count: int) -> tuple[tuple[str, str], ...]:
-    """The first so many columns of a job or a node."""
+    """The first `count` columns of a job or a node."""
     names = list(USAGE_COLUMNS)
     for device in range(max(0, count - len(names)) // len(DEVICE_COLUMNS)):
         names += [(f"gpu{device}_{name}", unit) for name, unit in DEVICE_COLUMNS]
     return tuple(names[:count])
 
 
-def sample_values(reading: UsageSample) -> Sequence[float | None]:
-    """A reading in the order of `usage_columns`."""
-    devices = [value for device in reading.devices for value in (device.utilisation, device.memory_mib)]
-    return [reading.cpus, reading.memory_mib, *devices]
+def sample_values(sample: UsageSample) -> Sequence[float | None]:
+    """The values in the order of `usage_columns`."""
+    devices = [value for device in sample.devices for value in (device.utilisation, device.memory_mib)]
+    return [sample.cpus, sample.memory_mib, *devices]

@@ -1,4 +1,4 @@
-"""Services: web servers that stay up, each as one or several jobs behind one address."""
+"""Services: long-running web servers, each with one or several replica jobs behind one address."""
 
 import re
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from heliostat.models.jobs import JobId, JobRequest
 
 ServiceId = int
 SERVICE_NAME_PATTERN = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
-"""It is a part of an address and of a host name, and never a number."""
-SERVICE_NAME_RULE = "must be 1 to 40 of a-z 0-9 -, begin with a letter and not end with -"
+"""Part of a URL and of a host name, and never a number."""
+SERVICE_NAME_RULE = "must have 1 to 40 of the characters a-z 0-9 -, begin with a letter and not end with -"
 
 
 class ServiceVisibility(StrEnum):
-    """Who may use a service, besides its owner."""
+    """Users who may use a service besides its owner."""
 
-    PRIVATE = "private"  # nobody
+    PRIVATE = "private"  # none
     PROJECT = "project"  # the members of its project
-    PUBLIC = "public"  # everybody who has an account here
+    PUBLIC = "public"  # all users
 
 
 class ServiceState(StrEnum):
@@ -27,43 +27,43 @@ class ServiceState(StrEnum):
 
 
 class ReplicaHealth(StrEnum):
-    STARTING = "starting"  # it has not answered yet
+    STARTING = "starting"  # no successful check yet
     HEALTHY = "healthy"
-    UNHEALTHY = "unhealthy"  # it answered no more, or never did: it is replaced
+    UNHEALTHY = "unhealthy"  # its checks fail: it is replaced
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """When a replica counts as healthy."""
+    """Health check of a replica."""
 
-    path: str | None = None  # that answers with 2xx or 3xx; None: it listens, and takes a connection
+    path: str | None = None  # must respond with 2xx or 3xx; None: it must accept a connection
     interval_seconds: float = 5.0
     timeout_seconds: float = 5.0
-    threshold: int = 3  # so many looks in a row must fail
-    grace_seconds: float = 300.0  # until it must have answered for the first time
+    threshold: int = 3  # number of consecutive failures
+    grace_seconds: float = 300.0  # until the first successful check
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What somebody wants to stay up."""
+    """A service and its desired state."""
 
     id: ServiceId
-    name: str  # one of a kind: it is the address
+    name: str  # unique: part of its address
     user: str
     project: str
     state: ServiceState
     request: JobRequest  # of each replica
     replicas: int
     visibility: ServiceVisibility
-    secret: str  # that the proxy shows to the replicas; no browser learns it
+    secret: str  # sent by the proxy to the replicas, never to a browser
     created_at: datetime
     check: HealthCheck = HealthCheck()
-    surge: int = 1  # so many more than wanted while it is updated
-    drain_seconds: float = 30.0  # for requests that are open when a replica goes
-    generation: int = 1  # another one with each update: replicas of an earlier one are replaced
-    failures: int = 0  # in a row
+    surge: int = 1  # additional replicas during an update
+    drain_seconds: float = 30.0  # for open requests when a replica is removed
+    generation: int = 1  # increases with each update; replicas of earlier generations are replaced
+    failures: int = 0  # consecutive
     failed_at: datetime | None = None
-    problem: str | None = None  # the last one
+    problem: str | None = None  # the latest
     retry_at: datetime | None = None  # no replica is started before
 
     @property
@@ -73,17 +73,17 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What a job has besides, as a replica of a service."""
+    """The data of a service replica that are not part of its job."""
 
     job_id: JobId
     service_id: ServiceId
     generation: int
     created_at: datetime
     health: ReplicaHealth = ReplicaHealth.STARTING
-    attempt: int = 0  # of the job, whose health this is
+    attempt: int = 0  # the attempt to which the health applies
     healthy_at: datetime | None = None  # since when
     problem: str | None = None
-    draining_at: datetime | None = None  # it gets no new requests since
+    draining_at: datetime | None = None  # since when it gets no new requests
     is_over: bool = False
 
     def is_healthy(self, attempt: int) -> bool:

@@ -1,4 +1,4 @@
-"""What the proxy leads to, and who may go there."""
+"""Interactive sessions, and targets and grants of the proxy."""
 
 import re
 from dataclasses import dataclass
@@ -20,41 +20,41 @@ class ProxyTarget:
 
     @property
     def name(self) -> str:
-        """`12`, `12-6006`, or that of a service: as it stands in an address."""
+        """`12`, `12-6006`, or the name of a service: as in a URL."""
         if self.service:
             return self.service
         return str(self.job_id) if self.port is None else f"{self.job_id}-{self.port}"
 
     @property
     def path_prefix(self) -> str:
-        """What all its paths begin with."""
+        """The beginning of all its paths."""
         return f"/s/{self.name}/"
 
 
 def parse_proxy_target(name: str) -> ProxyTarget | None:
-    """None: it is no such name. Each target has one name only."""
+    """None: not the name of a target. Each target has exactly one name."""
     if SERVICE_NAME_PATTERN.fullmatch(name):
         return ProxyTarget(0, service=name)
-    found = _NUMBER.fullmatch(name)
-    if found is None or int(found[2] or 1) > MAX_PORT:
+    match = _NUMBER.fullmatch(name)
+    if match is None or int(match[2] or 1) > MAX_PORT:
         return None
-    return ProxyTarget(int(found[1]), int(found[2]) if found[2] else None)
+    return ProxyTarget(int(match[1]), int(match[2]) if match[2] else None)
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyGrant:
-    """That one browser, or one program, of one person may use one target for a while."""
+    """Permission of one browser, or one program, of one user to use one target for a limited time."""
 
     user: str
     target: ProxyTarget
-    login_id: int | None  # of the web, with which it ends; None: it was made for a program
+    login_id: int | None  # the web login with which it ends; None: for a program
     created_at: datetime
     expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class ListeningSocket:
-    """Where a port of a job can be reached, and a proof of whose it is: equal as long as it is the same socket."""
+    """Address of a port of a job. `socket_identity` stays equal as long as it is the same socket."""
 
     host: str
     port: int
@@ -62,13 +62,13 @@ class ListeningSocket:
 
 
 SESSION_APPS = ("jupyter", "terminal", "vscode", "rstudio", "custom")
-"""What a session may run: JupyterLab, its terminal, VS Code, RStudio, or any web server by its command."""
+"""Applications of sessions: JupyterLab, its terminal, VS Code, RStudio, or a web server started by a command."""
 JUPYTER_APPS = ("jupyter", "terminal")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """What is asked of a session besides being a job."""
+    """The part of a request for a session that is not part of a job request."""
 
     app: str = "jupyter"
     keep_idle: bool = False
@@ -76,13 +76,13 @@ class SessionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a job of kind session has besides being a job."""
+    """The data of a session that are not part of its job."""
 
     job_id: int
     app: str
-    secret: str  # that its server wants to see; the proxy adds it, no browser learns it
-    environment: str | None = None  # the digest of what it is started with
-    keep_idle: bool = False  # it may stay however long nobody uses it
-    active_at: datetime | None = None  # when it was last seen in use
-    idle_warned_at: datetime | None = None  # that it will be ended because nobody uses it
-    end_warned_at: datetime | None = None  # the end of its time that its owner was told of
+    secret: str  # required by its server; added by the proxy and never sent to a browser
+    environment: str | None = None  # digest of the environment that starts it
+    keep_idle: bool = False  # it is not ended when idle
+    active_at: datetime | None = None  # last activity
+    idle_warned_at: datetime | None = None  # when its owner was warned that it will be ended as idle
+    end_warned_at: datetime | None = None  # the end time about which its owner was warned

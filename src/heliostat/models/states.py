@@ -1,4 +1,4 @@
-"""The states of a job and the moves between them that are allowed."""
+"""States of jobs and nodes, and the allowed transitions of a job."""
 
 from enum import StrEnum
 
@@ -28,13 +28,13 @@ TERMINAL_STATES = frozenset(
 WAITING_STATES = frozenset({JobState.HELD, JobState.PENDING})
 ACTIVE_STATES = frozenset({JobState.STARTING, JobState.RUNNING})
 
-_ENDS_OF_AN_ATTEMPT = TERMINAL_STATES | {JobState.PENDING, JobState.HELD, JobState.PREEMPTED}
+_AFTER_AN_ATTEMPT = TERMINAL_STATES | {JobState.PENDING, JobState.HELD, JobState.PREEMPTED}
 
 ALLOWED_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.HELD: frozenset({JobState.PENDING, JobState.CANCELLED}),
     JobState.PENDING: frozenset({JobState.HELD, JobState.STARTING, JobState.CANCELLED}),
-    JobState.STARTING: frozenset({JobState.RUNNING}) | _ENDS_OF_AN_ATTEMPT,
-    JobState.RUNNING: _ENDS_OF_AN_ATTEMPT,
+    JobState.STARTING: frozenset({JobState.RUNNING}) | _AFTER_AN_ATTEMPT,
+    JobState.RUNNING: _AFTER_AN_ATTEMPT,
     JobState.PREEMPTED: frozenset({JobState.PENDING, JobState.HELD, JobState.CANCELLED}),
 } | {state: frozenset() for state in TERMINAL_STATES}
 

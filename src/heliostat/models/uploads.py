@@ -1,4 +1,4 @@
-"""A folder that was uploaded: its files by what is in them, and where an installation keeps these."""
+"""Uploaded folders: files identified by their contents, and their paths in an installation."""
 
 import hashlib
 import json
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 MAX_UPLOAD_FILES = 50_000
-_LONGEST_PATH = 3000  # bytes; below the folder of a job Linux must still take it
-_LONGEST_NAME = 255
-_DEEPEST = 64
+_MAX_PATH_BYTES = 3000  # leaves room for the folder of the job in the limit of Linux
+_MAX_NAME_BYTES = 255
+_MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class FileTree:
 
     @property
     def size_bytes(self) -> int:
-        """As it is laid out."""
+        """Size of all files; equal contents count several times."""
         return sum(file.size_bytes for file in self.files)
 
     @property
@@ -51,28 +51,28 @@ class FileTree:
 
 
 def make_tree(files: Iterable[TreeFile], links: Iterable[TreeLink] = ()) -> FileTree:
-    """In the order that makes equal trees equal. Raises ValueError with a sentence for what cannot be laid out."""
+    """Sorted, so that equal trees are equal. Raises ValueError if the tree cannot be created on disk."""
     tree = FileTree(
         tuple(sorted(files, key=lambda file: file.path)), tuple(sorted(links, key=lambda link: link.path))
     )
     if len(tree.files) + len(tree.links) > MAX_UPLOAD_FILES:
         raise ValueError(
-            f"an upload may have {MAX_UPLOAD_FILES} files, this has {len(tree.files) + len(tree.links)}"
+            f"an upload may have {MAX_UPLOAD_FILES} files, this one has {len(tree.files) + len(tree.links)}"
         )
     paths = [*(file.path for file in tree.files), *(link.path for link in tree.links)]
     for path in paths:
         _check_path(path)
-    _check_apart(paths)
+    _check_no_overlap(paths)
     _check_sizes(tree.files)
     for link in tree.links:
         if is_link_outside(link.path, link.target):
-            raise ValueError(f"the link {link.path!a} leaves the folder")
+            raise ValueError(f"the link {link.path!a} points outside of the folder")
     return tree
 
 
 def is_link_outside(path: str, target: str) -> bool:
-    """Whether a link at this path, as it is written, points out of the folder."""
-    if not target or target.startswith("/") or "\0" in target or len(target.encode()) > _LONGEST_PATH:
+    """Whether a link at this path points outside of the folder."""
+    if not target or target.startswith("/") or "\0" in target or len(target.encode()) > _MAX_PATH_BYTES:
         return True
     depth = path.count("/")
     for part in target.split("/"):
@@ -82,8 +82,8 @@ def is_link_outside(path: str, target: str) -> bool:
     return False
 
 
-def largest_files(files: Sequence[TreeFile], most: int = 5) -> list[TreeFile]:
-    return sorted(files, key=lambda file: -file.size_bytes)[:most]
+def largest_files(files: Sequence[TreeFile], limit: int = 5) -> list[TreeFile]:
+    return sorted(files, key=lambda file: -file.size_bytes)[:limit]
 
 
 def tree_to_text(tree: FileTree) -> str:
@@ -100,7 +100,7 @@ def text_to_tree(text: str) -> FileTree:
 
 
 def user_upload_folder(uploads: str, user: str) -> str:
-    """Each person's uploads are apart from all others'."""
+    """Uploads of different users are separate."""
     return f"{uploads}/{quote(user, safe='').replace('.', '%2E')}"
 
 
@@ -114,29 +114,29 @@ def blob_path(folder: str, digest: str) -> str:
 
 def _check_path(path: str) -> None:
     parts = path.split("/")
-    if len(path.encode()) > _LONGEST_PATH or len(parts) > _DEEPEST:
+    if len(path.encode()) > _MAX_PATH_BYTES or len(parts) > _MAX_DEPTH:
         raise ValueError(f"the path {path[:60]!a}… is too long")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise ValueError(f"{path[:100]!a} is not a path below the folder")
-    if any(len(part.encode()) > _LONGEST_NAME for part in parts):
-        raise ValueError(f"a name in {path[:60]!a}… is longer than {_LONGEST_NAME} bytes")
+    if any(len(part.encode()) > _MAX_NAME_BYTES for part in parts):
+        raise ValueError(f"a name in {path[:60]!a}… is longer than {_MAX_NAME_BYTES} bytes")
 
 
-def _check_apart(paths: Sequence[str]) -> None:
-    """Nothing is there twice, or below something that is not a folder."""
-    seen = set(paths)
-    if len(seen) < len(paths):
-        raise ValueError("a path is there twice")
+def _check_no_overlap(paths: Sequence[str]) -> None:
+    """No path occurs twice, or below a path that is not a folder."""
+    unique = set(paths)
+    if len(unique) < len(paths):
+        raise ValueError("a path occurs twice")
     for path in paths:
-        above = path
-        while "/" in above:
-            above = above.rpartition("/")[0]
-            if above in seen:
-                raise ValueError(f"{above[:100]!a} cannot be a file and a folder")
+        parent = path
+        while "/" in parent:
+            parent = parent.rpartition("/")[0]
+            if parent in unique:
+                raise ValueError(f"{parent[:100]!a} cannot be both a file and a folder")
 
 
 def _check_sizes(files: Iterable[TreeFile]) -> None:
     known: dict[str, int] = {}
     for file in files:
         if known.setdefault(file.digest, file.size_bytes) != file.size_bytes:
-            raise ValueError(f"{file.path!a} has another size than a file with the same content")
+            raise ValueError(f"{file.path!a} has a different size than a file with the same content")

@@ -1,4 +1,4 @@
-"""Workflows and sweeps: jobs that belong together, what they hand on, and what they report."""
+"""Workflows and sweeps, their jobs, and reported metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,17 +12,17 @@ WORKFLOW, SWEEP = "workflow", "sweep"
 
 @dataclass(frozen=True, slots=True)
 class WorkflowMembership:
-    """What a job is of something larger. Engines and the controller read it; it holds no secret."""
+    """The role of a job in a workflow or a sweep. It contains no secrets."""
 
     of: str  # workflow or sweep
     number: int
-    key: str  # its name there
+    key: str  # its name in the workflow
 
 
 class WorkflowState(StrEnum):
-    """Follows from the states of its jobs."""
+    """Derived from the states of its jobs."""
 
-    PENDING = "pending"  # none has started yet
+    PENDING = "pending"  # no job has started yet
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -41,39 +41,39 @@ class Workflow:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowJob:
-    """A job as its workflow knows it."""
+    """A job of a workflow."""
 
     workflow_id: WorkflowId
     key: str
     job_id: int
-    step: str  # the job of the file it is a variant of
-    position: int  # in the order of the file
+    step: str  # the job in the file of which it is a variant
+    position: int  # in the file
     values: Mapping[str, Scalar] = field(default_factory=dict)  # of its matrix
-    needs: tuple[str, ...] = ()  # jobs of the file it needs
+    needs: tuple[str, ...] = ()  # jobs in the file that it needs
     condition: str | None = None
-    continue_on_failure: bool = False  # continue_on_failure
-    has_deferred_values: bool = False  # its command or variables are filled in when those it needs are over
+    continue_on_failure: bool = False
+    has_deferred_values: bool = False  # its command or variables are filled in when the jobs it needs have ended
     outcome: str | None = None  # skipped or refused
     is_after_failure: bool = False
-    previous_job_ids: tuple[int, ...] = ()  # jobs that were tried in its place
+    previous_job_ids: tuple[int, ...] = ()  # earlier jobs that it replaces
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowJobCounts:
-    """How many jobs of a workflow are in which state."""
+    """Number of jobs of a workflow by state."""
 
     waiting: int = 0
     active: int = 0
     completed: int = 0
-    failed: int = 0  # also those that could not be started
+    failed: int = 0  # including those that could not start
     cancelled: int = 0
     skipped: int = 0
-    forgiven: int = 0  # failed, which was no failure
+    forgiven: int = 0  # failed with continue_on_failure
 
     @property
     def total(self) -> int:
-        over = self.completed + self.failed + self.cancelled + self.skipped + self.forgiven
-        return self.waiting + self.active + over
+        ended = self.completed + self.failed + self.cancelled + self.skipped + self.forgiven
+        return self.waiting + self.active + ended
 
     @property
     def state(self) -> WorkflowState:
@@ -88,7 +88,7 @@ class WorkflowJobCounts:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a job reported under one name."""
+    """A metric reported by a job."""
 
     name: str
     value: float  # the last
@@ -100,7 +100,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """An array over parameters, and which element has which values."""
+    """An array over parameters, and the values of each element."""
 
     id: int
     name: str

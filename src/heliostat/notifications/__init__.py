@@ -1,1 +1,1 @@
-"""Telling people elsewhere: where to, in which words, and how it gets there."""
+"""Notifications by webhook, chat and e-mail: allowed addresses, message texts and delivery."""

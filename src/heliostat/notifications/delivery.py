@@ -1,4 +1,4 @@
-"""One delivery on its way, by whichever channel; and the secret by which its notification is signed."""
+"""Sends a message over its channel, and signs webhooks."""
 
 import hashlib
 import hmac
@@ -17,21 +17,22 @@ from heliostat.notifications.messages import NotificationMessage, format_chat_bo
 
 @dataclass(frozen=True, slots=True)
 class NotificationSender:
-    """Says what was sent to whom; raises Undelivered."""
+    """Sends messages by e-mail, chat or webhook."""
 
     home: Home
     notifications: NotificationSettings
 
-    def send(self, notification: Notification, letter: NotificationMessage, at: datetime) -> None:
+    def send(self, notification: Notification, message: NotificationMessage, at: datetime) -> None:
+        """Raises DeliveryFailed."""
         if notification.channel is NotificationChannel.EMAIL:
-            send_mail(self.notifications, notification.address, letter, at)
+            send_mail(self.notifications, notification.address, message, at)
             return
         body = (
-            letter.webhook_body
+            message.webhook_body
             if notification.channel is NotificationChannel.WEBHOOK
-            else format_chat_body(letter)
+            else format_chat_body(message)
         )
-        headers = {"Content-Type": "application/json", "Heliostat-Delivery": letter.id}
+        headers = {"Content-Type": "application/json", "Heliostat-Delivery": message.id}
         if notification.channel is NotificationChannel.WEBHOOK:
             seconds = int(at.timestamp())
             secret = signing_secret(self.home.notification_key, notification.salt)
@@ -47,18 +48,18 @@ def new_salt() -> str:
 
 
 def signing_secret(key_file: Path, salt: str) -> str:
-    """What the other side checks signatures with. Made from a key on disk and a salt in the database: neither of
-    the two alone tells it, so a copy of the database cannot forge a notification."""
+    """The secret with which the receiver checks signatures. Derived from a key on disk and a salt in the database,
+    so a copy of the database is not enough to forge a notification."""
     return "hns_" + hmac.new(_key(key_file), salt.encode(), hashlib.sha256).hexdigest()
 
 
 def sign_body(secret: str, timestamp: int, body: bytes) -> str:
-    """Of the time too, so that an old notification cannot be sent again later."""
+    """The signature includes the time, so that an old notification cannot be sent again later."""
     return "v1=" + hmac.new(secret.encode(), b"%d." % timestamp + body, hashlib.sha256).hexdigest()
 
 
 def _key(file: Path) -> bytes:
-    """Made at its first use, whole or not at all."""
+    """Created atomically at its first use."""
     try:
         return file.read_bytes()
     except FileNotFoundError:
@@ -66,7 +67,7 @@ def _key(file: Path) -> bytes:
         draft.touch(0o600)
         draft.write_bytes(secrets.token_bytes(32))
         try:
-            os.link(draft, file)  # who came first wins
+            os.link(draft, file)  # the first process wins
         except FileExistsError:
             pass
         finally:

@@ -1,4 +1,4 @@
-"""One e-mail, handed to the mail server that admins have named."""
+"""Sends e-mails through the configured mail server (SMTP)."""
 
 import smtplib
 import socket
@@ -15,37 +15,37 @@ from heliostat.notifications.messages import NotificationMessage
 TIMEOUT_SECONDS = 20.0
 
 
-def send_mail(notifications: NotificationSettings, to: str, letter: NotificationMessage, at: datetime) -> None:
-    """Returns once the mail server has taken it. Raises Undelivered."""
+def send_mail(notifications: NotificationSettings, to: str, message: NotificationMessage, at: datetime) -> None:
+    """Returns once the mail server has accepted it. Raises DeliveryFailed."""
     if notifications.smtp_host is None:
-        raise DeliveryFailed("admins have not said who takes our mails (smtp_host)")
-    message = _message(notifications, to, letter, at)
+        raise DeliveryFailed("no mail server is configured (smtp_host)")
+    mail = _format_mail(notifications, to, message, at)
     try:
-        with _connected(notifications, notifications.smtp_host) as server:
+        with _connect(notifications, notifications.smtp_host) as server:
             if notifications.smtp_user is not None:
                 server.login(notifications.smtp_user, _password(notifications))
-            server.send_message(message)
+            server.send_message(mail)
     except (smtplib.SMTPException, OSError, UnicodeError) as error:
-        raise DeliveryFailed(_in_words(error)) from None
+        raise DeliveryFailed(_describe_error(error)) from None
 
 
-def _in_words(error: Exception) -> str:
-    """Never what it says itself where that may hold what we said: a password, say."""
+def _describe_error(error: Exception) -> str:
+    """Without the text of the exception where that may contain the password."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
-        return "the mail server does not take mails for this address"
+        return "the mail server does not accept e-mails for this address"
     if isinstance(error, smtplib.SMTPResponseException):
         is_login = isinstance(error, smtplib.SMTPAuthenticationError)
-        return f"the mail server {'does not take our login' if is_login else 'refused it'} ({error.smtp_code})"
+        return f"the mail server refused the {'login' if is_login else 'e-mail'} ({error.smtp_code})"
     if isinstance(error, smtplib.SMTPNotSupportedError):
-        return f"the mail server cannot do what we need: {str(error).rstrip('.')}"
+        return f"the mail server lacks a required feature: {str(error).rstrip('.')}"
     if isinstance(error, ssl.SSLError):
-        return f"the mail server cannot be trusted: {error.reason or 'TLS failed'}"
+        return f"the TLS connection to the mail server failed: {error.reason or 'unknown error'}"
     if isinstance(error, UnicodeError):
-        return "smtp_user, its password and mail_from may hold ASCII characters only"
+        return "smtp_user, its password and mail_from may contain ASCII characters only"
     return f"the mail server cannot be reached: {type(error).__name__}"
 
 
-def _connected(notifications: NotificationSettings, host: str) -> smtplib.SMTP:
+def _connect(notifications: NotificationSettings, host: str) -> smtplib.SMTP:
     tls = ssl.create_default_context()
     if notifications.smtp_tls == "tls":
         return smtplib.SMTP_SSL(host, notifications.smtp_port, timeout=TIMEOUT_SECONDS, context=tls)
@@ -68,17 +68,17 @@ def _password(notifications: NotificationSettings) -> str:
         raise DeliveryFailed("smtp_password_file cannot be read by the server") from None
 
 
-def _message(
-    notifications: NotificationSettings, to: str, letter: NotificationMessage, at: datetime
+def _format_mail(
+    notifications: NotificationSettings, to: str, message: NotificationMessage, at: datetime
 ) -> EmailMessage:
     sender = notifications.mail_from or f"heliostat@{socket.getfqdn()}"
-    message = EmailMessage()
-    message["From"] = sender
-    message["To"] = to
-    message["Subject"] = letter.subject
-    message["Date"] = format_datetime(at)
-    message["Message-ID"] = f"<{letter.id}@{sender.rpartition('@')[2] or 'heliostat'}>"
-    message["Auto-Submitted"] = "auto-generated"
-    message["Heliostat-Delivery"] = letter.id
-    message.set_content(letter.text)
-    return message
+    mail = EmailMessage()
+    mail["From"] = sender
+    mail["To"] = to
+    mail["Subject"] = message.subject
+    mail["Date"] = format_datetime(at)
+    mail["Message-ID"] = f"<{message.id}@{sender.rpartition('@')[2] or 'heliostat'}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    mail["Heliostat-Delivery"] = message.id
+    mail.set_content(message.text)
+    return mail

@@ -1,4 +1,7 @@
-"""What is told, in words and as JSON. Pure. Names of jobs are other people's: they must not steer a reader."""
+"""Texts and JSON of notification messages. Pure.
+
+Job names and details come from users: they must not contain control characters or chat markup in the result.
+"""
 
 import json
 from collections import Counter
@@ -8,19 +11,19 @@ from dataclasses import dataclass
 from heliostat.models import JobEvent
 from heliostat.models.notifications import ENDS_SOON_EVENT, LATE_EVENT, Delivery, Notification
 
-MAX_LISTED_EVENTS = 20  # lines; the others are counted
-_LONGEST = 200
-_STATES = {
-    "completed": "has completed",
-    "failed": "has failed",
-    "timed_out": "ran out of time",
+MAX_LISTED_EVENTS = 20  # lines; further events are counted
+_MAX_LENGTH = 200
+_VERBS_BY_STATE = {
+    "completed": "completed",
+    "failed": "failed",
+    "timed_out": "timed out",
     "lost": "was lost",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class NotifiedEvent:
-    """An event, and of whose job."""
+    """An event with the name, the owner and the project of its job."""
 
     event: JobEvent
     name: str
@@ -30,95 +33,107 @@ class NotifiedEvent:
 
 @dataclass(frozen=True, slots=True)
 class NotificationMessage:
-    id: str  # of the delivery, the same for every try
+    id: str  # of the delivery, the same for every attempt to send it
     subject: str
     text: str
-    webhook_body: bytes  # for programs
+    webhook_body: bytes  # JSON
 
 
 def compose_message(
-    notification: Notification, delivery: Delivery, told: Sequence[NotifiedEvent], public_url: str | None
+    notification: Notification, delivery: Delivery, events: Sequence[NotifiedEvent], public_url: str | None
 ) -> NotificationMessage:
-    """The same for every try. Without events: a test."""
-    subject = _subject(told, delivery.more)
-    lines = [_line(one, public_url) for one in told[:MAX_LISTED_EVENTS]]
-    left = len(told) - len(lines) + delivery.more
-    if left:
-        lines.append(f"… and {left:,} more: {_counts(told[MAX_LISTED_EVENTS:], delivery.more)}")
-    what = f"jobs of project {notification.project}" if notification.project else "jobs"
-    foot = f"{notification.user} asked Heliostat to tell this of {what}. To end it: helio notification remove {notification.id}"
+    """The same for every attempt to send it. Without events: a test message."""
+    subject = _subject(events, delivery.more)
+    lines = [_line(event, public_url) for event in events[:MAX_LISTED_EVENTS]]
+    unlisted = len(events) - len(lines) + delivery.more
+    if unlisted:
+        lines.append(f"… and {unlisted:,} more: {_counts(events[MAX_LISTED_EVENTS:], delivery.more)}")
+    scope = f"jobs of project {notification.project}" if notification.project else "jobs"
+    footer = (
+        f"Sent because {notification.user} set up this notification for {scope}. "
+        f"To remove it: helio notification remove {notification.id}"
+    )
     body = {
         "id": delivery.id,
         "notification_id": notification.id,
         "text": subject,
-        "events": [_fields(one, public_url) for one in told],
+        "events": [_fields(event, public_url) for event in events],
         "more": delivery.more,
     }
-    text = "\n".join(
-        [*(lines or ["This is a test. Notifications of Heliostat arrive here."]), "", "-- ", foot, ""]
-    )
+    text = "\n".join([*(lines or ["This is a test message of Heliostat."]), "", "-- ", footer, ""])
     return NotificationMessage(delivery.id, subject, text, json.dumps(body).encode())
 
 
-def format_chat_body(letter: NotificationMessage) -> bytes:
-    """For incoming webhooks of Slack, Mattermost and their like: calls nobody by name, and makes up no link."""
-    text = letter.text.partition("\n\n-- \n")[0]
-    for sign, harmless in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b"), ("`", "'")):
-        text = text.replace(sign, harmless)
-    return json.dumps({"text": f"{_calm(letter.subject)}\n```\n{text}\n```"}).encode()
+def format_chat_body(message: NotificationMessage) -> bytes:
+    """For incoming webhooks of Slack, Mattermost and similar chats: without mentions and links from job names."""
+    text = message.text.partition("\n\n-- \n")[0]
+    for sign, escaped in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b"), ("`", "'")):
+        text = text.replace(sign, escaped)
+    return json.dumps({"text": f"{_without_markup(message.subject)}\n```\n{text}\n```"}).encode()
 
 
-def _calm(text: str) -> str:
-    """Without signs that mean something in a chat."""
+def _without_markup(text: str) -> str:
+    """Without characters that have a meaning in a chat."""
     return "".join(sign if sign.isalnum() or sign in " .,:;()-+'…" else " " for sign in text)
 
 
-def _subject(told: Sequence[NotifiedEvent], more: int) -> str:
-    if not told:
+def _subject(events: Sequence[NotifiedEvent], more: int) -> str:
+    if not events:
         return "Heliostat: a test"
-    if len(told) == 1 and not more:
-        return f"Job {told[0].event.job_id} {_verb(told[0].event)} ({_plain(told[0].name, 60)})"
-    return f"{len(told) + more:,} notifications of jobs: {_counts(told, more)}"
+    if len(events) == 1 and not more:
+        return f"Job {events[0].event.job_id} {_verb(events[0].event)} ({_printable(events[0].name, 60)})"
+    return f"{len(events) + more:,} notifications about jobs: {_counts(events, more)}"
 
 
-def _counts(told: Sequence[NotifiedEvent], more: int) -> str:
-    found = Counter(_word(one.event) for one in told)
-    words = [f"{count:,} {word}" for word, count in found.most_common()]
+def _counts(events: Sequence[NotifiedEvent], more: int) -> str:
+    counter = Counter(_short_state(notified.event) for notified in events)
+    words = [f"{count:,} {state}" for state, count in counter.most_common()]
     return ", ".join([*words, *([f"{more:,} not listed"] if more else [])])
 
 
-def _line(one: NotifiedEvent, public_url: str | None) -> str:
-    event = one.event
-    why = f": {_plain(event.detail)}" if event.detail else ""
+def _line(notified: NotifiedEvent, public_url: str | None) -> str:
+    """`Job 7 (train.py, ada, vision) failed at 2026-03-01 17:34 UTC (exit code 127).`"""
+    event = notified.event
+    job = f"Job {event.job_id} ({_printable(notified.name, 60)}, {notified.user}, {notified.project})"
     link = f" {public_url.rstrip('/')}/jobs/{event.job_id}" if public_url else ""
-    who = f"{_plain(one.name, 60)}, {one.user}, {one.project}"
-    return f"{event.at:%Y-%m-%d %H:%M} UTC: job {event.job_id} ({who}) {_verb(event)}{why}{link}"
+    time = f"{event.at:%Y-%m-%d %H:%M} UTC"
+    if event.kind in (LATE_EVENT, ENDS_SOON_EVENT):
+        return f"{time}: {job} {_verb(event)}{_detail(event)}{link}"
+    return f"{job} {_verb(event)} at {time}{_detail(event)}{link}"
+
+
+def _detail(event: JobEvent) -> str:
+    """The end of the sentence."""
+    detail = _printable(event.detail or "").rstrip(".")
+    if not detail:
+        return "."
+    return f" ({detail})." if detail.startswith("exit code") else f": {detail}."
 
 
 def _verb(event: JobEvent) -> str:
     if event.kind == "running":
-        return "has started"
+        return "started"
     if event.kind == LATE_EVENT:
-        return "will start later than foretold"
+        return "will start later than forecast"
     if event.kind == ENDS_SOON_EVENT:
         return "ends soon"
-    return _STATES.get(event.state.value, f"was {event.state.value}")
+    return _VERBS_BY_STATE.get(event.state.value, f"was {event.state.value}")
 
 
-def _word(event: JobEvent) -> str:
+def _short_state(event: JobEvent) -> str:
     words = {"running": "started", LATE_EVENT: "late", ENDS_SOON_EVENT: "end soon"}
     return words.get(event.kind, event.state.value.replace("_", " "))
 
 
-def _fields(one: NotifiedEvent, public_url: str | None) -> dict[str, object]:
-    event = one.event
+def _fields(notified: NotifiedEvent, public_url: str | None) -> dict[str, object]:
+    event = notified.event
     return {
         "event_id": event.id,
         "trigger": {"running": "started"}.get(event.kind, event.kind),
         "job_id": event.job_id,
-        "name": one.name,
-        "user": one.user,
-        "project": one.project,
+        "name": notified.name,
+        "user": notified.user,
+        "project": notified.project,
         "state": event.state.value,
         "attempt": event.attempt,
         "at": event.at.isoformat().replace("+00:00", "Z"),
@@ -127,7 +142,7 @@ def _fields(one: NotifiedEvent, public_url: str | None) -> dict[str, object]:
     }
 
 
-def _plain(text: str, most: int = _LONGEST) -> str:
-    """One line that steers no terminal."""
+def _printable(text: str, max_length: int = _MAX_LENGTH) -> str:
+    """One line without control characters."""
     shown = "".join(sign if sign.isprintable() else " " for sign in text)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    return shown if len(shown) <= max_length else shown[: max_length - 1] + "…"

@@ -1,4 +1,4 @@
-"""Programs that run inside jobs, by whatever Python 3 (3.7 or newer) the node or the image has.
+"""Programs that run inside jobs, with the Python 3 (3.7 or newer) of the node or the image.
 
-A program is a module with a function `main`. It imports the standard library and modules of this package only.
+A program is a module with a function `main`. It imports only the standard library and modules of this package.
 """

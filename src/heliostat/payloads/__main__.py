@@ -1,4 +1,4 @@
-"""Starts the program that the first argument names: `python3 -I -B ARCHIVE session-launcher ARGUMENT...`"""
+"""Runs the program named by the first argument: `python3 -I -B ARCHIVE session-launcher ARGUMENT...`"""
 
 import sys
 from importlib import import_module

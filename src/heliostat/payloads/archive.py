@@ -1,7 +1,7 @@
-"""This package as one file that any shell can run, on a node or in a container: two lines of sh, then a zipapp.
+"""Payload archive: this package as one file that a shell can run: two lines of sh and a zipapp.
 
-A job that runs one of the programs has a script that only names it (`#!heliostat session-launcher`). The engine
-replaces it by the program itself when it lays out the job's folder.
+The script of a job that runs one of these programs only names it (`#!heliostat session-launcher`). The engine
+replaces it by the packed program when it creates the job's folder.
 """
 
 import io
@@ -17,24 +17,25 @@ RELAY = "relay"
 
 
 def program_script(program: str) -> str:
-    """The script of a job that runs this program. Stored with each job, so the names of programs must stay."""
+    """The script of a job that runs this program. Stored with each job, so program names must never change."""
     return f"#!heliostat {program}\n"
 
 
-_NAMED = {program_script(name): name for name in (SESSION_LAUNCHER, NOTEBOOK_RUNNER, JUPYTERHUB_LAUNCHER)}
+_PROGRAMS = {program_script(name): name for name in (SESSION_LAUNCHER, NOTEBOOK_RUNNER, JUPYTERHUB_LAUNCHER)}
 
 
 def resolve_script(script: str) -> bytes:
-    """What a job's script is on disk: the program that it names, else the script as it is.
+    """The content of a job's script file: the packed program if the script names one, else the script itself.
 
-    Anyone may submit a script that names a program: it runs as the job's user, like any other script.
+    Any user may submit a script that names a program: it runs as the job's user, like any other script.
     """
-    program = _NAMED.get(script)
+    program = _PROGRAMS.get(script)
     return pack_program(program) if program else script.encode("utf-8", "surrogateescape")
 
 
 def pack_program(program: str, *arguments: str, path: str = "") -> bytes:
-    """To be run by a shell in the job. `path` is where to look for Python; empty: the PATH of the job."""
+    """A file to be run by a shell in the job. `path`: the PATH on which Python is found; empty: that of the
+    job."""
     words = " ".join(map(quote, (program, *arguments)))
     lines = ["#!/bin/sh", f'exec python3 -I -B "$0" {words} "$@"', ""]
     if path:
@@ -44,16 +45,16 @@ def pack_program(program: str, *arguments: str, path: str = "") -> bytes:
 
 @cache
 def build_zipapp() -> bytes:
-    """Read once, when the server starts: the installed files may change while it runs."""
+    """Built once, when the server starts: the installed files may change while it runs."""
     file, folder = io.BytesIO(), Path(__file__).parent
-    with zipfile.ZipFile(file, "w") as made:
-        _add(made, "heliostat/__init__.py", b"")
+    with zipfile.ZipFile(file, "w") as archive:
+        _add(archive, "heliostat/__init__.py", b"")
         for path in sorted(set(folder.glob("*.py")) - {Path(__file__)}):
             name = path.name if path.name == "__main__.py" else f"heliostat/{folder.name}/{path.name}"
-            _add(made, name, path.read_bytes())
+            _add(archive, name, path.read_bytes())
     return file.getvalue()
 
 
-def _add(made: zipfile.ZipFile, name: str, content: bytes) -> None:
-    """With a date and a mode that are always the same, so that the same files make the same bytes."""
-    made.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    """Fixed date and mode, so that the same files give the same archive."""
+    archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)

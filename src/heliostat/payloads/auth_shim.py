@@ -1,7 +1,7 @@
-"""Runs inside a session: lets only the proxy through to a server that has no lock of its own.
+"""Auth shim: access control, inside a session, for servers without authentication of their own.
 
-Such a server listens on a socket in a folder of its user. In front of it, on the session's port, is the shim:
-a connection passes if its first request shows the session's secret, which nobody but the proxy knows.
+Such a server listens on a Unix socket in a private folder of its user. The shim listens on the session's port and
+forwards a connection if its first request carries the session's secret, which only the proxy has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnect
 
 
 def serve_auth_shim(path: str, secret: str) -> int:
-    """Serve on a port, which it returns, until the process ends; in threads of its own."""
+    """Start the shim in threads and return its port. It runs until the process ends."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
@@ -29,7 +29,7 @@ def serve_auth_shim(path: str, secret: str) -> int:
 
 
 def is_listening(path: str) -> bool:
-    """Whether a server listens there already."""
+    """Whether a server listens on this socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(path)
@@ -66,7 +66,7 @@ def handle_client(client: socket.socket, path: str, secret: str) -> None:
 
 
 def read_head(client: socket.socket) -> bytes:
-    """And what came along with it."""
+    """The request head, and any bytes of the body received with it."""
     head = b""
     while b"\r\n\r\n" not in head and len(head) < MAX_HEAD_BYTES:
         more = client.recv(16 * 1024)
@@ -77,11 +77,11 @@ def read_head(client: socket.socket) -> bytes:
 
 
 def has_secret(head: bytes, secret: str) -> bool:
-    wanted = b"bearer " + secret.encode()
+    expected = b"bearer " + secret.encode()
     lines = head.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
     pairs = [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
-    given = [value for name, value in pairs if name == b"authorization"]
-    return len(given) == 1 and hmac.compare_digest(given[0][:7].lower() + given[0][7:], wanted)
+    values = [value for name, value in pairs if name == b"authorization"]
+    return len(values) == 1 and hmac.compare_digest(values[0][:7].lower() + values[0][7:], expected)
 
 
 def copy_stream(source: socket.socket, target: socket.socket) -> None:
@@ -93,9 +93,9 @@ def copy_stream(source: socket.socket, target: socket.socket) -> None:
 
 
 def socket_path(folder: str) -> str:
-    """Short enough for the kernel, in a folder nobody else may enter."""
+    """A path within the kernel's length limit, in a folder that only the user can enter."""
     path = os.path.join(folder, "s")
     if len(path) > 100:
-        print(f"{path} is too long for the name of a socket.", file=sys.stderr)
+        print(f"The socket path {path} is too long. Set TMPDIR to a shorter path.", file=sys.stderr)
         sys.exit(1)
     return path

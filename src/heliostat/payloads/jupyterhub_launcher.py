@@ -1,7 +1,7 @@
-"""Runs inside a job, by whatever Python 3 the node has: chooses a port for a server of JupyterHub and becomes it.
+"""JupyterHub launcher: chooses a port inside a job and starts the single-user server of JupyterHub there.
 
 usage: jupyterhub-launcher COMMAND...
-The port is the first thing in the log; the hub believes it only once it is proven that this job listens there.
+The first line of the log is the port. The hub uses it only after checking that this job listens there.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from heliostat.payloads.kernel_ipc import write_ipc_settings
 
-MISSING_MESSAGE = """{} is not installed where this job runs.
-An admin of the hub can say where it is on the nodes (c.Spawner.cmd = ["/opt/hub/bin/jupyterhub-singleuser"]),
-or offer an environment that holds jupyterhub and jupyterlab (c.HeliostatSpawner.environments)."""
+MISSING_MESSAGE = """{} is not installed on the node of this job.
+An admin of the hub can set its path on the nodes (c.Spawner.cmd = ["/opt/hub/bin/jupyterhub-singleuser"]),
+or offer an environment with jupyterhub and jupyterlab (c.HeliostatSpawner.environments)."""
 
 
 def main(arguments: list[str]) -> None:
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
     os.environ.update(write_ipc_settings(os.environ["HELIOSTAT_CHECKPOINT_DIR"]))
     print("heliostat: port", port, flush=True)
     try:
-        os.execvp(arguments[0], arguments)  # noqa: S606 - words, as they were given
+        os.execvp(arguments[0], arguments)  # noqa: S606 - no shell
     except OSError:
         print(MISSING_MESSAGE.format(arguments[0]), file=sys.stderr)
         sys.exit(127)
@@ -44,7 +44,7 @@ def find_free_port(host: str) -> int:
 
 
 def write_certificates(text: str) -> dict[str, str]:
-    """By which hub and server know each other: files in the job's own folder, which only its user can read."""
+    """Certificates for the connection between hub and server, as files that only the user can read."""
     if not text:
         return {}
     folder = tempfile.mkdtemp(prefix="jupyterhub-", dir=os.environ.get("HELIOSTAT_CHECKPOINT_DIR"))

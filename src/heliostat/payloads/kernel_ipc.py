@@ -1,7 +1,8 @@
-"""Runs inside a session: settings of Jupyter by which nobody else on the machine hears what its kernels print.
+"""Kernel IPC: Jupyter settings that keep other users of the node from reading the output of kernels.
 
-A kernel says everything to whoever connects to its port on the loopback, and every user of the machine can. Those
-of Python and R can have sockets in a folder that only their user may enter instead; others stay at ports.
+By default a kernel sends its output to every client of its TCP port on the loopback, which any user of the node
+can connect to. Python and R kernels get Unix sockets in a folder that only their user can enter; others keep TCP
+ports.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 
-MAX_SOCKET_FOLDER_LENGTH = 70  # Linux takes 107 bytes for the name of a socket
+MAX_SOCKET_FOLDER_LENGTH = 70  # the limit of Linux for a socket path is 107 bytes
 KERNEL_MANAGER_MODULE = "heliostat_kernels"
 KERNEL_MANAGER_SOURCE = """
 import atexit, os, shutil, tempfile, uuid
@@ -28,7 +29,7 @@ class PrivateKernelManager(ServerKernelManager):
         try:
             return "ipc" if self.kernel_spec.language.lower() in ("python", "r") else "tcp"
         except Exception:
-            return "tcp"  # there is no such kernel, as will be said
+            return "tcp"  # unknown kernel: Jupyter reports it later
 
     @default("ip")
     def _default_ip(self):
@@ -41,25 +42,27 @@ sys.path.append({folder!r})
 try:
     import {module}
 except ImportError:
-    print("Others can listen to the kernels of this old Jupyter: update jupyter-server.", file=sys.stderr)
+    print("Other users of this node can read the output of kernels: update jupyter-server.", file=sys.stderr)
 else:
     c.MultiKernelManager.kernel_manager_class = "{module}.PrivateKernelManager"  # noqa: F821
 """
-# Of whoever debugs, JupyterLab's debugger opens a port to which every user of the machine can send code.
+# JupyterLab's debugger opens a TCP port to which every user of the node could send code.
 NO_DEBUGGER = {"disabledExtensions": {"@jupyterlab/debugger-extension": True}}
 
 
 def write_ipc_settings(folder: str) -> dict[str, str]:
-    """Write them into `folder`; the variables by which a Jupyter server finds them."""
-    place = os.path.join(folder, "jupyter-settings")
-    os.makedirs(os.path.join(place, "labconfig"), exist_ok=True)
+    """Write the settings into `folder`. Returns the environment variables by which Jupyter finds them."""
+    settings_folder = os.path.join(folder, "jupyter-settings")
+    os.makedirs(os.path.join(settings_folder, "labconfig"), exist_ok=True)
     texts = {
         KERNEL_MANAGER_MODULE + ".py": KERNEL_MANAGER_SOURCE.format(longest=MAX_SOCKET_FOLDER_LENGTH),
-        "jupyter_server_config.py": SERVER_CONFIG_SOURCE.format(folder=place, module=KERNEL_MANAGER_MODULE),
+        "jupyter_server_config.py": SERVER_CONFIG_SOURCE.format(
+            folder=settings_folder, module=KERNEL_MANAGER_MODULE
+        ),
         os.path.join("labconfig", "page_config.json"): json.dumps(NO_DEBUGGER),
     }
     for name, text in texts.items():
-        with open(os.path.join(place, name), "w") as file:
+        with open(os.path.join(settings_folder, name), "w") as file:
             file.write(text)
     others = os.environ.get("JUPYTER_CONFIG_PATH")
-    return {"JUPYTER_CONFIG_PATH": place + (os.pathsep + others if others else "")}
+    return {"JUPYTER_CONFIG_PATH": settings_folder + (os.pathsep + others if others else "")}

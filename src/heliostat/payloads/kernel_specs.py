@@ -1,8 +1,8 @@
-"""Runs inside a session: the environments its user has, as kernels of JupyterLab.
+"""Jupyter kernel specs for the environments of a session's user.
 
-They are written into the session's own folder, never into the home. A name is what it is found under:
-the job's environment is `job`, ~/.conda/envs/vision is `conda-vision`, ~/venvs/nlp is `venv-nlp`, R is `ir`.
-An environment without ipykernel borrows that of JupyterLab, if both are of the same Python.
+They are written into the session's own folder, never into the home. Names: the job's environment is `job`,
+~/.conda/envs/vision is `conda-vision`, ~/venvs/nlp is `venv-nlp`, R is `ir`.
+An environment without ipykernel uses that of JupyterLab, if both have the same Python version.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ BORROWED_IPYKERNEL_CODE = (
 
 
 def write_kernel_specs(folder: str, jupyter: str) -> list[str]:
-    """Into `folder`/kernels; `jupyter` is the program that will use them. Their names."""
+    """Write kernel specs into `folder`/kernels for the program `jupyter`. Returns their names."""
     lender = find_site_packages(os.path.dirname(os.path.dirname(os.path.realpath(jupyter))))
     specs: dict[str, dict[str, Any]] = {}
     for name, title, place in find_environments()[:MAX_KERNELS]:
         spec = make_python_kernel_spec(title, place, lender)
         if spec is None:
-            print(f"{place} is no kernel: pip install ipykernel there.", file=sys.stderr, flush=True)
+            print(f"{place} cannot be a kernel: run pip install ipykernel in it.", file=sys.stderr, flush=True)
         else:
             specs.setdefault(name, spec)
     if has_r_kernel():
@@ -45,7 +45,7 @@ def write_kernel_specs(folder: str, jupyter: str) -> list[str]:
 
 
 def find_environments() -> list[tuple[str, str, str]]:
-    """Name, title and folder of each that holds a Python; the job's own first."""
+    """Name, title and folder of each environment with Python; the job's own first."""
     found = []
     if os.environ.get("HELIOSTAT_ENVIRONMENT"):
         found.append(("job", "Python (environment of this job)", os.environ["VIRTUAL_ENV"]))
@@ -55,16 +55,16 @@ def find_environments() -> list[tuple[str, str, str]]:
         found += [
             (make_kernel_name(f"{kind}-{name}"), f"{name} ({kind})", os.path.join(parent, name)) for name in names
         ]
-    return [one for one in found if os.access(os.path.join(one[2], "bin", "python"), os.X_OK)]
+    return [item for item in found if os.access(os.path.join(item[2], "bin", "python"), os.X_OK)]
 
 
 def make_kernel_name(text: str) -> str:
-    """As Jupyter wants names of kernels."""
+    """A valid Jupyter kernel name."""
     return re.sub(r"[^a-z0-9._-]+", "-", text.lower())
 
 
 def make_python_kernel_spec(title: str, place: str, lender: tuple[str, str] | None) -> dict[str, Any] | None:
-    """None: it cannot be one."""
+    """None: no usable ipykernel."""
     python = os.path.join(place, "bin", "python")
     own = find_site_packages(place)
     if own is not None and has_ipykernel(own):
@@ -89,7 +89,7 @@ def has_ipykernel(lib: tuple[str, str]) -> bool:
 
 
 def find_site_packages(place: str) -> tuple[str, str] | None:
-    """The Python of an environment, as `3.11`, and the folder of its packages."""
+    """The Python version of an environment (`3.11`) and its site-packages folder."""
     parent = os.path.join(place, "lib")
     names = os.listdir(parent) if os.path.isdir(parent) else []
     for match in filter(None, (re.fullmatch(r"python(3\.[0-9]+)", name) for name in sorted(names))):
@@ -100,7 +100,7 @@ def find_site_packages(place: str) -> tuple[str, str] | None:
 
 
 def read_python_version(python: str) -> str:
-    """Empty: it does not run."""
+    """Empty: it cannot be run."""
     try:
         ran = subprocess.run(
             [python, "-I", "-S", "-c", PRINT_VERSION_CODE], capture_output=True, text=True, timeout=30, check=True
@@ -111,7 +111,7 @@ def read_python_version(python: str) -> str:
 
 
 def has_r_kernel() -> bool:
-    """R, with its package IRkernel."""
+    """Whether R and its package IRkernel are installed."""
     if shutil.which("R") is None or shutil.which("Rscript") is None:
         return False
     ask = ["Rscript", "-e", "quit(status = !requireNamespace('IRkernel', quietly = TRUE))"]

@@ -1,7 +1,7 @@
-"""Runs inside the job of a batch notebook, in the Python that has papermill: cell by cell, each with a log line.
+"""Batch notebook execution: runs the cells with papermill, in papermill's Python, with one log line per cell.
 
 usage: notebook-cells execute <PLAN | render NOTEBOOK PAGE
-The notebook is saved whole or not at all: whoever dies in between leaves the cells that were done.
+The notebook is saved atomically: after a crash, it holds the cells that were finished.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 EXECUTE, RENDER = "execute", "render"
 INPUT_FILE, REASON_FILE = "notebook.ipynb", "reason"
-START_SECONDS = 600  # a busy machine and a cold disk are no reason to fail
+START_SECONDS = 600  # a kernel starts slowly on a busy node or a cold disk
 SAVE_SECONDS = 30
 MAX_LINE_LENGTH = 80
 MAX_ERROR_LENGTH = 500
-MAX_SOCKET_PATH_LENGTH = 100  # Linux takes 107 bytes
+MAX_SOCKET_PATH_LENGTH = 100  # the limit of Linux is 107 bytes
 
 
 class KernelMissing(Exception):
-    """Says which kernel is missing."""
+    """The message is the reason."""
 
 
 class KernelDied(Exception):
-    """In the cell of that number."""
+    """The argument is the number of the cell."""
 
 
 def main(arguments: list[str]) -> None:
@@ -36,15 +36,15 @@ def main(arguments: list[str]) -> None:
 
 
 def execute(plan: dict[str, Any]) -> int:
-    """An exit code; what went wrong is in the file `REASON` too."""
+    """Returns an exit code; writes the reason of a failure into REASON_FILE."""
     try:
         reason = run_cells(plan)
     except KernelMissing as error:
         reason = str(error)
     except KernelDied as error:
-        reason = f"the kernel died in cell {error}: it was killed, ran out of memory, or ended its own process"
+        reason = f"the kernel died in cell {error}: it was killed, ran out of memory, or exited"
     except OSError as error:
-        reason = f"it could not go on: {error}"
+        reason = f"the run was aborted: {error}"
     if reason:
         with open(os.path.join(plan["folder"], REASON_FILE), "w", encoding="utf-8") as file:
             file.write(reason)
@@ -52,12 +52,12 @@ def execute(plan: dict[str, Any]) -> int:
 
 
 def run_cells(plan: dict[str, Any]) -> str:
-    """Why it failed; empty: it did not. Raises KernelDied, NoKernel or OSError."""
+    """The reason of the failure; empty: success. Raises KernelDied, KernelMissing or OSError."""
     papermill = importlib.import_module("papermill")
     source = os.path.join(plan["folder"], INPUT_FILE)
-    about = importlib.import_module("nbformat").read(source, as_version=4).metadata
-    language = notebook_language(about)
-    kernel = choose_kernel(plan["kernel"], about, language, list_installed_kernels())
+    metadata = importlib.import_module("nbformat").read(source, as_version=4).metadata
+    language = notebook_language(metadata)
+    kernel = choose_kernel(plan["kernel"], metadata, language, list_installed_kernels())
     engines = importlib.import_module("papermill.engines").papermill_engines
     engines.register("logging", make_logging_engine(dict(plan, language=language)))
     print(f"Kernel {kernel}, in {plan['workdir']}", file=sys.stderr, flush=True)
@@ -73,7 +73,7 @@ def run_cells(plan: dict[str, Any]) -> str:
 
 
 class LoggingClient:
-    """What is ours of the client of papermill that runs the cells: it logs what they do."""
+    """Mixin for papermill's notebook client: logs each cell and its output."""
 
     nb: Any
     nb_man: Any
@@ -101,9 +101,9 @@ class LoggingClient:
 
 
 def make_logging_engine(plan: dict[str, Any]) -> Any:
-    """As papermill's own, but it logs what it does, and saves in one piece."""
-    theirs = importlib.import_module("papermill.clientwrap").PapermillNotebookClient
-    client = type("Client", (LoggingClient, theirs), {})
+    """papermill's engine with logging and atomic saving."""
+    client_class = importlib.import_module("papermill.clientwrap").PapermillNotebookClient
+    client = type("Client", (LoggingClient, client_class), {})
 
     def managed(nb_man: Any, kernel_name: str, **given: Any) -> Any:
         nb_man.save = lambda **_: save_notebook(nb_man, plan["output"])
@@ -115,17 +115,17 @@ def make_logging_engine(plan: dict[str, Any]) -> Any:
 
 
 def kernel_connection_config(plan: dict[str, Any]) -> Any:
-    """Settings of the kernel's sockets. At a port of the machine everybody there could read what it prints;
-    kernels of Python and R can have sockets in a folder that only their user may enter."""
+    """Settings of the kernel's sockets. Every user of the node could connect to TCP ports and read the output;
+    Python and R kernels support Unix sockets in a folder that only their user can enter."""
     config = importlib.import_module("traitlets.config").Config()
-    place = os.path.join(plan["folder"], "kernel")
-    if plan["language"] in ("python", "r") and len(place) <= MAX_SOCKET_PATH_LENGTH:
-        config.KernelManager.update(transport="ipc", ip=place)
+    socket_prefix = os.path.join(plan["folder"], "kernel")
+    if plan["language"] in ("python", "r") and len(socket_prefix) <= MAX_SOCKET_PATH_LENGTH:
+        config.KernelManager.update(transport="ipc", ip=socket_prefix)
     return config
 
 
 def save_notebook(nb_man: Any, output: str) -> None:
-    """Whole, or not at all. Raises OSError."""
+    """Save atomically. Raises OSError."""
     text = importlib.import_module("nbformat").writes(nb_man.nb)
     write_atomically(output, text)
     nb_man.last_save_time = nb_man.now()
@@ -151,7 +151,7 @@ def log_cell(cell: Any, number: int, total: int) -> None:
 
 
 def log_text(output: Any) -> str:
-    """What a log can show of it."""
+    """The text of a cell's output for the log."""
     if output.output_type == "stream":
         return "".join(output.text)
     if output.output_type == "error":
@@ -165,10 +165,10 @@ def one_line(text: str, most: int) -> str:
     return line if len(line) <= most else line[:most] + "…"
 
 
-def notebook_language(about: Any) -> str:
-    """That of a notebook, from its metadata, in small letters."""
-    said = about.get("kernelspec", {}).get("language") or about.get("language_info", {}).get("name")
-    return str(said or "python").lower()
+def notebook_language(metadata: Any) -> str:
+    """The language in the notebook's metadata, in lower case."""
+    language = metadata.get("kernelspec", {}).get("language") or metadata.get("language_info", {}).get("name")
+    return str(language or "python").lower()
 
 
 def list_installed_kernels() -> list[str]:
@@ -176,16 +176,16 @@ def list_installed_kernels() -> list[str]:
     return sorted(manager.find_kernel_specs())
 
 
-def choose_kernel(asked: str | None, about: Any, language: str, names: list[str]) -> str:
-    """The one that is asked for; else the job's environment, for Python; else the notebook's own, or the usual one
-    of its language. Raises NoKernel."""
-    if asked:
-        return require_kernel(asked, names)
+def choose_kernel(requested: str | None, metadata: Any, language: str, names: list[str]) -> str:
+    """The requested kernel; else, for Python, the job's environment; else the notebook's own kernel, or the
+    default kernel of its language. Raises KernelMissing."""
+    if requested:
+        return require_kernel(requested, names)
     if language == "python" and os.environ.get("HELIOSTAT_ENVIRONMENT"):
         if "job" in names:
             return "job"
-        raise KernelMissing("its environment cannot be a kernel: add ipykernel to its requirements")
-    own = about.get("kernelspec", {}).get("name")
+        raise KernelMissing("its environment has no ipykernel: add ipykernel to its requirements")
+    own = metadata.get("kernelspec", {}).get("name")
     if own in names:
         return str(own)
     return require_kernel({"python": "python3", "r": "ir"}.get(language, own or language), names)
@@ -194,11 +194,11 @@ def choose_kernel(asked: str | None, about: Any, language: str, names: list[str]
 def require_kernel(name: str, names: list[str]) -> str:
     if name in names:
         return name
-    raise KernelMissing(f"there is no kernel {name} where it ran; there are: {', '.join(names) or 'none'}")
+    raise KernelMissing(f"there is no kernel {name} on its node; available: {', '.join(names) or 'none'}")
 
 
 def render_html(notebook: str, page: str) -> int:
-    """A page of its own for a browser."""
+    """Render the notebook as a self-contained HTML page."""
     exporter = importlib.import_module("nbconvert").HTMLExporter()
     text, _ = exporter.from_filename(notebook)
     write_atomically(page, text)

@@ -1,4 +1,4 @@
-"""Runs inside a session, as its owner, in its working folder: lists the notebooks there, or prints one.
+"""Notebook reader: lists the notebooks in a session's working directory, or prints one. Runs in the session.
 
 usage: python3 -c TEXT_OF_THIS_FILE list | read PATH
 """
@@ -9,7 +9,7 @@ import stat
 import sys
 
 MAX_NOTEBOOKS, MAX_DEPTH, MAX_FOLDERS = 300, 6, 5000
-MAX_BYTES = 32 * 2**20  # one more is read, so that too much is seen as that
+MAX_BYTES = 32 * 2**20  # one byte more is read, so that the caller can detect a larger file
 
 
 def main() -> None:
@@ -22,20 +22,20 @@ def main() -> None:
 
 
 def list_notebooks(root: str) -> "list[str]":
-    """Links to folders are not followed: they may lead round in circles."""
-    found = []
-    for seen, (folder, names, files) in enumerate(os.walk(root)):
+    """Paths below `root`. Links to folders are not followed, since they may form a cycle."""
+    paths = []
+    for count, (folder, names, files) in enumerate(os.walk(root)):
         below = os.path.relpath(folder, root)
         is_deep = below.count("/") >= MAX_DEPTH - 1
         names[:] = [] if is_deep else sorted(name for name in names if not name.startswith("."))
-        found += [os.path.normpath(os.path.join(below, name)) for name in sorted(files) if name.endswith(".ipynb")]
-        if len(found) >= MAX_NOTEBOOKS or seen >= MAX_FOLDERS:
+        paths += [os.path.normpath(os.path.join(below, name)) for name in sorted(files) if name.endswith(".ipynb")]
+        if len(paths) >= MAX_NOTEBOOKS or count >= MAX_FOLDERS:
             break
-    return found[:MAX_NOTEBOOKS]
+    return paths[:MAX_NOTEBOOKS]
 
 
 def read_notebook(root: str, path: str) -> "bytes | None":
-    """A plain file below the folder, wherever links on the way lead; None: there is none that we may read."""
+    """The content of a regular file below the folder, with links resolved. None: not found, or not readable."""
     real = os.path.realpath(os.path.join(root, path))
     if not real.startswith(os.path.join(os.path.realpath(root), "")):
         return None

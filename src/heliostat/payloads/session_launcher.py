@@ -1,7 +1,7 @@
-"""Runs inside a session, as its user, by whatever Python 3 the node has: starts the web server and says its port.
+"""Session launcher: starts the web server of a session or service inside its job, and reports its port.
 
 usage: session-launcher jupyter | terminal | vscode | rstudio | custom COMMAND... | service COMMAND...
-It knows nothing of Heliostat but the environment of a job.
+Its only inputs are these arguments and the environment variables of the job.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from heliostat.payloads.auth_shim import is_listening, serve_auth_shim, socket_p
 from heliostat.payloads.kernel_ipc import MAX_SOCKET_FOLDER_LENGTH, write_ipc_settings
 from heliostat.payloads.kernel_specs import write_kernel_specs
 
-MAX_START_ATTEMPTS = 5  # somebody may take the port between our looking and the server's binding
+MAX_START_ATTEMPTS = 5  # another process may take the port before the server binds it
 EARLY_EXIT_SECONDS = 20.0
-NO_JUPYTER_MESSAGE = """JupyterLab is not installed where this session runs, and could not be built for it.
-Bring it along: helio notebook --env requirements.txt, with a line jupyterlab in that file;
-or put an environment on its PATH in which pip install jupyterlab was run;
+NO_JUPYTER_MESSAGE = """JupyterLab is not installed on the node of this session, and could not be built.
+Add a line jupyterlab to your requirements file: helio notebook --env requirements.txt;
+or put an environment with jupyterlab on the PATH of the session;
 or ask an admin to install uv (pip install 'heliostat[environments]') or to set jupyter_command in [sessions]."""
-NO_VSCODE_MESSAGE = """code-server (VS Code in the browser) is not installed where this session runs.
-Ask an admin to install it on every node (https://coder.com/docs/code-server/install), or put it on its PATH:
+NO_VSCODE_MESSAGE = """code-server (VS Code in the browser) is not installed on the node of this session.
+Ask an admin to install it on every node (https://coder.com/docs/code-server/install), or put it on the PATH:
 helio session start --env PATH=$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin vscode"""
-NO_RSTUDIO_MESSAGE = """RStudio Server (rserver) is not installed where this session runs.
-Ask an admin to install it on every node (https://posit.co/download/rstudio-server). R in JupyterLab needs only
-R and its package IRkernel."""
+NO_RSTUDIO_MESSAGE = """RStudio Server (rserver) is not installed on the node of this session.
+Ask an admin to install it on every node (https://posit.co/download/rstudio-server). For R in JupyterLab, R and its
+package IRkernel are enough."""
 TERMINAL_LAYOUT = {
     "layout-restorer:data": {
         "main": {
@@ -47,10 +47,10 @@ TERMINAL_LAYOUT = {
 
 def main(arguments: list[str]) -> None:
     app, words = arguments[0], arguments[1:]
-    signal.signal(signal.SIGTERM, lambda *_: None)  # the server gets it as well, and we wait for it
-    usual = tempfile.gettempdir()
-    place = usual if len(usual) <= MAX_SOCKET_FOLDER_LENGTH - len("/session-12345678/jupyter-settings") else "/tmp"  # noqa: S108
-    folder = tempfile.mkdtemp(prefix="session-", dir=place)  # nobody else may enter it
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the server gets it too; wait for its end
+    default = tempfile.gettempdir()
+    is_short = len(default) <= MAX_SOCKET_FOLDER_LENGTH - len("/session-12345678/jupyter-settings")
+    folder = tempfile.mkdtemp(prefix="session-", dir=default if is_short else "/tmp")  # noqa: S108 - private to this user
     try:
         sys.exit(serve(app, words, folder))
     finally:
@@ -67,7 +67,7 @@ def serve(app: str, words: list[str], folder: str) -> int:
         status = subprocess.Popen(argv, env=server_variables(app, port, folder)).wait()
         if status == 0 or time.monotonic() - began > EARLY_EXIT_SECONDS or not is_port_taken(port):
             return as_exit_code(status)
-        print(f"Port {port} was taken meanwhile; trying another.", file=sys.stderr, flush=True)
+        print(f"Port {port} is in use by another process; trying another port.", file=sys.stderr, flush=True)
     return 1
 
 
@@ -101,7 +101,7 @@ def is_port_taken(port: int) -> bool:
 
 
 def report_port(port: int) -> None:
-    """In a file of the job's own; what it says is believed only if this job listens there."""
+    """Write the port into the job's folder. The server checks that this job listens there before it is used."""
     path = os.path.join(os.environ["HELIOSTAT_CHECKPOINT_DIR"], ".session-" + os.environ["HELIOSTAT_ATTEMPT"])
     with open(path + ".new", "w") as file:
         file.write(f"{port}\n")
@@ -158,7 +158,7 @@ def find_program(hint: str, *names: str) -> str:
 
 
 def write_terminal_workspace(folder: str) -> str:
-    """The address of a workspace that holds nothing but a terminal."""
+    """Create a JupyterLab workspace with only a terminal; return its URL path."""
     place = os.path.join(folder, "workspaces")
     os.makedirs(place, exist_ok=True)
     text = json.dumps({"data": TERMINAL_LAYOUT, "metadata": {"id": "terminal"}})
@@ -168,7 +168,7 @@ def write_terminal_workspace(folder: str) -> str:
 
 
 def vscode_argv(folder: str) -> list[str]:
-    """Behind the auth shim, and with a configuration of its own: that of the user may say another address."""
+    """Runs behind the auth shim, with its own configuration file: that of the user may set another address."""
     program = find_program(NO_VSCODE_MESSAGE, "code-server")
     settings = os.path.join(folder, "code-server.yaml")
     with open(settings, "w") as file:
@@ -178,7 +178,7 @@ def vscode_argv(folder: str) -> list[str]:
 
 
 def rstudio_argv(folder: str) -> list[str]:
-    """Behind the auth shim. Its own files go with the session; what the user does stays in the home."""
+    """Runs behind the auth shim. Server files are removed with the session; the user's files stay in the home."""
     program = find_program(NO_RSTUDIO_MESSAGE, "rserver", "/usr/lib/rstudio-server/bin/rserver")
     database, key = os.path.join(folder, "database.conf"), os.path.join(folder, "cookie-key")
     with open(database, "w") as file:

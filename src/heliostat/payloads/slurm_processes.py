@@ -1,8 +1,8 @@
-"""Which processes of this machine are part of the Slurm job that this one runs in.
+"""Processes of a Slurm job on this node, found from inside the job.
 
-Where Slurm keeps its jobs in cgroups, these say it. Else the environment that a process, or one of its ancestors,
-had at its start says it: by the job's number or, in a container, by Heliostat's mark. Only processes that this
-user may look into count, so nobody can pass for somebody else's.
+With cgroups, a process is in the job's cgroup. Without, the environment at the start of the process or of one of
+its ancestors has the job's number or, in a container, Heliostat's mark. Only processes of this user are
+considered, so processes of other users cannot claim to be part of the job.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator
 
 _GROUP = re.compile(r"/job_(\d+)(?:/|$)", re.MULTILINE)
-_MOST_ANCESTORS = 64
+_MAX_ANCESTORS = 64
 
 
 class SlurmJobProcesses:
     def __init__(self, number: str, mark: str) -> None:
-        """`number` is the job's in Slurm, `mark` Heliostat's of the attempt."""
+        """`number`: SLURM_JOB_ID; `mark`: HELIOSTAT_MARK of the attempt."""
         self._number = number
         self._words = {word.encode() for word in (f"SLURM_JOB_ID={number}", f"HELIOSTAT_MARK={mark}")}
         self._has_groups = number in _groups(os.getpid())
@@ -27,7 +27,7 @@ class SlurmJobProcesses:
             return False
         if self._has_groups:
             return self._number in _groups(pid)
-        for _ in range(_MOST_ANCESTORS):
+        for _ in range(_MAX_ANCESTORS):
             environment = _environment(pid)
             if self._words & environment:
                 return True
@@ -44,7 +44,7 @@ def all_pids() -> Iterator[int]:
 
 
 def _is_ours(pid: int) -> bool:
-    """Root may look into everybody's; what others have in their environment proves nothing then."""
+    """Root can read the environment of all processes, but only that of its own processes is trusted."""
     try:
         return os.geteuid() != 0 or os.stat(f"/proc/{pid}").st_uid == 0
     except OSError:
@@ -52,7 +52,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def _groups(pid: int) -> set[str]:
-    """The numbers of the Slurm jobs in whose cgroups it is."""
+    """The numbers of the Slurm jobs whose cgroups contain the process."""
     return set(_GROUP.findall(_read(pid, "cgroup").decode("utf-8", "replace")))
 
 
@@ -61,7 +61,7 @@ def _environment(pid: int) -> set[bytes]:
 
 
 def _parent(pid: int) -> int:
-    """0: it is gone. The name before the last bracket may hold anything."""
+    """The parent's pid; 0: the process has ended. The name in brackets may itself contain brackets."""
     words = _read(pid, "stat").rpartition(b")")[2].split()
     return int(words[1]) if len(words) > 1 else 0
 
@@ -70,5 +70,5 @@ def _read(pid: int, name: str) -> bytes:
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
             return file.read()
-    except OSError:  # it has just ended, or is somebody else's
+    except OSError:  # it has just ended, or belongs to another user
         return b""

@@ -1,1 +1,1 @@
-"""Sets servers up, beside everything else: needs no running server."""
+"""Installation and configuration of other software on nodes. Needs no running Heliostat server."""

@@ -1,1 +1,1 @@
-"""The way to the servers inside jobs: an origin of its own, which only forwards."""
+"""Reverse proxy to web servers in jobs (sessions, services, ports), on a separate origin."""

@@ -1,4 +1,4 @@
-"""The ASGI application of the proxy: lets in, forwards, and streams both ways."""
+"""ASGI application of the proxy: authorizes requests, forwards them, and streams both directions."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from heliostat.services.public_urls import ENTRY_PATH
 log = get_logger()
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
-_EARLY = frozenset({"session_starting", "not_listening", *(f"job_{state}" for state in JobState)})
+_NOT_READY_CODES = frozenset({"session_starting", "not_listening", *(f"job_{state}" for state in JobState)})
 _SMALL_BYTES = 256 * 1024
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -41,70 +41,72 @@ class Proxy:
             return
         request = _request(scope)
         try:
-            await self._answer(request, receive, send)
+            await self._handle(request, receive, send)
         except NotAuthenticated as error:
-            await self._send_in(request, error, send)
+            await self._redirect_to_login(request, error, send)
         except HeliostatError as error:
-            await self._tell(request, error, send)
+            await self._send_error(request, error, send)
 
-    async def _answer(self, request: ProxyRequest, receive: Receive, send: Send) -> None:
-        if home := self._home(request):
-            await _redirect(send, home)
+    async def _handle(self, request: ProxyRequest, receive: Receive, send: Send) -> None:
+        if target_path := self._target_path(request):
+            await _redirect(send, target_path)
             return
-        asked = self.access_control.parse_request_path(request)
-        if not asked.inner_path:
-            await _redirect(send, asked.target.path_prefix)
-        elif asked.inner_path == f"/{ENTRY_PATH}".encode():
-            await self._enter(request, asked, send)
+        parsed = self.access_control.parse_request_path(request)
+        if not parsed.inner_path:
+            await _redirect(send, parsed.target.path_prefix)
+        elif parsed.inner_path == f"/{ENTRY_PATH}".encode():
+            await self._redeem_entry_code(request, parsed, send)
         else:
             await _Exchange(
-                self, await self.access_control.authorize(request, asked), request, receive, send
+                self, await self.access_control.authorize(request, parsed), request, receive, send
             ).run()
 
-    def _home(self, request: ProxyRequest) -> str:
-        """With a host name for each target: where its own paths begin."""
-        addresses = self._context.public_urls
-        if not addresses.has_host_per_target or request.raw_path != b"/":
+    def _target_path(self, request: ProxyRequest) -> str:
+        """With one host name per target: the path prefix of the target for requests to `/`."""
+        urls = self._context.public_urls
+        if not urls.has_host_per_target or request.raw_path != b"/":
             return ""
-        target = parse_target_host(request.host, urlsplit(addresses.proxy_url).netloc)
+        target = parse_target_host(request.host, urlsplit(urls.proxy_url).netloc)
         return target.path_prefix if target else ""
 
-    async def _enter(self, request: ProxyRequest, asked: ParsedPath, send: Send) -> None:
-        query = parse_qs(asked.query.decode("latin-1"))
-        goal = query.get("next", [""])[0]
-        cookie = await self.access_control.redeem_entry_code(request, asked, query.get("code", [""])[0])
-        await _redirect(send, goal if _is_inside(goal, asked.target) else asked.target.path_prefix, cookie)
+    async def _redeem_entry_code(self, request: ProxyRequest, parsed: ParsedPath, send: Send) -> None:
+        query = parse_qs(parsed.query.decode("latin-1"))
+        next_path = query.get("next", [""])[0]
+        cookie = await self.access_control.redeem_entry_code(request, parsed, query.get("code", [""])[0])
+        await _redirect(
+            send, next_path if _belongs_to_target(next_path, parsed.target) else parsed.target.path_prefix, cookie
+        )
 
-    async def _send_in(self, request: ProxyRequest, error: NotAuthenticated, send: Send) -> None:
-        """People go through the control plane; programs are told."""
-        asked = self.access_control.parse_request_path(request)
+    async def _redirect_to_login(self, request: ProxyRequest, error: NotAuthenticated, send: Send) -> None:
+        """Browsers are redirected to the control plane; programs get an error."""
+        parsed = self.access_control.parse_request_path(request)
         if (
             not error_responses.wants_html(request.method, request.headers)
-            or asked.inner_path == f"/{ENTRY_PATH}".encode()
+            or parsed.inner_path == f"/{ENTRY_PATH}".encode()
         ):
-            await self._tell(request, error, send)
+            await self._send_error(request, error, send)
             return
-        await _redirect(send, *self.access_control.login_redirect(request, asked))
+        await _redirect(send, *self.access_control.login_redirect(request, parsed))
 
-    async def _tell(self, request: ProxyRequest, error: HeliostatError, send: Send) -> None:
+    async def _send_error(self, request: ProxyRequest, error: HeliostatError, send: Send) -> None:
         as_page = error_responses.wants_html(request.method, request.headers)
-        asked = parse_path(request.raw_path, b"")
-        if as_page and asked and asked.target.port is None and error.code in _EARLY:
-            await _redirect(send, self.access_control.control_page_url(request, asked.target))
+        parsed = parse_path(request.raw_path, b"")
+        if as_page and parsed and parsed.target.port is None and error.code in _NOT_READY_CODES:
+            await _redirect(send, self.access_control.control_page_url(request, parsed.target))
             return
-        link = self.access_control.control_page_url(request, asked.target) if as_page and asked else ""
+        link = self.access_control.control_page_url(request, parsed.target) if as_page and parsed else ""
         headers, body = error_responses.error_response(error, as_page, link)
         await _start(send, error.status or 500, headers)
         await send({"type": "http.response.body", "body": body})
 
 
 class _Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(
-        self, proxy: Proxy, admitted: AuthorizedRequest, request: ProxyRequest, receive: Receive, send: Send
+        self, proxy: Proxy, authorized: AuthorizedRequest, request: ProxyRequest, receive: Receive, send: Send
     ) -> None:
-        self._proxy, self._admitted, self._request = proxy, admitted, request
+        self._proxy, self._authorized, self._request = proxy, authorized, request
         self._receive, self._send = receive, send
         self._has_started = self._has_sent = False
         self._has_body = _has_body(request)
@@ -117,36 +119,36 @@ class _Exchange:
             return
         except UpstreamDisconnected as error:
             if self._has_started:
-                raise  # the browser must see that the answer is cut off
-            said = f"The server inside the job gave no answer: {error}."
-            raise EngineUnavailable(said, "Look at the job's log.") from error
+                raise  # the browser must notice that the response is incomplete
+            message = f"The server in the job did not respond: {error}."
+            raise EngineUnavailable(message, "See the log of the job.") from error
 
     async def _forward(self) -> None:
-        """To one replica after the other, as long as nothing was done by halves."""
-        *ways, last = (self._admitted.route, *self._admitted.other_routes)
-        for way in ways:
+        """Try one replica after the other, as long as the request can be repeated safely."""
+        *routes, last = (self._authorized.route, *self._authorized.other_routes)
+        for route in routes:
             try:
-                await self._forward_to(way)
+                await self._forward_to(route)
                 return
             except (Conflict, EngineUnavailable):  # nothing was sent there
-                self._proxy.access_control.load_balancer.mark_suspect(way)
+                self._proxy.access_control.load_balancer.mark_suspect(route)
             except UpstreamDisconnected:
-                self._proxy.access_control.load_balancer.mark_suspect(way)
+                self._proxy.access_control.load_balancer.mark_suspect(route)
                 if self._has_started or not self._may_repeat:
                     raise
         await self._forward_to(last)
 
-    async def _forward_to(self, way: ProxyRoute) -> None:
-        if not way.target.service:
-            await self._forward_on(way)
+    async def _forward_to(self, route: ProxyRoute) -> None:
+        if not route.target.service:
+            await self._forward_on_connection(route)
             return
-        with self._proxy.traffic.track_request(way.attempt.job.id):
-            await self._forward_on(way)
+        with self._proxy.traffic.track_request(route.attempt.job.id):
+            await self._forward_on_connection(route)
 
-    async def _forward_on(self, way: ProxyRoute) -> None:
+    async def _forward_on_connection(self, route: ProxyRoute) -> None:
         may_repeat = self._may_repeat
         while True:
-            connection, was_used = await self._proxy.pool.acquire(way, may_be_used=may_repeat)
+            connection, was_used = await self._proxy.pool.acquire(route, may_be_used=may_repeat)
             try:
                 await self._exchange(connection)
                 return
@@ -154,13 +156,15 @@ class _Exchange:
                 if not was_used or connection.has_received_data:
                     raise
             finally:
-                if self._has_body:  # whoever disagrees on where it ended has nobody else's request to add to
+                if (
+                    self._has_body
+                ):  # prevents request smuggling: the connection is not reused for another user's request
                     connection.close()
-                self._proxy.pool.release(way, connection)
+                self._proxy.pool.release(route, connection)
 
     async def _exchange(self, connection: UpstreamConnection) -> None:
         connection.begin_request(self._request.method.encode())
-        watch = ClientWatch(self._receive, self._is_let_in)
+        watch = ClientWatch(self._receive, self._is_authorized)
         try:
             connection.write_nowait(self._head())
             if self._has_body:
@@ -169,9 +173,9 @@ class _Exchange:
             else:
                 self._has_sent = True
                 watch.watch_for_disconnect()
-            await self._answer(connection)
+            await self._send_response(connection)
             if not self._has_sent:
-                connection.close()  # it has answered without reading all
+                connection.close()  # it responded without reading the whole body
         except BaseException as error:
             connection.close()
             if isinstance(error, asyncio.CancelledError) and watch.was_cancelled_by_watch():
@@ -181,16 +185,16 @@ class _Exchange:
             await watch.stop()
 
     def _head(self) -> bytes:
-        request, admitted = self._request, self._admitted
-        headers = filter_request_headers(request.headers, admitted.forwarding)
+        request, authorized = self._request, self._authorized
+        headers = filter_request_headers(request.headers, authorized.forwarding)
         if header_values(request.headers, b"transfer-encoding"):
             headers = [pair for pair in headers if pair[0] != b"content-length"]
             headers.append((b"transfer-encoding", b"chunked"))
-        path = admitted.parsed_path.upstream_path(admitted.route.keeps_path_prefix)
+        path = authorized.parsed_path.upstream_path(authorized.route.keeps_path_prefix)
         return encode_request_head(request.method.encode(), path, headers)
 
     async def _send_body(self, connection: UpstreamConnection) -> None:
-        """What the request carries, as it comes. Raises ClientGone."""
+        """Streams the request body. Raises ClientDisconnected."""
         is_chunked = bool(header_values(self._request.headers, b"transfer-encoding"))
         async for part in self._body():
             await connection.write(b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part)
@@ -198,8 +202,8 @@ class _Exchange:
             await connection.write(b"0\r\n\r\n")
         self._has_sent = True
 
-    async def _is_let_in(self) -> bool:
-        return await self._proxy.access_control.is_still_authorized(self._admitted)
+    async def _is_authorized(self) -> bool:
+        return await self._proxy.access_control.is_still_authorized(self._authorized)
 
     async def _body(self) -> AsyncIterator[bytes]:
         more = True
@@ -211,12 +215,12 @@ class _Exchange:
             if part := message.get("body", b""):
                 yield part
 
-    async def _answer(self, connection: UpstreamConnection) -> None:
+    async def _send_response(self, connection: UpstreamConnection) -> None:
         head = await connection.read_head()
-        if self._admitted.other_routes and self._may_repeat:
-            await connection.wait_for_small_body(_SMALL_BYTES)  # another replica may still answer instead
+        if self._authorized.other_routes and self._may_repeat:
+            await connection.wait_for_small_body(_SMALL_BYTES)  # until then another replica can still be tried
         self._has_started = True
-        await _start(self._send, head.status, filter_response_headers(head.headers, self._admitted.forwarding))
+        await _start(self._send, head.status, filter_response_headers(head.headers, self._authorized.forwarding))
         is_last = False
         while not is_last:
             part = await connection.read_body_part()
@@ -228,8 +232,8 @@ async def _start(send: Send, status: int, headers: list[Header]) -> None:
     await send({"type": "http.response.start", "status": status, "headers": headers})
 
 
-async def _redirect(send: Send, address: str, cookie: str = "") -> None:
-    await _start(send, 303, error_responses.redirect_headers(address, cookie))
+async def _redirect(send: Send, url: str, cookie: str = "") -> None:
+    await _start(send, 303, error_responses.redirect_headers(url, cookie))
     await send({"type": "http.response.body", "body": b""})
 
 
@@ -243,10 +247,10 @@ def _has_body(request: ProxyRequest) -> bool:
     return bool(header_values(request.headers, b"transfer-encoding")) or any(length != b"0" for length in lengths)
 
 
-def _is_inside(goal: str, target: ProxyTarget) -> bool:
-    """An address of this target and of nobody else."""
-    path, _, query = goal.partition("?")
+def _belongs_to_target(url: str, target: ProxyTarget) -> bool:
+    """Whether the URL belongs to this target."""
+    path, _, query = url.partition("?")
     with contextlib.suppress(UnicodeEncodeError):
-        asked = parse_path(path.encode("latin-1"), query.encode("latin-1"))
-        return asked is not None and asked.target == target and bool(asked.inner_path)
+        parsed = parse_path(path.encode("latin-1"), query.encode("latin-1"))
+        return parsed is not None and parsed.target == target and bool(parsed.inner_path)
     return False

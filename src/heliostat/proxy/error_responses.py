@@ -1,4 +1,4 @@
-"""What the proxy says itself: short, without scripts, and as JSON to programs."""
+"""Error responses and redirects of the proxy: HTML without scripts for browsers, JSON for programs."""
 
 import json
 from html import escape
@@ -11,7 +11,7 @@ _PAGE = """<!doctype html>
 <meta name="color-scheme" content="light dark"><title>{title}</title></head>
 <body><main><h1>{title}</h1><p>{hint}</p>{link}</main></body></html>
 """
-_SAFE: tuple[Header, ...] = (
+_SECURITY_HEADERS: tuple[Header, ...] = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -21,18 +21,18 @@ _SAFE: tuple[Header, ...] = (
 
 
 def wants_html(method: str, headers: Headers) -> bool:
-    """A person looks at it."""
+    """Whether the client is a browser that shows a page."""
     return method in ("GET", "HEAD") and any(b"text/html" in value for value in header_values(headers, b"accept"))
 
 
 def error_response(error: HeliostatError, as_page: bool, link: str = "") -> tuple[list[Header], bytes]:
     if not as_page:
-        return [(b"content-type", b"application/json"), *_SAFE], json.dumps(error.as_dict()).encode()
-    more = f'<p><a href="{escape(link)}">Look at it in Heliostat</a></p>' if link else ""
-    text = _PAGE.format(title=escape(error.message), hint=escape(error.hint or ""), link=more)
-    return [(b"content-type", b"text/html; charset=utf-8"), *_SAFE], text.encode()
+        return [(b"content-type", b"application/json"), *_SECURITY_HEADERS], json.dumps(error.as_dict()).encode()
+    link_html = f'<p><a href="{escape(link)}">Open in Heliostat</a></p>' if link else ""
+    text = _PAGE.format(title=escape(error.message), hint=escape(error.hint or ""), link=link_html)
+    return [(b"content-type", b"text/html; charset=utf-8"), *_SECURITY_HEADERS], text.encode()
 
 
-def redirect_headers(address: str, cookie: str = "") -> list[Header]:
-    headers: list[Header] = [(b"location", address.encode("latin-1", "replace")), *_SAFE]
+def redirect_headers(url: str, cookie: str = "") -> list[Header]:
+    headers: list[Header] = [(b"location", url.encode("latin-1", "replace")), *_SECURITY_HEADERS]
     return [*headers, (b"set-cookie", cookie.encode())] if cookie else headers

@@ -1,7 +1,7 @@
-"""What is passed on and what is not: pure rules over lists of (name, value) with names in small letters.
+"""Header rules of the proxy: pure functions over lists of (name, value) with lowercase names.
 
-Order and repetition are kept. What belongs to one connection ends here; what is ours is never passed on; and what
-a server inside a job says must not reach beyond its own place in the browser.
+Order and repetition are kept. Hop-by-hop headers and Heliostat's own headers are never forwarded, and headers of a
+server in a job must not affect other paths in the browser.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,105 +23,105 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-# They say where a message ends, where it goes and what it is: no `Connection` header takes them away.
-_NEVER_OF_A_CONNECTION = frozenset(
+# They define the end, destination and type of a message: a `Connection` header cannot remove them.
+_NEVER_HOP_BY_HOP = frozenset(
     {b"content-length", b"content-type", b"content-encoding", b"content-range", b"host", b"origin"}
 )
-_OURS = frozenset({b"authorization", b"cookie", b"expect", b"forwarded", b"x-real-ip"})
-# They act on the whole host: on other sessions, and on the control plane beside them.
-_TOO_WIDE = frozenset({b"clear-site-data", b"strict-transport-security", b"alt-svc", b"service-worker-allowed"})
+_OWN_HEADERS = frozenset({b"authorization", b"cookie", b"expect", b"forwarded", b"x-real-ip"})
+# They affect the whole host: other sessions and the control plane.
+_HOST_WIDE = frozenset({b"clear-site-data", b"strict-transport-security", b"alt-svc", b"service-worker-allowed"})
 UPGRADE_HEADERS: tuple[Header, ...] = ((b"connection", b"Upgrade"), (b"upgrade", b"websocket"))
-_OUR_COOKIES = (b"helio_", b"__host-helio_", b"__secure-helio_")
+_OWN_COOKIE_PREFIXES = (b"helio_", b"__host-helio_", b"__secure-helio_")
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardingContext:
-    """What the rules need to know of where a request goes."""
+    """Properties of the target that the rules depend on."""
 
-    prefix: bytes  # "/s/12/": where the browser sees it
-    keeps_prefix: bool  # so does the server inside; else it sees itself at "/"
+    prefix: bytes  # "/s/12/": its path for the browser
+    keeps_prefix: bool  # the server in the job also uses the prefix; otherwise it is at "/"
     scheme: bytes
-    host: bytes  # as the browser wrote it
+    host: bytes  # as sent by the browser
     client: bytes
-    authorization: bytes | None = None  # what the server inside wants to see
+    authorization: bytes | None = None  # for the server in the job
 
 
-def filter_request_headers(headers: Headers, passing: ForwardingContext) -> list[Header]:
-    """For the server inside. Host and Origin stay as the browser wrote them, so that they agree."""
-    dropped = _HOP_BY_HOP | _named_in_connection(headers) | _OURS
+def filter_request_headers(headers: Headers, forwarding: ForwardingContext) -> list[Header]:
+    """Headers for the server in the job. Host and Origin stay as sent by the browser, so that they match."""
+    dropped = _HOP_BY_HOP | _named_in_connection(headers) | _OWN_HEADERS
     kept = [
         (name, value)
         for name, value in headers
         if name not in dropped and not name.startswith((b"x-forwarded-", b"x-heliostat-"))
     ]
     kept += [(b"cookie", value) for value in _cookies(headers)]
-    if passing.authorization is not None:
-        kept.append((b"authorization", passing.authorization))
+    if forwarding.authorization is not None:
+        kept.append((b"authorization", forwarding.authorization))
     kept += [
-        (b"x-forwarded-for", passing.client),
-        (b"x-forwarded-host", passing.host),
-        (b"x-forwarded-proto", passing.scheme),
+        (b"x-forwarded-for", forwarding.client),
+        (b"x-forwarded-host", forwarding.host),
+        (b"x-forwarded-proto", forwarding.scheme),
     ]
-    if not passing.keeps_prefix:
-        kept.append((b"x-forwarded-prefix", passing.prefix.rstrip(b"/")))
+    if not forwarding.keeps_prefix:
+        kept.append((b"x-forwarded-prefix", forwarding.prefix.rstrip(b"/")))
     return kept
 
 
-def filter_response_headers(headers: Headers, passing: ForwardingContext) -> list[Header]:
-    """For the browser."""
-    dropped = _HOP_BY_HOP | _named_in_connection(headers) | _TOO_WIDE
-    answer: list[Header] = []
+def filter_response_headers(headers: Headers, forwarding: ForwardingContext) -> list[Header]:
+    """Headers for the browser."""
+    dropped = _HOP_BY_HOP | _named_in_connection(headers) | _HOST_WIDE
+    response: list[Header] = []
     for name, value in headers:
         if name in dropped:
             continue
         if name == b"set-cookie":
-            answer += [(name, cookie) for cookie in _confined(value, passing)]
+            response += [(name, cookie) for cookie in _confine_cookie(value, forwarding)]
         elif name in (b"location", b"content-location"):
-            answer.append((name, _moved(value, passing)))
+            response.append((name, _rewrite_location(value, forwarding)))
         else:
-            answer.append((name, value))
-    if not any(name == b"cross-origin-resource-policy" for name, _ in answer):
-        answer.append((b"cross-origin-resource-policy", b"same-origin"))
-    return answer
+            response.append((name, value))
+    if not any(name == b"cross-origin-resource-policy" for name, _ in response):
+        response.append((b"cross-origin-resource-policy", b"same-origin"))
+    return response
 
 
-def header_values(headers: Headers, wanted: bytes) -> list[bytes]:
-    return [value for name, value in headers if name == wanted]
+def header_values(headers: Headers, name: bytes) -> list[bytes]:
+    return [value for key, value in headers if key == name]
 
 
-def cookie_value(headers: Headers, wanted: bytes) -> bytes:
-    """Its value; of several the first, which belongs to the longest path. Empty: there is none."""
-    return next(iter(cookie_values(headers, wanted)), b"")
+def cookie_value(headers: Headers, name: bytes) -> bytes:
+    """The first value, which belongs to the longest path. Empty: no such cookie."""
+    return next(iter(cookie_values(headers, name)), b"")
 
 
-def cookie_values(headers: Headers, wanted: bytes) -> list[bytes]:
+def cookie_values(headers: Headers, name: bytes) -> list[bytes]:
     pairs = (pair.partition(b"=") for pair in _pairs(headers))
-    return [value.strip().strip(b'"') for name, _, value in pairs if name.strip() == wanted]
+    return [value.strip().strip(b'"') for key, _, value in pairs if key.strip() == name]
 
 
 def _named_in_connection(headers: Headers) -> frozenset[bytes]:
     words = (word for value in header_values(headers, b"connection") for word in value.split(b","))
-    return frozenset(word.strip().lower() for word in words) - _NEVER_OF_A_CONNECTION
+    return frozenset(word.strip().lower() for word in words) - _NEVER_HOP_BY_HOP
 
 
 def _cookies(headers: Headers) -> Iterable[bytes]:
-    kept = [pair for pair in _pairs(headers) if not _is_ours(pair.partition(b"=")[0])]
+    kept = [pair for pair in _pairs(headers) if not _is_own_cookie(pair.partition(b"=")[0])]
     return [b"; ".join(kept)] if kept else []
 
 
 def _pairs(headers: Headers) -> list[bytes]:
-    found = (pair.strip() for value in header_values(headers, b"cookie") for pair in value.split(b";"))
-    return [pair for pair in found if pair]
+    pairs = (pair.strip() for value in header_values(headers, b"cookie") for pair in value.split(b";"))
+    return [pair for pair in pairs if pair]
 
 
-def _is_ours(name: bytes) -> bool:
-    return name.strip().lower().startswith(_OUR_COOKIES)
+def _is_own_cookie(name: bytes) -> bool:
+    return name.strip().lower().startswith(_OWN_COOKIE_PREFIXES)
 
 
-def _confined(cookie: bytes, passing: ForwardingContext) -> list[bytes]:
-    """Never one that is named like ours, for another host, or for more than its own paths."""
+def _confine_cookie(cookie: bytes, forwarding: ForwardingContext) -> list[bytes]:
+    """Drops cookies with Heliostat's names, and limits others to this host and the path of the target."""
     pair, *attributes = cookie.split(b";")
-    if _is_ours(pair.partition(b"=")[0]) or b"\r" in cookie or b"\n" in cookie:
+    if _is_own_cookie(pair.partition(b"=")[0]) or b"\r" in cookie or b"\n" in cookie:
         return []
     kept, path = [pair], b""
     for attribute in attributes:
@@ -133,23 +133,23 @@ def _confined(cookie: bytes, passing: ForwardingContext) -> list[bytes]:
                 path = value.strip()
             case _:
                 kept.append(b" " + attribute.strip())
-    return [b";".join([*kept, b" Path=" + _path_inside(path, passing)])]
+    return [b";".join([*kept, b" Path=" + _confine_path(path, forwarding)])]
 
 
-def _path_inside(path: bytes, passing: ForwardingContext) -> bytes:
-    if path.startswith(passing.prefix) or path == passing.prefix.rstrip(b"/"):
+def _confine_path(path: bytes, forwarding: ForwardingContext) -> bytes:
+    if path.startswith(forwarding.prefix) or path == forwarding.prefix.rstrip(b"/"):
         return path
-    if passing.keeps_prefix or not path.startswith(b"/"):
-        return passing.prefix
-    return passing.prefix + path.lstrip(b"/")
+    if forwarding.keeps_prefix or not path.startswith(b"/"):
+        return forwarding.prefix
+    return forwarding.prefix + path.lstrip(b"/")
 
 
-def _moved(location: bytes, passing: ForwardingContext) -> bytes:
-    """A path as the server inside sees it becomes one as the browser sees it. Other places stay as they are."""
-    here = passing.scheme + b"://" + passing.host
-    if location.startswith(here + b"/") or location == here:
-        location = location[len(here) :] or b"/"
+def _rewrite_location(location: bytes, forwarding: ForwardingContext) -> bytes:
+    """Maps a path of the server in the job to a path of the browser. Other URLs are unchanged."""
+    own_origin = forwarding.scheme + b"://" + forwarding.host
+    if location.startswith(own_origin + b"/") or location == own_origin:
+        location = location[len(own_origin) :] or b"/"
     is_path = location.startswith(b"/") and not location.startswith(b"//")
-    if passing.keeps_prefix or not is_path or location.startswith(passing.prefix):
+    if forwarding.keeps_prefix or not is_path or location.startswith(forwarding.prefix):
         return location
-    return passing.prefix + location[1:]
+    return forwarding.prefix + location[1:]

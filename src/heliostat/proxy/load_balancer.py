@@ -1,4 +1,4 @@
-"""Which replica of a service a request goes to: the one with the fewest open ones, of those that answered last."""
+"""Load balancing of services: the responsive replica with the fewest open requests is first."""
 
 import asyncio
 import time
@@ -10,65 +10,67 @@ from heliostat.services.context import Context
 from heliostat.services.proxy_routes import ProxyRoute
 from heliostat.services.web_services.routing import ServiceRoutes, find_service_routes, require_separate_origin
 
-_CHOICES_SECONDS = 2.0  # who may use a service is looked up again after this
-_SUSPECT_SECONDS = 2.0  # one that did not answer is the last choice for so long
-_MOST = 1024
-_TRIES = 5
+_CACHE_SECONDS = 2.0  # how long routes and permissions are cached
+_SUSPECT_SECONDS = 2.0  # how long an unresponsive replica is tried last
+_MAX_CACHED = 1024
+_MAX_READS = 5
 
 
 class LoadBalancer:
-    """Lives on one event loop; what takes longer is done by threads."""
+    """Used on one event loop; database reads run in threads."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._known: dict[ProxyTarget, tuple[float, int, ServiceRoutes]] = {}
+        self._cache: dict[ProxyTarget, tuple[float, int, ServiceRoutes]] = {}
         self._suspects: dict[JobId, float] = {}
-        self._turn = 0
+        self._rotation = 0
 
     async def ordered_routes(self, target: ProxyTarget, user: str, *, is_program: bool) -> tuple[ProxyRoute, ...]:
-        """To every replica that takes requests, the best one first. Raises Forbidden or EngineUnavailable."""
-        choices = await self.find_candidates(target)
-        if user not in choices.allowed_users:
-            raise Forbidden("This is somebody else's.", "Ask them to share it with you.")
+        """Routes to all replicas that accept requests, best first. Raises Forbidden or EngineUnavailable."""
+        candidates = await self.find_candidates(target)
+        if user not in candidates.allowed_users:
+            raise Forbidden("It belongs to another user.", "Ask the owner to share it with you.")
         if not is_program:
-            require_separate_origin(self._context, user, choices.owner)
-        if not choices.routes:
-            said = f"No replica of service {choices.service} is healthy."
-            why = f" The last problem: {choices.problem}." if choices.problem and user == choices.owner else ""
-            raise EngineUnavailable(
-                said + why, f"See `helio service show {choices.service}`.", code="service_down"
+            require_separate_origin(self._context, user, candidates.owner)
+        if not candidates.routes:
+            message = f"No replica of service {candidates.service} is healthy."
+            problem = (
+                f" Last problem: {candidates.problem}." if candidates.problem and user == candidates.owner else ""
             )
-        return self._ordered(choices.routes)
+            raise EngineUnavailable(
+                message + problem, f"See `helio service show {candidates.service}`.", code="service_down"
+            )
+        return self._ordered(candidates.routes)
 
     async def find_candidates(self, target: ProxyTarget) -> ServiceRoutes:
-        """As they are now: what was read before services changed is not used. Raises NotFound."""
+        """Current routes; the cache is not used after a change of services. Raises NotFound."""
         traffic = self._context.traffic
-        for _ in range(_TRIES):
-            known, version = self._known.get(target), traffic.services_version
-            if known is not None and known[1] == version and time.monotonic() - known[0] < _CHOICES_SECONDS:
-                return known[2]
-            began, loop = time.monotonic(), asyncio.get_running_loop()
-            choices = await loop.run_in_executor(None, find_service_routes, self._context, target)
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            self._known[target] = (began, version, choices)
+        for _ in range(_MAX_READS):
+            cached, version = self._cache.get(target), traffic.services_version
+            if cached is not None and cached[1] == version and time.monotonic() - cached[0] < _CACHE_SECONDS:
+                return cached[2]
+            read_at, loop = time.monotonic(), asyncio.get_running_loop()
+            candidates = await loop.run_in_executor(None, find_service_routes, self._context, target)
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            self._cache[target] = (read_at, version, candidates)
             if traffic.services_version == version:
                 break
-        return choices
+        return candidates
 
-    def mark_suspect(self, way: ProxyRoute) -> None:
-        """It has not answered."""
+    def mark_suspect(self, route: ProxyRoute) -> None:
+        """After a request without a response."""
         now = time.monotonic()
         self._suspects = {job_id: until for job_id, until in self._suspects.items() if until > now}
-        self._suspects[way.attempt.job.id] = now + _SUSPECT_SECONDS
+        self._suspects[route.attempt.job.id] = now + _SUSPECT_SECONDS
 
-    def _ordered(self, ways: tuple[ProxyRoute, ...]) -> tuple[ProxyRoute, ...]:
-        self._turn += 1
-        turned = (*ways[self._turn % len(ways) :], *ways[: self._turn % len(ways)])
+    def _ordered(self, routes: tuple[ProxyRoute, ...]) -> tuple[ProxyRoute, ...]:
+        self._rotation += 1
+        rotated = (*routes[self._rotation % len(routes) :], *routes[: self._rotation % len(routes)])
         now, traffic = time.monotonic(), self._context.traffic
 
-        def worth(way: ProxyRoute) -> tuple[bool, int]:
-            number = way.attempt.job.id
-            return self._suspects.get(number, 0.0) > now, traffic.open_requests_of(number)
+        def rank(route: ProxyRoute) -> tuple[bool, int]:
+            job_id = route.attempt.job.id
+            return self._suspects.get(job_id, 0.0) > now, traffic.open_requests_of(job_id)
 
-        return tuple(sorted(turned, key=worth))
+        return tuple(sorted(rotated, key=rank))

@@ -1,4 +1,4 @@
-"""Runs the proxy in a thread and an event loop of its own: a long upload never keeps the control plane waiting."""
+"""Proxy server: runs in a separate thread and event loop, so that long uploads do not block the control plane."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from heliostat.services.context import Context, attach_endpoints, detach_endpoin
 log = get_logger()
 _STOP_SECONDS = 5.0
 
-_MOST_JOINED = 64 * 1024  # to copy more costs more than another call of the kernel
+_MAX_COALESCED_BYTES = 64 * 1024  # copying more costs more than another system call
 
 
 class ProxyServer:
@@ -57,7 +57,7 @@ class ProxyServer:
 
 
 class _Server(uvicorn.Server):
-    """Signals are for the control plane, which stops us."""
+    """Ignores signals: the control plane handles them and stops the proxy."""
 
     def __init__(self, config: uvicorn.Config, context: Context, proxy: Proxy) -> None:
         super().__init__(config)
@@ -78,18 +78,18 @@ class _Server(uvicorn.Server):
 
 
 def open_proxy_listener(server: ServerSettings, control: socket.socket) -> socket.socket:
-    """Where the settings say, else on the port after that of the control plane, or any if that is taken."""
-    usual = control.getsockname()[1] + 1 if server.port else 0
-    wanted = usual if server.proxy_port is None else server.proxy_port
+    """On `proxy_port`; by default the port after the control plane's, or any free port if that is in use."""
+    default = control.getsockname()[1] + 1 if server.port else 0
+    port = default if server.proxy_port is None else server.proxy_port
     try:
-        return _listen(server.host, wanted)
+        return _listen(server.host, port)
     except (OSError, OverflowError) as error:
         if server.proxy_port is None:
-            log.warning("proxy_port_taken", port=wanted, next="set proxy_port in [server] of cluster.toml")
+            log.warning("proxy_port_taken", port=port, next="set proxy_port in [server] of cluster.toml")
             return _listen(server.host, 0)
         raise Conflict(
-            f"Port {wanted} on {server.host} cannot be used for sessions: {error}.",
-            "Set another proxy_port in [server] of cluster.toml (0 takes any free one).",
+            f"The proxy cannot listen on port {port} of {server.host}: {error}.",
+            "Set another proxy_port in [server] of cluster.toml (0: any free port).",
         ) from error
 
 
@@ -106,7 +106,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 class WriteCoalescingProtocol(HttpToolsProtocol):
-    """The HTTP server of the proxy."""
+    """HTTP protocol of the proxy."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(WriteCoalescingTransport(transport, self.loop))
@@ -118,28 +118,28 @@ class WriteCoalescingProtocol(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         if isinstance(self.transport, WriteCoalescingTransport):
-            self.transport = self.transport.unwrap()  # a tunnel has nothing to gather
+            self.transport = self.transport.unwrap()  # a tunnel does not coalesce writes
         super().handle_websocket_upgrade()
 
 
 class WriteCoalescingTransport(asyncio.Transport):
-    """A transport that sends what was written when whoever writes has to wait, or has written enough: the head of
-    an answer and its body wake the browser once."""
+    """Coalesces writes until the writer waits or the buffer is full, so that the head and body of a response
+    are sent together."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
-        self._held: list[bytes] = []
-        self._held_bytes = 0
+        self._buffer: list[bytes] = []
+        self._buffered_bytes = 0
 
     def write(self, data: Any) -> None:
-        if self._held_bytes + len(data) > _MOST_JOINED:
+        if self._buffered_bytes + len(data) > _MAX_COALESCED_BYTES:
             self.flush()
             self._transport.write(data)
             return
-        if not self._held:
+        if not self._buffer:
             self._loop.call_soon(self.flush)
-        self._held.append(data)
-        self._held_bytes += len(data)
+        self._buffer.append(data)
+        self._buffered_bytes += len(data)
 
     def unwrap(self) -> asyncio.Transport:
         self.flush()
@@ -150,18 +150,18 @@ class WriteCoalescingTransport(asyncio.Transport):
         self._transport.close()
 
     def abort(self) -> None:
-        self._held.clear()
-        self._held_bytes = 0
+        self._buffer.clear()
+        self._buffered_bytes = 0
         self._transport.abort()
 
     def flush(self) -> None:
-        if self._held:
-            data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
-            self._held.clear()
-            self._held_bytes = 0
+        if self._buffer:
+            data = self._buffer[0] if len(self._buffer) == 1 else b"".join(self._buffer)
+            self._buffer.clear()
+            self._buffered_bytes = 0
             self._transport.write(data)
 
-    # --- as it is
+    # --- delegated unchanged
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()

@@ -1,4 +1,4 @@
-"""HTTP/1.1 to a server inside a job: what is sent and read goes on as it comes, byte for byte."""
+"""HTTP/1.1 connection to a server in a job: bodies are streamed unchanged."""
 
 import asyncio
 import contextlib
@@ -13,21 +13,21 @@ import httptools
 
 from heliostat.proxy.headers import Header
 
-_HIGH_BYTES = 512 * 1024  # read ahead of a slow browser, before the server inside has to wait
-_LONGEST_HEAD = 256 * 1024
+_HIGH_BYTES = 512 * 1024  # read ahead of a slow browser before reading pauses
+_MAX_HEAD_BYTES = 256 * 1024
 _NO_BODY = frozenset({204, 304})
 
-_MOST_BYTES = 1 << 20
-_AT_ONCE = 65536
+_MAX_UNREAD_BYTES = 1 << 20
+_READ_BYTES = 65536
 
 
 class UpstreamDisconnected(Exception):
-    """It went away, or does not speak HTTP, before its answer was complete."""
+    """The server closed the connection or sent invalid HTTP before its response was complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """The beginning of an answer."""
+    """Status and headers of a response."""
 
     status: int
     headers: list[Header]
@@ -39,21 +39,21 @@ def encode_request_head(method: bytes, path: bytes, headers: Iterable[Header]) -
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One request at a time. After a complete answer `is_reusable` says whether it takes another."""
+    """One request at a time. After a complete response, `is_reusable` tells whether another may follow."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._may_write = asyncio.Event()
         self._may_write.set()
-        self._news = asyncio.Event()
-        self._last_words = UnreadResponse()
+        self._has_data = asyncio.Event()
+        self._unread_response = UnreadResponse()
         self.is_disconnected = False
         self._error: str | None = None
         self.begin_request(b"")
 
     def begin_request(self, method: bytes) -> None:
-        """A request follows, and nothing is known of its answer."""
+        """Reset the state for the next request."""
         self._method = method
         self._headers: list[Header] = []
         self._head: ResponseHead | None = None
@@ -63,41 +63,41 @@ class UpstreamConnection(asyncio.Protocol):
         self._is_complete = False
         self._keeps_open = True
 
-    # --- what the proxy asks for
+    # --- used by the proxy
 
     async def write(self, data: bytes) -> None:
-        """Waits while the server inside does not read."""
+        """Waits while the server in the job does not read."""
         if self._transport is None or self.is_disconnected:
-            raise UpstreamDisconnected(self._error or "it has closed the connection")
+            raise UpstreamDisconnected(self._error or "it closed the connection")
         self._transport.write(data)
         await self._may_write.wait()
 
     def write_nowait(self, data: bytes) -> None:
-        """Little enough not to wait for."""
+        """For small data, without waiting."""
         if self._transport is None or self.is_disconnected:
-            raise UpstreamDisconnected(self._error or "it has closed the connection")
+            raise UpstreamDisconnected(self._error or "it closed the connection")
         self._transport.write(data)
 
     def keep_unread_response(self) -> None:
-        """It may answer and hang up while we still send."""
+        """The server may respond and close the connection while the request is still being sent."""
         if self._transport is not None:
-            self._last_words.keep_socket(self._transport)
+            self._unread_response.keep_socket(self._transport)
 
     async def read_head(self) -> ResponseHead:
         while self._head is None:
             await self._next()
         return self._head
 
-    async def wait_for_small_body(self, most: int) -> None:
-        """Until the answer is complete, if it says that it is short."""
+    async def wait_for_small_body(self, max_bytes: int) -> None:
+        """Wait for the complete response if its content-length is small."""
         head = await self.read_head()
         lengths = [value for name, value in head.headers if name == b"content-length"]
-        if lengths and lengths[0].isdigit() and int(lengths[0]) <= most:
+        if lengths and lengths[0].isdigit() and int(lengths[0]) <= max_bytes:
             while not self._is_complete:
                 await self._next()
 
     async def read_body_part(self) -> bytes:
-        """What has come of the body since the last; empty at its end."""
+        """New data of the body; empty at the end."""
         while not self._parts:
             if self._is_complete:
                 return b""
@@ -119,7 +119,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def has_received_data(self) -> bool:
-        """Something of an answer came."""
+        """Whether any response data arrived."""
         return self._head_bytes > 0
 
     def close(self) -> None:
@@ -129,42 +129,42 @@ class UpstreamConnection(asyncio.Protocol):
 
     async def _next(self) -> None:
         if self._error is not None or self.is_disconnected:
-            raise UpstreamDisconnected(self._error or "it has closed the connection")
-        self._news.clear()
-        await self._news.wait()
+            raise UpstreamDisconnected(self._error or "it closed the connection")
+        self._has_data.clear()
+        await self._has_data.wait()
 
-    # --- what the event loop tells
+    # --- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if self._is_complete:
-            self._keeps_open = False  # nobody has asked for more
+            self._keeps_open = False  # unexpected data after the response
             return
         if self._head is None:
             self._head_bytes += len(data)
-            if self._head_bytes > _LONGEST_HEAD + _HIGH_BYTES:
-                self._fail("its answer begins with too many headers")
+            if self._head_bytes > _MAX_HEAD_BYTES + _HIGH_BYTES:
+                self._fail("its response headers are too long")
                 return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._is_complete:
-                self._fail(f"what it says is not HTTP: {error}"[:200])
-        self._news.set()
+                self._fail(f"its response is not valid HTTP: {error}"[:200])
+        self._has_data.set()
 
     def eof_received(self) -> None:
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for data in self._last_words.read_remaining():
+        for data in self._unread_response.read_remaining():
             self.data_received(data)
         if self._head is not None and not self._is_complete and self._ends_with_connection(self._head):
             self._is_complete, self._keeps_open = True, False
         self.is_disconnected = True
         self._may_write.set()
-        self._news.set()
+        self._has_data.set()
 
     def pause_writing(self) -> None:
         self._may_write.clear()
@@ -172,7 +172,7 @@ class UpstreamConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._may_write.set()
 
-    # --- what the parser tells
+    # --- called by the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.lower(), value))
@@ -183,12 +183,12 @@ class UpstreamConnection(asyncio.Protocol):
             return
         status = self._parser.get_status_code()
         if status < 200:
-            self._headers = []  # "go on" was for us; the answer is still to come
+            self._headers = []  # an interim response (1xx); the final one follows
             return
         self._head = ResponseHead(status, self._headers)
         self._keeps_open = self._parser.should_keep_alive()
         if self._method == b"HEAD":
-            self._is_complete, self._keeps_open = True, False  # its length is that of a body that does not come
+            self._is_complete, self._keeps_open = True, False  # content-length without a body
 
     def on_body(self, body: bytes) -> None:
         if self._is_complete:
@@ -211,7 +211,7 @@ class UpstreamConnection(asyncio.Protocol):
     def _fail(self, why: str) -> None:
         self._error = why
         self.close()
-        self._news.set()
+        self._has_data.set()
 
     @staticmethod
     def _ends_with_connection(head: ResponseHead) -> bool:
@@ -221,39 +221,39 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UnreadResponse:
-    """What a server said on one connection before it hung up on whoever was still talking to it.
+    """The response of a server that closed the connection while the request was still being sent.
 
-    The kernel keeps it, but an event loop that fails to write closes the socket unread. A second descriptor of the
-    same socket lets it be heard.
+    The kernel keeps the data, but an event loop that fails to write closes the socket without reading it. A second
+    descriptor of the same socket makes it readable.
     """
 
     def __init__(self) -> None:
-        self._kept: socket.socket | None = None
+        self._socket: socket.socket | None = None
 
     def keep_socket(self, transport: asyncio.BaseTransport) -> None:
-        """From now on, until `heard`. A connection that has no socket of its own loses no words."""
-        seen = transport.get_extra_info("socket")
-        if self._kept is None and seen is not None and seen.fileno() >= 0:
-            with contextlib.suppress(OSError):  # no descriptor is left: the request itself needs none
-                self._kept = socket.socket(fileno=os.dup(seen.fileno()))
+        """Until `read_remaining`. Does nothing for a transport without a socket."""
+        original = transport.get_extra_info("socket")
+        if self._socket is None and original is not None and original.fileno() >= 0:
+            with contextlib.suppress(OSError):  # no free descriptor: the request works without it
+                self._socket = socket.socket(fileno=os.dup(original.fileno()))
 
     def read_remaining(self) -> Iterator[bytes]:
-        """Nobody else reads from it any more."""
-        kept, self._kept = self._kept, None
-        if kept is None:
+        """The unread data, after the event loop has closed its descriptor."""
+        duplicate, self._socket = self._socket, None
+        if duplicate is None:
             return
-        left = _MOST_BYTES
-        with kept:
+        left = _MAX_UNREAD_BYTES
+        with duplicate:
             while left > 0:
-                part = _read(kept)
+                part = _read(duplicate)
                 if not part:
                     return
                 left -= len(part)
                 yield part
 
 
-def _read(kept: socket.socket) -> bytes:
+def _read(connection: socket.socket) -> bytes:
     try:
-        return kept.recv(_AT_ONCE, socket.MSG_DONTWAIT)
+        return connection.recv(_READ_BYTES, socket.MSG_DONTWAIT)
     except OSError:
         return b""

@@ -1,7 +1,7 @@
-"""WebSockets: the handshake is looked at, then bytes go both ways as they are.
+"""WebSocket tunnel: the handshake is checked, then bytes are forwarded unchanged in both directions.
 
-So subprotocols, extensions, close codes and pings are those of the two ends. Until the server inside has agreed to
-the upgrade nothing but our own request reaches it, and what it answers instead is passed on as a plain answer.
+So subprotocols, extensions, close codes and pings work end to end. Until the server in the job accepts the
+upgrade, it receives only the handshake request; any other response is forwarded as a plain HTTP response.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from heliostat.server_log import get_logger
 from heliostat.services.proxy_routes import ProxyRoute
 
 log = get_logger()
-_LONGEST_HEAD = 64 * 1024
-_ANSWER_SECONDS = 60.0
+_MAX_HEAD_BYTES = 64 * 1024
+_RESPONSE_SECONDS = 60.0
 
 
 class WebSocketTunnel(asyncio.Protocol):
-    """The browser's end. Made by the HTTP server, which hands over the request it has read."""
+    """The browser's end. Created by the HTTP server, which passes the request head."""
 
     def __init__(self, proxy: Proxy, config: Any, server_state: Any, app_state: Any, _loop: Any = None) -> None:
         self._proxy = proxy
         self._connections: set[Any] = server_state.connections
         self._tasks: set[Any] = server_state.tasks
-        self._inner: _Inner | None = None
-        self._early = b""  # from the browser, before the server inside has agreed
+        self._upstream: _UpstreamEnd | None = None
+        self._early = b""  # from the browser, before the upgrade is accepted
         self._has_head = False
         self._counting = contextlib.ExitStack()
         self.transport: asyncio.Transport
@@ -48,11 +48,11 @@ class WebSocketTunnel(asyncio.Protocol):
             task = asyncio.ensure_future(self._run(data))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        elif self._inner is not None and self._inner.has_agreed:
-            _write(self._inner.transport, data)
+        elif self._upstream is not None and self._upstream.is_upgraded:
+            _write(self._upstream.transport, data)
         else:
             self._early += data
-            if len(self._early) > _LONGEST_HEAD:
+            if len(self._early) > _MAX_HEAD_BYTES:
                 self.transport.abort()
 
     def eof_received(self) -> bool | None:
@@ -60,83 +60,85 @@ class WebSocketTunnel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
-        if self._inner is not None:
-            self._inner.leave()
+        if self._upstream is not None:
+            self._upstream.disconnect()
 
     def pause_writing(self) -> None:
-        if self._inner is not None:
-            self._inner.hold()
+        if self._upstream is not None:
+            self._upstream.pause_reading()
 
     def resume_writing(self) -> None:
-        if self._inner is not None:
-            self._inner.go_on()
+        if self._upstream is not None:
+            self._upstream.resume_reading()
 
     def shutdown(self) -> None:
-        """The HTTP server stops."""
+        """Called when the HTTP server stops."""
         self.transport.abort()
 
     def accept_upgrade(self, head: bytes) -> None:
         _write(self.transport, head)
-        if self._early and self._inner is not None:
-            _write(self._inner.transport, self._early)
+        if self._early and self._upstream is not None:
+            _write(self._upstream.transport, self._early)
             self._early = b""
 
     async def _run(self, head: bytes) -> None:
         try:
             with self._counting:
                 request = _parse(head, self.transport)
-                admitted = await self._proxy.access_control.authorize(
+                authorized = await self._proxy.access_control.authorize(
                     request, self._proxy.access_control.parse_request_path(request)
                 )
-                await self._connect(request, admitted)
-                await self._until_over(admitted)
+                await self._connect(request, authorized)
+                await self._until_closed(authorized)
         except HeliostatError as error:
             self.reject(error)
-        except Exception as error:  # noqa: BLE001 - a task nobody waits for
+        except Exception as error:  # noqa: BLE001 - a background task
             log.error("tunnel_failed", error=repr(error))
             self.transport.abort()
 
-    async def _connect(self, request: ProxyRequest, admitted: AuthorizedRequest) -> None:
-        inner = await self._open(admitted)
+    async def _connect(self, request: ProxyRequest, authorized: AuthorizedRequest) -> None:
+        upstream = await self._open(authorized)
         if self.transport.is_closing():
-            inner.leave()
+            upstream.disconnect()
             return
-        self._inner = inner
-        path = admitted.parsed_path.upstream_path(admitted.route.keeps_path_prefix)
-        headers = [*filter_request_headers(request.headers, admitted.forwarding), *UPGRADE_HEADERS]
-        _write(inner.transport, encode_request_head(b"GET", path, headers))
+        self._upstream = upstream
+        path = authorized.parsed_path.upstream_path(authorized.route.keeps_path_prefix)
+        headers = [*filter_request_headers(request.headers, authorized.forwarding), *UPGRADE_HEADERS]
+        _write(upstream.transport, encode_request_head(b"GET", path, headers))
 
-    async def _open(self, admitted: AuthorizedRequest) -> "_Inner":
-        """To the best replica that takes it."""
-        *ways, last = (admitted.route, *admitted.other_routes)
-        for way in ways:
+    async def _open(self, authorized: AuthorizedRequest) -> "_UpstreamEnd":
+        """Connect to the first replica that accepts the connection."""
+        *routes, last = (authorized.route, *authorized.other_routes)
+        for route in routes:
             try:
-                return await self._open_to(way, admitted)
+                return await self._open_to(route, authorized)
             except (Conflict, EngineUnavailable):
-                self._proxy.access_control.load_balancer.mark_suspect(way)
-        return await self._open_to(last, admitted)
+                self._proxy.access_control.load_balancer.mark_suspect(route)
+        return await self._open_to(last, authorized)
 
-    async def _open_to(self, way: ProxyRoute, admitted: AuthorizedRequest) -> "_Inner":
-        inner = await self._proxy.pool.open(way, lambda: _Inner(self, admitted))
-        if way.target.service:
-            self._counting.enter_context(self._proxy.traffic.track_request(way.attempt.job.id))
-        return inner
+    async def _open_to(self, route: ProxyRoute, authorized: AuthorizedRequest) -> "_UpstreamEnd":
+        upstream = await self._proxy.pool.open(route, lambda: _UpstreamEnd(self, authorized))
+        if route.target.service:
+            self._counting.enter_context(self._proxy.traffic.track_request(route.attempt.job.id))
+        return upstream
 
-    async def _until_over(self, admitted: AuthorizedRequest) -> None:
-        inner = self._inner
-        if inner is None:
+    async def _until_closed(self, authorized: AuthorizedRequest) -> None:
+        upstream = self._upstream
+        if upstream is None:
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(inner.answered.wait(), _ANSWER_SECONDS)
-        if not inner.answered.is_set():
-            inner.leave()
-            raise EngineUnavailable("The server inside the job gave no answer.", "Look at the job's log.")
-        while not inner.over.is_set():
+            await asyncio.wait_for(upstream.has_response.wait(), _RESPONSE_SECONDS)
+        if not upstream.has_response.is_set():
+            upstream.disconnect()
+            raise EngineUnavailable("The server in the job did not respond.", "See the log of the job.")
+        while not upstream.closed.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(inner.over.wait(), ACCESS_CHECK_SECONDS)
-            if not inner.over.is_set() and not await self._proxy.access_control.is_still_authorized(admitted):
+                await asyncio.wait_for(upstream.closed.wait(), ACCESS_CHECK_SECONDS)
+            if not upstream.closed.is_set() and not await self._proxy.access_control.is_still_authorized(
+                authorized
+            ):
                 self.transport.abort()
-                inner.leave()
+                upstream.disconnect()
 
     def reject(self, error: HeliostatError) -> None:
         headers, body = error_responses.error_response(error, as_page=False)
@@ -145,37 +147,39 @@ class WebSocketTunnel(asyncio.Protocol):
         self.transport.close()
 
 
-class _Inner(asyncio.Protocol):
-    """The end at the server inside the job."""
+class _UpstreamEnd(asyncio.Protocol):
+    """The connection to the server in the job."""
 
-    def __init__(self, outer: WebSocketTunnel, admitted: AuthorizedRequest) -> None:
-        self._outer, self._admitted = outer, admitted
+    def __init__(self, outer: WebSocketTunnel, authorized: AuthorizedRequest) -> None:
+        self._outer, self._authorized = outer, authorized
         self._head = b""
-        self.has_agreed = False
-        self.answered, self.over = asyncio.Event(), asyncio.Event()
+        self.is_upgraded = False
+        self.has_response, self.closed = asyncio.Event(), asyncio.Event()
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self.answered.is_set():
+        if self.has_response.is_set():
             _write(self._outer.transport, data)
             return
         self._head += data
         if b"\r\n\r\n" in self._head:
             self._read_head()
-        elif len(self._head) > _LONGEST_HEAD:
-            self.leave()
+        elif len(self._head) > _MAX_HEAD_BYTES:
+            self.disconnect()
 
     def eof_received(self) -> bool | None:
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.over.set()
-        if not self.answered.is_set():
-            self.answered.set()
-            self._outer.reject(EngineUnavailable("The server inside the job has hung up.", "Look at its log."))
+        self.closed.set()
+        if not self.has_response.is_set():
+            self.has_response.set()
+            self._outer.reject(
+                EngineUnavailable("The server in the job closed the connection.", "See the log of the job.")
+            )
         else:
             self._outer.transport.close()
 
@@ -187,39 +191,39 @@ class _Inner(asyncio.Protocol):
         with contextlib.suppress(RuntimeError):
             self._outer.transport.resume_reading()
 
-    def hold(self) -> None:
+    def pause_reading(self) -> None:
         with contextlib.suppress(RuntimeError):
             self.transport.pause_reading()
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
         with contextlib.suppress(RuntimeError):
             self.transport.resume_reading()
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         self.transport.abort()
 
     def _read_head(self) -> None:
         head, _, rest = self._head.partition(b"\r\n\r\n")
-        parsed = _Answer()
+        parsed = _ParsedResponse()
         parser = httptools.HttpResponseParser(parsed)
         try:
             with contextlib.suppress(httptools.HttpParserUpgrade):
                 parser.feed_data(head + b"\r\n\r\n")
             status = parser.get_status_code()
         except httptools.HttpParserError:
-            self.leave()
+            self.disconnect()
             return
-        headers = filter_response_headers(parsed.headers, self._admitted.forwarding)
-        self.has_agreed = status == 101
-        self.answered.set()
-        if self.has_agreed:
+        headers = filter_response_headers(parsed.headers, self._authorized.forwarding)
+        self.is_upgraded = status == 101
+        self.has_response.set()
+        if self.is_upgraded:
             self._outer.accept_upgrade(_plain_head(status, [*headers, *UPGRADE_HEADERS], closes=False) + rest)
         else:
-            answer = _plain_head(status, [*headers, *_framing(parsed.headers)])
-            _write(self._outer.transport, answer + rest)
+            response = _plain_head(status, [*headers, *_framing(parsed.headers)])
+            _write(self._outer.transport, response + rest)
 
 
-class _Answer:
+class _ParsedResponse:
     def __init__(self) -> None:
         self.headers: list[Header] = []
 
@@ -227,7 +231,7 @@ class _Answer:
         self.headers.append((name.lower(), value))
 
 
-class _Asked(_Answer):
+class _ParsedRequest(_ParsedResponse):
     url = b""
 
     def on_url(self, url: bytes) -> None:
@@ -235,19 +239,19 @@ class _Asked(_Answer):
 
 
 def _parse(head: bytes, transport: asyncio.Transport) -> ProxyRequest:
-    asked = _Asked()
-    parser = httptools.HttpRequestParser(asked)
+    parsed = _ParsedRequest()
+    parser = httptools.HttpRequestParser(parsed)
     try:
         with contextlib.suppress(httptools.HttpParserUpgrade):
             parser.feed_data(head)
-        url = httptools.parse_url(asked.url)
+        url = httptools.parse_url(parsed.url)
     except (httptools.HttpParserError, httptools.HttpParserInvalidURLError):
         raise BadRequest("The request cannot be read.", "Send an HTTP/1.1 request.") from None
     if parser.get_method() != b"GET":
-        raise BadRequest("A WebSocket begins with GET.", "Send a GET request.")
+        raise BadRequest("A WebSocket handshake must be a GET request.", "Send a GET request.")
     peer = transport.get_extra_info("peername") or ("",)
     client = str(peer[0])
-    return ProxyRequest("GET", url.path or b"/", url.query or b"", asked.headers, client, is_upgrade=True)
+    return ProxyRequest("GET", url.path or b"/", url.query or b"", parsed.headers, client, is_upgrade=True)
 
 
 def _write(transport: asyncio.Transport, data: bytes) -> None:
@@ -264,7 +268,7 @@ def _plain_head(status: int, headers: list[Header], *, closes: bool = True) -> b
 
 
 def _framing(headers: list[Header]) -> list[Header]:
-    """How long a plain answer is: its bytes are passed on as they are."""
+    """The body of a plain response is forwarded unchanged, so its framing header is kept."""
     return [pair for pair in headers if pair[0] == b"transfer-encoding"]
 
 

@@ -1,1 +1,1 @@
-"""How a task is isolated on a node: pure builders of command lines, and the rules of what may be asked for."""
+"""Container runtimes: command lines that isolate a task on a node, and the policy of what jobs may request."""

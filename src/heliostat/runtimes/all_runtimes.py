@@ -1,4 +1,4 @@
-"""Every runtime there is."""
+"""Registry of all runtimes, by name."""
 
 from heliostat.runtimes.apptainer import Apptainer
 from heliostat.runtimes.bubblewrap import Bubblewrap

@@ -1,4 +1,4 @@
-"""Containers as most university clusters have them: one file, one process, the user as he is."""
+"""Apptainer runtime: images as single files, containers as plain processes of the user."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,27 +19,27 @@ class Apptainer:
     needs_image = True
     program = _PROGRAM
 
-    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
+    def make_command(self, spec: ContainerSpec) -> RuntimeCommand:
         """An image is a file (/data/torch.sif) or a name in a registry."""
-        task, confinement = asked.task, asked.isolation
+        task, isolation = spec.task, spec.isolation
         if task.image is None:
             raise UnsupportedByRuntime("apptainer needs an image")
         if task.network == "private":
-            raise UnsupportedByRuntime("apptainer gives users no private network: choose host or none")
+            raise UnsupportedByRuntime("apptainer does not support a private network: choose host or none")
         argv = (
             *(_PROGRAM, "--silent", "exec", "--containall", "--cleanenv", "--no-home", "--no-privs"),
             *(["--net", "--network=none"] if task.network == "none" else []),
-            *([] if confinement.read_only_root else ["--writable-tmpfs"]),
-            *(["--nv"] if asked.devices else []),
+            *([] if isolation.read_only_root else ["--writable-tmpfs"]),
+            *(["--nv"] if spec.devices else []),
             f"--pwd={task.workdir}",
-            *_binds(asked.mounts),
+            *_binds(spec.mounts),
             "--",
             _image(task.image, task.image_archive),
             *task.argv,
         )
         tools = {"PATH": TOOL_PATH, "HOME": task.user.home}
-        tools |= {"APPTAINER_CACHEDIR": confinement.image_store, "APPTAINER_TMPDIR": confinement.scratch_folder}
-        return RuntimeCommand(argv, tools | _prefixed(asked.variables.common), _prefixed(asked.variables.per_task))
+        tools |= {"APPTAINER_CACHEDIR": isolation.image_store, "APPTAINER_TMPDIR": isolation.scratch_folder}
+        return RuntimeCommand(argv, tools | _prefixed(spec.variables.common), _prefixed(spec.variables.per_task))
 
 
 def _image(name: str, archive: str | None) -> str:
@@ -55,5 +55,5 @@ def _binds(mounts: Sequence[Mount]) -> Iterator[str]:
 
 
 def _prefixed(variables: Mapping[str, str]) -> dict[str, str]:
-    """The tool heeds none of these; it hands them on without the prefix."""
+    """With the prefix, apptainer ignores a variable itself and passes it on without the prefix."""
     return {f"{_PREFIX}{name}": value for name, value in variables.items()}

@@ -1,4 +1,4 @@
-"""The node's own software, read-only, and of its files only what was asked for. Needs no image."""
+"""Bubblewrap runtime: the node's own software, read-only, and only the requested mounts. Needs no image."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,13 +12,13 @@ from heliostat.runtimes.contract import (
 )
 
 _PROGRAM = "bwrap"
-# Nobody's files and nobody's sockets are among these.
+# These hold no files or sockets of users.
 _SOFTWARE = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
     *("/etc", "/opt", "/sw", "/apps", "/cvmfs", "/nix", "/sys"),
 )
 _EMPTY = ("/tmp", "/var/tmp", "/run")  # noqa: S108
-_NAMES = ("/run/systemd/resolve", "/run/nscd", "/run/nslcd", "/var/lib/sss/pipes")  # who is who, and where
+_NAMES = ("/run/systemd/resolve", "/run/nscd", "/run/nslcd", "/var/lib/sss/pipes")  # lookup of users and hosts
 _GPU_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
 
@@ -27,13 +27,13 @@ class Bubblewrap:
     needs_image = False
     program = _PROGRAM
 
-    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
-        task, confinement = asked.task, asked.isolation
+    def make_command(self, spec: ContainerSpec) -> RuntimeCommand:
+        task, isolation = spec.task, spec.isolation
         if task.image is not None:
             raise UnsupportedByRuntime("bubblewrap runs the node's own software, not an image")
         if task.network == "private":
             raise UnsupportedByRuntime(
-                "bubblewrap knows no private network: choose host or none, or another runtime"
+                "bubblewrap does not support a private network: choose host or none, or another runtime"
             )
         argv = (
             _PROGRAM,
@@ -42,26 +42,26 @@ class Bubblewrap:
             "--die-with-parent",
             *("--cap-drop", "ALL"),
             "--clearenv",
-            *_files(asked.mounts),
-            *_device_files(confinement.device_files),
+            *_files(spec.mounts),
+            *_device_files(isolation.device_files),
             *("--remount-ro", "/"),
             *("--chdir", task.workdir),
             *("--args", str(SEALED_DESCRIPTOR)),
-            *_variables(asked.variables.per_task),
+            *_variables(spec.variables.per_task),
             "--",
             *task.argv,
         )
-        sealed = "".join(f"{word}\0" for word in _variables(asked.variables.common))
+        sealed = "".join(f"{word}\0" for word in _variables(spec.variables.common))
         return RuntimeCommand(argv, {"PATH": TOOL_PATH}, sealed_content=sealed.encode("utf-8", "surrogateescape"))
 
 
 def filesystem_options(mounts: Sequence[Mount]) -> tuple[str, ...]:
-    """A room with the node's software and these mounts. Whoever adds to it makes its root read-only last."""
+    """bwrap options for the node's software and these mounts. The caller makes the root read-only last."""
     return tuple(_files(mounts))
 
 
 def _files(mounts: Sequence[Mount]) -> Iterator[str]:
-    """Later ones lie over earlier ones; a mount over another folder comes after that folder."""
+    """Later mounts cover earlier ones, so a mount comes after the folder that contains it."""
     for folder in _SOFTWARE:
         yield from ("--ro-bind-try", folder, folder)
     yield from ("--proc", "/proc", "--dev", "/dev")

@@ -1,9 +1,9 @@
-"""What every runtime promises: from a task to the words that run it, isolated. Pure.
+"""The runtime interface: builds the command line that runs a task in isolation. Pure.
 
-The tool always runs as the job's user, in the attempt's cgroup: nobody is root outside, and what limits, counts
-and ends plain processes does so here. Values of variables may be secrets and are on no command line: they are
-exported to the tool, or sealed into a text on `SEALED_DESCRIPTOR`. A variable that the tool itself would heed is
-never exported to it: it is the container's.
+The container tool always runs as the job's user, in the attempt's cgroup: it is not root on the node, and limits,
+accounting and kill work as for plain processes. Values of variables may be secrets and never appear on a command
+line: they are exported to the tool, or passed as a sealed text on `SEALED_DESCRIPTOR`. A variable that would
+change what the tool itself does is never exported to it, only sealed.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
 class UnsupportedByRuntime(Exception):
-    """This runtime cannot do what the job asks for; says what."""
+    """This runtime does not support what the job requests; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerUser:
-    """The Unix user the tool runs as, who is the same inside."""
+    """The Unix user of the tool and of the processes in the container."""
 
     name: str
     uid: int
@@ -38,65 +38,65 @@ class ContainerUser:
 
 @dataclass(frozen=True, slots=True)
 class ContainerTask:
-    """What is to run inside."""
+    """What runs in the container."""
 
     argv: tuple[str, ...]
-    workdir: str  # there inside too
+    workdir: str  # the same path inside the container
     user: ContainerUser
     image: str | None = None  # a full name: docker.io/library/python:3.11
     network: str = "host"
-    image_archive: str | None = None  # the file that holds the image, of one that was built here
-    digest_file: str | None = None  # where the tool's side notes what the image is
+    image_archive: str | None = None  # file of an image that was built here
+    digest_file: str | None = None  # file into which the digest of the image is written
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerVariables:
-    """Variables of the container."""
+    """Environment variables of the container."""
 
-    common: Mapping[str, str]  # may be secret
-    per_task: Mapping[str, str] = field(default_factory=dict)  # differ between the tasks of a gang; never secret
+    common: Mapping[str, str]  # may hold secrets
+    per_task: Mapping[str, str] = field(default_factory=dict)  # differ between the tasks of a gang; no secrets
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerLimits:
-    """Those of the job's cgroup, for tools that would set others."""
+    """The limits of the job's cgroup, for tools that would otherwise set their own defaults."""
 
     memory_mib: int
     cpus: int
     pids: int
-    open_files: int | str = 1024  # of one process, and
-    processes: int | str = 4096  # of one user: what is set already, and cannot be raised
+    open_files: int | str = 1024  # hard limit of one process; cannot be raised
+    processes: int | str = 4096  # hard limit of one user; cannot be raised
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerIsolation:
-    """What the admins want of every container, and where this one may keep its things."""
+    """Isolation settings of the admins, and the folders of one container."""
 
     image_store: str  # images of this user
-    scratch_folder: str  # what the container writes; goes with the attempt
-    runtime_folder: str  # short, and empty after a boot
+    scratch_folder: str  # what the container writes; removed with the attempt
+    runtime_folder: str  # a short path; empty after a boot
     read_only_root: bool = False
     oci_runtime: str = "runc"  # crun, kata…
-    cgroup_parent: str | None = None  # where a tool that makes cgroups must make them
-    device_files: tuple[str, ...] = ()  # of the GPUs it was given, for tools that do not know their uuids
-    tool_variables: Mapping[str, str] = field(default_factory=dict)  # of the node: where the tool is configured
+    cgroup_parent: str | None = None  # for tools that create cgroups
+    device_files: tuple[str, ...] = ()  # of the allocated GPUs, for tools that do not support GPU uuids
+    tool_variables: Mapping[str, str] = field(default_factory=dict)  # paths of the tool's configuration files
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeCommand:
-    """The words, and what goes with them."""
+    """A command line with its environment, sealed text, setup and lock."""
 
     argv: tuple[str, ...]
-    tool_variables: Mapping[str, str] = field(default_factory=dict)  # the tool's own and what it passes on
-    task_variables: Mapping[str, str] = field(default_factory=dict)  # the same, of this task
-    sealed_content: bytes = b""  # on SEALED_DESCRIPTOR, opened anew by each task; empty: nothing
-    setup_line: str = ""  # a line of shell, run before; its failure ends the attempt
-    lock_file: str = ""  # a file that is locked, shared, as long as it runs: nobody takes away what it stands for
+    tool_variables: Mapping[str, str] = field(default_factory=dict)  # for the tool, and those it passes on
+    task_variables: Mapping[str, str] = field(default_factory=dict)  # the same, different for each task
+    sealed_content: bytes = b""  # on SEALED_DESCRIPTOR, which each task opens again; empty: none
+    setup_line: str = ""  # shell command to run first; its failure ends the attempt
+    lock_file: str = ""  # locked (shared) while the task runs, so that its image is not removed
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """All a runtime needs to know."""
+    """All inputs of a runtime."""
 
     task: ContainerTask
     variables: ContainerVariables
@@ -109,7 +109,7 @@ class ContainerSpec:
 class Runtime(Protocol):
     name: str
     needs_image: bool
-    program: str  # that must be on the node; empty: none
+    program: str  # that must be installed on the node; empty: none
 
-    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
-        """Raises CannotContain."""
+    def make_command(self, spec: ContainerSpec) -> RuntimeCommand:
+        """Raises UnsupportedByRuntime."""

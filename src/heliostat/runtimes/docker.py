@@ -1,4 +1,4 @@
-"""Containers by a daemon that is root: who may use it is root on that node, so admins must allow it."""
+"""Docker runtime. Its daemon is root, and so is effectively every user who may use it: admins must allow it."""
 
 from collections.abc import Iterator
 
@@ -22,20 +22,20 @@ class Docker:
     needs_image = True
     program = _PROGRAM
 
-    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
-        task, confinement = asked.task, asked.isolation
+    def make_command(self, spec: ContainerSpec) -> RuntimeCommand:
+        task, isolation = spec.task, spec.isolation
         if task.image is None:
             raise UnsupportedByRuntime("docker needs an image")
-        exported, heeded = split_variables(asked.variables.common)
-        sealed = format_env_file(heeded)
+        exported, sealed_variables = split_variables(spec.variables.common)
+        sealed = format_env_file(sealed_variables)
         argv = (
             *(_PROGRAM, "run", "--rm", "--init"),
-            f"--runtime={confinement.oci_runtime}",
+            f"--runtime={isolation.oci_runtime}",
             f"--network={_NETWORKS.get(task.network, task.network)}",
-            *_limits(asked.limits, confinement),
-            *oci_options.root_filesystem_options(confinement),
-            *oci_options.container_options(asked),
-            *oci_options.variable_options(list(exported), sealed, asked.variables.per_task),
+            *_limits(spec.limits, isolation),
+            *oci_options.root_filesystem_options(isolation),
+            *oci_options.container_options(spec),
+            *oci_options.variable_options(list(exported), sealed, spec.variables.per_task),
             "--",
             task.image,
             *task.argv,
@@ -44,11 +44,11 @@ class Docker:
         return RuntimeCommand(argv, exported | tools, sealed_content=sealed)
 
 
-def _limits(limits: ContainerLimits, confinement: ContainerIsolation) -> Iterator[str]:
-    """The daemon starts it: it is in our cgroup only because we say so."""
+def _limits(limits: ContainerLimits, isolation: ContainerIsolation) -> Iterator[str]:
+    """The daemon starts the container, so limits and cgroup must be passed explicitly."""
     yield f"--memory={limits.memory_mib}m"
     yield f"--memory-swap={limits.memory_mib}m"
     yield f"--cpus={limits.cpus}"
     yield f"--pids-limit={limits.pids}"
-    if confinement.cgroup_parent:
-        yield f"--cgroup-parent={confinement.cgroup_parent}"
+    if isolation.cgroup_parent:
+        yield f"--cgroup-parent={isolation.cgroup_parent}"

@@ -1,11 +1,12 @@
-"""The script that builds an environment, in the working directory of its job. Pure text.
+"""Environment builds: the shell script that builds an environment with uv or micromamba. Pure text.
 
-Where everybody shares the result, it is built by a Unix user of its own, who is nobody else. Code of strangers (to
-build a source distribution, a conda package's own scripts, what a package runs when Python starts) runs only in a
-room: it sees the node's software and this one folder. The cache all builds share is never in that room: only uv
-itself writes it, and uv runs no code of packages as long as it takes wheels.
+Environments that all users share are built by a dedicated Unix user. Code of packages (source builds, scripts of
+conda packages, code that runs when Python starts) runs only in a sandbox, with read access to the node's software
+and write access to the folder `room`. The shared cache is not visible in the sandbox: only uv itself writes it,
+and uv runs no code of packages when it installs wheels.
 
-It leaves `room/env` and `room/lock` (of conda: `lock`), or in `why` the last words of what went wrong.
+The script runs in the working directory of its job and leaves `room/env` and `room/lock` (conda: `lock`), or in
+`why` the last output of the failed step.
 """
 
 import tomllib
@@ -18,19 +19,19 @@ from heliostat.models.environments import EnvironmentSpec
 from heliostat.runtimes.bubblewrap import filesystem_options
 from heliostat.runtimes.contract import TOOL_PATH
 
-_WORDS_KEPT_BYTES = 4000
+_KEPT_OUTPUT_BYTES = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentRecipe:
-    """What is to be built, and with what."""
+    """Inputs of an environment build."""
 
     spec: EnvironmentSpec
-    tool_path: str  # the path of uv, or of micromamba
-    python_path: str  # the path of the one it is for
-    install_folder: str  # the folder it will be found in
-    variables: Mapping[str, str]  # for the tool; everybody can read them
-    shared_cache: str | None = None  # of all builds; None: that of the user who builds, who shares with nobody
+    tool_path: str  # of uv or micromamba
+    python_path: str  # of the Python that the environment is for
+    install_folder: str  # where the environment will be installed
+    variables: Mapping[str, str]  # for the tool; not secret
+    shared_cache: str | None = None  # of all builds; None: the environment and its cache belong to one user
 
     @property
     def is_shared(self) -> bool:
@@ -44,8 +45,8 @@ def render_environment_build(recipe: EnvironmentRecipe) -> str:
         *_FUNCTIONS,
         f"export PATH={quote(TOOL_PATH)}",
         *(f"export {name}={quote(value)}" for name, value in _variables(recipe).items()),
-        "rm -rf room why said code && mkdir room && cd room || exit 1",
-        _room(recipe),
+        "rm -rf room why output code && mkdir room && cd room || exit 1",
+        _sandbox(recipe),
         *(f"printf %s {quote(text)} > {quote(name)}" for name, text in recipe.spec.files),
         *steps,
         "rm -rf cache",
@@ -54,37 +55,37 @@ def render_environment_build(recipe: EnvironmentRecipe) -> str:
     return "\n".join(lines) + "\n"
 
 
-# `tell` shows what a step says and keeps its last words; a pipe would hide whether it succeeded. What is written
-# here lies beside the room: a link that strangers laid there would lead us anywhere.
+# `run_step` prints and saves the output of a step and returns its exit code, which a plain pipe would hide. The
+# files are outside the sandbox: inside, package code could replace them by links.
 _FUNCTIONS = (
     "set -u",
-    'tell() { { "$@"; echo $? > ../code; } 2>&1 | tee ../said; return "$(cat ../code)"; }',
-    f"fail() {{ tail -c {_WORDS_KEPT_BYTES} ../said > ../why; rm -rf env cache; exit 1; }}",
+    'run_step() { { "$@"; echo $? > ../code; } 2>&1 | tee ../output; return "$(cat ../code)"; }',
+    f"fail() {{ tail -c {_KEPT_OUTPUT_BYTES} ../output > ../why; rm -rf env cache; exit 1; }}",
 )
 
 
 def _variables(recipe: EnvironmentRecipe) -> dict[str, str]:
-    """Nothing of anybody's own configuration decides what everybody gets. Whom the node trusts, uv does too: many
-    institutes sign for what comes from outside. (Before 0.10 the word for that was another.)"""
-    ours = {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
-    ours |= {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
+    """No user's configuration affects shared environments. uv uses the node's certificates, since many institutes
+    have a TLS proxy with a certificate of their own (UV_NATIVE_TLS: uv before 0.10)."""
+    settings = {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+    settings |= {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
     shared = {"HOME": "/nowhere", "UV_CACHE_DIR": recipe.shared_cache} if recipe.shared_cache else {}
-    return {**ours, **recipe.variables, **shared}
+    return {**settings, **recipe.variables, **shared}
 
 
-def _room(recipe: EnvironmentRecipe) -> str:
-    """`inside` runs a command where it can harm nothing but this build; alone with oneself there is no need to."""
+def _sandbox(recipe: EnvironmentRecipe) -> str:
+    """The shell function `inside`, which runs a command in the sandbox. A user's own build needs no sandbox."""
     if not recipe.is_shared and recipe.spec.kind != "conda":
         return 'inside() { "$@"; }'
-    theirs = {"HOME", "UV_CACHE_DIR"}
-    own = {name: value for name, value in _variables(recipe).items() if name not in theirs}
+    hidden = {"HOME", "UV_CACHE_DIR"}
+    exported = {name: value for name, value in _variables(recipe).items() if name not in hidden}
     words = (
         *("bwrap", "--unshare-all", "--share-net", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
         "--clearenv",
         *filesystem_options([Mount(recipe.tool_path, recipe.tool_path, read_only=True)]),
-        *(word for path in own.values() if path.startswith("/") for word in ("--ro-bind-try", path, path)),
+        *(word for path in exported.values() if path.startswith("/") for word in ("--ro-bind-try", path, path)),
         *("--setenv", "PATH", TOOL_PATH),
-        *(word for name, value in own.items() for word in ("--setenv", name, value)),
+        *(word for name, value in exported.items() for word in ("--setenv", name, value)),
     )
     here = '--bind "$PWD" "$PWD" --chdir "$PWD" --setenv HOME "$PWD" --setenv UV_CACHE_DIR "$PWD/cache"'
     over = f' --bind "$PWD/env" {quote(recipe.install_folder)}' if recipe.spec.kind == "conda" else ""
@@ -92,50 +93,51 @@ def _room(recipe: EnvironmentRecipe) -> str:
 
 
 def _python(recipe: EnvironmentRecipe) -> Iterator[str]:
-    """By wheels if all is there as wheels, with the shared cache; otherwise from the start, in the room.
+    """Install wheels, with the shared cache, if all packages are available as wheels; otherwise build in the
+    sandbox.
 
-    The cache takes a lock's word for what index a wheel comes from. So only who proves all of it by hashes may use
-    the cache: what others have put there under a wrong name is then not taken. What git has is never a wheel, and
-    git reads what strangers have written.
+    In the cache, the index of a wheel is not verified. So the cache is used only if all packages are pinned by
+    hashes: a package that another build put there under a wrong name is then rejected. Packages from git are never
+    wheels, and git itself parses untrusted input.
     """
     uv, kind = quote(recipe.tool_path), recipe.spec.kind
     venv = f"{uv} venv --quiet --relocatable --python {quote(recipe.python_path)} env"
-    if recipe.is_shared and not _is_proven(recipe.spec):
-        yield from _in_the_room(kind, uv, venv)
+    if recipe.is_shared and not _is_pinned_by_hashes(recipe.spec):
+        yield from _build_in_sandbox(kind, uv, venv)
     else:
-        yield f"tell {venv} || fail"
-        yield f"if {_pick(kind, uv, by_wheels=True)} > ../said 2>&1 &&"
-        yield f"    tell {_install(kind, uv, by_wheels=True)}; then :; else"
-        yield "    echo 'Not all of it is there as wheels. Building from source where it must be …'"
+        yield f"run_step {venv} || fail"
+        yield f"if {_lock(kind, uv, by_wheels=True)} > ../output 2>&1 &&"
+        yield f"    run_step {_install(kind, uv, by_wheels=True)}; then :; else"
+        yield "    echo 'Some packages are not available as wheels. Building them from source …'"
         yield "    rm -rf env lock"
-        yield from (f"    {line}" for line in _in_the_room(kind, uv, venv))
+        yield from (f"    {line}" for line in _build_in_sandbox(kind, uv, venv))
         yield "fi"
     yield "echo 'Compiling …'"
-    # Not the environment's own Python, which runs what packages leave for its start: some files here are still
-    # those of the cache.
+    # Not with the environment's own Python, which runs start-up code of packages: some files here are hard links
+    # to the cache.
     yield f"inside {quote(recipe.python_path)} -I -S -m compileall -q -j 0 env/lib > /dev/null 2>&1 || true"
 
 
-def _in_the_room(kind: str, uv: str, venv: str) -> Iterator[str]:
-    yield f"tell inside {venv} || fail"
-    yield f"tell inside {_pick(kind, uv)} || fail"
-    yield f"tell inside {_install(kind, uv)} || fail"
+def _build_in_sandbox(kind: str, uv: str, venv: str) -> Iterator[str]:
+    yield f"run_step inside {venv} || fail"
+    yield f"run_step inside {_lock(kind, uv)} || fail"
+    yield f"run_step inside {_install(kind, uv)} || fail"
 
 
-def _is_proven(software: EnvironmentSpec) -> bool:
-    """Whether all that is installed may be there as wheels, each known by its hash. Those of names and versions uv
-    finds itself."""
-    if software.kind != "uv":
-        return not any("git+" in text for _, text in software.files)
-    packages = tomllib.loads(dict(software.files)["uv.lock"]).get("package", [])
-    files = [file for one in packages for file in (one.get("sdist"), *(one.get("wheels") or ())) if file]
-    if any("git" in one.get("source", {}) for one in packages):
+def _is_pinned_by_hashes(spec: EnvironmentSpec) -> bool:
+    """Whether every package may be a wheel with a known hash. For a requirements file uv adds the hashes
+    itself."""
+    if spec.kind != "uv":
+        return not any("git+" in text for _, text in spec.files)
+    packages = tomllib.loads(dict(spec.files)["uv.lock"]).get("package", [])
+    files = [file for item in packages for file in (item.get("sdist"), *(item.get("wheels") or ())) if file]
+    if any("git" in package.get("source", {}) for package in packages):
         return False
     return all(isinstance(file, dict) and str(file.get("hash")).startswith("sha256:") for file in files)
 
 
-def _pick(kind: str, uv: str, by_wheels: bool = False) -> str:
-    """Which versions exactly: written to `lock`."""
+def _lock(kind: str, uv: str, by_wheels: bool = False) -> str:
+    """Write the exact versions into `lock`."""
     if kind == "uv":
         return f"{uv} export --quiet --frozen --no-emit-project --no-dev --no-header --output-file lock"
     only = " --only-binary :all:" if by_wheels else ""
@@ -152,9 +154,9 @@ def _install(kind: str, uv: str, by_wheels: bool = False) -> str:
 
 
 def _conda(recipe: EnvironmentRecipe) -> Iterator[str]:
-    """Its files hold the path they are installed at, so it is built there: that place is laid over `env`."""
+    """Files of a conda environment contain its path, so `env` is mounted at the final path during the build."""
     tool, final = quote(recipe.tool_path), quote(recipe.install_folder)
-    alone = "--yes --no-rc --no-env --root-prefix cache/conda"
+    options = "--yes --no-rc --no-env --root-prefix cache/conda"
     yield "mkdir env"
-    yield f"tell inside {tool} create {alone} --prefix {final} --file environment.yml || fail"
-    yield f"inside {tool} list --no-rc --prefix {final} --json > ../lock 2> ../said || fail"
+    yield f"run_step inside {tool} create {options} --prefix {final} --file environment.yml || fail"
+    yield f"inside {tool} list --no-rc --prefix {final} --json > ../lock 2> ../output || fail"

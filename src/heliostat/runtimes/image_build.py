@@ -1,9 +1,9 @@
-"""The scripts that build an image and push it to a registry, in the working directory of their job. Pure text.
+"""Image builds and pushes: the shell scripts that run podman or apptainer. Pure text.
 
-Both run as the person, on a store of podman that lives as long as the attempt: whatever is killed at any moment
-leaves nothing that anybody could take for an image. A build finds the layers of that person's builds before, in a
-store that jobs never look into. It leaves `room/env/image.tar` (of apptainer:
-`image.sif`), a push `digest`; or in `why` the last words of what went wrong.
+Both run as the user, with a podman store that is removed with the attempt, so a killed build leaves no partial
+image. A build reuses layers of the user's earlier builds, from a store that jobs do not use. The script runs in
+the working directory of its job and leaves `room/env/image.tar` (apptainer: `image.sif`), a push `digest`; or in
+`why` the last output of the failed step.
 """
 
 from collections.abc import Iterator
@@ -17,42 +17,41 @@ from heliostat.runtimes.contract import SEALED_DESCRIPTOR, SEALED_PATH, TOOL_PAT
 from heliostat.runtimes.podman import FETCH_IMAGE_SCRIPT, IGNORE_USER_CONFIG_LINES
 
 _CONTEXT = ".heliostat-context"
-_SIGNATURES = "--signature-policy=/etc/containers/policy.json"  # the node's: not that of the person
+_SIGNATURES = "--signature-policy=/etc/containers/policy.json"  # the node's policy, not the user's
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRecipe:
-    """What is to be built."""
+    """Inputs of an image build."""
 
     kind: str  # image, definition
-    name: str  # in full, as containers will know it
-    text: str  # of the Containerfile, or of the definition file
-    files: tuple[tuple[str, str], ...] = ()  # name and text, of what it copies
-    has_context: bool = False  # what it copies lies in the working directory
-    bases: tuple[str, ...] = ()  # images it begins with, as far as it names them
+    name: str  # full name of the image
+    text: str  # of the Containerfile or the definition file
+    files: tuple[tuple[str, str], ...] = ()  # name and text of files that it copies
+    has_context: bool = False  # the files that it copies are in the working directory
+    bases: tuple[str, ...] = ()  # base images, as far as they are known
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePushInputs:
-    """What is to be pushed where."""
+    """Inputs of an image push."""
 
     name: str
     archive: str
-    target: str  # in full
-    login_folder: (
-        str | None
-    )  # the folder with the file `login`, which goes once it is read; None: as the person is
+    target: str  # full name in the registry
+    # The folder with the file `login`, which is removed once it is read. None: the user's own logins are used.
+    login_folder: str | None
 
 
 def render_image_build(recipe: ImageRecipe, base: str) -> str:
-    """`base`: how the folder of each person begins, on nodes of an engine that does not lay one out."""
+    """`base`: prefix of each user's folder on a node, for engines that do not create one per attempt."""
     steps = _by_podman(recipe, base) if recipe.kind == "image" else _by_apptainer(recipe)
     lines = [
         "#!/bin/sh",
         _functions(),
         f"export PATH={quote(TOOL_PATH)}",
-        *(_set_aside() if recipe.has_context else ()),
-        "rm -rf room why said code && mkdir -p room/env room/context && cd room || exit 1",
+        *(_move_context() if recipe.has_context else ()),
+        "rm -rf room why output code && mkdir -p room/env room/context && cd room || exit 1",
         *(f"printf %s {quote(text)} > context/{quote(name)}" for name, text in recipe.files),
         *steps,
         f"rm -rf ../{_CONTEXT}",
@@ -61,26 +60,26 @@ def render_image_build(recipe: ImageRecipe, base: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_image_push(shipment: ImagePushInputs, base: str) -> str:
-    login = () if shipment.login_folder is None else _opened(shipment.login_folder)
-    by = () if shipment.login_folder is None else (f"--authfile={SEALED_PATH}",)
+def render_image_push(inputs: ImagePushInputs, base: str) -> str:
+    login = () if inputs.login_folder is None else _open_login(inputs.login_folder)
+    auth = () if inputs.login_folder is None else (f"--authfile={SEALED_PATH}",)
     lines = [
         "#!/bin/sh",
         _functions(),
         f"export PATH={quote(TOOL_PATH)}",
-        "rm -rf room why said code digest && mkdir room && cd room || exit 1",
+        "rm -rf room why output code digest && mkdir room && cd room || exit 1",
         *login,
         f"enter {quote(base)}",
-        f"tell in_root load --quiet --input {quote(shipment.archive)} || fail",
-        f"tell in_root push {join(['--digestfile=../digest', *by])} "
-        f"{quote(shipment.name)} {quote(f'docker://{shipment.target}')} || fail",
-        f"echo {quote(f'It is there: {shipment.target}')}",
+        f"run_step in_root load --quiet --input {quote(inputs.archive)} || fail",
+        f"run_step in_root push {join(['--digestfile=../digest', *auth])} "
+        f"{quote(inputs.name)} {quote(f'docker://{inputs.target}')} || fail",
+        f"echo {quote(f'Pushed to {inputs.target}.')}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _set_aside() -> Iterator[str]:
-    """What was uploaded lies where we work. A second attempt finds it where the first has put it."""
+def _move_context() -> Iterator[str]:
+    """Move uploaded files out of the working directory, once: a second attempt finds them already moved."""
     yield f"if [ ! -e {_CONTEXT}/whole ]; then"
     yield f"    mkdir -p {_CONTEXT}/files || exit 1"
     yield f"    find . -mindepth 1 -maxdepth 1 ! -name {_CONTEXT} -exec mv -t {_CONTEXT}/files -- {{}} + || exit 1"
@@ -96,8 +95,8 @@ def _by_podman(recipe: ImageRecipe, base: str) -> Iterator[str]:
     yield f"enter {quote(base)}"
     yield "take_layers"
     for image in recipe.bases:
-        yield f"tell fetch {quote(image)} || fail"
-    yield f"tell in_root {join([*build, name, '--file=Containerfile', context])} || fail"
+        yield f"run_step fetch {quote(image)} || fail"
+    yield f"run_step in_root {join([*build, name, '--file=Containerfile', context])} || fail"
     save = (
         "save",
         "--quiet",
@@ -106,7 +105,7 @@ def _by_podman(recipe: ImageRecipe, base: str) -> Iterator[str]:
         f"--output=env/{IMAGE_ARCHIVE_FILE}",
         recipe.name,
     )
-    yield f"tell in_root {join(save)} || fail"
+    yield f"run_step in_root {join(save)} || fail"
     yield f"in_root image inspect --format '{{{{.Digest}}}}' {quote(recipe.name)} > lock"
 
 
@@ -117,18 +116,18 @@ def _by_apptainer(recipe: ImageRecipe) -> Iterator[str]:
     yield 'room=$PWD; export APPTAINER_CACHEDIR="$room/cache" APPTAINER_TMPDIR="$room/tmp"; mkdir cache tmp'
     build = f'apptainer build --fakeroot "$room/env/{SIF_FILE}" "$room/image.def"'
     yield f"in_context() ( cd {context} && {build} )"
-    yield "tell in_context || fail"
+    yield "run_step in_context || fail"
     yield "rm -rf cache tmp"
 
 
-def _opened(folder: str) -> list[str]:
-    """The login is on a descriptor before anything else happens, and its file is gone."""
-    opened = f"exec {SEALED_DESCRIPTOR}<{quote(f'{folder}/login')}"
-    told = "echo 'The login for this push is gone: push again.' | tee ../why"
+def _open_login(folder: str) -> list[str]:
+    """Open the login file and remove it before anything else runs."""
+    file = quote(f"{folder}/login")
+    missing = "echo 'The login for this push no longer exists: push again.' | tee ../why"
     return [
-        f"[ -r {quote(f'{folder}/login')} ] || {{ {told}; exit 1; }}",
-        opened,
-        f"rm -f {quote(f'{folder}/login')}",
+        f"[ -r {file} ] || {{ {missing}; exit 1; }}",
+        f"exec {SEALED_DESCRIPTOR}<{file}",
+        f"rm -f {file}",
     ]
 
 
@@ -136,5 +135,5 @@ def _opened(folder: str) -> list[str]:
 def _functions() -> str:
     text = Path(__file__).with_name("image_build.sh").read_text(encoding="utf-8").rstrip()
     return text.replace("@FETCH@", quote(FETCH_IMAGE_SCRIPT)).replace(
-        "@WITHOUT_OWN_SETTINGS@\n", IGNORE_USER_CONFIG_LINES
+        "@IGNORE_USER_CONFIG@\n", IGNORE_USER_CONFIG_LINES
     )

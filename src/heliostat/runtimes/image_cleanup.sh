@@ -1,15 +1,14 @@
-# Removes images of one person that nobody has used for long, or that are too many. Runs as that person, may be killed at any
-# moment, and never waits for anybody: what is in use, or being fetched or built upon, is left for the next time.
+# Image cleanup: removes images of one user that were not used for long, or that exceed the size limit. Runs as that user, may be
+# killed at any moment, and never waits for a lock: images that are in use, being fetched or built upon stay until the next cleanup.
 #
 #   sweep STORE RUN KEEP_DAYS MOST_KIB EVERY_MINUTES      0: no such limit
 #
-# RUN is a folder of theirs for this alone, whose name is short: podman takes no long one.
+# RUN is a folder of the user for this cleanup only, with a short path, since podman rejects long ones.
 #
-# Podman takes an image off its list before it removes the layers, and marks a layer before it removes its files: the next podman
-# finishes what was begun, and nothing of it is taken for an image. What went is in STORE/swept; 75: nothing was looked at.
+# Podman removes an image from its list before it removes the layers, and marks a layer before it removes its files. So the next
+# podman completes an interrupted removal. Removed images are listed in STORE/swept. Exit code 75: nothing was checked.
 #
-# STORE/layers holds what builds left for builds. Its layers lie upon images of the store, so it goes before any of those does, and
-# always as a whole.
+# STORE/layers holds layers that builds reuse. They depend on images of the store, so they are removed first, and always all.
 
 store=$1 run=$2 days=$3 most=$4 every=$5 use=$1/use
 
@@ -20,7 +19,7 @@ if [ "$every" -gt 0 ] && [ -n "$(find "$store/swept" -mmin "-$every" 2>/dev/null
 : >"$store/swept" || exit 1
 
 leave() { # without root, podman leaves a process behind that keeps its user namespace
-    for file in "$run"/*/pause.pid; do # until that runs its program, nobody may read its environment
+    for file in "$run"/*/pause.pid; do # its environment is readable only after its exec
         tries=100
         while read -r pid <"$file" && [ -e "/proc/$pid" ] && ! grep -qsz . "/proc/$pid/environ" && [ "$tries" -gt 0 ]; do
             tries=$((tries - 1))
@@ -34,16 +33,16 @@ leave() { # without root, podman leaves a process behind that keeps its user nam
     rm -rf -- "$run"/*
 }
 
-leave # what one that was killed has left
+leave # clean up after a killed run
 mkdir -m 700 -p "$run" "$use" || exit 1
 trap leave EXIT
 trap 'exit 143' TERM INT HUP
 read -r boot </proc/sys/kernel/random/boot_id
 for file in "$store"/features/*; do
-    [ "${file##*/}" = "$boot" ] || rm -rf -- "$file" # of before the last boot
+    [ "${file##*/}" = "$boot" ] || rm -rf -- "$file" # from an earlier boot
 done
 
-kib() { # that all layers of this store take
+kib() { # the size of all layers of this store
     sed 's/"diff-size":/\n/g; $a\' "$1/overlay-layers/layers.json" 2>/dev/null | sed -n 's/^\([0-9]\{1,18\}\)[,}].*/\1/p' | {
         all=0
         while read -r one; do all=$((all + one / 1024)); done
@@ -51,22 +50,22 @@ kib() { # that all layers of this store take
     }
 }
 
-images() { # each: its id, and all names it has or had
+images() { # one line per image: its id, and all names it has or had
     sed 's/{"id":/\n/g; $a\' "$store/overlay-images/images.json" 2>/dev/null | sed -n 's/^"\([0-9a-f]\{64\}\)",/\1 /p' | while read -r id facts; do
         echo "$id" $({ named names "$facts"; named names-history "$facts"; } | sort -u)
     done
 }
 
-named() { # $1 of the facts about an image
+named() { # the list $1 in the JSON of an image
     printf '%s\n' "$2" | sed -n 's/^[^[]*"'"$1"'":\[\([^]]*\)\].*/\1/p; s/^[^[]*\[[^]]*\],"'"$1"'":\[\([^]]*\)\].*/\1/p' | tr -d '"' | tr , '\n'
 }
 
-file_of() { # the one that stands for this name
+file_of() { # the lock file of this image name
     hash=$(printf %s "$1" | sha256sum)
     echo "$use/$(printf %.32s "$hash")"
 }
 
-dated() { # what `images` tells, after the time of its last use: one that was never seen before counts as used now
+dated() { # lines of `images` with the time of the last use in front; an image without a lock file counts as used now
     while read -r id names; do
         last=0
         for name in ${names:-$id}; do
@@ -79,12 +78,12 @@ dated() { # what `images` tells, after the time of its last use: one that was ne
     done
 }
 
-drop_layers() { # 76: somebody builds
+drop_layers() { # 76: a build is running
     [ -e "$store/layers" ] || [ -e "$store/layers.gone" ] || return 0
     dropped=$(kib "$store/layers")
     XDG_RUNTIME_DIR=$run flock -n -o -E 76 "$store/building" /bin/sh -c '
         cd "$1" && mkdir -p layers.gone || exit
-        [ ! -e layers ] || mv layers "layers.gone/$$" || exit # no build finds half of them
+        [ ! -e layers ] || mv layers "layers.gone/$$" || exit # so that no build finds an incomplete set
         sed -n "s|^[^ ]* \($1/layers.gone/[^ ]*\) .*|\1|p" /proc/self/mounts | while read -r at; do umount --lazy "$at"; done
         rm -rf layers.gone 2>/dev/null
         [ ! -e layers.gone ] || # files of other users of the container
@@ -93,7 +92,7 @@ drop_layers() { # 76: somebody builds
     [ "$dropped" = 0 ] || echo "removed $dropped KiB of layers of earlier builds" >>"$store/swept"
 }
 
-remove() { # $1 its id, then its names; 75: somebody uses it, 76: somebody fetches or builds
+remove() { # $1: image id, then its names. 75: the image is in use; 76: a fetch or build is running
     id=$1
     shift
     set -- "$@" --
@@ -104,13 +103,13 @@ remove() { # $1 its id, then its names; 75: somebody uses it, 76: somebody fetch
     done
     shift
     XDG_RUNTIME_DIR=$run flock -n -o -E 76 "$store/building" flock -n -o -E 76 "$store/lock" "$@" /bin/sh -c '
-        rm -rf "$1/libpod" # as one that fetches does
+        rm -rf "$1/libpod" # as in the script that fetches images
         exec podman --root="$1" --runroot="$2/i" --tmpdir="$2/j" --storage-driver=overlay --log-level=error rmi --force "$3"
     ' remove "$store" "$run" "$id" 9>&- >/dev/null
 }
 
 now=$(date +%s)
-is_due() { # $1 when it was last used, $2 what is there, in KiB
+is_due() { # $1: last use, $2: size of the store in KiB
     [ "$days" -gt 0 ] && [ "$1" -lt $((now - days * 86400)) ] || { [ "$most" -gt 0 ] && [ "$2" -gt "$most" ]; }
 }
 
@@ -127,7 +126,7 @@ while read -r last id names; do
         before=$size size=$(kib "$store")
         echo "removed $((before - size)) KiB ${names%% *}" >>"$store/swept"
         ;;
-    75) for name in $names; do touch -c -- "$(file_of "$name")"; done ;; # it is used now
+    75) for name in $names; do touch -c -- "$(file_of "$name")"; done ;; # in use
     76) exit 0 ;;
     esac
 done <"$run/list"

@@ -1,4 +1,4 @@
-"""Names of images: read strictly, written in full."""
+"""Image names: strict parsing, and the full name with registry and tag."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _NAME = re.compile(
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
     re.ASCII,
 )
-_LONGEST = 500
+_MAX_LENGTH = 500
 _HUB = "docker.io"
 
 
@@ -26,25 +26,25 @@ class ImageName:
         return f"{self.registry}/{self.path}"
 
     def __str__(self) -> str:
-        """With a digest, that alone counts."""
+        """With a digest, the tag is omitted."""
         return f"{self.repository}@{self.digest}" if self.digest else f"{self.repository}:{self.tag}"
 
 
 BUILT_IMAGE = ImageName("localhost", "images", "latest")
-"""Stands for those that people build: an admin who allows only some registries allows these as `localhost`."""
+"""Stands for images that users build: an admin who restricts registries allows them as `localhost`."""
 
 
 def parse_image(text: str) -> ImageName:
-    """`python:3.11` is docker.io/library/python:3.11, as everywhere. ValueError says what is wrong."""
-    found = _NAME.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None:
-        raise ValueError("is not the name of an image: [REGISTRY/]NAME[:TAG][@sha256:…], in small letters")
-    registry, path = found["registry"] or _HUB, found["path"]
+    """`python:3.11` is docker.io/library/python:3.11, as in docker. Raises ValueError with the reason."""
+    match = _NAME.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    if match is None:
+        raise ValueError("is not an image name; use [REGISTRY/]NAME[:TAG][@sha256:…] in lower case")
+    registry, path = match["registry"] or _HUB, match["path"]
     if registry == _HUB and "/" not in path:
         path = f"library/{path}"
-    return ImageName(registry, path, found["tag"] or "latest", found["digest"])
+    return ImageName(registry, path, match["tag"] or "latest", match["digest"])
 
 
 def is_image_file(text: str) -> bool:
-    """An image in a file, as apptainer runs it."""
+    """Whether this is the path of an image file, as apptainer uses it."""
     return text.startswith("/")

@@ -1,4 +1,4 @@
-"""Which files of a node a container may see: what admins allow."""
+"""Mount policy: which paths of a node the admins allow to be mounted into containers."""
 
 import os
 import posixpath
@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 from heliostat.models import Mount
 from heliostat.models.jobs import check_mount_path
 
-_NEVER = ("/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/etc")
+_FORBIDDEN = ("/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/etc")
 
 
 class MountForbidden(Exception):
-    """This may not be mounted; says why, without telling more of the node than was asked."""
+    """This path must not be mounted; the message is the reason, and reveals nothing else about the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountRoot:
-    """A folder of which everything may be mounted."""
+    """A folder below which everything may be mounted."""
 
     path: str
     read_only: bool = False
 
 
 def expand_mount_roots(templates: Sequence[str], names: Mapping[str, str]) -> list[MountRoot]:
-    """`/srv/{project}:ro` with the names filled in; what cannot be filled in is left out."""
+    """`/srv/{project}:ro` with the names substituted; templates with unknown names are skipped."""
     roots = []
     for template in templates:
         path, _, mode = template.partition(":")
@@ -37,24 +37,24 @@ def expand_mount_roots(templates: Sequence[str], names: Mapping[str, str]) -> li
 
 
 def resolve_mount(mount: Mount, roots: Sequence[MountRoot], private: str) -> Mount:
-    """The mount with its links followed, and read-only where it must be. Raises MayNot.
+    """The mount with links resolved, and read-only where required. Raises MountForbidden.
 
-    Where a path leads is not told to who may not go there: it is held against the roots as it is written first.
-    `private` is a folder nobody may mount, nor what holds it: the installation's.
+    The path is compared with the roots before its links are resolved, so that targets of links are not revealed to
+    users without permission. `private` (the installation's folder) and its parents must never be mounted.
     """
     if not any(_is_below(mount.source, (root.path,)) for root in roots):
-        raise MountForbidden(f"{mount.source} may not be mounted")
+        raise MountForbidden(f"{mount.source} is not allowed as a mount")
     real = os.path.realpath(mount.source)
-    found = [root for root in roots if _is_below(real, (os.path.realpath(root.path),))]
-    if not found:
-        raise MountForbidden(f"{mount.source} leads to a place that may not be mounted")
-    if real == "/" or _is_below(real, _NEVER) or _overlaps(real, os.path.realpath(private)):
-        raise MountForbidden(f"{mount.source} may never be mounted")
-    if not _is_plain(real):
+    matching = [root for root in roots if _is_below(real, (os.path.realpath(root.path),))]
+    if not matching:
+        raise MountForbidden(f"{mount.source} is a link to a path that is not allowed as a mount")
+    if real == "/" or _is_below(real, _FORBIDDEN) or _overlaps(real, os.path.realpath(private)):
+        raise MountForbidden(f"{mount.source} is never allowed as a mount")
+    if not _is_file_or_folder(real):
         raise MountForbidden(f"{mount.source} is neither a file nor a folder")
     _check_real(mount.source, real)
     _check_real(mount.target, mount.target)
-    read_only = mount.read_only or all(root.read_only for root in found)
+    read_only = mount.read_only or all(root.read_only for root in matching)
     return replace(mount, source=real, read_only=read_only)
 
 
@@ -62,7 +62,7 @@ def _check_real(path: str, real: str) -> None:
     try:
         check_mount_path(real)
     except ValueError:
-        raise MountForbidden(f"{path} leads to a name that cannot be mounted") from None
+        raise MountForbidden(f"{path} is a link to a path with characters that cannot be mounted") from None
 
 
 def _is_below(path: str, folders: Sequence[str]) -> bool:
@@ -73,8 +73,9 @@ def _overlaps(path: str, private: str) -> bool:
     return _is_below(path, (private,)) or _is_below(private, (path,))
 
 
-def _is_plain(path: str) -> bool:
-    """What is not there, or hidden from us, is for the tool to say, which has the user's own rights."""
+def _is_file_or_folder(path: str) -> bool:
+    """A regular file or a folder. For a path that the server cannot read, the tool decides with the user's own
+    permissions."""
     try:
         mode = os.stat(path).st_mode
     except OSError:

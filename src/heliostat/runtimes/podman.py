@@ -1,7 +1,7 @@
-"""Containers without a daemon, as the job's user.
+"""Podman runtime: containers without a daemon, as the job's user.
 
-Each attempt has a store of its own for what it writes, on top of the user's images: whatever is killed at any
-moment leaves no trace that another container could stumble over, and to clean up is to remove a folder.
+Each attempt has its own store for what it writes, on top of the user's images. So a killed container cannot affect
+others, and cleanup means removing a folder.
 """
 
 import re
@@ -21,8 +21,8 @@ from heliostat.runtimes.image_stores import image_lock_path
 from heliostat.runtimes.oci_options import format_env_file, split_variables
 
 _PROGRAM = "podman"
-_WITHOUT_CGROUPS = frozenset({"crun", "krun"})  # that can run a container in the cgroup it is started in
-# What somebody has set for themselves would lead names of allowed registries elsewhere. Their logins stay.
+_WITHOUT_CGROUPS = frozenset({"crun", "krun"})  # they can run a container in the cgroup in which they are started
+# A user's own registry configuration could redirect names of allowed registries. Their logins are kept.
 IGNORE_USER_CONFIG_LINES = """\
 own=$HOME/.config/containers
 if [ -e "$own/registries.conf.d" ] || [ -e "$own/registries.d" ] || [ -e "$own/certs.d" ]; then
@@ -33,19 +33,19 @@ if [ -e "$own/registries.conf.d" ] || [ -e "$own/registries.d" ] || [ -e "$own/c
 fi
 """
 FETCH_IMAGE_SCRIPT = f"""\
-store=$1 run=$2 image=$3 archive=$4 noted=$5
+store=$1 run=$2 image=$3 archive=$4 digest_file=$5
 {IGNORE_USER_CONFIG_LINES}\
 in_store() {{
     podman --root="$store" --runroot="$run/i" --tmpdir="$run/j" --storage-driver=overlay \\
         --log-level=error "$@"
 }}
-rm -rf "$store/libpod" # knows where the run before kept its things, and minds that this one keeps them elsewhere
+rm -rf "$store/libpod" # the podman database holds the paths of the previous run, and rejects other ones
 in_store image exists "$image" && exit
 [ -z "$archive" ] || {{ in_store load --quiet --input "$archive" >/dev/null; exit; }}
 echo "heliostat: fetching $image" >&2
-said=$(in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" 2>&1 >/dev/null) && exit
-printf '%s\\n' "$said" >&2
-[ -z "$noted" ] || {{ echo "failed $image"; printf %s "$said" | tail -c 2000; }} >"$noted"
+output=$(in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" 2>&1 >/dev/null) && exit
+printf '%s\\n' "$output" >&2
+[ -z "$digest_file" ] || {{ echo "failed $image"; printf %s "$output" | tail -c 2000; }} >"$digest_file"
 exit 125
 """
 
@@ -55,113 +55,114 @@ class Podman:
     needs_image = True
     program = _PROGRAM
 
-    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
-        task, confinement = asked.task, asked.isolation
+    def make_command(self, spec: ContainerSpec) -> RuntimeCommand:
+        task, isolation = spec.task, spec.isolation
         if task.image is None:
             raise UnsupportedByRuntime("podman needs an image")
-        exported, heeded = split_variables(asked.variables.common)
-        sealed = format_env_file(heeded)
+        exported, sealed_variables = split_variables(spec.variables.common)
+        sealed = format_env_file(sealed_variables)
         argv = (
-            *_podman(confinement),
+            *_podman(isolation),
             "run",
             "--rm",
-            "--init",  # what it starts gets its signals, and is reaped
+            "--init",  # forwards signals and reaps children
             "--pull=never",
-            "--log-driver=passthrough",  # into the job's own log files
+            "--log-driver=passthrough",  # into the job's log files
             "--http-proxy=false",
             "--systemd=false",
-            f"--ulimit=nofile={asked.limits.open_files}:{asked.limits.open_files}",
-            f"--ulimit=nproc={asked.limits.processes}:{asked.limits.processes}",
+            f"--ulimit=nofile={spec.limits.open_files}:{spec.limits.open_files}",
+            f"--ulimit=nproc={spec.limits.processes}:{spec.limits.processes}",
             "--security-opt=label=disable",
-            *_namespaces(task, confinement),
-            *oci_options.root_filesystem_options(confinement),
-            *oci_options.container_options(asked),
-            *oci_options.variable_options(list(exported), sealed, asked.variables.per_task),
+            *_namespaces(task, isolation),
+            *oci_options.root_filesystem_options(isolation),
+            *oci_options.container_options(spec),
+            *oci_options.variable_options(list(exported), sealed, spec.variables.per_task),
             "--",
             task.image,
             *task.argv,
         )
-        tools = {"PATH": TOOL_PATH, "HOME": task.user.home, "XDG_RUNTIME_DIR": confinement.runtime_folder}
+        tools = {"PATH": TOOL_PATH, "HOME": task.user.home, "XDG_RUNTIME_DIR": isolation.runtime_folder}
         return RuntimeCommand(
             argv,
-            exported | tools | dict(confinement.tool_variables),
+            exported | tools | dict(isolation.tool_variables),
             sealed_content=sealed,
-            setup_line=_before(task, task.image, confinement),
-            lock_file=image_lock_path(confinement.image_store, task.image),
+            setup_line=_setup(task, task.image, isolation),
+            lock_file=image_lock_path(isolation.image_store, task.image),
         )
 
 
-def _podman(confinement: ContainerIsolation) -> Iterator[str]:
+def _podman(isolation: ContainerIsolation) -> Iterator[str]:
     yield _PROGRAM
-    yield f"--root={confinement.scratch_folder}"
-    yield f"--runroot={confinement.runtime_folder}/c"
-    yield f"--tmpdir={confinement.runtime_folder}/t"
+    yield f"--root={isolation.scratch_folder}"
+    yield f"--runroot={isolation.runtime_folder}/c"
+    yield f"--tmpdir={isolation.runtime_folder}/t"
     yield "--storage-driver=overlay"
-    yield f"--storage-opt=additionalimagestore={confinement.image_store}"
+    yield f"--storage-opt=additionalimagestore={isolation.image_store}"
     yield "--cgroup-manager=cgroupfs"
     yield "--events-backend=none"
     yield "--log-level=error"
-    yield f"--runtime={confinement.oci_runtime}"
+    yield f"--runtime={isolation.oci_runtime}"
 
 
-def _namespaces(task: ContainerTask, confinement: ContainerIsolation) -> Iterator[str]:
-    """Everything stays in the cgroup of the attempt, whose limits hold; where the tool must make one, below it."""
+def _namespaces(task: ContainerTask, isolation: ContainerIsolation) -> Iterator[str]:
+    """All processes stay in the cgroup of the attempt, or in one below it if the tool must create one."""
     is_root = task.user.is_root
-    if confinement.oci_runtime.rsplit("/", 1)[-1] in _WITHOUT_CGROUPS:
+    if isolation.oci_runtime.rsplit("/", 1)[-1] in _WITHOUT_CGROUPS:
         yield "--cgroups=disabled"
         yield "--group-add=keep-groups"
     else:
         yield "--cgroups=no-conmon"
-        if is_root and confinement.cgroup_parent:
-            yield f"--cgroup-parent={confinement.cgroup_parent}"
+        if is_root and isolation.cgroup_parent:
+            yield f"--cgroup-parent={isolation.cgroup_parent}"
     if not is_root:
         yield "--userns=keep-id"
     private = "bridge" if is_root else "slirp4netns"
     yield f"--network={private if task.network == 'private' else task.network}"
 
 
-def _before(task: ContainerTask, image: str, confinement: ContainerIsolation) -> str:
-    return f"{{ {_there(task, image, confinement)}; }} && {{ {_quick_notes(confinement)}; true; }}"
+def _setup(task: ContainerTask, image: str, isolation: ContainerIsolation) -> str:
+    return f"{{ {_ensure_image(task, image, isolation)}; }} && {{ {_speedups(isolation)}; true; }}"
 
 
-def _there(task: ContainerTask, image: str, confinement: ContainerIsolation) -> str:
-    """Usually one look into a file, which finds its digest. Who waits for another's download finds it done."""
-    words = ["flock", "-o", f"{confinement.image_store}/lock", "/bin/sh", "-c", FETCH_IMAGE_SCRIPT, "fetch"]
+def _ensure_image(task: ContainerTask, image: str, isolation: ContainerIsolation) -> str:
+    """Fetch the image if needed. Usually its digest is found by reading one file; a lock avoids double
+    downloads."""
+    words = ["flock", "-o", f"{isolation.image_store}/lock", "/bin/sh", "-c", FETCH_IMAGE_SCRIPT, "fetch"]
     words += [
-        confinement.image_store,
-        confinement.runtime_folder,
+        isolation.image_store,
+        isolation.runtime_folder,
         image,
         task.image_archive or "",
         task.digest_file or "",
     ]
-    fetch, look = " ".join(map(quote, words)), _digest(image, confinement)
+    fetch, find_digest = " ".join(map(quote, words)), _digest(image, isolation)
     if task.digest_file is None:
-        return f"{look} >/dev/null || {fetch}"
-    note = f"{look} >{quote(task.digest_file)}"
-    return f"{note} || {{ {fetch} && {{ {note}; true; }}; }}"
+        return f"{find_digest} >/dev/null || {fetch}"
+    write_digest = f"{find_digest} >{quote(task.digest_file)}"
+    return f"{write_digest} || {{ {fetch} && {{ {write_digest}; true; }}; }}"
 
 
-def _quick_notes(confinement: ContainerIsolation) -> str:
-    """Spares podman two things that take it as long as half of the rest.
+def _speedups(isolation: ContainerIsolation) -> str:
+    """Saves a third of podman's start time by two links.
 
-    Its database is worth nothing without the container, so it is kept with what does not outlive a boot, where
-    nothing has to reach a disk. What the kernel can do with overlays, it finds out by half a dozen mounts and
-    keeps beside each store: all of a person share what the first has found since the boot.
+    Podman's database is useless without the container, so it is placed in the runtime folder, which is in memory.
+    To detect overlay features of the kernel, podman makes half a dozen mounts and stores the result in each store:
+    here all stores of a user share the result of the first since the boot.
     """
-    known, run = quote(f"{confinement.image_store}/features/"), quote(confinement.runtime_folder)
+    features, run = quote(f"{isolation.image_store}/features/"), quote(isolation.runtime_folder)
     read = "read -r heliostat_boot </proc/sys/kernel/random/boot_id"
-    make = f'mkdir -p {known}"$heliostat_boot" {run}/c {run}/d'
-    link = (
-        f'ln -s {run}/d {quote(confinement.scratch_folder)}/libpod; ln -s {known}"$heliostat_boot" {run}/c/overlay'
-    )
+    make = f'mkdir -p {features}"$heliostat_boot" {run}/c {run}/d'
+    scratch = quote(isolation.scratch_folder)
+    link = f'ln -s {run}/d {scratch}/libpod; ln -s {features}"$heliostat_boot" {run}/c/overlay'
     return f"[ -e {run}/c/overlay ] || {{ {read} && {make} && {{ {link}; }}; }}"
 
 
-def _digest(image: str, confinement: ContainerIsolation) -> str:
-    """What the store says the image is. To ask podman would take as long as a small job."""
-    known, name = (
-        quote(f"{confinement.image_store}/overlay-images/images.json"),
+def _digest(image: str, isolation: ContainerIsolation) -> str:
+    """The shell command that prints the digest of an image from the store's index. Running podman would be
+    slow."""
+    index, name = (
+        quote(f"{isolation.image_store}/overlay-images/images.json"),
         re.sub(r"[^\w/:@-]", r"[\g<0>]", image),
     )
     facts = quote(rf'("digest":"sha256:[0-9a-f]{{64}}",)?"names":\[[^]]*"{name}"')
-    return f"grep -osE -m 1 -- {facts} {known}"
+    return f"grep -osE -m 1 -- {facts} {index}"

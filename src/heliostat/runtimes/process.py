@@ -1,4 +1,4 @@
-"""No isolation: the command as it is, a plain process of its user."""
+"""Process runtime: no isolation, a plain process of the user."""
 
 from heliostat.runtimes.contract import ContainerSpec, RuntimeCommand, UnsupportedByRuntime
 
@@ -8,7 +8,7 @@ class PlainProcess:
     needs_image = False
     program = ""
 
-    def make_command(self, asked: ContainerSpec) -> RuntimeCommand:
-        if asked.task.image is not None or asked.mounts:
+    def make_command(self, spec: ContainerSpec) -> RuntimeCommand:
+        if spec.task.image is not None or spec.mounts:
             raise UnsupportedByRuntime("a plain process has neither image nor mounts")
-        return RuntimeCommand(asked.task.argv, asked.variables.common, asked.variables.per_task)
+        return RuntimeCommand(spec.task.argv, spec.variables.common, spec.variables.per_task)

@@ -1,1 +1,1 @@
-"""When something repeats: repeating intervals, cron, and what to do with what was missed. Pure."""
+"""Schedules: repeating intervals (ISO 8601), cron, and catch-up of missed times. Pure."""

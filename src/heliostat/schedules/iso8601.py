@@ -1,8 +1,7 @@
 """Repeating intervals of ISO 8601: `R5/2026-07-22T12:00:00Z/P1M`.
 
-Years, months, weeks and days follow the clocks of a zone, so that what is daily at noon stays at noon; hours,
-minutes and seconds are exact. The n-th time is reckoned from the first: after 31 January comes
-28 February, then 31 March.
+Years, months, weeks and days follow local time, so that a daily schedule at noon stays at noon; hours, minutes and
+seconds are exact. The n-th time is computed from the first: after 31 January comes 28 February, then 31 March.
 """
 
 import calendar
@@ -16,9 +15,9 @@ from itertools import takewhile
 from heliostat.schedules.time_zones import find_zone, local_to_utc
 
 LATEST_TIME = datetime(2200, 1, 1, tzinfo=UTC)
-"""Nothing is reckoned beyond."""
+"""No times are computed after this."""
 
-_LONGEST = 200  # characters
+_MAX_CHARACTERS = 200
 _PERIOD = re.compile(
     r"P(?:(\d{1,4})Y)?(?:(\d{1,4})M)?(?:(\d{1,4})W)?(?:(\d{1,5})D)?"
     r"(T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})(?:\.0+)?S)?)?",
@@ -38,7 +37,7 @@ class CalendarPeriod:
 
     @property
     def minimum_seconds(self) -> int:
-        """It is never shorter: February has 28 days, and clocks are put forward by a day at most."""
+        """Lower bound of its length: February has 28 days, and clocks change by at most a day."""
         whole_days = self.months * 28 + self.days
         return max(1, whole_days * 86400 - (86400 if whole_days else 0) + self.seconds)
 
@@ -49,33 +48,31 @@ class CalendarPeriod:
 
 @dataclass(frozen=True, slots=True)
 class RepeatingInterval:
-    """So many times, the first at `starts_at`; None: without end."""
-
-    repetitions: int | None
+    repetitions: int | None  # None: without end
     starts_at: datetime
     period: CalendarPeriod
     zone: str = "UTC"
 
     def __str__(self) -> str:
-        """As `parse_interval` reads it."""
+        """In the format of `parse_interval`."""
         times = "" if self.repetitions is None else str(self.repetitions)
         return f"R{times}/{self.starts_at:%Y-%m-%dT%H:%M:%S}Z/{format_period(self.period)}"
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """The first time later than this."""
+        """The first time after this."""
         if (index := self._later_than(moment)) >= self._count:
             return None
-        found = self._at(index)
-        return found if found < LATEST_TIME else None
+        result = self._at(index)
+        return result if result < LATEST_TIME else None
 
     def times_between(self, after: datetime, until: datetime) -> Iterator[datetime]:
-        """All later than `after` and not later than `until`, in order, each once."""
+        """All times after `after` up to `until`, in order, each once."""
         last = after
         indexes = range(self._later_than(after), self._count)
-        for found in takewhile(lambda one: one <= until, map(self._at, indexes)):
-            if found > last:  # where a whole day was left out, two days fall onto one moment
-                yield found
-                last = found
+        for result in takewhile(lambda value: value <= until, map(self._at, indexes)):
+            if result > last:  # if a time zone skips a whole day, two times are equal
+                yield result
+                last = result
 
     @property
     def typical_seconds(self) -> float:
@@ -83,7 +80,7 @@ class RepeatingInterval:
 
     @property
     def _count(self) -> int:
-        """How many there are before the horizon, or somewhat more."""
+        """Upper bound of the number of times before LATEST_TIME."""
         most = max(0, int((LATEST_TIME - self.starts_at).total_seconds()) // self.period.minimum_seconds + 2)
         return most if self.repetitions is None else min(self.repetitions, most)
 
@@ -106,7 +103,7 @@ class RepeatingInterval:
 
 def parse_interval(text: str, zone: str, now: datetime) -> RepeatingInterval:
     """`R[n]/[start]/period`, or `R[n]/period`. Without a start it begins now. Raises ValueError."""
-    parts = text.strip().upper().split("/") if len(text) <= _LONGEST else []
+    parts = text.strip().upper().split("/") if len(text) <= _MAX_CHARACTERS else []
     if len(parts) == 2:
         parts.insert(1, "")
     repeats = re.fullmatch(r"R(\d{0,9})", parts[0], re.ASCII) if len(parts) == 3 else None
@@ -114,18 +111,18 @@ def parse_interval(text: str, zone: str, now: datetime) -> RepeatingInterval:
         raise ValueError(f"{text[:60]!a} is not a repeating interval; {_EXAMPLE}")
     times = int(repeats[1]) if repeats[1] else None
     if times == 0:
-        raise ValueError("R0 means never; write R1 for once, R for without end")
+        raise ValueError("R0 never fires; write R1 for once, R for no end")
     starts_at = parse_start(parts[1], zone) if parts[1] else now.astimezone(UTC).replace(microsecond=0)
     return RepeatingInterval(times, starts_at, parse_period(parts[2]), zone)
 
 
 def has_utc_start(text: str) -> bool:
-    """Its start ends in Z."""
+    """Whether its start ends in Z."""
     return bool(re.search(r"/[^/]*Z/", text.strip().upper()))
 
 
 def parse_start(text: str, zone: str) -> datetime:
-    """Without an offset, as clocks in that zone show it."""
+    """A start without an offset is local time in this zone."""
     try:
         if not _TIME.fullmatch(text):
             raise ValueError
@@ -140,29 +137,29 @@ def parse_start(text: str, zone: str) -> datetime:
 
 
 def parse_period(text: str) -> CalendarPeriod:
-    """`PT24H`, `P1M`, `P1DT12H`. Raises ValueError with a sentence."""
-    found = _PERIOD.fullmatch(text.strip().upper()) if len(text) <= _LONGEST else None
-    if found is None or text.strip().upper() in ("P", "PT") or found[5] == "T":
+    """`PT24H`, `P1M`, `P1DT12H`. Raises ValueError with a message for users."""
+    match = _PERIOD.fullmatch(text.strip().upper()) if len(text) <= _MAX_CHARACTERS else None
+    if match is None or text.strip().upper() in ("P", "PT") or match[5] == "T":
         raise ValueError(f"{text[:40]!a} is not a period; write PT24H, P1D, P1M")
     years, months, weeks, days, _, hours, minutes, seconds = (
-        int(one) if one and one.isdecimal() else 0 for one in found.groups()
+        int(value) if value and value.isdecimal() else 0 for value in match.groups()
     )
     period = CalendarPeriod(years * 12 + months, weeks * 7 + days, hours * 3600 + minutes * 60 + seconds)
     if not period.typical_seconds:
-        raise ValueError("a period of nothing would never end; write PT1H for every hour")
+        raise ValueError("the period must be longer than zero; write PT1H for every hour")
     if period.typical_seconds > 366 * 100 * 86400:
-        raise ValueError("a period may be 100 years at most")
+        raise ValueError("the period must be at most 100 years")
     return period
 
 
 def format_period(period: CalendarPeriod) -> str:
-    """As `parse_period` reads it."""
+    """In the format of `parse_period`."""
     date = f"{f'{period.months}M' if period.months else ''}{f'{period.days}D' if period.days else ''}"
     return f"P{date}{f'T{period.seconds}S' if period.seconds else ''}"
 
 
 def _months_later(local: datetime, months: int) -> datetime:
-    """On the same day, or on the last one of a shorter month."""
+    """On the same day, or on the last day of a shorter month."""
     if not months:
         return local
     year, month = divmod(local.year * 12 + local.month - 1 + months, 12)

@@ -1,5 +1,4 @@
-"""When a schedule is due, by a repeating interval or a cron line; and what to do with the times that have passed:
-fire, make up for, or let go."""
+"""Due times of schedules, by repeating interval or cron, and the decision to fire, catch up or skip."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from heliostat.schedules.iso8601 import RepeatingInterval, has_utc_start, parse_
 from heliostat.schedules.time_zones import find_zone
 
 Timing = RepeatingInterval | CronSchedule
-MAX_CATCH_UP_FIRINGS = 1000  # times of one schedule, after it was long forgotten
+MAX_CATCH_UP_FIRINGS = 1000  # per schedule
 MAX_COUNTED_MISSES = 10_000
 _INSTANT = timedelta(microseconds=1)
 _LONGEST_PUNCTUAL = 60.0
@@ -19,51 +18,51 @@ _SHORTEST_PUNCTUAL = 10.0
 
 
 def parse_timing(text: str, zone: str, now: datetime) -> Timing:
-    """Raises ValueError with a sentence. An interval without a start begins now, and says so from then on."""
+    """Raises ValueError with a message for users. An interval without a start begins now."""
     find_zone(zone)
     if text.strip()[:1] in ("R", "r"):
         return parse_interval(text, zone, now)
     return parse_cron(text, zone)
 
 
-def choose_zone(text: str, given: str | None, usual: str) -> str:
-    """The one that was named; else UTC for a start that ends in Z, else the usual one."""
+def choose_zone(text: str, given: str | None, default: str) -> str:
+    """The given zone; else UTC for a start that ends in Z, else the default."""
     if given:
         return given
-    return "UTC" if text.strip()[:1] in ("R", "r") and has_utc_start(text) else usual
+    return "UTC" if text.strip()[:1] in ("R", "r") and has_utc_start(text) else default
 
 
 def list_next_times(timing: Timing, after: datetime, count: int) -> list[datetime]:
-    """The next so many times after that."""
+    """The next `count` times after `after`."""
     return list(islice(_all_after(timing, after), count))
 
 
 def _all_after(timing: Timing, after: datetime) -> Iterator[datetime]:
-    found = timing.next_after(after)
-    while found is not None:
-        yield found
-        found = timing.next_after(found)
+    time = timing.next_after(after)
+    while time is not None:
+        yield time
+        time = timing.next_after(time)
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUpRule:
-    """`none`, `last` or `all`; and how late is too late (None: never)."""
+    """Which missed times to catch up."""
 
-    catch_up: str
-    epsilon_seconds: int | None = None
+    catch_up: str  # none, last, all
+    epsilon_seconds: int | None = None  # older times are skipped; None: no limit
 
 
 @dataclass(frozen=True, slots=True)
 class FiringDecision:
-    """Fire this one now, if there is one; before it so many were missed, from the first of them on."""
+    """The time to fire now, and the missed times before it."""
 
-    due_at: datetime | None
+    due_at: datetime | None  # None: do not fire
     missed_count: int = 0
-    missed_from: datetime | None = None
+    missed_from: datetime | None = None  # the first missed time
 
 
 def decide_firing(timing: Timing, due_at: datetime, now: datetime, rule: CatchUpRule) -> FiringDecision:
-    """`due_at` is the earliest that was not handled, and it is not later than now."""
+    """`due_at` is the earliest time that was not handled; it is not after `now`."""
     begin = _begin(timing, due_at, now, rule)
     if begin <= due_at:
         return FiringDecision(due_at)
@@ -74,7 +73,7 @@ def decide_firing(timing: Timing, due_at: datetime, now: datetime, rule: CatchUp
 
 
 def _begin(timing: Timing, due_at: datetime, now: datetime, rule: CatchUpRule) -> datetime:
-    """What was due before this is let go."""
+    """Times before this are skipped."""
     punctual = now - timedelta(seconds=min(_LONGEST_PUNCTUAL, max(_SHORTEST_PUNCTUAL, timing.typical_seconds)))
     if due_at >= punctual or rule.catch_up == "none":
         return punctual
@@ -88,10 +87,10 @@ def _begin(timing: Timing, due_at: datetime, now: datetime, rule: CatchUpRule) -
 
 
 def _last_until(timing: Timing, due_at: datetime, now: datetime) -> datetime:
-    """The newest time that is not later than now: looked for in ever wider spans."""
+    """The last time up to now, searched in growing intervals."""
     seconds = 2 * timing.typical_seconds
     while now - timedelta(seconds=seconds) > due_at:
-        if found := list(timing.times_between(now - timedelta(seconds=seconds), now)):
-            return found[-1]
+        if times := list(timing.times_between(now - timedelta(seconds=seconds), now)):
+            return times[-1]
         seconds *= 4
     return [due_at, *timing.times_between(due_at, now)][-1]

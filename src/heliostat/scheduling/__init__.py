@@ -1,1 +1,1 @@
-
+"""The planner: placement, backfill, fair share, preemption, explanations and forecasts. Pure."""

@@ -1,4 +1,4 @@
-"""When room becomes free, if running jobs take as long as they may: for those who are blocked."""
+"""Future availability of resources, if running jobs use their full time limits; and bookings for blocked jobs."""
 
 from dataclasses import dataclass
 
@@ -21,19 +21,19 @@ from heliostat.scheduling.snapshot import RUNNING_DTYPE, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """When and where a blocked job can start."""
+    """Start time and placement of a blocked job."""
 
     start: float
     placement: JobPlacement
 
 
 def expected_ends(running: Array, policy_assumes: float, now: float) -> Array:
-    """When each running row gives back what it holds. One without a limit that has outlived what we assumed is
-    thought to take as long again; one in overtime, as long as we assume of those without a limit."""
+    """Expected end of each running row. For a job without a time limit, the assumed limit doubles whenever it is
+    exceeded; a job in overtime is expected to run for the assumed limit from now on."""
     length = np.where(running["has_limit"], running["limit"], policy_assumes)
     age = now - running["started"]
-    again = np.exp2(np.floor(np.log2(np.maximum(age / length, 0.5)) + 1))
-    length = np.where(running["has_limit"], length, length * again)
+    factor = np.exp2(np.floor(np.log2(np.maximum(age / length, 0.5)) + 1))
+    length = np.where(running["has_limit"], length, length * factor)
     ends = np.maximum(running["started"] + length, now)
     in_overtime = running["overtime"] & running["has_limit"] & (age >= length)
     ends = np.where(in_overtime, now + policy_assumes, ends)
@@ -42,7 +42,7 @@ def expected_ends(running: Array, policy_assumes: float, now: float) -> Array:
 
 @dataclass(slots=True)
 class FutureAvailability:
-    """What is free now, and what is given back when: rows of RUNNING whose `limit` is that time."""
+    """Free resources now, and future releases: rows of RUNNING_DTYPE whose `limit` is the time of the release."""
 
     node_table: NodeTable
     free: FreeResources
@@ -50,18 +50,18 @@ class FutureAvailability:
     reservation_windows: list[ReservationWindow]
 
     def find_earliest_booking(self, shape: JobShape, project: str, length: float) -> Booking | None:
-        """The first time at which all tasks of such a job have room; None: never."""
-        suitable = self.node_table.eligibility_of(shape)
+        """The first time at which all tasks of such a job fit; None: never."""
+        eligibility = self.node_table.eligibility_of(shape)
         windows = [window for window in self.reservation_windows if window.blocks_project(project)]
         best: Booking | None = None
-        for kind in suitable.device_kinds:
-            found = _Steps(shape, kind, self, suitable.eligible_up_nodes).first(shape, length, windows)
-            if found and (best is None or found.start < best.start):
-                best = found
+        for kind in eligibility.device_kinds:
+            result = _Steps(shape, kind, self, eligibility.eligible_up_nodes).first(shape, length, windows)
+            if result and (best is None or result.start < best.start):
+                best = result
         return best
 
     def add_booking(self, booking: Booking, shape: JobShape, length: float) -> None:
-        """Those who are booked later find that this room is taken from now on until the end of this job."""
+        """For later bookings, the resources are allocated from now until the end of this job."""
         rows = resource_rows(shape, booking.placement, self.node_table)
         self.free.add_rows(rows["node"], rows, -1)
         rows["limit"] = booking.start + length
@@ -69,60 +69,66 @@ class FutureAvailability:
 
 
 def build_availability(
-    snapshot: Snapshot, rooms: Capacity, windows: list[ReservationWindow], ends: Array
+    snapshot: Snapshot, capacity: Capacity, windows: list[ReservationWindow], ends: Array
 ) -> FutureAvailability:
-    """As it is after what this plan has started so far."""
+    """The availability after the jobs that this plan has started so far."""
     rows = snapshot.running.copy()
     rows["limit"] = ends
-    openings = [_opening(window) for window in windows]
+    window_ends = [_window_end(window) for window in windows]
     shared = (
-        [_shared_devices(snapshot, rooms, ends)] if snapshot.shared_device_use or rooms.shared_device_ends else []
+        [_shared_devices(snapshot, capacity, ends)]
+        if snapshot.shared_device_use or capacity.shared_device_ends
+        else []
     )
-    releases = concatenate_rows([rows, *rooms.started_rows, *openings, *shared])
-    return FutureAvailability(snapshot.node_table, rooms.free.copy(), releases, windows)
+    releases = concatenate_rows([rows, *capacity.started_rows, *window_ends, *shared])
+    return FutureAvailability(snapshot.node_table, capacity.free.copy(), releases, windows)
 
 
-def _opening(window: ReservationWindow) -> Array:
-    """Its end gives back nothing, but is a time at which to look again."""
+def _window_end(window: ReservationWindow) -> Array:
+    """A release of nothing at the end of the reservation: a time at which jobs may fit."""
     rows = np.zeros(len(window.nodes), RUNNING_DTYPE)
     rows["node"], rows["kind"], rows["limit"] = window.nodes, -1, window.end
     return rows
 
 
-def _shared_devices(snapshot: Snapshot, rooms: Capacity, ends: Array) -> Array:
-    """A shared device is free when the last of those on it has ended."""
-    machines, last = snapshot.node_table, rooms.shared_device_ends.copy()
-    in_parts = (snapshot.running["kind"] >= 0) & (snapshot.running["devices"] == 0)
-    for job_id, end in zip(snapshot.running["job"][in_parts].tolist(), ends[in_parts].tolist(), strict=True):
+def _shared_devices(snapshot: Snapshot, capacity: Capacity, ends: Array) -> Array:
+    """Releases of shared devices: each is free when its last job has ended."""
+    node_table, last = snapshot.node_table, capacity.shared_device_ends.copy()
+    is_fractional = (snapshot.running["kind"] >= 0) & (snapshot.running["devices"] == 0)
+    for job_id, end in zip(
+        snapshot.running["job"][is_fractional].tolist(), ends[is_fractional].tolist(), strict=True
+    ):
         for uuid in snapshot.jobs[job_id].devices:
             last[uuid] = max(last.get(uuid, 0.0), end)
-    known = [uuid for uuid in last if uuid in machines.node_of_device and uuid not in machines.unusable_devices]
-    rows = np.zeros(len(known), RUNNING_DTYPE)
-    rows["node"] = [machines.node_of_device[uuid] for uuid in known]
-    rows["kind"] = [machines.kind_of_device[uuid] for uuid in known]
-    rows["devices"], rows["limit"] = 1, [last[uuid] for uuid in known]
+    devices = [
+        uuid for uuid in last if uuid in node_table.node_of_device and uuid not in node_table.unusable_devices
+    ]
+    rows = np.zeros(len(devices), RUNNING_DTYPE)
+    rows["node"] = [node_table.node_of_device[uuid] for uuid in devices]
+    rows["kind"] = [node_table.kind_of_device[uuid] for uuid in devices]
+    rows["devices"], rows["limit"] = 1, [last[uuid] for uuid in devices]
     return rows
 
 
-def book_capacity_for_job(booking: Booking, shape: JobShape, horizon: FutureAvailability) -> BookedCapacity:
-    """What is left on its nodes once it has started, also of what is booked for those before it."""
-    fit, machines, releases = booking.placement, horizon.node_table, horizon.releases
-    left = horizon.free.select_nodes(fit.nodes)
-    where = {int(node): place for place, node in enumerate(fit.nodes)}
-    mine = np.zeros(len(machines.nodes), bool)
-    mine[fit.nodes] = True
-    chosen = releases[(releases["limit"] <= booking.start) & mine[releases["node"]]]
+def book_capacity_for_job(booking: Booking, shape: JobShape, availability: FutureAvailability) -> BookedCapacity:
+    """What remains free on its nodes after it and all earlier bookings have started."""
+    placement, node_table, releases = booking.placement, availability.node_table, availability.releases
+    remaining = availability.free.select_nodes(placement.nodes)
+    index_of_node = {int(node): place for place, node in enumerate(placement.nodes)}
+    on_its_nodes = np.zeros(len(node_table.nodes), bool)
+    on_its_nodes[placement.nodes] = True
+    chosen = releases[(releases["limit"] <= booking.start) & on_its_nodes[releases["node"]]]
     if len(chosen):
-        left.add_rows(np.array([where[int(node)] for node in chosen["node"]]), chosen)
-    left.add_rows(np.arange(len(fit.nodes)), resource_rows(shape, fit, machines), -1)
-    return BookedCapacity(booking.start, fit.nodes, left)
+        remaining.add_rows(np.array([index_of_node[int(node)] for node in chosen["node"]]), chosen)
+    remaining.add_rows(np.arange(len(placement.nodes)), resource_rows(shape, placement, node_table), -1)
+    return BookedCapacity(booking.start, placement.nodes, remaining)
 
 
 class _Steps:
-    """How many tasks each node could take after each of the releases on it."""
+    """How many tasks fit on each node after each of its releases."""
 
-    def __init__(self, shape: JobShape, kind: int, horizon: FutureAvailability, allowed: Array) -> None:
-        free, releases = horizon.free, horizon.releases
+    def __init__(self, shape: JobShape, kind: int, availability: FutureAvailability, allowed: Array) -> None:
+        free, releases = availability.free, availability.releases
         rows = np.lexsort((releases["limit"], releases["node"]))
         rows = rows[allowed[releases["node"][rows]]]
         self.node, self.at, self.kind = releases["node"][rows], releases["limit"][rows], kind
@@ -135,7 +141,7 @@ class _Steps:
             devices = np.where(releases["kind"][rows] == kind, releases["devices"][rows], 0)
             gpus = self._sum(devices) + free.gpus[self.node, kind]
         cpus = releases["cpus"][rows]
-        self.capacity = count_tasks_in_arrays(
+        self.task_counts = count_tasks_in_arrays(
             shape,
             self._sum(cpus) + free.cpus[self.node],
             self._sum(releases["memory"][rows]) + free.memory_mib[self.node],
@@ -145,33 +151,32 @@ class _Steps:
         self.now = np.where(allowed, count_tasks_per_node(shape, kind, free), 0)
         self._leftover = free.gpus.sum(axis=1)
         if shape.placement.layout == "spread" and shape.placement.tasks > 1:
-            self.now, self.capacity = np.minimum(self.now, 1), np.minimum(self.capacity, 1)
+            self.now, self.task_counts = np.minimum(self.now, 1), np.minimum(self.task_counts, 1)
 
     def first(self, shape: JobShape, length: float, windows: list[ReservationWindow]) -> Booking | None:
         if not len(self.at):
             return None
         if shape.placement.tasks == 1:
-            capacity = self.capacity
-            for window in windows:  # it must be over before, or begin after
+            task_counts = self.task_counts
+            for window in windows:  # the job must end before the reservation or begin after it
                 hit = (self.at < window.end) & (self.at + length > window.start) & np.isin(self.node, window.nodes)
-                capacity = np.where(hit, 0, capacity)
-            able = np.flatnonzero(capacity > 0)
-            if not len(able):
+                task_counts = np.where(hit, 0, task_counts)
+            fitting = np.flatnonzero(task_counts > 0)
+            if not len(fitting):
                 return None
-            row = able[np.argmin(self.at[able])]
+            row = fitting[np.argmin(self.at[fitting])]
             return Booking(
                 float(self.at[row]), JobPlacement(self.node[row : row + 1], np.ones(1, np.int64), self.kind)
             )
         return self._first_gang(shape, length, windows)
 
     def _first_gang(self, shape: JobShape, length: float, windows: list[ReservationWindow]) -> Booking | None:
-        """Windows close some nodes at some times: from the first time at which there would be enough without them,
-        one after the other is tried."""
-        before = np.zeros_like(self.capacity)
-        before[1:] = self.capacity[:-1]
+        """Tries all release times from the first at which enough would be free without reservations."""
+        before = np.zeros_like(self.task_counts)
+        before[1:] = self.task_counts[:-1]
         before[self._firsts] = self.now[self.node[self._firsts]]
         by_time = np.argsort(self.at, kind="stable")
-        reached = self.now.sum() + np.cumsum((self.capacity - before)[by_time])
+        reached = self.now.sum() + np.cumsum((self.task_counts - before)[by_time])
         enough = by_time[reached >= shape.placement.tasks]
         for at in sorted(set(self.at[enough].tolist())):
             tasks = distribute_tasks(self._open_at(at, length, windows), shape, self._leftover)
@@ -181,17 +186,17 @@ class _Steps:
         return None
 
     def _open_at(self, at: float, length: float, windows: list[ReservationWindow]) -> Array:
-        """How many tasks each node could take from then on for so long."""
-        found = self.now.copy()
+        """How many tasks fit on each node from `at` on for `length` seconds."""
+        result = self.now.copy()
         past = np.flatnonzero(self.at <= at)
-        found[self.node[past]] = self.capacity[past]  # rows of a node are in order of time: the last one stays
+        result[self.node[past]] = self.task_counts[past]  # rows of a node are in order of time: the last one wins
         for window in windows:
             if at < window.end and at + length > window.start:
-                found[window.nodes] = 0
-        return found
+                result[window.nodes] = 0
+        return result
 
     def _sum(self, amounts: Array) -> Array:
-        """Running sums, each node from its first row on."""
+        """Cumulative sums within each node."""
         if not len(amounts):
             return amounts
         sums = np.cumsum(amounts)

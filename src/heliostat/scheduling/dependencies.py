@@ -1,4 +1,4 @@
-"""Jobs that are not in line yet: whom they wait for, in words; and who comes next when a job is over. Pure."""
+"""Jobs that wait for parent jobs or a begin time: wait reasons, and release when a parent ends. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -8,30 +8,30 @@ from datetime import datetime, timedelta
 from heliostat.models import ACTIVE_STATES, DependencyCondition, Job, JobId, JobState, WaitReason
 
 _SHOWN = 3  # parents
-_KNOWN_BETTER = ("reservation", "turn")  # the latter of an engine that has just got it
+_VAGUE_ENGINE_KINDS = ("reservation", "priority")  # "priority": the engine has only just received the job
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 
 def explain_ineligible(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str | None:
-    """Why a pending job has no place in line yet, given those that are not over; None: it has one."""
+    """Why a pending job is not in the queue yet; None: it is. `jobs` holds all jobs that have not ended."""
     if job.state is not JobState.PENDING:
         return None
     if job.parents_left:
-        return _parents_words(job, jobs, now)
+        return _describe_parents(job, jobs, now)
     if job.begin_at is not None and job.begin_at > now:
         if job.retries:
-            return f"is tried again at {_clock(job.begin_at)}, after {job.reason or 'its node was lost'}"
-        return f"is not to begin before {_clock(job.begin_at)}"
+            return f"is retried at {_clock(job.begin_at)} after {job.reason or 'its node was lost'}"
+        return f"waits for its begin time, {_clock(job.begin_at)}"
     return None
 
 
 def is_own_explanation_better(waiting: WaitReason | None) -> bool:
-    """Than an engine with a queue of its own says: when a reservation that a job waits for begins."""
-    return waiting is None or waiting.kind in _KNOWN_BETTER
+    """Whether our explanation says more than the one of the engine's own queue: it names begin times."""
+    return waiting is None or waiting.kind in _VAGUE_ENGINE_KINDS
 
 
 class DependencyGraph:
-    """Who waits for whom, on a board that is played forward: every job that ends there is taken to complete."""
+    """Dependencies between jobs in a simulated queue, where every job that ends is assumed to complete."""
 
     def __init__(self, jobs: Mapping[JobId, Job]) -> None:
         self._children: defaultdict[JobId, list[JobId]] = defaultdict(list)
@@ -41,7 +41,7 @@ class DependencyGraph:
                 self._add(job, jobs)
 
     def release_children(self, parent: JobId, jobs: Mapping[JobId, Job], now: datetime) -> Iterable[Job]:
-        """Its children for whom it was the last to wait for, as they are from now on."""
+        """The children for which this was the last open parent, updated."""
         for child_id in self._children.pop(parent, ()):
             self._left[child_id] -= 1
             child = jobs.get(child_id)
@@ -49,27 +49,27 @@ class DependencyGraph:
                 yield replace(child, parents_left=0, waits_since=now)
 
     def _add(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
-        for one in job.after:
-            if one.parent_id not in jobs:
+        for dependency in job.after:
+            if dependency.parent_id not in jobs:
                 continue
             self._left[job.id] += 1
-            if one.condition is not DependencyCondition.FAILED:  # which it never will
-                self._children[one.parent_id].append(job.id)
+            if dependency.condition is not DependencyCondition.FAILED:  # never met: simulated jobs do not fail
+                self._children[dependency.parent_id].append(job.id)
 
 
-def _parents_words(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str:
-    parents = [jobs[one.parent_id] for one in job.after if one.parent_id in jobs]
+def _describe_parents(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str:
+    parents = [jobs[dependency.parent_id] for dependency in job.after if dependency.parent_id in jobs]
     if not parents:
-        return "waits for another job, which has just ended"
-    shown = [_parent_words(parent, now) for parent in parents[:_SHOWN]]
+        return "its parent job has just ended"
+    shown = [_describe_parent(parent, now) for parent in parents[:_SHOWN]]
     if len(parents) > len(shown):
         shown.append(f"{len(parents) - len(shown)} more")
     rest, last = shown[:-1], shown[-1]
-    also = f", and is not to begin before {_clock(job.begin_at)}" if job.begin_at and job.begin_at > now else ""
+    also = f", and for its begin time, {_clock(job.begin_at)}" if job.begin_at and job.begin_at > now else ""
     return "waits for " + (f"{', '.join(rest)} and {last}" if rest else last) + also
 
 
-def _parent_words(parent: Job, now: datetime) -> str:
+def _describe_parent(parent: Job, now: datetime) -> str:
     if parent.state in ACTIVE_STATES and parent.started_at and parent.time_limit_seconds:
         left = parent.started_at + timedelta(seconds=parent.time_limit_seconds) - now
         if left > timedelta(0):

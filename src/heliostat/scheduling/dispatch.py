@@ -1,4 +1,4 @@
-"""What to hand to an engine that queues by itself: every job that may start, but for limits of arrays. Pure."""
+"""Dispatch to engines with their own queue: every eligible job within the limits of its array. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -15,31 +15,31 @@ def select_jobs_to_dispatch(
     ended: Collection[AttemptId] = (),
     whole_arrays: bool = False,
 ) -> list[Job]:
-    """In the order of submission; of an array with a limit no more than may run at once. A job that waits for
-    others, or for its time to begin, stays in our queue until then.
+    """In order of submission; from an array with a limit, no more jobs than may run at once. Jobs that wait for
+    other jobs or for their begin time stay in our queue.
 
-    `ended` are attempts whose end is about to be recorded: the next of their array may follow at once.
-    `whole_arrays`: the engine keeps limits of arrays itself, and gets all of an array of which it has nothing yet.
+    `ended`: attempts whose end is about to be recorded, so that the next job of their array may follow at once.
+    `whole_arrays`: the engine enforces array limits itself and receives a new array as a whole.
     """
     waiting: list[Job] = []
-    in_hand: Counter[int] = Counter()
+    in_engine: Counter[int] = Counter()
     for job in jobs:
         if job.dispatched or job.state in ACTIVE_STATES:
-            in_hand[job.array_id or 0] += job.attempt_id not in ended
+            in_engine[job.array_id or 0] += job.attempt_id not in ended
         elif job.state is JobState.PENDING and job.id not in delayed and job.is_eligible(now):
             waiting.append(job)
     waiting.sort(key=lambda job: job.id)
-    return _within_limits(waiting, in_hand, whole_arrays=whole_arrays)
+    return _within_limits(waiting, in_engine, whole_arrays=whole_arrays)
 
 
-def _within_limits(waiting: Sequence[Job], in_hand: Counter[int], *, whole_arrays: bool) -> list[Job]:
-    untouched = {job.array_id for job in waiting if whole_arrays and not in_hand[job.array_id or 0]}
+def _within_limits(waiting: Sequence[Job], in_engine: Counter[int], *, whole_arrays: bool) -> list[Job]:
+    whole_arrays_to_send = {job.array_id for job in waiting if whole_arrays and not in_engine[job.array_id or 0]}
     chosen: list[Job] = []
     for job in waiting:
-        is_taken_whole = job.array_id in untouched and job.part is None  # which each goes alone
-        is_limited = job.array_limit is not None and not is_taken_whole
-        if is_limited and in_hand[job.array_id or 0] >= (job.array_limit or 0):
+        is_sent_whole = job.array_id in whole_arrays_to_send and job.part is None  # parts are submitted one by one
+        is_limited = job.array_limit is not None and not is_sent_whole
+        if is_limited and in_engine[job.array_id or 0] >= (job.array_limit or 0):
             continue
-        in_hand[job.array_id or 0] += 1
+        in_engine[job.array_id or 0] += 1
         chosen.append(job)
     return chosen

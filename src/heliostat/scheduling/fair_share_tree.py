@@ -1,4 +1,4 @@
-"""Fair share over departments > projects > users: who has had more than is theirs."""
+"""Fair-share tree of departments, projects and users, and each account's usage relative to its share."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from heliostat.scheduling.keyed_array import Array
 from heliostat.scheduling.share_accounts import ShareAccounts
 
 Leaf = tuple[str, str]  # project, user
-_SOME = 1e-9  # GPU-hours: nobody's part is nothing
-_WEIGHTS = (0.5, 0.3, 0.2)  # of being over the share as department, project, user
+_MIN_ENTITLED = 1e-9  # GPU-hours: avoids division by zero
+_WEIGHTS = (0.5, 0.3, 0.2)  # of the usage ratios of department, project, user
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,49 +29,51 @@ class FairShareTree:
 
 @dataclass(frozen=True, slots=True)
 class ShareLevel:
-    """One level of the tree: what each account there used, and what would be its part."""
+    """Usage and entitled usage of the accounts on one level of the tree."""
 
     account_of_leaf: Array  # by leaf
     usage: Array  # by account
-    entitled_usage: Array  # by account: of what was used by it and its siblings, how much is its own by right
+    entitled_usage: Array  # by account: its share of the usage of itself and its siblings
 
     @property
     def usage_ratio(self) -> Array:
-        """1.0: has used just its share."""
+        """1.0: exactly its share."""
         return self.usage / self.entitled_usage
 
 
 def build_fair_share_tree(leaves: tuple[Leaf, ...], accounts: ShareAccounts) -> FairShareTree:
     projects = tuple(dict.fromkeys(project for project, _ in leaves))
-    home = {project: accounts.project_or_default(project).department for project in projects}
-    departments = tuple(dict.fromkeys(home.values()))
+    department_of_name = {project: accounts.project_or_default(project).department for project in projects}
+    departments = tuple(dict.fromkeys(department_of_name.values()))
     number_of = {name: number for number, name in enumerate(projects)}
     department_number = {name: number for number, name in enumerate(departments)}
     project_of = np.array([number_of[project] for project, _ in leaves], np.int32)
-    home_of = np.array([department_number[home[project]] for project in projects], np.int32)
+    department_of_project = np.array(
+        [department_number[department_of_name[project]] for project in projects], np.int32
+    )
     shares = np.array([accounts.department_or_default(name).share for name in departments], float)
     return FairShareTree(
         leaves,
         projects,
         departments,
         project_of,
-        home_of[project_of],
-        home_of,
+        department_of_project[project_of],
+        department_of_project,
         shares / max(shares.sum(), 1e-9),
-        _parts(
-            home_of,
+        _fractions_of_parent(
+            department_of_project,
             np.array([accounts.project_or_default(name).share for name in projects], float),
             len(departments),
         ),
-        _parts(project_of, np.ones(len(leaves)), len(projects)),
+        _fractions_of_parent(project_of, np.ones(len(leaves)), len(projects)),
     )
 
 
 def compute_share_levels(
     tree: FairShareTree, usage: Array, floor: float
 ) -> tuple[ShareLevel, ShareLevel, ShareLevel]:
-    """Departments, projects, users. The floor is usage that everybody is thought to have in common: as long as
-    little was used, differences mean little."""
+    """Departments, projects, users. `floor` is added to the total usage, so that small absolute differences have
+    little effect while the cluster is hardly used."""
     per_department = np.bincount(tree.department_of, usage, len(tree.departments))
     per_project = np.bincount(tree.project_of, usage, len(tree.projects))
     floors = tree.department_shares * floor
@@ -80,34 +82,33 @@ def compute_share_levels(
     floors = tree.project_shares * floors[tree.department_of_project]
     bottom = tree.leaf_shares * (per_project + floors)[tree.project_of]
     return (
-        ShareLevel(tree.department_of, per_department, np.maximum(top, _SOME)),
-        ShareLevel(tree.project_of, per_project, np.maximum(middle, _SOME)),
-        ShareLevel(np.arange(len(tree.leaves), dtype=np.int32), usage, np.maximum(bottom, _SOME)),
+        ShareLevel(tree.department_of, per_department, np.maximum(top, _MIN_ENTITLED)),
+        ShareLevel(tree.project_of, per_project, np.maximum(middle, _MIN_ENTITLED)),
+        ShareLevel(np.arange(len(tree.leaves), dtype=np.int32), usage, np.maximum(bottom, _MIN_ENTITLED)),
     )
 
 
-def level_weights(level_of: tuple[ShareLevel, ShareLevel, ShareLevel]) -> tuple[float, ...]:
-    """How much each level counts: those at which nobody has siblings say nothing."""
-    heard = [importance * (len(level.usage) > 1) for level, importance in zip(level_of, _WEIGHTS, strict=True)]
-    return tuple(importance / (sum(heard) or 1.0) for importance in heard)
+def level_weights(levels: tuple[ShareLevel, ShareLevel, ShareLevel]) -> tuple[float, ...]:
+    """Weight of each level; a level with a single account has none."""
+    weights = [weight * (len(level.usage) > 1) for level, weight in zip(levels, _WEIGHTS, strict=True)]
+    return tuple(weight / (sum(weights) or 1.0) for weight in weights)
 
 
 def compute_share_ratios(
-    level_of: tuple[ShareLevel, ShareLevel, ShareLevel], extra: tuple[Array, Array, Array], leaf: Array
+    levels: tuple[ShareLevel, ShareLevel, ShareLevel], extra: tuple[Array, Array, Array], leaf: Array
 ) -> Array:
-    """For each of these leaves, were it charged this much more at each level: 1.0 is just its share. A level at
-    which nobody has siblings says nothing."""
+    """Weighted usage ratio of each leaf after an `extra` charge at each level; 1.0: exactly its share."""
     total = np.zeros(len(leaf))
-    weight = 0.0
-    for level, more, importance in zip(level_of, extra, _WEIGHTS, strict=True):
+    total_weight = 0.0
+    for level, charge, weight in zip(levels, extra, _WEIGHTS, strict=True):
         if len(level.usage) > 1:
             account = level.account_of_leaf[leaf]
-            total += importance * (level.usage[account] + more) / level.entitled_usage[account]
-            weight += importance
-    return total / weight if weight else total
+            total += weight * (level.usage[account] + charge) / level.entitled_usage[account]
+            total_weight += weight
+    return total / total_weight if total_weight else total
 
 
-def _parts(parent: Array, shares: Array, parents: int) -> Array:
-    """Of its parent's, by its share."""
+def _fractions_of_parent(parent: Array, shares: Array, parents: int) -> Array:
+    """Fraction of each account among its siblings."""
     siblings = np.bincount(parent, shares, parents)
     return np.asarray(shares / np.maximum(siblings, 1e-9)[parent])

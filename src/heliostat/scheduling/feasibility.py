@@ -1,4 +1,4 @@
-"""What empty nodes could hold, whatever runs there now; and what is asked for, in words. Pure."""
+"""Feasibility: what nodes could run if they were empty; and requested resources as text. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -8,17 +8,17 @@ from heliostat.models import Device, Node, PlacementRequest, Resources, TaskLayo
 
 
 def could_ever_run(
-    nodes: Iterable[Node], wanted: Resources, placement: PlacementRequest, data_class: int = 0
+    nodes: Iterable[Node], requested: Resources, placement: PlacementRequest, data_class: int = 0
 ) -> bool:
-    """Whether these nodes, were they empty, could run all its tasks at once."""
-    suitable = [
+    """Whether these nodes could run all tasks at once if they were empty."""
+    eligible = [
         node for node in nodes if allows_data_class(node, data_class) and has_labels(node, placement.labels)
     ]
-    return count_tasks_that_fit(suitable, wanted, placement.layout) >= placement.tasks
+    return count_tasks_that_fit(eligible, requested, placement.layout) >= placement.tasks
 
 
 class MissingRequirement(Enum):
-    """Why nodes that are large enough do not count."""
+    """Why nodes that are large enough cannot run a job."""
 
     DATA_CLASS = "data class"
     LABELS = "labels"
@@ -26,33 +26,35 @@ class MissingRequirement(Enum):
 
 
 def find_missing_requirement(
-    nodes: Sequence[Node], wanted: Resources, placement: PlacementRequest, data_class: int = 0
+    nodes: Sequence[Node], requested: Resources, placement: PlacementRequest, data_class: int = 0
 ) -> MissingRequirement | None:
-    """The one condition without which they could run it; None: they are too small, or several are in the way."""
-    anything = [replace(node, min_data_class=0, data_class=data_class) for node in nodes]
-    if could_ever_run(anything, wanted, placement, data_class):
+    """The one condition that prevents it; None: the nodes are too small, or several conditions prevent it."""
+    cleared = [replace(node, min_data_class=0, data_class=data_class) for node in nodes]
+    if could_ever_run(cleared, requested, placement, data_class):
         return MissingRequirement.DATA_CLASS
-    if could_ever_run(nodes, wanted, replace(placement, labels=()), data_class):
+    if could_ever_run(nodes, requested, replace(placement, labels=()), data_class):
         return MissingRequirement.LABELS
     sharing = [replace(node, splits_devices=True) for node in nodes]
-    return MissingRequirement.GPU_SHARING if could_ever_run(sharing, wanted, placement, data_class) else None
+    return MissingRequirement.GPU_SHARING if could_ever_run(sharing, requested, placement, data_class) else None
 
 
-def count_tasks_that_fit(nodes: Iterable[Node], wanted: Resources, layout: TaskLayout) -> int:
-    """How many tasks of this size the empty nodes hold together; spread, each holds one."""
-    counts = (count_tasks_on_node(node, wanted) for node in nodes)
+def count_tasks_that_fit(nodes: Iterable[Node], requested: Resources, layout: TaskLayout) -> int:
+    """How many tasks fit on the empty nodes together; with layout spread, one per node."""
+    counts = (count_tasks_on_node(node, requested) for node in nodes)
     return sum(min(count, 1) if layout is TaskLayout.SPREAD else count for count in counts)
 
 
-def count_tasks_on_node(node: Node, wanted: Resources) -> int:
-    """How many tasks of this size the empty node holds."""
-    by_cpus = node.cpus // max(1, wanted.cpus)
-    by_memory = node.memory_mib // max(1, wanted.memory_mib)
-    return min(by_cpus, by_memory, _tasks_by_devices(node, wanted)) if wanted.gpus else min(by_cpus, by_memory)
+def count_tasks_on_node(node: Node, requested: Resources) -> int:
+    """How many tasks fit on the empty node."""
+    by_cpus = node.cpus // max(1, requested.cpus)
+    by_memory = node.memory_mib // max(1, requested.memory_mib)
+    return (
+        min(by_cpus, by_memory, _tasks_by_devices(node, requested)) if requested.gpus else min(by_cpus, by_memory)
+    )
 
 
 def matching_devices(node: Node, gpu_type: str | None, gpu_memory_mib: int | None = None) -> list[Device]:
-    """Those of the type with at least that much memory, whatever state they are in."""
+    """Devices of this type with at least this much memory, in any state."""
     return [
         device
         for device in node.devices
@@ -62,23 +64,23 @@ def matching_devices(node: Node, gpu_type: str | None, gpu_memory_mib: int | Non
 
 
 def allows_data_class(node: Node, data_class: int) -> bool:
-    """Cleared for this class of data, and not kept for a higher one."""
+    """Whether the node is cleared for this data class and not restricted to higher ones."""
     return node.min_data_class <= data_class <= node.data_class
 
 
 def has_labels(node: Node, labels: Iterable[str]) -> bool:
-    """Whether it has all of these: `fast` is there with any value, `disk=ssd` with this one."""
+    """Whether it has all labels: `fast` matches any value, `disk=ssd` only this one."""
     return all(_has_label(node, label) for label in labels)
 
 
 def fractions_per_device(gpus: float) -> int:
-    """How many jobs of this part of a GPU share one; counted in hundredths, as they are asked for."""
+    """How many jobs with this fraction of a GPU fit on one; counted in hundredths, like requests."""
     return 100 // max(1, round(gpus * 100))
 
 
-def format_resources(wanted: Resources) -> str:
-    gpus = [format_gpus(wanted.gpus, wanted.gpu_type, wanted.gpu_memory_mib)] if wanted.gpus else []
-    return ", ".join([*gpus, format_cpus(wanted.cpus), format_memory(wanted.memory_mib)])
+def format_resources(requested: Resources) -> str:
+    gpus = [format_gpus(requested.gpus, requested.gpu_type, requested.gpu_memory_mib)] if requested.gpus else []
+    return ", ".join([*gpus, format_cpus(requested.cpus), format_memory(requested.memory_mib)])
 
 
 def format_memory(mib: int) -> str:
@@ -101,11 +103,11 @@ def format_tasks(tasks: int) -> str:
     return f"{tasks} task{'' if tasks == 1 else 's'}"
 
 
-def _tasks_by_devices(node: Node, wanted: Resources) -> int:
-    devices = len(matching_devices(node, wanted.gpu_type, wanted.gpu_memory_mib))
-    if wanted.gpus >= 1:
-        return devices // wanted.device_count
-    return devices * fractions_per_device(wanted.gpus) if node.splits_devices else 0
+def _tasks_by_devices(node: Node, requested: Resources) -> int:
+    devices = len(matching_devices(node, requested.gpu_type, requested.gpu_memory_mib))
+    if requested.gpus >= 1:
+        return devices // requested.device_count
+    return devices * fractions_per_device(requested.gpus) if node.splits_devices else 0
 
 
 def _has_label(node: Node, label: str) -> bool:

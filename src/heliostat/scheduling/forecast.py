@@ -1,7 +1,7 @@
-"""When waiting jobs will start: the queue played forward in virtual time, by the same `plan()` that decides now.
+"""Forecast of job starts: the queue is simulated in virtual time with the same `plan()` as the live queue.
 
-Nobody new comes in such a run. In one run every job takes all its time; in the others each takes as long as one
-like it took, drawn anew in each run. What lies between the quick and the slow runs is the forecast.
+No new jobs arrive in a simulation run. In one run every job uses its full time limit; in the others each job takes
+as long as a similar finished job, sampled for each run. The forecast is the range between early and late runs.
 """
 
 import heapq
@@ -19,121 +19,124 @@ from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.snapshot import Plan, PlannedStart, PlannedStop
 
 DEFAULT_RUNS = 10
-_FURTHEST = 60 * 86400.0  # seconds: what is further away is not told
-_GRAIN = 0.1  # of the time that lies between now and then: ends so near to each other are taken as one
-_FEW = 60  # jobs, for which every end is looked at on its own
-_ROUNDS = 20  # of sending jobs away at one moment
+_HORIZON_SECONDS = 60 * 86400.0
+_MERGE_FRACTION = 0.1  # of the time until then: ends this close together are handled as one
+_MAX_JOBS_UNMERGED = 60  # up to here every end is handled on its own
+_MAX_ROUNDS = 20  # of preemption at one time
 _SOON = 1.0
-_TICK = 0.001  # time goes on, however it is rounded
+_TICK = 0.001  # smallest step, so that rounding cannot stop the simulation
 _MINUTE = 60.0
-_GOLDEN = 0.6180339887  # its multiples spread evenly, however many are taken
-_ENOUGH_RUNS = 3
-_MANY_RUNS = 8  # of which the quickest and the slowest may be left out
-_GOES_BACK = {"requeue", "preempt"}
+_GOLDEN = 0.6180339887  # multiples modulo 1 are spread evenly, whatever their number
+_MIN_RUNS_FOR_CONFIDENCE = 3
+_MIN_RUNS_TO_TRIM = 8  # from here on the earliest and the latest run are ignored
+_REQUEUING_STOPS = {"requeue", "preempt"}
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Between which times a job starts, if nobody new comes."""
+    """The time range in which a job starts, if no new jobs arrive."""
 
     earliest_at: datetime
     likely_at: datetime
     latest_at: datetime
-    confidence: float | None  # the part of the runs that lies in between; None: there were too few
-    limits_at: datetime | None = None  # when it starts if every job takes all its time
+    confidence: float | None  # fraction of the runs within the range; None: too few runs
+    limits_at: datetime | None = None  # start if every job uses its full time limit
     runs: int = DEFAULT_RUNS
-    source: str = "trial runs"  # or whose plan it is
+    source: str = "simulation"  # or the name of the engine's plan
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastOptions:
-    """How much to do for a forecast."""
+    """Limits on the effort of a forecast."""
 
     runs: int = DEFAULT_RUNS
-    include_limit_run: bool = True  # also a run in which every job takes all its time
+    include_limit_run: bool = True  # also a run in which every job uses its full time limit
     job_ids: Collection[JobId] | None = None  # stop when these have started; None: all
-    until: datetime | None = None  # what starts later is of no interest
-    may_continue: Callable[[], bool] = lambda: True  # asked before every step
+    until: datetime | None = None  # ignore later starts
+    may_continue: Callable[[], bool] = lambda: True  # checked before every step
 
 
 def forecast_starts(
-    board: QueueState, durations: DurationEstimator, now: datetime, effort: ForecastOptions | None = None
+    queue_state: QueueState, durations: DurationEstimator, now: datetime, options: ForecastOptions | None = None
 ) -> dict[JobId, Forecast]:
-    """By job. Those that do not start in most of the runs are left out. The board is not changed."""
-    effort = effort or ForecastOptions()
-    by_limits = _Run(board, durations, now, effort, None).starts() if effort.include_limit_run else {}
+    """By job; without jobs that do not start in most of the runs. The queue state is not changed."""
+    options = options or ForecastOptions()
+    by_limits = _Run(queue_state, durations, now, options, None).starts() if options.include_limit_run else {}
     sampled = []
-    for number in range(effort.runs):
-        run = _Run(board, durations, now, effort, number * _GOLDEN % 1.0)
+    for number in range(options.runs):
+        run = _Run(queue_state, durations, now, options, number * _GOLDEN % 1.0)
         starts = run.starts()
         if run.was_cut_short:
             break
         sampled.append(starts)
     jobs = by_limits.keys() | {job_id for starts in sampled for job_id in starts}
-    found = {job_id: _summed_up(job_id, by_limits, sampled, now) for job_id in jobs}
-    return {job_id: one for job_id, one in found.items() if one is not None}
+    forecasts = {job_id: _summarise(job_id, by_limits, sampled, now) for job_id in jobs}
+    return {job_id: forecast for job_id, forecast in forecasts.items() if forecast is not None}
 
 
 class _Run:
-    """One way in which it may go."""
+    """One simulation run."""
 
     def __init__(
         self,
-        board: QueueState,
+        queue_state: QueueState,
         durations: DurationEstimator,
         now: datetime,
-        effort: ForecastOptions,
+        options: ForecastOptions,
         shift: float | None,
     ) -> None:
-        self._board, self._durations, self._effort, self._shift = board.copy(), durations, effort, shift
+        self._queue_state, self._durations = queue_state.copy(), durations
+        self._options, self._shift = options, shift
         self._begin = self._now = now.timestamp()
-        self._furthest = min(self._begin + _FURTHEST, effort.until.timestamp() if effort.until else np.inf)
+        self._horizon = min(self._begin + _HORIZON_SECONDS, options.until.timestamp() if options.until else np.inf)
         self._ends: list[tuple[float, JobId, int]] = []
         self._starts: dict[JobId, float] = {}
-        jobs = self._board.jobs.values()
-        self._grain, self._least = (_GRAIN, _MINUTE) if len(self._board.jobs) > _FEW else (0.0, 0.0)
+        jobs = self._queue_state.jobs.values()
+        self._merge_fraction, self._merge_seconds = (
+            (_MERGE_FRACTION, _MINUTE) if len(self._queue_state.jobs) > _MAX_JOBS_UNMERGED else (0.0, 0.0)
+        )
         self._pending = frozenset(job.id for job in jobs if job.state is JobState.PENDING)
-        self._missing = set(self._pending if effort.job_ids is None else self._pending & set(effort.job_ids))
-        self._families = DependencyGraph(self._board.jobs)
+        self._not_started = set(self._pending if options.job_ids is None else self._pending & set(options.job_ids))
+        self._dependencies = DependencyGraph(self._queue_state.jobs)
         self.was_cut_short = False
         for job in jobs:
             if job.state in ACTIVE_STATES:
-                self._will_end(job)
+                self._schedule_end(job)
 
     def starts(self) -> dict[JobId, float]:
-        """When each job starts, as far as this run came."""
-        while self._missing:
-            if not self._effort.may_continue():
+        """The start of each job, as far as this run was simulated."""
+        while self._not_started:
+            if not self._options.may_continue():
                 self.was_cut_short = True
                 break
-            made = self._settle()
-            if not self._missing or not self._move_on(made):
+            decision = self._apply_plans()
+            if not self._not_started or not self._advance(decision):
                 break
         return self._starts
 
-    def _settle(self) -> Plan:
-        """Carry out what is planned for this moment."""
-        for _ in range(_ROUNDS):
+    def _apply_plans(self) -> Plan:
+        """Make and apply plans until nothing more changes at this time."""
+        for _ in range(_MAX_ROUNDS):
             now = _time(self._now)
-            made = plan(self._board.live_snapshot(now), self._board.policy, now)
-            for start in made.starts:
+            decision = plan(self._queue_state.live_snapshot(now), self._queue_state.policy, now)
+            for start in decision.starts:
                 self._start(start)
-            for stop in made.stops:
+            for stop in decision.stops:
                 self._stop(stop)
-            if not made.stops:
+            if not decision.stops:
                 break
-        return made
+        return decision
 
-    def _move_on(self, made: Plan) -> bool:
-        """To the next moment at which something changes; False: nothing does."""
-        wake = made.wake_at.timestamp() if made.wake_at else np.inf
+    def _advance(self, decision: Plan) -> bool:
+        """Advance to the next time at which something changes; False: there is none."""
+        wake = decision.wake_at.timestamp() if decision.wake_at else np.inf
         first = self._ends[0][0] if self._ends else np.inf
-        if min(first, wake) > self._furthest:
+        if min(first, wake) > self._horizon:
             return False
         if wake < first:
             self._now = max(wake, self._now + _TICK)
             return True
-        until = first + max(self._grain * (first - self._begin), self._least)
+        until = first + max(self._merge_fraction * (first - self._begin), self._merge_seconds)
         until = first if wake <= until else until
         self._now = max(self._now, (first + until) / 2)
         while self._ends and self._ends[0][0] <= until:
@@ -151,53 +154,55 @@ class _Run:
             devices=start.devices,
             places=start.places if len(start.places) > 1 else (),
         )
-        self._board.update_job(job, _time(self._now))
+        self._queue_state.update_job(job, _time(self._now))
         if job.id in self._pending:
             self._starts.setdefault(job.id, self._now)
-            self._missing.discard(job.id)
-        self._will_end(job)
+            self._not_started.discard(job.id)
+        self._schedule_end(job)
 
     def _stop(self, stop: PlannedStop) -> None:
-        """At once: how long it takes to go makes no difference to a forecast."""
-        job = self._board.jobs[stop.job.id]
-        again = replace(self._waiting(job), preemptions=job.preemptions + 1)
-        self._put(again if stop.kind == "preempt" else self._over(job))
+        """The job stops at once: its grace time makes no difference to a forecast."""
+        job = self._queue_state.jobs[stop.job.id]
+        updated = replace(self._as_pending(job), preemptions=job.preemptions + 1)
+        self._update(updated if stop.kind == "preempt" else self._as_completed(job))
 
     def _end(self, job_id: JobId, attempt: int) -> None:
-        job = self._board.jobs.get(job_id)
+        job = self._queue_state.jobs.get(job_id)
         if job is None or job.state not in ACTIVE_STATES or job.attempt != attempt:
-            return  # it was sent away before
-        again = self._waiting(job) if job.stop_requested in _GOES_BACK else self._over(job)
-        self._put(again)
+            return  # it was preempted before
+        updated = self._as_pending(job) if job.stop_requested in _REQUEUING_STOPS else self._as_completed(job)
+        self._update(updated)
 
-    def _put(self, job: Job) -> None:
-        """When it is over, those who waited for it take their place in line."""
+    def _update(self, job: Job) -> None:
+        """Update the job; when it has ended, its children may enter the queue."""
         now = _time(self._now)
-        self._board.update_job(job, now)
-        for child in self._families.release_children(job.id, self._board.jobs, now) if job.is_terminal else ():
-            self._board.update_job(child, now)
+        self._queue_state.update_job(job, now)
+        for child in (
+            self._dependencies.release_children(job.id, self._queue_state.jobs, now) if job.is_terminal else ()
+        ):
+            self._queue_state.update_job(child, now)
 
-    def _waiting(self, job: Job) -> Job:
-        fresh = replace(job, state=JobState.PENDING, started_at=None, node=None, devices=(), places=())
-        return replace(fresh, stop_requested=None, waits_since=_time(self._now))
+    def _as_pending(self, job: Job) -> Job:
+        pending = replace(job, state=JobState.PENDING, started_at=None, node=None, devices=(), places=())
+        return replace(pending, stop_requested=None, waits_since=_time(self._now))
 
-    def _over(self, job: Job) -> Job:
+    def _as_completed(self, job: Job) -> Job:
         return replace(job, state=JobState.COMPLETED, ended_at=_time(self._now))
 
-    def _will_end(self, job: Job) -> None:
+    def _schedule_end(self, job: Job) -> None:
         heapq.heappush(self._ends, (self._end_of(job), job.id, job.attempt))
 
     def _end_of(self, job: Job) -> float:
-        began = job.started_at.timestamp() if job.started_at else self._begin
+        started = job.started_at.timestamp() if job.started_at else self._begin
         if job.stop_requested is not None:
             return self._begin + job.spec.grace_seconds
         if self._shift is None:
-            return max(began + self._durations.limit_seconds(job), self._begin + _SOON)
-        chance = (_luck(job) + self._shift) % 1.0
-        return began + self._durations.estimate_seconds(job, max(0.0, self._begin - began), chance)
+            return max(started + self._durations.limit_seconds(job), self._begin + _SOON)
+        quantile = (_quantile_of(job) + self._shift) % 1.0
+        return started + self._durations.estimate_seconds(job, max(0.0, self._begin - started), quantile)
 
 
-def _summed_up(
+def _summarise(
     job_id: JobId, by_limits: dict[JobId, float], sampled: list[dict[JobId, float]], now: datetime
 ) -> Forecast | None:
     limits = by_limits.get(job_id)
@@ -205,7 +210,7 @@ def _summed_up(
     if not times:
         at = None if limits is None else _time(limits)
         return None if at is None else Forecast(now, at, at, None, at, 0)
-    spare = int(len(times) >= _MANY_RUNS)  # on either side
+    spare = int(len(times) >= _MIN_RUNS_TO_TRIM)  # runs ignored at either end
     inside = times[spare : len(times) - spare]
     likely = times[len(times) // 2]
     if not np.isfinite(inside[-1]):
@@ -214,19 +219,19 @@ def _summed_up(
         _time(inside[0]),
         _time(likely),
         _time(inside[-1]),
-        _part_inside(times, inside) if len(times) >= _ENOUGH_RUNS else None,
+        _confidence(times, inside) if len(times) >= _MIN_RUNS_FOR_CONFIDENCE else None,
         None if limits is None else _time(limits),
         len(times),
     )
 
 
-def _part_inside(times: list[float], inside: list[float]) -> float:
+def _confidence(times: list[float], inside: list[float]) -> float:
     return round(sum(inside[0] <= at <= inside[-1] for at in times) / len(times), 2)
 
 
-def _luck(job: Job) -> float:
-    """A number from 0 to 1 that looks like chance and is the same each time. The run's own shift, added to
-    it, gives each job its quick and its slow turns alike."""
+def _quantile_of(job: Job) -> float:
+    """A pseudo-random number from 0 to 1 that is always the same for a job. With the shift of each run added,
+    every job gets short and long run times equally often."""
     bits = (job.id * 1_000_003 + job.attempt) * 0x9E3779B97F4A7C15 & _MASK
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = ((bits ^ bits >> shift) * factor) & _MASK

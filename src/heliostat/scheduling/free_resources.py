@@ -1,4 +1,4 @@
-"""What is free of some nodes, and how many tasks of a shape that holds."""
+"""Free resources of nodes, and how many tasks of a shape fit there."""
 
 from dataclasses import dataclass
 
@@ -9,85 +9,86 @@ from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.keyed_array import Array
 
 _PLENTY = 1 << 30
-_MANY = 4  # rows from which on it is quicker to sum up whole columns
+_FEW_ROWS = 4  # up to here a loop is faster than sums over whole columns
 
 
 @dataclass(slots=True)
 class FreeResources:
-    """Parallel arrays over some nodes. Changes while a plan hands it out; lives no longer than the plan."""
+    """Parallel arrays over some nodes. Mutable, used for one plan."""
 
     cpus: Array
     memory_mib: Array
-    gpus: Array  # nodes x kinds: whole devices
-    running_count: Array  # how many rows of running jobs are on the node
+    gpus: Array  # nodes x kinds of device: whole devices
+    running_count: Array  # rows of running jobs on the node
 
     def copy(self) -> "FreeResources":
         return FreeResources(self.cpus.copy(), self.memory_mib.copy(), self.gpus.copy(), self.running_count.copy())
 
     def select_nodes(self, nodes: Array) -> "FreeResources":
-        """A copy of these nodes' part."""
+        """A copy for these nodes."""
         return FreeResources(self.cpus[nodes], self.memory_mib[nodes], self.gpus[nodes], self.running_count[nodes])
 
-    def add_rows(self, places: Array, rows: Array, sign: int = 1) -> None:
-        """Rows (of RUNNING) give back what they hold, or with -1 take it."""
-        if len(rows) > _MANY:
-            self._add_many(places, rows, sign)
+    def add_rows(self, indexes: Array, rows: Array, sign: int = 1) -> None:
+        """Release the resources of these rows (of RUNNING_DTYPE), or allocate them with sign -1."""
+        if len(rows) > _FEW_ROWS:
+            self._add_many(indexes, rows, sign)
             return
-        for place, row in zip(places.tolist(), rows, strict=True):
-            self._add_one(place, row, sign)
+        for index, row in zip(indexes.tolist(), rows, strict=True):
+            self._add_one(index, row, sign)
 
     def take_row(self, row: np.void, sign: int = 1) -> None:
-        """A row of RUNNING, on the node it names; with -1 it gives it back."""
+        """Allocate the resources of this row (of RUNNING_DTYPE) on its node, or release them with sign -1."""
         self._add_one(int(row["node"]), row, -sign)
 
-    def _add_one(self, place: int, row: np.void, sign: int) -> None:
-        _, _, kind, devices, cpus, memory, *_ = row.item()  # the fields one by one would take three times as long
-        self.cpus[place] += sign * cpus
-        self.memory_mib[place] += sign * memory
-        self.running_count[place] -= sign * (cpus > 0)
+    def _add_one(self, index: int, row: np.void, sign: int) -> None:
+        _, _, kind, devices, cpus, memory, *_ = row.item()  # three times as fast as access by field
+        self.cpus[index] += sign * cpus
+        self.memory_mib[index] += sign * memory
+        self.running_count[index] -= sign * (cpus > 0)
         if kind >= 0:
-            self.gpus[place, kind] += sign * devices
+            self.gpus[index, kind] += sign * devices
 
-    def _add_many(self, places: Array, rows: Array, sign: int) -> None:
+    def _add_many(self, indexes: Array, rows: Array, sign: int) -> None:
         count, kinds = self.gpus.shape
-        self.cpus += sign * _sums(places, rows["cpus"], count)
-        self.memory_mib += sign * _sums(places, rows["memory"], count)
-        self.running_count -= sign * _sums(places, rows["cpus"] > 0, count)
+        self.cpus += sign * _sums(indexes, rows["cpus"], count)
+        self.memory_mib += sign * _sums(indexes, rows["memory"], count)
+        self.running_count -= sign * _sums(indexes, rows["cpus"] > 0, count)
         with_devices = rows["kind"] >= 0
-        where = places[with_devices] * kinds + rows["kind"][with_devices]
+        where = indexes[with_devices] * kinds + rows["kind"][with_devices]
         self.gpus += sign * _sums(where, rows["devices"][with_devices], count * kinds).reshape(count, kinds)
 
 
-def _sums(places: Array, amounts: Array, count: int) -> Array:
-    return np.bincount(places, amounts, count).astype(np.int64)
+def _sums(indexes: Array, amounts: Array, count: int) -> Array:
+    return np.bincount(indexes, amounts, count).astype(np.int64)
 
 
 def count_tasks_per_node(shape: JobShape, kind: int, free: FreeResources) -> Array:
-    """How many of its tasks each node could take now, with devices of this kind (-1: none)."""
+    """How many of its tasks fit on each node now, with devices of this kind (-1: none)."""
     gpus = free.gpus[:, kind] if kind >= 0 else None
     return count_tasks_in_arrays(shape, free.cpus, free.memory_mib, gpus, free.running_count)
 
 
 def count_tasks_in_arrays(
-    shape: JobShape, cpus: Array, memory: Array, gpus: Array | None, holders: Array
+    shape: JobShape, cpus: Array, memory: Array, gpus: Array | None, running_count: Array
 ) -> Array:
-    """The same over any parallel arrays."""
-    wanted = shape.resources
-    found = np.minimum(cpus // wanted.cpus, memory // max(wanted.memory_mib, 1))
+    """The same for any parallel arrays of free amounts."""
+    requested = shape.resources
+    counts = np.minimum(cpus // requested.cpus, memory // max(requested.memory_mib, 1))
     if gpus is not None:
-        found = np.minimum(
-            found, gpus * fractions_per_device(wanted.gpus) if shape.is_fractional else gpus // wanted.device_count
+        counts = np.minimum(
+            counts,
+            gpus * fractions_per_device(requested.gpus) if shape.is_fractional else gpus // requested.device_count,
         )
     if shape.placement.exclusive:
-        found = np.where(holders == 0, found, 0)
-    return np.asarray(np.maximum(found, 0))
+        counts = np.where(running_count == 0, counts, 0)
+    return np.asarray(np.maximum(counts, 0))
 
 
 def distribute_tasks(capacity: Array, shape: JobShape, leftover: Array) -> Array | None:
-    """How many tasks go to each node so that all have a place, or None. `leftover` says where it hurts least."""
+    """How many tasks go to each node so that all fit, or None. Nodes with a low `leftover` are preferred."""
     tasks = shape.placement.tasks
     if tasks == 1:
-        return _one(capacity, leftover)
+        return _place_single_task(capacity, leftover)
     if shape.placement.layout == "spread":
         capacity = np.minimum(capacity, 1)
     if capacity.sum() < tasks:
@@ -96,7 +97,7 @@ def distribute_tasks(capacity: Array, shape: JobShape, leftover: Array) -> Array
     left = capacity.copy()
     while tasks:
         enough = left >= tasks
-        if enough.any():  # the tightest node that takes the rest
+        if enough.any():  # the tightest node that fits all remaining tasks
             node = int(np.argmin(np.where(enough, left * _PLENTY + leftover, np.iinfo(np.int64).max)))
         else:
             node = int(np.argmax(left))
@@ -107,10 +108,10 @@ def distribute_tasks(capacity: Array, shape: JobShape, leftover: Array) -> Array
     return chosen
 
 
-def _one(capacity: Array, leftover: Array) -> Array | None:
-    able = capacity > 0
-    if not able.any():
+def _place_single_task(capacity: Array, leftover: Array) -> Array | None:
+    fitting = capacity > 0
+    if not fitting.any():
         return None
     chosen = np.zeros(len(capacity), np.int64)
-    chosen[int(np.argmin(np.where(able, leftover, np.iinfo(np.int64).max)))] = 1
+    chosen[int(np.argmin(np.where(fitting, leftover, np.iinfo(np.int64).max)))] = 1
     return chosen

@@ -1,4 +1,4 @@
-"""What a job needs of nodes: many jobs ask for the same, and it is worked out once."""
+"""Job shapes: the resources and constraints that jobs have in common, so that results can be shared."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ Item = TypeVar("Item", bound=Hashable)
 
 @dataclass(frozen=True)
 class JobShape:
-    """Everything that decides where a job fits, except for how long it runs. Its hash is worked out once: it is
-    looked up many times in each plan."""
+    """Everything that decides where a job fits, except its time limit. The hash is cached, because a plan looks
+    shapes up many times."""
 
     resources: Resources
     placement: PlacementRequest = _ANYWHERE
@@ -29,25 +29,25 @@ class JobShape:
 
     @property
     def is_fractional(self) -> bool:
-        """Whether it takes a part of one device."""
+        """Whether it uses a fraction of a GPU."""
         return 0 < self.resources.gpus < 1
 
 
 class IndexedSet(Generic[Item]):
-    """Gives equal things the same small number, for good."""
+    """Assigns each distinct item a small number that never changes."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        self._known: dict[Item, int] = {}
+        self._numbers: dict[Item, int] = {}
 
-    def index_of(self, thing: Item) -> int:
-        number = self._known.get(thing)
+    def index_of(self, item: Item) -> int:
+        number = self._numbers.get(item)
         if number is None:
-            number = self._known[thing] = len(self.items)
-            self.items.append(thing)
+            number = self._numbers[item] = len(self.items)
+            self.items.append(item)
         return number
 
     def copy(self) -> "IndexedSet[Item]":
         other: IndexedSet[Item] = IndexedSet()
-        other.items, other._known = self.items.copy(), self._known.copy()
+        other.items, other._numbers = self.items.copy(), self._numbers.copy()
         return other

@@ -1,4 +1,4 @@
-"""Rows of numbers that come and go, kept together so that whole columns can be computed with."""
+"""A structured NumPy array with rows by key, for vectorised computations over jobs."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -11,58 +11,58 @@ _SMALLEST = 64
 
 
 class KeyedArray:
-    """A growing structured array. Each row belongs to a key; the order of rows means nothing."""
+    """A growing structured array with one row per key, in no particular order."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._rows = np.zeros(_SMALLEST, dtype)
         self._keys: list[Hashable] = []
-        self._where: dict[Hashable, int] = {}
+        self._index: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._where
+        return key in self._index
 
     def add(self, key: Hashable, row: tuple[Any, ...]) -> np.void:
-        place = len(self._keys)
-        if place == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.zeros(place, self._rows.dtype)])
-        self._rows[place] = row
+        index = len(self._keys)
+        if index == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros(index, self._rows.dtype)])
+        self._rows[index] = row
         self._keys.append(key)
-        self._where[key] = place
+        self._index[key] = index
         return self.row(key)
 
     def row(self, key: Hashable) -> np.void:
-        """As it is now: a view, good until the next change."""
-        found: np.void = self._rows[self._where[key]]
-        return found
+        """A view; valid until the next change."""
+        row: np.void = self._rows[self._index[key]]
+        return row
 
     def remove(self, key: Hashable) -> None:
         """The last row takes its place."""
-        place = self._where.pop(key)
+        index = self._index.pop(key)
         last = self._keys.pop()
         if last != key:
-            self._rows[place] = self._rows[len(self._keys)]
-            self._keys[place] = last
-            self._where[last] = place
+            self._rows[index] = self._rows[len(self._keys)]
+            self._keys[index] = last
+            self._index[last] = index
 
     @property
     def rows(self) -> Array:
-        """All of them: a view, good until the next change."""
+        """All rows, as a view; valid until the next change."""
         return self._rows[: len(self._keys)]
 
     def copy(self) -> "KeyedArray":
         other = KeyedArray(self._rows.dtype)
-        other._rows, other._keys, other._where = self._rows.copy(), self._keys.copy(), self._where.copy()
+        other._rows, other._keys, other._index = self._rows.copy(), self._keys.copy(), self._index.copy()
         return other
 
 
 def concatenate_rows(tables: Sequence[Array]) -> Array:
-    """One below the other. NumPy's own way works out the common type of their fields each time."""
-    whole = np.empty(sum(map(len, tables)), tables[0].dtype)
-    place = 0
+    """Faster than `np.concatenate`, which computes the common type of the fields each time."""
+    result = np.empty(sum(map(len, tables)), tables[0].dtype)
+    offset = 0
     for table in tables:
-        whole[place : place + len(table)] = table
-        place += len(table)
-    return whole
+        result[offset : offset + len(table)] = table
+        offset += len(table)
+    return result

@@ -1,4 +1,4 @@
-"""The nodes as arrays: what each has in all, and who may use it."""
+"""The nodes as arrays: total resources, and which nodes a job shape may use."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from heliostat.scheduling.policy import ChargeRates
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """Devices that are alike."""
+    """Devices of the same type and memory."""
 
     type: str
     memory_mib: int
@@ -22,40 +22,42 @@ class DeviceKind:
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """Which nodes and which kinds of device a shape may use, whatever is free."""
+    """Nodes and kinds of device that a shape may use, free or not."""
 
-    eligible_nodes: Array  # bool: allowed there
-    eligible_up_nodes: Array  # bool: allowed there, and the node is up
+    eligible_nodes: Array  # bool
+    eligible_up_nodes: Array  # bool: eligible, and the node is up
     device_kinds: tuple[int, ...]  # smallest first; (-1,) for a job without GPUs
-    shape_group: int  # of shapes that may use the same nodes and kinds
+    shape_group: int  # the same for shapes with the same eligible nodes and kinds
 
 
 @dataclass(frozen=True, slots=True)
 class LargestFree:
-    """The largest free amounts of any node: they tell at once that a shape cannot fit."""
+    """The largest free amounts on any node: a quick test that a shape cannot fit."""
 
     cpus: int
     gpus: tuple[int, ...]  # by kind
 
     @classmethod
-    def from_free(cls, machines: "NodeTable", free: FreeResources) -> "LargestFree":
-        up = machines.up_nodes
+    def from_free(cls, node_table: "NodeTable", free: FreeResources) -> "LargestFree":
+        up = node_table.up_nodes
         if not len(up):
-            return cls(0, (0,) * len(machines.device_kinds))
-        cpus, gpus = (free.cpus, free.gpus) if len(up) == len(machines.nodes) else (free.cpus[up], free.gpus[up])
+            return cls(0, (0,) * len(node_table.device_kinds))
+        cpus, gpus = (free.cpus, free.gpus) if len(up) == len(node_table.nodes) else (free.cpus[up], free.gpus[up])
         return cls(int(cpus.max()), tuple(gpus.max(axis=0, initial=0).tolist()))
 
-    def is_too_small_for(self, shape: JobShape, machines: "NodeTable") -> bool:
-        wanted = shape.resources
-        if wanted.cpus > self.cpus:
+    def is_too_small_for(self, shape: JobShape, node_table: "NodeTable") -> bool:
+        requested = shape.resources
+        if requested.cpus > self.cpus:
             return True
-        if not wanted.gpus:
+        if not requested.gpus:
             return False
-        return all(wanted.device_count > self.gpus[kind] for kind in machines.eligibility_of(shape).device_kinds)
+        return all(
+            requested.device_count > self.gpus[kind] for kind in node_table.eligibility_of(shape).device_kinds
+        )
 
 
 class NodeTable:
-    """Does not change; made anew when a node changes."""
+    """Immutable; built again when a node changes."""
 
     def __init__(self, nodes: tuple[Node, ...] = ()) -> None:
         self.nodes = nodes
@@ -64,36 +66,36 @@ class NodeTable:
         self.device_kinds = tuple(sorted(kinds, key=lambda kind: (kind.memory_mib, kind.type)))
         number_of = {kind: number for number, kind in enumerate(self.device_kinds)}
         self.kind_of_device = {device.uuid: number_of[_kind(device)] for node in nodes for device in node.devices}
-        self.node_of_device = {device.uuid: place for place, node in enumerate(nodes) for device in node.devices}
+        self.node_of_device = {device.uuid: index for index, node in enumerate(nodes) for device in node.devices}
         self.cpus = np.array([node.cpus for node in nodes], np.int64)
         self.memory_mib = np.array([node.memory_mib for node in nodes], np.int64)
         self.gpus = np.zeros((len(nodes), len(self.device_kinds)), np.int64)
-        for place, node in enumerate(nodes):
+        for index, node in enumerate(nodes):
             for device in node.devices:
-                self.gpus[place, self.kind_of_device[device.uuid]] += device.is_available
+                self.gpus[index, self.kind_of_device[device.uuid]] += device.is_available
         self.unusable_devices = {
-            d.uuid: place for place, n in enumerate(nodes) for d in n.devices if not d.is_available
+            d.uuid: index for index, n in enumerate(nodes) for d in n.devices if not d.is_available
         }
         self.is_up = np.array([node.state is NodeState.UP for node in nodes], bool)
         self.up_nodes = np.flatnonzero(self.is_up)
         self._labels = [_labels(node) for node in nodes]
-        self.feasibility_cache: dict[JobShape, bool] = {}  # found out by others
-        self._suitable: dict[JobShape, Eligibility] = {}
+        self.feasibility_cache: dict[JobShape, bool] = {}  # filled by capacity.is_feasible
+        self._eligibility: dict[JobShape, Eligibility] = {}
         self._groups: dict[tuple[bytes, tuple[int, ...]], int] = {}
         self._charge: tuple[ChargeRates, float] | None = None
 
     def eligibility_of(self, shape: JobShape) -> Eligibility:
-        found = self._suitable.get(shape)
-        if found is None:
-            found = self._suitable[shape] = self._find(shape)
-        return found
+        eligibility = self._eligibility.get(shape)
+        if eligibility is None:
+            eligibility = self._eligibility[shape] = self._compute_eligibility(shape)
+        return eligibility
 
     def usable_devices(self, node: int, kind: int) -> list[Device]:
-        """Those that may be handed out, in their own order."""
+        """Devices of this kind that may be allocated, in their own order."""
         return [d for d in self.nodes[node].devices if d.is_available and self.kind_of_device[d.uuid] == kind]
 
     def hourly_charge(self, charges: ChargeRates) -> float:
-        """What an hour of all nodes is charged. The charges hardly ever change: the last answer is kept."""
+        """Charge for one hour of all nodes. Cached: the rates rarely change."""
         if self._charge is None or self._charge[0] is not charges:
             per_kind = [charges.gpus.get(kind.type.lower(), charges.gpu) for kind in self.device_kinds]
             gpus = float(self.gpus.sum(axis=0) @ np.array(per_kind)) if per_kind else 0.0
@@ -103,39 +105,39 @@ class NodeTable:
         return self._charge[1]
 
     def total_resources(self) -> FreeResources:
-        """What there is in all."""
+        """All resources of the nodes, as if nothing ran."""
         return FreeResources(
             self.cpus.copy(), self.memory_mib.copy(), self.gpus.copy(), np.zeros(len(self.nodes), np.int64)
         )
 
     def count_devices_by_type(self) -> Counter[str]:
-        """How many devices there are of each type."""
+        """Number of devices by type."""
         return Counter(device.type for node in self.nodes for device in node.devices)
 
-    def _find(self, shape: JobShape) -> Eligibility:
-        wanted = set(shape.placement.labels)
-        allowed = np.array(
+    def _compute_eligibility(self, shape: JobShape) -> Eligibility:
+        requested = set(shape.placement.labels)
+        eligible = np.array(
             [
-                wanted <= labels
+                requested <= labels
                 and node.min_data_class <= shape.data_class <= node.data_class
                 and (node.splits_devices or not shape.is_fractional)
                 for node, labels in zip(self.nodes, self._labels, strict=True)
             ],
             bool,
         )
-        kinds = self._kinds_for(shape)
-        group = self._groups.setdefault((np.packbits(allowed).tobytes(), kinds), len(self._groups))
-        return Eligibility(allowed, allowed & self.is_up, kinds, group)
+        kinds = self._device_kinds_for(shape)
+        group = self._groups.setdefault((np.packbits(eligible).tobytes(), kinds), len(self._groups))
+        return Eligibility(eligible, eligible & self.is_up, kinds, group)
 
-    def _kinds_for(self, shape: JobShape) -> tuple[int, ...]:
-        wanted = shape.resources
-        if not wanted.gpus:
+    def _device_kinds_for(self, shape: JobShape) -> tuple[int, ...]:
+        requested = shape.resources
+        if not requested.gpus:
             return (-1,)
         return tuple(
             number
             for number, kind in enumerate(self.device_kinds)
-            if (wanted.gpu_type is None or kind.type.lower() == wanted.gpu_type.lower())
-            and kind.memory_mib >= (wanted.gpu_memory_mib or 0)
+            if (requested.gpu_type is None or kind.type.lower() == requested.gpu_type.lower())
+            and kind.memory_mib >= (requested.gpu_memory_mib or 0)
         )
 
 
@@ -144,5 +146,5 @@ def _kind(device: Device) -> DeviceKind:
 
 
 def _labels(node: Node) -> frozenset[str]:
-    """`disk=ssd` is found as `disk` and as `disk=ssd`."""
+    """`disk=ssd` matches `disk` and `disk=ssd`."""
     return frozenset(node.labels) | {f"{name}={value}" for name, value in node.labels.items() if value}

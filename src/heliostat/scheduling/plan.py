@@ -1,9 +1,9 @@
-"""Decide what starts where: a pure function of the snapshot.
+"""The scheduler: decides which jobs start on which nodes. A pure function of the snapshot.
 
-The queue is walked in its order. What fits starts. The first that do not fit are booked for the time at which
-running jobs, by their limits, will have made room; whoever comes after them may start only where that does not
-delay them. Capacity only shrinks while a plan is made, so what does not fit once is not tried again: the cost of a
-plan grows with the number of starts and of different shapes, hardly with the length of the queue.
+Jobs are tried in queue order, and each job that fits starts. The first jobs that do not fit get a booking for the
+time at which running jobs, by their time limits, will have freed enough; later jobs may start (backfill) only if
+they do not delay a booking. Free resources only shrink while a plan is made, so a shape that did not fit is not
+tried again: the cost grows with the number of starts and of different shapes, hardly with the queue length.
 """
 
 from collections import Counter
@@ -33,47 +33,47 @@ from heliostat.scheduling.reservations import book_capacity_for_window, list_res
 from heliostat.scheduling.snapshot import BookedStart, Plan, PlannedStart, PlannedStop, Snapshot
 
 _LONGEST_MONTH = 31 * 86400.0
-_MOST_STARTS = 2500  # in one plan, so that it is made within a second
-_MOST_FRUITLESS = 100  # tries of one user's jobs in one plan: who asks for many different things waits longer
-_MOST_WAITING = 3  # blocked jobs beyond the booked ones for which somebody may be sent away
+_MAX_STARTS = 2500  # per plan, so that it takes less than a second
+_MAX_FAILED_TRIES = 100  # per user and plan: bounds the cost of a user with many different shapes
+_MAX_PREEMPTING = 3  # blocked jobs without a booking for which jobs may be preempted
 
 
 def plan(snapshot: Snapshot, policy: SchedulingPolicy, now: datetime) -> Plan:
-    """What to start and to stop now."""
-    made, begin = _plan(snapshot, policy, now), snapshot.next_begin_at
-    if begin is None:
-        return made
-    return replace(made, wake_at=begin if made.wake_at is None else min(made.wake_at, begin))
+    """The jobs to start and to stop now."""
+    result, next_begin = _plan(snapshot, policy, now), snapshot.next_begin_at
+    if next_begin is None:
+        return result
+    return replace(result, wake_at=next_begin if result.wake_at is None else min(result.wake_at, next_begin))
 
 
 def _plan(snapshot: Snapshot, policy: SchedulingPolicy, now: datetime) -> Plan:
     if not len(snapshot.pending):
         return Plan()
-    if _nothing_can_happen(snapshot):
-        return Plan(compute_booked_starts=partial(_booked, snapshot, policy, now))
-    return _Planner(snapshot, policy, now).made()
+    if _is_full_and_static(snapshot):
+        return Plan(compute_booked_starts=partial(_compute_bookings, snapshot, policy, now))
+    return _Planner(snapshot, policy, now).build()
 
 
-def _booked(snapshot: Snapshot, policy: SchedulingPolicy, now: datetime) -> tuple[BookedStart, ...]:
-    """For whom room is kept, also if nobody else could take it."""
-    return _Planner(snapshot, policy, now, books_always=True).made().booked_starts
+def _compute_bookings(snapshot: Snapshot, policy: SchedulingPolicy, now: datetime) -> tuple[BookedStart, ...]:
+    """The bookings, even if no other job could use the booked resources."""
+    return _Planner(snapshot, policy, now, books_always=True).build().booked_starts
 
 
-def _nothing_can_happen(snapshot: Snapshot) -> bool:
-    """A quick look at a full cluster: nobody has room, nobody may be sent away, and time alone changes nothing."""
-    machines = snapshot.node_table
-    if snapshot.reservations or snapshot.shared_device_use or machines.unusable_devices:
+def _is_full_and_static(snapshot: Snapshot) -> bool:
+    """Quick check for a full cluster: no job fits, no job may be preempted, and no reservation exists."""
+    node_table = snapshot.node_table
+    if snapshot.reservations or snapshot.shared_device_use or node_table.unusable_devices:
         return False
     if snapshot.has_preemptible:
         return False
-    most = snapshot.largest_free
+    largest_free = snapshot.largest_free
     waiting = np.flatnonzero(np.bincount(snapshot.pending["shape"])).tolist()
-    return all(most.is_too_small_for(snapshot.shapes[number], machines) for number in waiting)
+    return all(largest_free.is_too_small_for(snapshot.shapes[number], node_table) for number in waiting)
 
 
 @dataclass(slots=True)
 class _Queue:
-    """What is left to try, in order. Rows of the pending jobs."""
+    """Rows of the pending jobs that are still to be tried, in order."""
 
     rows: Array
     shape: Array
@@ -82,11 +82,11 @@ class _Queue:
     array: Array
     next: int = 0
 
-    def drop(self, hopeless: Array) -> None:
-        """Of those that come next, leave these out."""
-        keep = ~hopeless[self.next :]
+    def drop(self, dropped: Array) -> None:
+        """Remove the remaining rows that the mask selects."""
+        remaining = ~dropped[self.next :]
         for name in ("rows", "shape", "limit", "leaf", "array"):
-            setattr(self, name, getattr(self, name)[self.next :][keep])
+            setattr(self, name, getattr(self, name)[self.next :][remaining])
         self.next = 0
 
 
@@ -96,204 +96,204 @@ class _Planner:
     ) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
         self._books_always = books_always
-        self._left_unbooked = False
+        self._bookings_deferred = False
         self._seconds = now.timestamp()
-        self._rooms = Capacity(snapshot)
+        self._capacity = Capacity(snapshot)
         self._quotas = QuotaTracker(snapshot, policy, self._seconds)
         self._windows = list_reservation_windows(snapshot, now)
         self._arrays = ArrayLimits(snapshot)
         self._starts: list[PlannedStart] = []
-        self._known_ends: Array | None = None
-        self._blocked: list[BlockedJob] = []  # with room booked
-        self._waiting: list[BlockedJob] = []  # the first of the others
-        self._horizon: FutureAvailability | None = None
+        self._cached_ends: Array | None = None
+        self._blocked: list[BlockedJob] = []  # with a booking
+        self._waiting: list[BlockedJob] = []  # the first ones without a booking
+        self._availability: FutureAvailability | None = None
         self._next_month = False
-        self._full, self._possible, self._all_possible = self._shapes_without_room()
-        self._fruitless: Counter[int] = Counter()  # tries, by leaf
-        self._starts_seen = 0  # by what is known to be full
-        self._sends_away = snapshot.has_preemptible
+        self._no_fit, self._feasible, self._all_feasible = self._check_shapes()
+        self._failed_tries: Counter[int] = Counter()  # failed tries by leaf
+        self._starts_counted = 0  # number of starts that _no_fit takes into account
+        self._may_preempt = snapshot.has_preemptible
         last_end = self._seconds + float(snapshot.pending["limit"].max(initial=0.0)) if self._windows else 0.0
         for window in self._windows:
-            if window.start > last_end:  # in order of time: who starts now will be gone by then
+            if window.start > last_end:  # windows are sorted, and every job of this plan ends before this one
                 break
-            self._rooms.bookings.append(
-                book_capacity_for_window(window, snapshot, self._rooms, self._ends, self._seconds)
+            self._capacity.bookings.append(
+                book_capacity_for_window(window, snapshot, self._capacity, self._ends, self._seconds)
             )
 
-    def made(self) -> Plan:
-        if self._sends_away or self._books_always or not self._full.all():
-            self._walk()
+    def build(self) -> Plan:
+        if self._may_preempt or self._books_always or not self._no_fit.all():
+            self._try_queue()
         else:
-            self._left_unbooked = True
+            self._bookings_deferred = True
         stops: tuple[PlannedStop, ...] = ()
-        if self._sends_away:
+        if self._may_preempt:
             blocked = [*self._blocked, *self._waiting]
-            stops = select_jobs_to_stop(self._snapshot, self._policy, self._rooms, blocked, self._seconds)
-        return Plan(tuple(self._starts), stops, self._wake_at(), self._heads())
+            stops = select_jobs_to_stop(self._snapshot, self._policy, self._capacity, blocked, self._seconds)
+        return Plan(tuple(self._starts), stops, self._wake_at(), self._booked_starts())
 
     @property
     def _ends(self) -> Array:
-        if self._known_ends is None:
+        if self._cached_ends is None:
             assumed = self._policy.assumed_limit_seconds
-            self._known_ends = expected_ends(self._snapshot.running, assumed, self._seconds)
-        return self._known_ends
+            self._cached_ends = expected_ends(self._snapshot.running, assumed, self._seconds)
+        return self._cached_ends
 
-    def _shapes_without_room(self) -> tuple[Array, Array, bool]:
-        """By number of shape, of those that wait: whether it fits nowhere now; whether it would on empty nodes."""
-        shapes, machines = self._snapshot.shapes, self._snapshot.node_table
-        full, possible = np.ones(len(shapes), bool), np.zeros(len(shapes), bool)
+    def _check_shapes(self) -> tuple[Array, Array, bool]:
+        """For the shapes of pending jobs, by number: fits nowhere now; fits on empty nodes. Last: all do."""
+        shapes, node_table = self._snapshot.shapes, self._snapshot.node_table
+        no_fit, feasible = np.ones(len(shapes), bool), np.zeros(len(shapes), bool)
         numbers = np.flatnonzero(np.bincount(self._snapshot.pending["shape"], minlength=len(shapes)))
         waiting = [shapes[number] for number in numbers.tolist()]
-        possible[numbers] = [is_feasible(shape, machines) for shape in waiting]
-        full[numbers] = ~(possible[numbers] & self._rooms.may_fit(waiting))
-        return full, possible, bool(possible[numbers].all())
+        feasible[numbers] = [is_feasible(shape, node_table) for shape in waiting]
+        no_fit[numbers] = ~(feasible[numbers] & self._capacity.may_fit(waiting))
+        return no_fit, feasible, bool(feasible[numbers].all())
 
-    def _walk(self) -> None:
+    def _try_queue(self) -> None:
         rows = sort_pending(self._snapshot, self._policy, self._seconds)
-        if not self._all_possible:
-            rows = rows[self._possible[self._snapshot.pending["shape"][rows]]]
-        queue = _Queue(*self._worth_trying(rows))
+        if not self._all_feasible:
+            rows = rows[self._feasible[self._snapshot.pending["shape"][rows]]]
+        queue = _Queue(*self._candidate_columns(rows))
         while queue.next < len(queue.rows):
             blocked = self._try(queue, int(queue.rows[queue.next]))
-            if (blocked and not self._policy.backfill) or len(self._starts) >= _MOST_STARTS:
+            if (blocked and not self._policy.backfill) or len(self._starts) >= _MAX_STARTS:
                 return
 
-    def _worth_trying(self, rows: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """Those that might start, and of the others the first, for which room is to be booked."""
+    def _candidate_columns(self, rows: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """The jobs that might start, and the first of the others, which get a booking."""
         pending = self._snapshot.pending
-        if self._only_room_matters():
-            full = self._full[pending["shape"]][rows]
-            looked_at = self._policy.reservations + (_MOST_WAITING if self._sends_away else 0)
-            first = np.cumsum(full & (pending["rank"][rows] > 0)) <= looked_at
-            rows = rows[first | ~full]
+        if self._only_resources_matter():
+            no_fit = self._no_fit[pending["shape"]][rows]
+            blocked_count = self._policy.reservations + (_MAX_PREEMPTING if self._may_preempt else 0)
+            first = np.cumsum(no_fit & (pending["rank"][rows] > 0)) <= blocked_count
+            rows = rows[first | ~no_fit]
         columns = pending[rows]
         return rows, columns["shape"], columns["limit"], columns["leaf"], columns["array"]
 
-    def _only_room_matters(self) -> bool:
-        """No job is held back by its array, a quota or a budget: whoever has no room is blocked for want of it."""
+    def _only_resources_matter(self) -> bool:
+        """No array limit, quota or budget can block a job: only missing resources can."""
         return not (self._quotas.has_any or self._snapshot.has_array_or_budget_limits)
 
     def _try(self, queue: _Queue, row: int) -> bool:
-        """Start it, or leave it out with those for whom the same holds. True: room is booked for it."""
+        """Start the job, or drop it with all jobs that are blocked for the same reason. True: it has a booking."""
         values = self._snapshot.pending[row]
         job = self._snapshot.jobs[int(values["job"])]
         number = int(values["shape"])
         shape = self._snapshot.shapes[number]
-        if self._is_held_back(queue, job, float(values["gpus"])):
+        if self._is_limited(queue, job, float(values["gpus"])):
             return False
         end = self._seconds + float(values["limit"])
-        is_full = self._full[number] or self._rooms.is_surely_full(shape)
-        fit = None if is_full else self._rooms.find_placement(shape, job.project, end)
-        if fit is None:
+        is_full = self._no_fit[number] or self._capacity.is_surely_full(shape)
+        placement = None if is_full else self._capacity.find_placement(shape, job.project, end)
+        if placement is None:
             return self._block(queue, row, job, shape)
-        self._starts.append(self._rooms.allocate(job, shape, fit, end))
+        self._starts.append(self._capacity.allocate(job, shape, placement, end))
         self._quotas.add_started_job(job, float(values["gpus"]))
         self._arrays.add_started_job(job)
-        self._horizon = None
+        self._availability = None
         queue.next += 1
         return False
 
-    def _is_held_back(self, queue: _Queue, job: Job, gpus: float) -> bool:
-        """By its array or a quota."""
+    def _is_limited(self, queue: _Queue, job: Job, gpus: float) -> bool:
+        """Whether its array limit or a quota blocks it."""
         if self._arrays.is_at_limit(job):
             queue.drop(queue.array == job.array_id)
             return True
-        refusal = self._quotas.find_violation(job, gpus)
-        if refusal is None:
+        violation = self._quotas.find_violation(job, gpus)
+        if violation is None:
             return False
-        self._next_month |= refusal.until_next_month
-        ranks, asked = self._snapshot.pending["rank"][queue.rows], self._snapshot.pending["gpus"][queue.rows]
-        alike = (queue.leaf == queue.leaf[queue.next]) & (ranks == ranks[queue.next])
-        queue.drop(alike & (asked >= gpus))
+        self._next_month |= violation.until_next_month
+        ranks, requested = self._snapshot.pending["rank"][queue.rows], self._snapshot.pending["gpus"][queue.rows]
+        same_account = (queue.leaf == queue.leaf[queue.next]) & (ranks == ranks[queue.next])
+        queue.drop(same_account & (requested >= gpus))
         return True
 
     def _block(self, queue: _Queue, row: int, job: Job, shape: JobShape) -> bool:
-        """Book room for it if it is among the first; leave out those of its shape that would run as long."""
+        """Book resources for it if it is among the first; drop jobs of the same shape that run as long."""
         booked = False
         if self._snapshot.pending["rank"][row] > 0:
-            if len(self._blocked) < self._policy.reservations and self._nobody_else_could_start(queue):
-                self._left_unbooked = True
+            if len(self._blocked) < self._policy.reservations and self._no_other_job_could_start(queue):
+                self._bookings_deferred = True
                 queue.next = len(queue.rows)
                 return True
             if len(self._blocked) < self._policy.reservations:
                 booked = self._book(row, job, shape)
-            elif self._sends_away and len(self._waiting) < _MOST_WAITING:
+            elif self._may_preempt and len(self._waiting) < _MAX_PREEMPTING:
                 self._waiting.append(BlockedJob(job, shape, float(self._snapshot.pending["limit"][row])))
-        if booked and len(self._blocked) < self._policy.reservations:  # the next may be just like it
+        if booked and len(self._blocked) < self._policy.reservations:  # the next job may have the same shape
             queue.next += 1
             return True
-        queue.drop(self._hopeless(queue, shape, job.project) | self._without_consequence(queue))
+        queue.drop(self._cannot_fit(queue, shape, job.project) | self._cannot_fit_anywhere(queue))
         return booked
 
-    def _hopeless(self, queue: _Queue, shape: JobShape, project: str) -> Array:
-        """The one that was tried in vain, and those for whom the same holds."""
-        is_full = self._full[queue.shape[queue.next]]
+    def _cannot_fit(self, queue: _Queue, shape: JobShape, project: str) -> Array:
+        """The job that did not fit, and those that cannot fit for the same reason."""
+        is_full = self._no_fit[queue.shape[queue.next]]
         longest = -1.0 if is_full else self._longest_that_fits(shape, project)
-        found: Array = (queue.shape == queue.shape[queue.next]) & (queue.limit > longest)
-        if self._windows:  # which concern some projects and not others
+        result: Array = (queue.shape == queue.shape[queue.next]) & (queue.limit > longest)
+        if self._windows:  # reservations block some projects only
             projects = self._snapshot.share_tree.project_of[queue.leaf]
-            found &= projects == projects[queue.next]
-        found[queue.next] = True
+            result &= projects == projects[queue.next]
+        result[queue.next] = True
         leaf = int(queue.leaf[queue.next])
-        self._fruitless[leaf] += 1
-        if self._fruitless[leaf] >= _MOST_FRUITLESS:
-            found |= queue.leaf == leaf
-        return found
+        self._failed_tries[leaf] += 1
+        if self._failed_tries[leaf] >= _MAX_FAILED_TRIES:
+            result |= queue.leaf == leaf
+        return result
 
-    def _without_consequence(self, queue: _Queue) -> Array | bool:
-        """Once room is booked for all for whom it can be, those that fit nowhere."""
-        most_waiting = _MOST_WAITING if self._sends_away else 0
+    def _cannot_fit_anywhere(self, queue: _Queue) -> Array | bool:
+        """Once all bookings are made, the jobs that fit nowhere."""
+        most_waiting = _MAX_PREEMPTING if self._may_preempt else 0
         if len(self._blocked) < self._policy.reservations or len(self._waiting) < most_waiting:
             return False
-        self._look_again(queue)
-        return np.asarray(self._full[queue.shape])
+        self._refresh_no_fit(queue)
+        return np.asarray(self._no_fit[queue.shape])
 
-    def _nobody_else_could_start(self, queue: _Queue) -> bool:
-        """Then it makes no difference now for when room is booked."""
-        if self._sends_away or self._books_always:
+    def _no_other_job_could_start(self, queue: _Queue) -> bool:
+        """Then a booking would have no effect on this plan."""
+        if self._may_preempt or self._books_always:
             return False
-        self._look_again(queue)
-        return bool(self._full[queue.shape[queue.next :]].all())
+        self._refresh_no_fit(queue)
+        return bool(self._no_fit[queue.shape[queue.next :]].all())
 
-    def _look_again(self, queue: _Queue) -> None:
-        """What was started since the last look may have left no room for some."""
-        if self._starts_seen < len(self._starts):
-            self._starts_seen = len(self._starts)
+    def _refresh_no_fit(self, queue: _Queue) -> None:
+        """Update `_no_fit` after further starts."""
+        if self._starts_counted < len(self._starts):
+            self._starts_counted = len(self._starts)
             numbers = np.flatnonzero(np.bincount(queue.shape[queue.next :]))
             shapes = [self._snapshot.shapes[number] for number in numbers.tolist()]
-            self._full[numbers] |= ~self._rooms.may_fit(shapes)
+            self._no_fit[numbers] |= ~self._capacity.may_fit(shapes)
 
     def _book(self, row: int, job: Job, shape: JobShape) -> bool:
-        if self._horizon is None:
-            self._horizon = build_availability(self._snapshot, self._rooms, self._windows, self._ends)
+        if self._availability is None:
+            self._availability = build_availability(self._snapshot, self._capacity, self._windows, self._ends)
             for other in self._blocked:
                 if other.booking:
-                    self._horizon.add_booking(other.booking, other.shape, other.limit_seconds)
+                    self._availability.add_booking(other.booking, other.shape, other.limit_seconds)
         length = float(self._snapshot.pending["limit"][row])
-        booking = self._horizon.find_earliest_booking(shape, job.project, length)
+        booking = self._availability.find_earliest_booking(shape, job.project, length)
         if booking is None:
             return False
-        keep = book_capacity_for_job(booking, shape, self._horizon)
-        self._rooms.bookings.append(keep)
-        self._blocked.append(BlockedJob(job, shape, length, booking, keep))
+        booked_capacity = book_capacity_for_job(booking, shape, self._availability)
+        self._capacity.bookings.append(booked_capacity)
+        self._blocked.append(BlockedJob(job, shape, length, booking, booked_capacity))
         if len(self._blocked) < self._policy.reservations:
-            self._horizon.add_booking(booking, shape, length)
+            self._availability.add_booking(booking, shape, length)
         return True
 
     def _longest_that_fits(self, shape: JobShape, project: str) -> float:
-        """What limit would let a job of this shape start before what is kept for others; -1: none."""
-        if not self._rooms.is_surely_full(shape):
-            times = {keep.start for keep in self._rooms.bookings if keep.start > self._seconds}
+        """The longest time limit with which this shape could start now before a booking; -1: none."""
+        if not self._capacity.is_surely_full(shape):
+            times = {booking.start for booking in self._capacity.bookings if booking.start > self._seconds}
             for time in sorted(times, reverse=True):
-                if self._rooms.find_placement(shape, project, time) is not None:
+                if self._capacity.find_placement(shape, project, time) is not None:
                     return time - self._seconds
         return -1.0
 
-    def _heads(self) -> Callable[[], tuple[BookedStart, ...]]:
-        if self._left_unbooked:
-            return partial(_booked, self._snapshot, self._policy, self._now)
+    def _booked_starts(self) -> Callable[[], tuple[BookedStart, ...]]:
+        if self._bookings_deferred:
+            return partial(_compute_bookings, self._snapshot, self._policy, self._now)
         nodes = self._snapshot.node_table.nodes
-        found = tuple(
+        result = tuple(
             BookedStart(
                 blocked.job.id,
                 datetime.fromtimestamp(blocked.booking.start, UTC),
@@ -302,15 +302,15 @@ class _Planner:
             for blocked in self._blocked
             if blocked.booking
         )
-        return lambda: found
+        return lambda: result
 
     def _wake_at(self) -> datetime | None:
-        """When time alone makes a difference: a window opens or closes, overtime begins, somebody may be sent away
-        again, a month. At once, if more may start than one plan looks after."""
-        if len(self._starts) >= _MOST_STARTS:
+        """The next time at which the plan changes without an event: a reservation begins or ends, overtime begins,
+        the protection of a job ends, or a month begins. Now, if the maximum number of starts was reached."""
+        if len(self._starts) >= _MAX_STARTS:
             return self._now
         times = [time for window in self._windows for time in (window.start, window.end) if time > self._seconds]
-        if self._sends_away:
+        if self._may_preempt:
             running = self._snapshot.running
             overtime = running["overtime"] & running["has_limit"]
             limits = (running["started"] + running["limit"])[overtime]

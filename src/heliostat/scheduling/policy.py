@@ -1,4 +1,4 @@
-"""How to choose between jobs: plain frozen data, the same for the live queue, forecasts and replays."""
+"""The scheduling policy: queue order, priority classes and charge rates, for live queue, forecasts and replays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,34 +8,32 @@ from types import MappingProxyType
 from heliostat.models import Job, Resources
 
 _HOUR = 3600.0
-_LONGEST = 10 * 366 * 24 * _HOUR  # seconds: no job may ask for more
+_MAX_SECONDS = 10 * 366 * 24 * _HOUR  # the longest time limit of a job
 
 
 class QueueOrdering(StrEnum):
-    """What comes first in the queue."""
-
-    FAIR_SHARE = "share"  # most points first: for the wait, the class, a small job, a share not used up
+    FAIR_SHARE = "share"  # most priority points first: see queue_order
     FIFO = "fifo"  # oldest first
     SHORTEST_JOB_FIRST = "sjf"  # shortest limit first
-    LEAST_ATTAINED_SERVICE = "las"  # the user who has had least service first
+    LEAST_ATTAINED_SERVICE = "las"  # the user with the least usage first
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
-    """Its points count when the queue is ordered: each is worth waiting twice as long. Jobs of a higher rank may
-    send away the preemptible ones of a lower rank; rank 0 waits behind everybody else."""
+    """Each point counts like doubling the wait. Jobs of a higher rank may preempt preemptible jobs of a lower
+    rank; rank 0 comes after all others in the queue."""
 
     name: str
     rank: int
     points: float = 0.0
-    preemptible: bool = False  # every job of the class
+    preemptible: bool = False  # all jobs of the class are
     gpu_hours_per_month: int | None = None  # per project
 
 
 DEFAULT_PRIORITY_CLASSES: Mapping[str, PriorityClass] = MappingProxyType(
     {
-        made.name: made
-        for made in (
+        priority_class.name: priority_class
+        for priority_class in (
             PriorityClass("scavenger", rank=0, preemptible=True),
             PriorityClass("normal", rank=1),
             PriorityClass("interactive", rank=2, points=4.0),
@@ -47,33 +45,33 @@ DEFAULT_PRIORITY_CLASSES: Mapping[str, PriorityClass] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ChargeRates:
-    """What an hour of a resource costs the fair share; an hour of an ordinary GPU is 1."""
+    """Charge for one hour of a resource in the fair share; one hour of a default GPU is 1."""
 
     gpus: Mapping[str, float] = field(default_factory=dict)  # by device type, in lower case
     gpu: float = 1.0  # of any other type
     cpu: float = 0.02
     memory_gib: float = 0.002
 
-    def charge_per_second(self, wanted: Resources, tasks: int = 1, gpu_type: str | None = None) -> float:
-        """Of everything these tasks hold, in GPU-hours per second."""
-        per_gpu = self.gpus.get((gpu_type or wanted.gpu_type or "").lower(), self.gpu)
-        hour = wanted.gpus * per_gpu + wanted.cpus * self.cpu + wanted.memory_mib / 1024 * self.memory_gib
+    def charge_per_second(self, requested: Resources, tasks: int = 1, gpu_type: str | None = None) -> float:
+        """Charge for all resources of these tasks, in GPU-hours per second."""
+        per_gpu = self.gpus.get((gpu_type or requested.gpu_type or "").lower(), self.gpu)
+        hour = requested.gpus * per_gpu + requested.cpus * self.cpu + requested.memory_mib / 1024 * self.memory_gib
         return tasks * hour / _HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingPolicy:
-    """How to choose. Weights are in points: each is worth waiting twice as long."""
+    """Weights are in priority points: each counts like doubling the wait."""
 
     order: QueueOrdering = QueueOrdering.FAIR_SHARE
-    backfill: bool = True  # may small jobs fill the holes before a large one that is blocked
-    reservations: int = 1  # for how many blocked jobs room is kept
-    half_life_seconds: float = 7 * 24 * _HOUR  # after which past usage counts half
-    share_weight: float = 2.0  # what having used one share costs
-    size_weight: float = 1.0  # what asking for twice as many GPU-hours costs
-    assumed_limit_seconds: float = 24 * _HOUR  # of jobs without a time limit
+    backfill: bool = True  # small jobs may start before a large blocked one
+    reservations: int = 1  # number of blocked jobs with a booking
+    half_life_seconds: float = 7 * 24 * _HOUR  # of past usage
+    share_weight: float = 2.0  # points lost by having used exactly one share
+    size_weight: float = 1.0  # points lost by requesting twice as many GPU-hours
+    assumed_limit_seconds: float = 24 * _HOUR  # for jobs without a time limit
     preempts: bool = True
-    protection_seconds: float = 900.0  # for which one who was sent away once may run then; twice as long each time
+    protection_seconds: float = 900.0  # run time without preemption after a first one; doubles each time
     classes: Mapping[str, PriorityClass] = field(default_factory=lambda: DEFAULT_PRIORITY_CLASSES)
     charges: ChargeRates = field(default_factory=ChargeRates)
 
@@ -81,13 +79,13 @@ class SchedulingPolicy:
         return self.classes.get(name) or self.classes["normal"]
 
     def protection_seconds_for(self, job: Job, started_at: float) -> float:
-        """How many seconds from its start it may not be sent away. Each time it was, that is twice as long, so
-        that it gets done however often others come; if it has saved its work in this run, little is lost."""
+        """Seconds from its start during which the job may not be preempted. Doubles with each preemption, so that
+        it eventually completes; not if it has saved a checkpoint in this run, because then little is lost."""
         if job.preemptions == 0:
             return 0.0
         has_saved = job.checkpointed_at is not None and job.checkpointed_at.timestamp() > started_at
         times = 1 if has_saved else 2.0 ** min(job.preemptions - 1, 40)
-        return min(self.protection_seconds * times, _LONGEST)
+        return min(self.protection_seconds * times, _MAX_SECONDS)
 
 
 POLICY_PRESETS: Mapping[str, SchedulingPolicy] = MappingProxyType(

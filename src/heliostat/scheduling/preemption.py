@@ -1,4 +1,4 @@
-"""Who makes room for a blocked job: those that lose the least work, and those past their limit."""
+"""Preemption: which running jobs to stop for a blocked job, by lost work; jobs in overtime come first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from heliostat.scheduling.placement import JobPlacement, resource_rows
 from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.snapshot import PlannedStop, Snapshot
 
-_SOON = 60.0  # seconds: room that becomes free anyway is worth waiting for
+_SOON = 60.0  # seconds: no preemption for resources that become free within this time
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedJob:
-    """A job for which there is no room now; for the first of them some is booked and kept."""
+    """A job that does not fit now; the first ones have a booking."""
 
     job: Job
     shape: JobShape
@@ -30,47 +30,49 @@ class BlockedJob:
 
 
 def select_jobs_to_stop(
-    snapshot: Snapshot, policy: SchedulingPolicy, rooms: Capacity, blocked: list[BlockedJob], now: float
+    snapshot: Snapshot, policy: SchedulingPolicy, capacity: Capacity, blocked: list[BlockedJob], now: float
 ) -> tuple[PlannedStop, ...]:
-    """For the first of the blocked, in their order; nobody is sent away for one that will fit without."""
+    """Running jobs to stop for the blocked jobs, in queue order. None is stopped for a job that fits without."""
     running = snapshot.running
-    may_go = _may_go(running, policy, now)
-    if not blocked or not may_go.any():
+    stoppable = _find_stoppable(running, policy, now)
+    if not blocked or not stoppable.any():
         return ()
-    free = rooms.free.copy()
+    free = capacity.free.copy()
     leaving = running[np.isfinite(running["stops_in"])]
     free.add_rows(leaving["node"], leaving)
-    rooms.bookings = [
-        keep for keep in rooms.bookings if not any(keep is waiting.booked_capacity for waiting in blocked)
+    capacity.bookings = [
+        booking
+        for booking in capacity.bookings
+        if not any(booking is waiting.booked_capacity for waiting in blocked)
     ]
     stops: dict[int, PlannedStop] = {}
     for waiting in blocked:
         rank = policy.find_priority_class(waiting.job.priority_class).rank
-        able = may_go & (is_in_overtime(running, now) | (running["rank"] < rank))
-        able &= ~np.isin(running["job"], list(stops))
-        search = _Search(waiting, rooms, free, now)
-        for job_id in search.least_loss(running[able]):
+        candidates = stoppable & (is_in_overtime(running, now) | (running["rank"] < rank))
+        candidates &= ~np.isin(running["job"], list(stops))
+        search = _Search(waiting, capacity, free, now)
+        for job_id in search.least_loss(running[candidates]):
             rows = running[running["job"] == job_id]
             free.add_rows(rows["node"], rows)
             stops[job_id] = _stop(snapshot.jobs[job_id], rows, waiting.job, now)
         if not search.reserve() and waiting.booked_capacity:
-            rooms.bookings.append(waiting.booked_capacity)
+            capacity.bookings.append(waiting.booked_capacity)
     return tuple(stops.values())
 
 
 def is_in_overtime(running: Array, now: float) -> Array:
-    """Past a limit that it may pass while nobody waits."""
+    """Past a time limit that the job may exceed while no other job needs the resources."""
     return np.asarray(running["overtime"] & running["has_limit"] & (running["started"] + running["limit"] <= now))
 
 
 def lost_device_seconds(rows: Array, now: float) -> Array:
-    """Device-seconds since the last checkpoint, or since the start; a job without GPUs counts by its cpus."""
+    """Device-seconds since the last checkpoint or the start; jobs without GPUs count by their cpus."""
     since = np.where(np.isnan(rows["saved"]), rows["started"], np.maximum(rows["saved"], rows["started"]))
     size = np.maximum(rows["gpus"], rows["cpus"] * 0.02)
     return np.where(is_in_overtime(rows, now), 0.0, size * np.maximum(now - since, 0.0))
 
 
-def _may_go(running: Array, policy: SchedulingPolicy, now: float) -> Array:
+def _find_stoppable(running: Array, policy: SchedulingPolicy, now: float) -> Array:
     may = is_in_overtime(running, now)
     if policy.preempts:
         may = may | (running["preemptible"] & (running["protected"] <= now))
@@ -79,98 +81,105 @@ def _may_go(running: Array, policy: SchedulingPolicy, now: float) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """For those who make room for one blocked job, given what is free without them."""
+    """Search for the jobs to stop for one blocked job."""
 
     waiting: BlockedJob
-    rooms: Capacity
+    capacity: Capacity
     free: FreeResources
     now: float
 
-    def least_loss(self, able: Array) -> list[int]:
-        """Those to send away so that it fits; empty if it fits without, or not even then."""
-        booking = self.waiting.booking
-        is_soon = booking is not None and booking.start <= self.now + _SOON
-        if is_soon or not len(able) or self._fits(self.free) or not self._fits(self._without(able)):
+    def least_loss(self, candidates: Array) -> list[int]:
+        """Jobs to stop so that the blocked job fits; empty if it fits already or cannot fit."""
+        own_booking = self.waiting.booking
+        is_soon = own_booking is not None and own_booking.start <= self.now + _SOON
+        if (
+            is_soon
+            or not len(candidates)
+            or self._fits(self.free)
+            or not self._fits(self._free_without(candidates))
+        ):
             return []
         loss: dict[int, float] = {}
-        for job_id, lost in zip(able["job"].tolist(), lost_device_seconds(able, self.now).tolist(), strict=True):
+        for job_id, lost in zip(
+            candidates["job"].tolist(), lost_device_seconds(candidates, self.now).tolist(), strict=True
+        ):
             loss[job_id] = loss.get(job_id, 0.0) + lost
-        ways = [self._alone(able, loss)]
+        options = [self._cheapest_single(candidates, loss)]
         if self.waiting.shape.placement.tasks > 1:
-            ways.append(self._cheapest(able, loss))
+            options.append(self._cheapest(candidates, loss))
         else:
-            for node in np.unique(able["node"]).tolist():
-                here = able[np.isin(able["job"], able["job"][able["node"] == node])]
-                ways.append(self._cheapest(here, loss))
+            for node in np.unique(candidates["node"]).tolist():
+                here = candidates[np.isin(candidates["job"], candidates["job"][candidates["node"] == node])]
+                options.append(self._cheapest(here, loss))
         return min(
-            (way for way in ways if way),
-            key=lambda way: (sum(loss[job_id] for job_id in way), len(way)),
+            (option for option in options if option),
+            key=lambda option: (sum(loss[job_id] for job_id in option), len(option)),
             default=[],
         )
 
-    def _without(self, rows: Array) -> FreeResources:
-        """What would be free if all of these went."""
-        given = self.free.copy()
-        given.add_rows(rows["node"], rows)
-        return given
+    def _free_without(self, rows: Array) -> FreeResources:
+        """Free resources if all these jobs stopped."""
+        freed = self.free.copy()
+        freed.add_rows(rows["node"], rows)
+        return freed
 
     def reserve(self) -> bool:
-        """What was freed for it is not there for the next one. False: there is not enough for it."""
-        for kind, tasks in self._ways(self.free):
+        """Take the freed resources, so that the next blocked job does not use them. False: they do not suffice."""
+        for kind, tasks in self._distributions(self.free):
             if tasks is not None:
                 nodes = np.flatnonzero(tasks)
                 rows = resource_rows(
-                    self.waiting.shape, JobPlacement(nodes, tasks[nodes], kind), self.rooms.node_table
+                    self.waiting.shape, JobPlacement(nodes, tasks[nodes], kind), self.capacity.node_table
                 )
                 self.free.add_rows(rows["node"], rows, -1)
                 return True
         return False
 
-    def _alone(self, able: Array, loss: dict[int, float]) -> list[int]:
-        """The one that loses least of those that free enough on their own."""
+    def _cheapest_single(self, candidates: Array, loss: dict[int, float]) -> list[int]:
+        """The single job with the least lost work that frees enough."""
         for job_id in sorted(loss, key=lambda job_id: (loss[job_id], job_id)):
-            if self._fits(self._without(able[able["job"] == job_id])):
+            if self._fits(self._free_without(candidates[candidates["job"] == job_id])):
                 return [job_id]
         return []
 
-    def _cheapest(self, able: Array, loss: dict[int, float]) -> list[int]:
-        """Add by the work they lose until it fits, then spare those that are not needed, the dearest first."""
-        given = self.free.copy()
+    def _cheapest(self, candidates: Array, loss: dict[int, float]) -> list[int]:
+        """Add jobs by lost work until the blocked job fits, then remove unneeded ones, the most costly first."""
+        freed = self.free.copy()
         chosen: list[int] = []
-        for job_id in sorted(set(able["job"].tolist()), key=lambda job_id: (loss[job_id], job_id)):
-            rows = able[able["job"] == job_id]
-            given.add_rows(rows["node"], rows)
+        for job_id in sorted(set(candidates["job"].tolist()), key=lambda job_id: (loss[job_id], job_id)):
+            rows = candidates[candidates["job"] == job_id]
+            freed.add_rows(rows["node"], rows)
             chosen.append(job_id)
-            if self._fits(given):
+            if self._fits(freed):
                 break
         else:
             return []
         for job_id in chosen[-2::-1]:
-            rows = able[able["job"] == job_id]
-            given.add_rows(rows["node"], rows, -1)
-            if self._fits(given):
+            rows = candidates[candidates["job"] == job_id]
+            freed.add_rows(rows["node"], rows, -1)
+            if self._fits(freed):
                 chosen.remove(job_id)
             else:
-                given.add_rows(rows["node"], rows)
+                freed.add_rows(rows["node"], rows)
         return chosen
 
     def _fits(self, free: FreeResources) -> bool:
-        return any(tasks is not None for _, tasks in self._ways(free))
+        return any(tasks is not None for _, tasks in self._distributions(free))
 
-    def _ways(self, free: FreeResources) -> Iterator[tuple[int, Array | None]]:
-        """For each kind of device it may use: how many of its tasks would go to each node. What is kept for others
-        stays theirs also when somebody leaves: nobody is sent away in vain."""
+    def _distributions(self, free: FreeResources) -> Iterator[tuple[int, Array | None]]:
+        """For each kind of device: the tasks per node, or None. Bookings and reservations of others still apply,
+        so that no job is stopped in vain."""
         shape, project, until = self.waiting.shape, self.waiting.job.project, self.now + self.waiting.limit_seconds
-        suitable = self.rooms.node_table.eligibility_of(shape)
-        for kind in suitable.device_kinds:
-            capacity = np.where(suitable.eligible_up_nodes, count_tasks_per_node(shape, kind, free), 0)
-            self.rooms.subtract_bookings(capacity, shape, kind, project, until)
-            yield kind, distribute_tasks(capacity, shape, free.cpus)
+        eligibility = self.capacity.node_table.eligibility_of(shape)
+        for kind in eligibility.device_kinds:
+            task_counts = np.where(eligibility.eligible_up_nodes, count_tasks_per_node(shape, kind, free), 0)
+            self.capacity.subtract_bookings(task_counts, shape, kind, project, until)
+            yield kind, distribute_tasks(task_counts, shape, free.cpus)
 
 
 def _stop(job: Job, rows: Array, waiting: Job, now: float) -> PlannedStop:
     if is_in_overtime(rows, now).any():
-        words = f"its time limit was over and job {waiting.id} waits for what it held"
-        return PlannedStop(job, "overtime", words, waiting.id)
-    words = f"made room for job {waiting.id} of class {waiting.priority_class}"
-    return PlannedStop(job, "preempt", words, waiting.id)
+        message = f"time limit reached, and job {waiting.id} needs its resources"
+        return PlannedStop(job, "overtime", message, waiting.id)
+    message = f"job {waiting.id} of class {waiting.priority_class} needs its resources"
+    return PlannedStop(job, "preempt", message, waiting.id)

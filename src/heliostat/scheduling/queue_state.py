@@ -1,4 +1,4 @@
-"""A picture of all jobs that are not over, kept as columns so that a plan need not read them one by one."""
+"""The state of the queue: all jobs that have not ended, as arrays that a plan can read at once."""
 
 import heapq
 import math
@@ -26,19 +26,19 @@ from heliostat.scheduling.usage_ledger import UsageLedger
 
 @dataclass(frozen=True, slots=True)
 class PastUsage:
-    """What was used in the past, before the board began to count."""
+    """Usage from before this queue state was created."""
 
     user: str
     project: str
     priority_class: str
     start: float
     end: float
-    charge_per_second: float  # charge per second
+    charge_per_second: float
     gpu_hours: float
 
 
 class QueueState:
-    """Belongs to one thread; its snapshots may be read by all."""
+    """Used by one thread only; its snapshots may be read by any thread."""
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.policy = policy
@@ -48,64 +48,61 @@ class QueueState:
         self.jobs: dict[JobId, Job] = {}
         self._free = self.node_table.total_resources()
         self._pending = KeyedArray(PENDING_DTYPE)
-        self._held_back: set[JobId] = (
-            set()
-        )  # pending jobs that their array or the budget of their class may hold back
-        self._later: list[tuple[float, JobId]] = []  # a heap: when those that may not begin yet may
+        self._limited: set[JobId] = set()  # pending jobs with an array limit or a class budget
+        self._later: list[tuple[float, JobId]] = []  # heap of jobs by the time at which they become eligible
         self._running = KeyedArray(RUNNING_DTYPE)
-        self._rows: dict[JobId, int] = {}  # of active jobs: how many rows they have
-        self._began: dict[JobId, float] = {}  # when an active job was first seen as such
+        self._rows: dict[JobId, int] = {}  # number of rows of each active job
+        self._active_since: dict[JobId, float] = {}  # when an active job was first observed as active
         self._held: dict[str, JobId] = {}
-        self._parts: defaultdict[str, float] = defaultdict(float)
+        self._shared_use: defaultdict[str, float] = defaultdict(float)
         self._shapes: IndexedSet[JobShape] = IndexedSet()
         self._leaves: IndexedSet[Leaf] = IndexedSet()
         self._tree: FairShareTree | None = None
         self._ledger = UsageLedger(policy.half_life_seconds)
         self._month: defaultdict[QuotaKey, float] = defaultdict(float)
-        self._month_began = -math.inf
+        self._month_start = -math.inf
 
     def set_nodes(self, nodes: tuple[Node, ...]) -> None:
         if nodes is not self.node_table.nodes:
             self.node_table = NodeTable(nodes)
-            self._renew_running()
+            self._rebuild_running()
 
     def set_accounts(self, accounts: ShareAccounts) -> None:
         if accounts is not self.accounts:
             self.accounts = accounts
             self._tree = None
-            self._renew_pending()
+            self._rebuild_pending()
 
     def set_reservations(self, reservations: tuple[Reservation, ...]) -> None:
         self.reservations = reservations
 
     def add_past_usage(self, past: Iterable[PastUsage], now: datetime) -> None:
-        """What happened before."""
-        self._turn_month(now.timestamp())
-        for used in past:
+        self._update_month(now.timestamp())
+        for usage in past:
             self._ledger.charge(
-                self._leaves.index_of((used.project, used.user)), used.charge_per_second, used.start, used.end
+                self._leaves.index_of((usage.project, usage.user)), usage.charge_per_second, usage.start, usage.end
             )
-            if used.start >= self._month_began:
-                self._add_to_month(used.user, used.project, f"class {used.priority_class}", used.gpu_hours)
+            if usage.start >= self._month_start:
+                self._add_to_month(usage.user, usage.project, f"class {usage.priority_class}", usage.gpu_hours)
         self._tree = None
 
     def update_job(self, job: Job, now: datetime) -> None:
-        """The job as it is from now on. One that stops running is charged for what it held."""
+        """Add, replace or remove (when ended) a job. A job that stops running is charged for its resources."""
         before = self.jobs.pop(job.id, None)
         if before is not None:
-            self._take_out(before, job, now)
+            self._remove(before, job, now)
         if job.is_terminal:
             return
         self.jobs[job.id] = job
         if job.state is JobState.PENDING:
-            self._let_wait(job, now.timestamp())
+            self._enqueue(job, now.timestamp())
         elif job.state in ACTIVE_STATES:
-            self._began.setdefault(job.id, now.timestamp())
+            self._active_since.setdefault(job.id, now.timestamp())
             self._add_running(job)
 
-    def _let_wait(self, job: Job, now: float) -> None:
-        """In line, unless it waits for its parents or for its time to begin."""
-        if job.parents_left or self._is_closed_to(job, now):
+    def _enqueue(self, job: Job, now: float) -> None:
+        """Add it to the queue, unless it waits for parents, a reservation or its begin time."""
+        if job.parents_left or self._waits_for_reservation(job, now):
             return
         if job.begin_at is not None and job.begin_at.timestamp() > now:
             heapq.heappush(self._later, (job.begin_at.timestamp(), job.id))
@@ -115,74 +112,76 @@ class QueueState:
             job.array_limit is not None
             or self.policy.find_priority_class(job.priority_class).gpu_hours_per_month is not None
         ):
-            self._held_back.add(job.id)
+            self._limited.add(job.id)
 
-    def _is_closed_to(self, job: Job, now: float) -> bool:
-        """Its reservation does not hold now; if it will, it is let in then."""
+    def _waits_for_reservation(self, job: Job, now: float) -> bool:
+        """Whether its reservation is not active now; if it will be, the job enters the queue then."""
         if job.placement.reservation is None:
             return False
-        opening = find_reservation_access(job, self.reservations, datetime.fromtimestamp(now, UTC))
-        if opening.opens_at is not None:
-            heapq.heappush(self._later, (opening.opens_at.timestamp(), job.id))
-        return not opening.is_open
+        access = find_reservation_access(job, self.reservations, datetime.fromtimestamp(now, UTC))
+        if access.opens_at is not None:
+            heapq.heappush(self._later, (access.opens_at.timestamp(), job.id))
+        return not access.is_open
 
     def refresh_reservation_jobs(self, now: datetime) -> None:
-        """Reservations have changed, begun or ended: who waits for one may be in line now, or no longer."""
-        waiting = [job for job in self.jobs.values() if job.state is JobState.PENDING]
-        for job in [job for job in waiting if job.placement.reservation is not None]:
+        """After a reservation changed, began or ended: jobs inside one may enter or leave the queue."""
+        pending = [job for job in self.jobs.values() if job.state is JobState.PENDING]
+        for job in [job for job in pending if job.placement.reservation is not None]:
             self.update_job(job, now)
 
     def admit_eligible_jobs(self, now: float) -> None:
-        """Those whose time to begin has come; others may have gone meanwhile."""
+        """Move jobs whose begin time has passed into the queue."""
         while self._later and self._later[0][0] <= now:
             job = self.jobs.get(heapq.heappop(self._later)[1])
             if job and job.state is JobState.PENDING and job.id not in self._pending:
-                self._let_wait(job, now)
+                self._enqueue(job, now)
 
     def active_jobs(self) -> list[Job]:
-        """Those that start or run."""
+        """Jobs that are starting or running."""
         return [self.jobs[job_id] for job_id in self._rows]
 
     @property
     def eligible_count(self) -> int:
-        """How many wait in line."""
+        """Number of pending jobs that may start."""
         return len(self._pending)
 
     def next_begin_at(self) -> datetime | None:
-        """When a job takes its place in line though nothing happens."""
+        """The next time at which a job becomes eligible without an event."""
         return datetime.fromtimestamp(self._later[0][0], UTC) if self._later else None
 
     def snapshot(self, now: datetime, ended: Collection[JobId] = (), delayed: Collection[JobId] = ()) -> Snapshot:
-        """As it will be once these have ended; the delayed are not to be tried yet."""
-        seen = self.live_snapshot(now)
-        pending, running = seen.pending.copy(), seen.running.copy()
-        held, parts, free = dict(self._held), dict(self._parts), self._free.copy()
+        """A copy in which the `ended` jobs have ended and the `delayed` jobs are not pending."""
+        live = self.live_snapshot(now)
+        pending, running = live.pending.copy(), live.running.copy()
+        held, shared_use, free = dict(self._held), dict(self._shared_use), self._free.copy()
         if delayed:
             pending = pending[~np.isin(pending["job"], list(delayed))]
         if ended:
             seconds = now.timestamp()
-            is_over = np.isin(running["job"], list(ended))
-            over, running = running[is_over], running[~is_over]
-            free.add_rows(over["node"], over)
-            used = over["rate"] * self._ledger.decayed_seconds(np.minimum(over["started"], seconds), seconds)
-            seen.past_usage[:] += np.bincount(over["leaf"], used, len(seen.past_usage))  # is not forgotten
+            has_ended = np.isin(running["job"], list(ended))
+            ended_rows, running = running[has_ended], running[~has_ended]
+            free.add_rows(ended_rows["node"], ended_rows)
+            usage = ended_rows["rate"] * self._ledger.decayed_seconds(
+                np.minimum(ended_rows["started"], seconds), seconds
+            )
+            live.past_usage[:] += np.bincount(ended_rows["leaf"], usage, len(live.past_usage))
             for job_id in self._rows.keys() & set(ended):
-                self._release(self.jobs[job_id], held, parts)
+                self._release(self.jobs[job_id], held, shared_use)
         return replace(
-            seen,
+            live,
             pending=pending,
             running=running,
             jobs=self.jobs.copy(),
             free=free,
             held_devices=held,
-            shared_device_use=parts,
+            shared_device_use=shared_use,
             month_gpu_hours=dict(self._month),
         )
 
     def live_snapshot(self, now: datetime) -> Snapshot:
-        """As it is. It shares what the board holds: good until the next change."""
+        """A view of the current state; valid until the next change."""
         seconds = now.timestamp()
-        self._turn_month(seconds)
+        self._update_month(seconds)
         self.admit_eligible_jobs(seconds)
         if self._tree is None or len(self._tree.leaves) != len(self._leaves.items):
             self._tree = build_fair_share_tree(tuple(self._leaves.items), self.accounts)
@@ -197,53 +196,57 @@ class QueueState:
             past_usage=self._ledger.decayed_usage(len(self._leaves.items), seconds),
             current_usage=partial(self._present_usage, now=seconds),
             held_devices=self._held,
-            shared_device_use=self._parts,
+            shared_device_use=self._shared_use,
             accounts=self.accounts,
             reservations=self.reservations,
             month_gpu_hours=self._month,
-            month_start=self._month_began,
-            has_array_or_budget_limits=bool(self._held_back),
+            month_start=self._month_start,
+            has_array_or_budget_limits=bool(self._limited),
             next_begin_at=self.next_begin_at(),
         )
 
     def copy(self) -> "QueueState":
-        """Another board that goes its own way from here."""
+        """An independent copy."""
         other = QueueState(self.policy)
         other.node_table, other.accounts, other.reservations = self.node_table, self.accounts, self.reservations
         other._leaves, other._shapes, other._tree = self._leaves.copy(), self._shapes.copy(), self._tree
         other._ledger = self._ledger.copy()
-        other._month, other._month_began = self._month.copy(), self._month_began
-        other.jobs, other._rows, other._began = self.jobs.copy(), self._rows.copy(), self._began.copy()
+        other._month, other._month_start = self._month.copy(), self._month_start
+        other.jobs, other._rows, other._active_since = (
+            self.jobs.copy(),
+            self._rows.copy(),
+            self._active_since.copy(),
+        )
         other._pending, other._running = self._pending.copy(), self._running.copy()
-        other._held_back, other._later = self._held_back.copy(), self._later.copy()
-        other._held, other._parts, other._free = self._held.copy(), self._parts.copy(), self._free.copy()
+        other._limited, other._later = self._limited.copy(), self._later.copy()
+        other._held, other._shared_use, other._free = self._held.copy(), self._shared_use.copy(), self._free.copy()
         return other
 
-    def _take_out(self, before: Job, after: Job, now: datetime) -> None:
+    def _remove(self, before: Job, after: Job, now: datetime) -> None:
         if before.id in self._pending:
             self._pending.remove(before.id)
-            self._held_back.discard(before.id)
+            self._limited.discard(before.id)
         if after.state not in ACTIVE_STATES:
-            self._began.pop(before.id, None)
+            self._active_since.pop(before.id, None)
         rows = self._rows.pop(before.id, 0)
         for number in range(rows):
             self._free.take_row(self._running.row((before.id, number)), -1)
             self._running.remove((before.id, number))
         if rows:
-            self._release(before, self._held, self._parts)
+            self._release(before, self._held, self._shared_use)
         if after.state in ACTIVE_STATES or not (rows or before.state is JobState.PENDING):
             return
-        # Its start and its end may come together, in another's queue even with its leaving that.
+        # Start and end may be reported together; from an engine's own queue even together with leaving that queue.
         if started_at := before.started_at or after.started_at:
             self._charge(before if rows else after, started_at, after.ended_at or now)
 
     def _charge(self, job: Job, started_at: datetime, ended_at: datetime) -> None:
         start, end = started_at.timestamp(), ended_at.timestamp()
-        self._turn_month(end)
+        self._update_month(end)
         self._ledger.charge(
             self._leaves.index_of((job.project, job.user)), self._rate(job), start, max(start, end)
         )
-        hours = self._gpus(job) * max(0.0, end - max(start, self._month_began)) / HOUR_SECONDS
+        hours = self._gpus(job) * max(0.0, end - max(start, self._month_start)) / HOUR_SECONDS
         self._add_to_month(job.user, job.project, priority_class_quota_key(job)[0], hours)
 
     def _pending_row(self, job: Job) -> tuple[object, ...]:
@@ -278,28 +281,28 @@ class QueueState:
         self._rows[job.id] = len(groups)
         if 0 < job.resources.gpus < 1:
             for uuid in job.devices:
-                self._parts[uuid] += job.resources.gpus
+                self._shared_use[uuid] += job.resources.gpus
         else:
             self._held.update(dict.fromkeys(job.devices, job.id))
 
     def _running_row(self, job: Job, node: int, kind: int, places: list[TaskPlacement]) -> tuple[object, ...]:
-        wanted, count = job.resources, len(places)
+        requested, count = job.resources, len(places)
         priority_class = self.policy.find_priority_class(job.priority_class)
-        whole = job.placement.exclusive
-        started = job.started_at.timestamp() if job.started_at else self._began[job.id]
+        exclusive = job.placement.exclusive
+        started = job.started_at.timestamp() if job.started_at else self._active_since[job.id]
         return (
             job.id,
             node,
             kind,
-            0 if 0 < wanted.gpus < 1 else self._usable(places, kind),
-            self.node_table.cpus[node] if whole else count * wanted.cpus,
-            self.node_table.memory_mib[node] if whole else count * wanted.memory_mib,
+            0 if 0 < requested.gpus < 1 else self._count_usable(places, kind),
+            self.node_table.cpus[node] if exclusive else count * requested.cpus,
+            self.node_table.memory_mib[node] if exclusive else count * requested.memory_mib,
             started,
             float(job.time_limit_seconds or 0),
             job.time_limit_seconds is not None,
             self._leaves.index_of((job.project, job.user)),
             priority_class.rank,
-            max(count * wanted.gpus, float(self.node_table.gpus[node].sum()) if whole else 0.0),
+            max(count * requested.gpus, float(self.node_table.gpus[node].sum()) if exclusive else 0.0),
             self._rate(job) * count / job.placement.tasks,
             job.checkpointed_at.timestamp() if job.checkpointed_at else math.nan,
             job.preemptible or priority_class.preemptible,
@@ -309,25 +312,26 @@ class QueueState:
             -1 if job.array_id is None else job.array_id,
         )
 
-    def _usable(self, places: list[TaskPlacement], kind: int) -> int:
-        """How many devices of these come back when the job has ended: not one that is out of order."""
-        machines, uuids = self.node_table, (uuid for place in places for uuid in place.devices)
+    def _count_usable(self, places: list[TaskPlacement], kind: int) -> int:
+        """Number of these devices that are free after the job has ended; unavailable devices are not."""
+        node_table, uuids = self.node_table, (uuid for place in places for uuid in place.devices)
         return sum(
-            machines.kind_of_device.get(uuid) == kind and uuid not in machines.unusable_devices for uuid in uuids
+            node_table.kind_of_device.get(uuid) == kind and uuid not in node_table.unusable_devices
+            for uuid in uuids
         )
 
-    def _release(self, job: Job, held: dict[str, JobId], parts: dict[str, float]) -> None:
+    def _release(self, job: Job, held: dict[str, JobId], shared_use: dict[str, float]) -> None:
         for uuid in job.devices:
             if held.get(uuid) == job.id:
                 del held[uuid]
-            elif uuid in parts:
-                parts[uuid] -= job.resources.gpus
-                if parts[uuid] < 1e-6:
-                    del parts[uuid]
+            elif uuid in shared_use:
+                shared_use[uuid] -= job.resources.gpus
+                if shared_use[uuid] < 1e-6:
+                    del shared_use[uuid]
 
     def _present_usage(self, running: Array, now: float) -> Array:
-        """What running jobs have used, and what they may still use: who has just been given much has had their
-        turn."""
+        """Usage of running jobs so far and up to their time limits, so that a user with new large jobs counts as
+        served."""
         so_far = self._ledger.decayed_seconds(np.minimum(running["started"], now), now)
         limit = np.where(running["has_limit"], running["limit"], self.policy.assumed_limit_seconds)
         ahead = np.maximum(running["started"] + limit - now, 0.0)
@@ -337,11 +341,11 @@ class QueueState:
         for scope in (*quota_keys(user, project, self.accounts), (class_name, project)):
             self._month[scope] += hours
 
-    def _turn_month(self, now: float) -> None:
-        began = start_of_month(now)
-        if began != self._month_began:
+    def _update_month(self, now: float) -> None:
+        month_start = start_of_month(now)
+        if month_start != self._month_start:
             self._month.clear()
-            self._month_began = began
+            self._month_start = month_start
 
     def _shape(self, job: Job) -> JobShape:
         return JobShape(
@@ -354,24 +358,24 @@ class QueueState:
         kind = self.node_table.kind_of_device.get(job.devices[0]) if job.devices else None
         gpu_type = None if kind is None else self.node_table.device_kinds[kind].type
         if job.placement.exclusive:
-            wanted = replace(job.resources, gpus=self._gpus(job) / job.placement.tasks)
-            return self.policy.charges.charge_per_second(wanted, job.placement.tasks, gpu_type)
+            requested = replace(job.resources, gpus=self._gpus(job) / job.placement.tasks)
+            return self.policy.charges.charge_per_second(requested, job.placement.tasks, gpu_type)
         return self.policy.charges.charge_per_second(job.resources, job.placement.tasks, gpu_type)
 
     def _gpus(self, job: Job) -> float:
         return count_occupied_gpus(job, self.node_table, self.accounts)
 
-    def _renew_pending(self) -> None:
-        """Their rows speak of shapes, which know the data class of the project."""
+    def _rebuild_pending(self) -> None:
+        """Rows refer to shapes, which contain the data class of the project."""
         before, self._pending = self._pending, KeyedArray(PENDING_DTYPE)
         for job in self.jobs.values():
             if job.id in before:
                 self._pending.add(job.id, self._pending_row(job))
 
-    def _renew_running(self) -> None:
-        """Their rows speak of nodes by number."""
+    def _rebuild_running(self) -> None:
+        """Rows refer to nodes by number."""
         self._running = KeyedArray(RUNNING_DTYPE)
-        self._rows, self._held, self._parts = {}, {}, defaultdict(float)
+        self._rows, self._held, self._shared_use = {}, {}, defaultdict(float)
         self._free = self.node_table.total_resources()
         for job in self.jobs.values():
             if job.state in ACTIVE_STATES:

@@ -1,4 +1,4 @@
-"""Limits on what people, projects, departments and arrays may hold at once, and use in a month."""
+"""Quotas of users, projects and departments (running GPUs, GPU-hours per month) and limits of job arrays."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ QuotaKey = tuple[str, str]  # ("user", "ann"), ("project", "vision"), ("departme
 
 @dataclass(frozen=True, slots=True)
 class QuotaViolation:
-    """Which limit keeps a job back."""
+    """The quota that blocks a job."""
 
     quota_key: QuotaKey
     message: str
@@ -25,7 +25,7 @@ class QuotaViolation:
 
 
 class QuotaTracker:
-    """Counts along while a plan is made."""
+    """Usage against quotas, updated while a plan is made."""
 
     def __init__(self, snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
@@ -37,21 +37,23 @@ class QuotaTracker:
             self._count_running()
 
     def find_violation(self, job: Job, gpus: float) -> QuotaViolation | None:
-        """Why it may not start now."""
+        """The quota that does not allow this job to start now."""
         budget = self._policy.find_priority_class(job.priority_class).gpu_hours_per_month
         if budget is not None and self.month_gpu_hours[priority_class_quota_key(job)] >= budget:
-            words = f"project {job.project} has used its {_hours(budget)} of class {job.priority_class} this month"
-            return QuotaViolation(priority_class_quota_key(job), words, until_next_month=True)
+            message = (
+                f"project {job.project} has used its {_hours(budget)} of class {job.priority_class} this month"
+            )
+            return QuotaViolation(priority_class_quota_key(job), message, until_next_month=True)
         if not self.has_any or not gpus:
             return None
         for scope in quota_keys(job.user, job.project, self._accounts):
-            if refusal := self._over(scope, find_quota(scope, self._accounts), gpus):
-                return refusal
+            if violation := self._check_quota(scope, find_quota(scope, self._accounts), gpus):
+                return violation
         return None
 
     @property
     def month_gpu_hours(self) -> defaultdict[QuotaKey, float]:
-        """GPU-hours of this month, also of what runs, and of what that may still use."""
+        """GPU-hours of this month, with those of running jobs up to their time limits."""
         if self._month is None:
             self._month = defaultdict(float, self._snapshot.month_gpu_hours)
             running = self._snapshot.running
@@ -76,7 +78,7 @@ class QuotaTracker:
                 self._running[scope] += gpus
 
     def add_started_job(self, job: Job, gpus: float) -> None:
-        """It starts."""
+        """Count a job that this plan starts."""
         has_budget = self._policy.find_priority_class(job.priority_class).gpu_hours_per_month is not None
         if not self.has_any and not has_budget:
             return
@@ -86,21 +88,21 @@ class QuotaTracker:
             self.month_gpu_hours[scope] += hours
         self.month_gpu_hours[priority_class_quota_key(job)] += hours
 
-    def _over(self, scope: QuotaKey, quota: Quota, gpus: float) -> QuotaViolation | None:
+    def _check_quota(self, scope: QuotaKey, quota: Quota, gpus: float) -> QuotaViolation | None:
         kind, name = scope
         if quota.running_gpus is not None and self._running[scope] + gpus > quota.running_gpus + 1e-9:
-            held = self._running[scope]
-            words = f"{kind} {name} may run {quota.running_gpus} GPUs at once and holds {held:g}"
-            return QuotaViolation(scope, words)
+            limit, used = quota.running_gpus, self._running[scope]
+            message = f"exceeds the quota of {kind} {name}: {limit} GPUs at once, {used:g} in use"
+            return QuotaViolation(scope, message)
         if quota.gpu_hours_per_month is not None and self.month_gpu_hours[scope] >= quota.gpu_hours_per_month:
             hours = _hours(quota.gpu_hours_per_month)
-            words = f"{kind} {name} has used its {hours} of this month, counting what runs"
-            return QuotaViolation(scope, words, until_next_month=True)
+            message = f"{kind} {name} has used its {hours} of this month, running jobs included"
+            return QuotaViolation(scope, message, until_next_month=True)
         return None
 
 
 class ArrayLimits:
-    """How many elements of each array run; only those with a limit are asked for."""
+    """Number of running jobs of each array, updated while a plan is made."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._running: Counter[int] = Counter()
@@ -117,20 +119,20 @@ class ArrayLimits:
             self._running[job.array_id] += 1
 
 
-def count_occupied_gpus(job: Job, machines: NodeTable, accounts: ShareAccounts) -> float:
-    """How many it keeps from others: one that is alone on its nodes, all there are; while it waits, as many as it
-    may come to hold."""
-    asked = job.resources.gpus * job.placement.tasks
-    if not job.placement.exclusive or not len(machines.nodes):
-        return asked
-    per_node = machines.gpus.sum(axis=1)
+def count_occupied_gpus(job: Job, node_table: NodeTable, accounts: ShareAccounts) -> float:
+    """GPUs that are not available to others because of this job. An exclusive job occupies all GPUs of its nodes;
+    while it is pending, the most that it may occupy."""
+    requested = job.resources.gpus * job.placement.tasks
+    if not job.placement.exclusive or not len(node_table.nodes):
+        return requested
+    per_node = node_table.gpus.sum(axis=1)
     if job.state in ACTIVE_STATES:
-        nodes = {place.node for place in job.task_placements if place.node in machines.index_by_name}
-        return max(asked, float(sum(per_node[machines.index_by_name[name]] for name in nodes)))
-    suitable = machines.eligibility_of(
+        nodes = {place.node for place in job.task_placements if place.node in node_table.index_by_name}
+        return max(requested, float(sum(per_node[node_table.index_by_name[name]] for name in nodes)))
+    eligibility = node_table.eligibility_of(
         JobShape(job.resources, job.placement, accounts.project_or_default(job.project).data_class)
     )
-    return max(asked, float(per_node[suitable.eligible_nodes].max(initial=0) * job.placement.tasks))
+    return max(requested, float(per_node[eligibility.eligible_nodes].max(initial=0) * job.placement.tasks))
 
 
 def quota_keys(user: str, project: str, accounts: ShareAccounts) -> tuple[QuotaKey, QuotaKey, QuotaKey]:
@@ -138,7 +140,7 @@ def quota_keys(user: str, project: str, accounts: ShareAccounts) -> tuple[QuotaK
 
 
 def priority_class_quota_key(job: Job) -> QuotaKey:
-    """The budget of a class is per project."""
+    """The monthly budget of a priority class is per project."""
     return f"class {job.priority_class}", job.project
 
 
@@ -154,9 +156,9 @@ def find_quota(scope: QuotaKey, accounts: ShareAccounts) -> Quota:
 
 
 def has_quotas(accounts: ShareAccounts) -> bool:
-    given = [project.quota for project in accounts.projects.values()]
-    given += [department.quota for department in accounts.departments.values()]
-    return any(quota != Quota() for quota in (*given, *accounts.user_quotas.values()))
+    quotas = [project.quota for project in accounts.projects.values()]
+    quotas += [department.quota for department in accounts.departments.values()]
+    return any(quota != Quota() for quota in (*quotas, *accounts.user_quotas.values()))
 
 
 def _hours(number: float) -> str:

@@ -1,4 +1,4 @@
-"""Smaller or different requests that may start earlier than the one that was made."""
+"""Variations of a job request that may start earlier: fewer GPUs, any type, less time, another class."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -13,27 +13,27 @@ _SHORTER = (7 * 86400, 2 * 86400, 86400, 12 * 3600, 8 * 3600, 4 * 3600, 2 * 3600
 
 @dataclass(frozen=True, slots=True)
 class RequestVariation:
-    """Another way to ask."""
-
     description: str  # "2 GPUs"
     change: dict[str, object]  # fields of a submission
     job: Job
 
 
 def list_variations(job: Job, nodes: Iterable[Node]) -> Iterator[RequestVariation]:
-    """Those that make sense for it; whether any node could run them is not looked at."""
+    """Variations that make sense for this job; some may not be feasible on these nodes."""
     yield from _fewer_gpus(job)
-    wanted, placement = job.resources, job.placement
-    if wanted.gpus and wanted.gpu_type is not None:
+    requested, placement = job.resources, job.placement
+    if requested.gpus and requested.gpu_type is not None:
         yield _any_type(job, nodes)
-    if wanted.gpus and wanted.gpu_memory_mib is not None:
+    if requested.gpus and requested.gpu_memory_mib is not None:
         yield RequestVariation(
-            "any GPU memory", {"gpu_memory": None}, _asking(job, replace(wanted, gpu_memory_mib=None))
+            "any GPU memory", {"gpu_memory": None}, _with_resources(job, replace(requested, gpu_memory_mib=None))
         )
-    if not wanted.gpus and (wanted.cpus > 1 or wanted.memory_mib > 1024):
-        half = replace(wanted, cpus=math.ceil(wanted.cpus / 2), memory_mib=math.ceil(wanted.memory_mib / 2))
+    if not requested.gpus and (requested.cpus > 1 or requested.memory_mib > 1024):
+        half = replace(
+            requested, cpus=math.ceil(requested.cpus / 2), memory_mib=math.ceil(requested.memory_mib / 2)
+        )
         change: dict[str, object] = {"cpus": half.cpus, "memory": half.memory_mib}
-        yield RequestVariation("half the cpus and memory", change, _asking(job, half))
+        yield RequestVariation("half the cpus and memory", change, _with_resources(job, half))
     if placement.tasks > 1:
         tasks = placement.tasks // 2
         fewer = replace(job, placement=replace(placement, tasks=tasks))
@@ -48,58 +48,63 @@ def list_variations(job: Job, nodes: Iterable[Node]) -> Iterator[RequestVariatio
 
 
 def list_shorter_variations(job: Job, assumed_limit_seconds: float) -> Iterator[RequestVariation]:
-    """The same for less time, the longest first."""
+    """The same request with a shorter time limit, the longest first."""
     limit = job.time_limit_seconds or assumed_limit_seconds
     for seconds in _SHORTER:
         if seconds < limit:
-            brief = replace(job, time_limit_seconds=seconds, overtime=False)
-            yield RequestVariation(f"at most {_duration(seconds)}", {"time_limit": seconds}, brief)
+            shorter = replace(job, time_limit_seconds=seconds, overtime=False)
+            yield RequestVariation(f"at most {_duration(seconds)}", {"time_limit": seconds}, shorter)
 
 
 def _other_classes(job: Job) -> Iterator[RequestVariation]:
-    """Everybody may use any; those above normal are for people who know that they need them, and are not offered
-    to others."""
-    by_wish = job.preemptible and job.priority_class not in ALWAYS_PREEMPTIBLE_CLASSES
+    """Every user may use any class; classes above normal are never suggested."""
+    was_requested = job.preemptible and job.priority_class not in ALWAYS_PREEMPTIBLE_CLASSES
     for name in ("scavenger", "normal"):
         if name != job.priority_class:
-            other = replace(job, priority_class=name, preemptible=by_wish or name in ALWAYS_PREEMPTIBLE_CLASSES)
+            other = replace(
+                job, priority_class=name, preemptible=was_requested or name in ALWAYS_PREEMPTIBLE_CLASSES
+            )
             yield RequestVariation(f"class {name}", {"priority_class": name}, other)
 
 
 def _fewer_gpus(job: Job) -> Iterator[RequestVariation]:
-    """With as much less of cpus and memory."""
-    wanted = job.resources
-    for gpus in dict.fromkeys((wanted.gpus // 2, 1)):
-        if 1 <= gpus < wanted.gpus:
-            part = gpus / wanted.gpus
+    """With cpus and memory reduced in proportion."""
+    requested = job.resources
+    for gpus in dict.fromkeys((requested.gpus // 2, 1)):
+        if 1 <= gpus < requested.gpus:
+            fraction = gpus / requested.gpus
             fewer = Resources(
-                math.ceil(wanted.cpus * part),
-                math.ceil(wanted.memory_mib * part),
+                math.ceil(requested.cpus * fraction),
+                math.ceil(requested.memory_mib * fraction),
                 int(gpus),
-                wanted.gpu_type,
-                wanted.gpu_memory_mib,
+                requested.gpu_type,
+                requested.gpu_memory_mib,
             )
-            words = format_gpus(fewer.gpus, fewer.gpu_type, fewer.gpu_memory_mib)
+            description = format_gpus(fewer.gpus, fewer.gpu_type, fewer.gpu_memory_mib)
             change: dict[str, object] = {"gpus": fewer.gpus, "cpus": fewer.cpus, "memory": fewer.memory_mib}
-            yield RequestVariation(words, change, _asking(job, fewer))
+            yield RequestVariation(description, change, _with_resources(job, fewer))
 
 
 def _any_type(job: Job, nodes: Iterable[Node]) -> RequestVariation:
-    """With no more cpus and memory than go with so many GPUs of any node: what one has, another may lack."""
-    wanted = replace(job.resources, gpu_type=None)
+    """With cpus and memory reduced to the proportional amount of the node with the least per GPU."""
+    requested = replace(job.resources, gpu_type=None)
     change: dict[str, object] = {"gpu_type": None}
-    parts = [(node, wanted.gpus / len(node.devices)) for node in nodes if len(node.devices) >= wanted.gpus]
-    cpus = min([wanted.cpus, *(max(1, int(node.cpus * part)) for node, part in parts)])
-    memory = min([wanted.memory_mib, *(int(node.memory_mib * part) for node, part in parts)])
-    if (cpus, memory) == (wanted.cpus, wanted.memory_mib):
-        return RequestVariation("any GPU type", change, _asking(job, wanted))
-    words = f"any GPU type with {format_cpus(cpus)}, {format_memory(memory)}"
+    fractions = [
+        (node, requested.gpus / len(node.devices)) for node in nodes if len(node.devices) >= requested.gpus
+    ]
+    cpus = min([requested.cpus, *(max(1, int(node.cpus * fraction)) for node, fraction in fractions)])
+    memory = min([requested.memory_mib, *(int(node.memory_mib * fraction) for node, fraction in fractions)])
+    if (cpus, memory) == (requested.cpus, requested.memory_mib):
+        return RequestVariation("any GPU type", change, _with_resources(job, requested))
+    description = f"any GPU type with {format_cpus(cpus)}, {format_memory(memory)}"
     change |= {"cpus": cpus, "memory": memory}
-    return RequestVariation(words, change, _asking(job, replace(wanted, cpus=cpus, memory_mib=memory)))
+    return RequestVariation(
+        description, change, _with_resources(job, replace(requested, cpus=cpus, memory_mib=memory))
+    )
 
 
-def _asking(job: Job, wanted: Resources) -> Job:
-    return replace(job, resources=wanted)
+def _with_resources(job: Job, requested: Resources) -> Job:
+    return replace(job, resources=requested)
 
 
 def _duration(seconds: int) -> str:

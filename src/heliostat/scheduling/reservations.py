@@ -1,8 +1,7 @@
-"""Reservations: the times for which nodes or devices are set aside, for a project or for nobody while they are
-maintained, and the jobs that run inside one. Pure.
+"""Reservations of nodes or devices for a project or for maintenance, and the jobs that run inside one. Pure.
 
-While a reservation holds, its nodes bear a label of it, and its jobs ask for that label: whoever plans need not
-know more.
+While a reservation is active, its nodes have an internal label and its jobs request that label, so the planner
+needs no further rule.
 """
 
 import math
@@ -24,7 +23,7 @@ _ALWAYS = -math.inf
 
 @dataclass(frozen=True, slots=True)
 class ReservationWindow:
-    """One time for which a reservation holds."""
+    """One period in which a reservation is active."""
 
     start: float
     end: float
@@ -37,117 +36,125 @@ class ReservationWindow:
 
 
 def list_reservation_windows(snapshot: Snapshot, now: datetime) -> list[ReservationWindow]:
-    """Those that are not over, in order of time."""
+    """Periods that have not ended, in order of start."""
     index = snapshot.node_table.index_by_name
-    found = []
+    result = []
     for reservation in snapshot.reservations:
         nodes = np.array([index[name] for name in reservation.nodes if name in index], np.int64)
         if not len(nodes):
             continue
         for starts_at, ends_at in reservation.occurrences(now):
             start, end = starts_at.timestamp(), ends_at.timestamp()
-            found.append(ReservationWindow(start, end, nodes, reservation.project, reservation.gpus_per_node))
-    return sorted(found, key=lambda window: window.start)
+            result.append(ReservationWindow(start, end, nodes, reservation.project, reservation.gpus_per_node))
+    return sorted(result, key=lambda window: window.start)
 
 
 def book_capacity_for_window(
-    window: ReservationWindow, snapshot: Snapshot, rooms: Capacity, ends: Array, now: float
+    window: ReservationWindow, snapshot: Snapshot, capacity: Capacity, ends: Array, now: float
 ) -> BookedCapacity:
-    """What others find on its nodes from its start on. Those whom it is for may hold part of it already."""
-    machines, nodes = snapshot.node_table, window.nodes
+    """What other projects can use on its nodes from its start on. Jobs of its own project count against it."""
+    node_table, nodes = snapshot.node_table, window.nodes
     at = _ALWAYS if window.start <= now else window.start
     if window.gpus_per_node is None:
-        nobody = np.zeros(len(nodes), np.int64)
-        nothing = FreeResources(
-            nobody, nobody.copy(), np.zeros((len(nodes), len(machines.device_kinds)), np.int64), nobody.copy()
+        zeros = np.zeros(len(nodes), np.int64)
+        none_free = FreeResources(
+            zeros, zeros.copy(), np.zeros((len(nodes), len(node_table.device_kinds)), np.int64), zeros.copy()
         )
-        return BookedCapacity(at, nodes, nothing, window.project)
+        return BookedCapacity(at, nodes, none_free, window.project)
     still_there = snapshot.running[ends > window.start] if window.start > now else snapshot.running
-    free = rooms.free.copy()
+    free = capacity.free.copy()
     leaving = snapshot.running[ends <= window.start] if window.start > now else snapshot.running[:0]
     free.add_rows(leaving["node"], leaving)
-    left = free.select_nodes(nodes)
-    kept = np.maximum(window.gpus_per_node - _held_by(window, still_there, snapshot), 0)
-    left.gpus = _less(left.gpus, kept)
-    part = kept / np.maximum(machines.gpus[nodes].sum(axis=1), 1)
-    left.cpus = left.cpus - np.ceil(machines.cpus[nodes] * part).astype(np.int64)
-    left.memory_mib = left.memory_mib - np.ceil(machines.memory_mib[nodes] * part).astype(np.int64)
-    left.running_count = left.running_count + (kept > 0)  # nobody else is alone there
-    return BookedCapacity(at, nodes, left, window.project, kept)
+    remaining = free.select_nodes(nodes)
+    booked = np.maximum(window.gpus_per_node - _allocated_gpus(window, still_there, snapshot), 0)
+    remaining.gpus = _subtract_devices(remaining.gpus, booked)
+    fraction = booked / np.maximum(node_table.gpus[nodes].sum(axis=1), 1)
+    remaining.cpus = remaining.cpus - np.ceil(node_table.cpus[nodes] * fraction).astype(np.int64)
+    remaining.memory_mib = remaining.memory_mib - np.ceil(node_table.memory_mib[nodes] * fraction).astype(np.int64)
+    remaining.running_count = remaining.running_count + (booked > 0)  # blocks exclusive jobs of other projects
+    return BookedCapacity(at, nodes, remaining, window.project, booked)
 
 
-def _held_by(window: ReservationWindow, running: Array, snapshot: Snapshot) -> Array:
-    """GPUs that jobs of its project hold on each of its nodes."""
-    mine = np.array([project == window.project for project, _ in snapshot.share_tree.leaves], bool)
-    rows = running[mine[running["leaf"]]] if len(mine) else running[:0]
+def _allocated_gpus(window: ReservationWindow, running: Array, snapshot: Snapshot) -> Array:
+    """Allocated GPUs of its project on each of its nodes."""
+    is_own = np.array([project == window.project for project, _ in snapshot.share_tree.leaves], bool)
+    rows = running[is_own[running["leaf"]]] if len(is_own) else running[:0]
     per_node = np.bincount(rows["node"], rows["devices"], len(snapshot.node_table.nodes))
     return np.asarray(per_node[window.nodes], np.int64)
 
 
-def _less(gpus: Array, kept: Array) -> Array:
-    """Take so many devices away from each node, of whatever kind there is most."""
-    left = gpus.copy()
-    for place, count in enumerate(kept):
+def _subtract_devices(gpus: Array, booked: Array) -> Array:
+    """Subtract so many devices from each node, from the most frequent kind first."""
+    remaining = gpus.copy()
+    for index, count in enumerate(booked):
         for _ in range(int(count)):
-            if left.shape[1] and left[place].max() > 0:
-                left[place, int(left[place].argmax())] -= 1
-    return left
+            if remaining.shape[1] and remaining[index].max() > 0:
+                remaining[index, int(remaining[index].argmax())] -= 1
+    return remaining
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationAccess:
-    """When a job's reservation is open for it next."""
+    """Whether the reservation of a job is active, or when it will be."""
 
     is_open: bool = True
-    opens_at: datetime | None = None  # None: it is open, or never will be again
+    opens_at: datetime | None = None  # None: it is active, or has ended for good
 
 
 def find_reservation_access(job: Job, reservations: Iterable[Reservation], now: datetime) -> ReservationAccess:
-    """Of a job that names none, always."""
+    """A job without a reservation always has access."""
     name = job.placement.reservation
     if name is None:
         return ReservationAccess()
-    found = next((one for one in reservations if one.name == name and one.project == job.project), None)
-    times = next(iter(found.occurrences(now)), None) if found else None
+    reservation = next(
+        (candidate for candidate in reservations if candidate.name == name and candidate.project == job.project),
+        None,
+    )
+    times = next(iter(reservation.occurrences(now)), None) if reservation else None
     if times is None:
         return ReservationAccess(is_open=False)
     return ReservationAccess() if times[0] <= now else ReservationAccess(is_open=False, opens_at=times[0])
 
 
-def explain_closed_reservation(job: Job, opening: ReservationAccess) -> str | None:
-    """Why it has no place in line yet; None: it has one."""
-    if opening.is_open:
+def explain_closed_reservation(job: Job, access: ReservationAccess) -> str | None:
+    """Why the job is not in the queue yet; None: it is."""
+    if access.is_open:
         return None
     name = job.placement.reservation
-    if opening.opens_at is None:
-        return f"its reservation {name} is over or was deleted; cancel it and submit it without --reservation"
-    return f"waits for the reservation {name}, which begins at {opening.opens_at:%Y-%m-%d %H:%M} UTC"
+    if access.opens_at is None:
+        return f"its reservation {name} has ended or was deleted; cancel it and submit it without --reservation"
+    return f"waits for the reservation {name}, which begins at {access.opens_at:%Y-%m-%d %H:%M} UTC"
 
 
 def with_reservation_label(placement: PlacementRequest) -> PlacementRequest:
-    """As the planner sees it."""
+    """The placement with the internal label of its reservation, if it names one."""
     if placement.reservation is None:
         return placement
     return replace(placement, labels=(*placement.labels, _label(placement.reservation)))
 
 
 def active_reservation_names(reservations: Iterable[Reservation], now: datetime) -> frozenset[str]:
-    return frozenset(one.name for one in reservations if one.project is not None and one.is_active_at(now))
+    return frozenset(
+        reservation.name
+        for reservation in reservations
+        if reservation.project is not None and reservation.is_active_at(now)
+    )
 
 
 def add_reservation_labels(
     nodes: tuple[Node, ...], reservations: Sequence[Reservation], names: Collection[str]
 ) -> tuple[Node, ...]:
-    """The nodes, each with the labels of the open reservations it is in."""
-    held: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for one in reservations:
-        for node in one.nodes if one.name in names else ():
-            held[node][_label(one.name)] = ""
+    """The nodes with the internal labels of their active reservations."""
+    labels: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for reservation in reservations:
+        for node in reservation.nodes if reservation.name in names else ():
+            labels[node][_label(reservation.name)] = ""
     return tuple(
-        replace(node, labels={**node.labels, **held[node.name]}) if node.name in held else node for node in nodes
+        replace(node, labels={**node.labels, **labels[node.name]}) if node.name in labels else node
+        for node in nodes
     )
 
 
 def _label(name: str) -> str:
-    """No label that people can give holds a space."""
+    """Contains a space, which labels from users cannot."""
     return f"reservation {name}"

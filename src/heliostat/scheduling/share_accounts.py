@@ -1,4 +1,4 @@
-"""The fair-share tree as the scheduler sees it: department > project > user."""
+"""Accounts of the fair-share tree: departments, projects and user quotas by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ _NO_QUOTA = Quota()
 
 @dataclass(frozen=True, slots=True)
 class ShareAccounts:
-    """Projects and departments by name, and the quotas of users who have one. Unknown ones get the defaults."""
+    """Unknown projects, departments and users get the defaults."""
 
     departments: Mapping[str, Department] = field(default_factory=dict)
     projects: Mapping[str, Project] = field(default_factory=dict)

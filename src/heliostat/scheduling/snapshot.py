@@ -1,4 +1,4 @@
-"""What a decision is made from, and the decision. Plain data: no clock, no database, no network."""
+"""Input and output of the planner: the snapshot of the cluster, and the plan. Plain data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,16 +18,16 @@ from heliostat.scheduling.share_accounts import ShareAccounts
 PENDING_DTYPE = np.dtype(
     [
         ("job", np.int64),
-        ("points", np.float64),  # that do not change: see order.py
+        ("points", np.float64),  # that do not change while it waits: see queue_order
         ("inner", np.float64),  # points that count only within its project and class
-        ("waiting", np.float64),  # since when, if it had waited without a break
+        ("waiting", np.float64),  # start of the wait; earlier waits of the job are added
         ("limit", np.float64),
         ("shape", np.int32),
         ("leaf", np.int32),
         ("rank", np.int8),
         ("preemptible", np.bool_),
         ("gpus", np.float64),  # of all its tasks
-        ("cost", np.float64),  # GPU-hours it would be charged for if it ran to its limit
+        ("cost", np.float64),  # charge in GPU-hours if it runs to its time limit
         ("array", np.int64),  # -1: none
     ]
 )
@@ -36,7 +36,7 @@ RUNNING_DTYPE = np.dtype(
         ("job", np.int64),
         ("node", np.int32),
         ("kind", np.int32),  # of device; -1: none
-        ("devices", np.int32),  # held whole
+        ("devices", np.int32),  # whole devices
         ("cpus", np.int64),
         ("memory", np.int64),
         ("started", np.float64),
@@ -45,12 +45,12 @@ RUNNING_DTYPE = np.dtype(
         ("leaf", np.int32),
         ("rank", np.int8),
         ("gpus", np.float64),
-        ("rate", np.float64),  # what a second is charged
-        ("saved", np.float64),  # when its work was last saved; nan: never
+        ("rate", np.float64),  # charge per second
+        ("saved", np.float64),  # time of the last checkpoint; nan: none
         ("preemptible", np.bool_),
-        ("protected", np.float64),  # until then it may not be sent away all the same
-        ("overtime", np.bool_),
-        ("stops_in", np.float64),  # seconds of grace once it has been asked to stop; inf: not asked
+        ("protected", np.float64),  # no preemption before this time
+        ("overtime", np.bool_),  # may exceed its time limit
+        ("stops_in", np.float64),  # seconds of grace after a stop was requested; inf: not requested
         ("array", np.int64),
     ]
 )
@@ -58,35 +58,29 @@ RUNNING_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The cluster at one moment. A running job has a row for each node and kind of device it is on."""
+    """The cluster at one time. A running job has one row per node and kind of device."""
 
     node_table: NodeTable
-    pending: Array  # of PENDING, in no order
-    running: Array  # of RUNNING
-    jobs: Mapping[JobId, Job]  # those the rows speak of, and more
+    pending: Array  # of PENDING_DTYPE, unordered
+    running: Array  # of RUNNING_DTYPE
+    jobs: Mapping[JobId, Job]  # at least those of the rows
     shapes: Sequence[JobShape]  # by number
     share_tree: FairShareTree
-    free: FreeResources  # by node: what nobody holds
-    past_usage: Array  # by leaf: what counts of what it used, without what it holds now
-    current_usage: Callable[[Array], Array]  # by running row: what counts of what it holds
-    held_devices: Mapping[str, JobId]  # the devices that are in use as a whole, and by whom
-    shared_device_use: Mapping[str, float] = field(
-        default_factory=dict
-    )  # those that are shared: how much of each is in use
+    free: FreeResources  # by node
+    past_usage: Array  # by leaf: decayed usage without running jobs
+    current_usage: Callable[[Array], Array]  # usage by running row
+    held_devices: Mapping[str, JobId]  # whole devices in use, and their jobs
+    shared_device_use: Mapping[str, float] = field(default_factory=dict)  # used fraction of each shared device
     accounts: ShareAccounts = field(default_factory=ShareAccounts)
     reservations: tuple[Reservation, ...] = ()
-    month_gpu_hours: Mapping[tuple[str, str], float] = field(
-        default_factory=dict
-    )  # GPU-hours of (scope, name) so far
+    month_gpu_hours: Mapping[tuple[str, str], float] = field(default_factory=dict)  # by (scope, name)
     month_start: float = 0.0
-    has_array_or_budget_limits: bool = (
-        False  # whether an array or the budget of a class may hold back one of the pending jobs
-    )
-    next_begin_at: datetime | None = None  # when a job joins the pending ones though nothing happens
+    has_array_or_budget_limits: bool = False  # of at least one pending job
+    next_begin_at: datetime | None = None  # next time at which a job becomes eligible without an event
 
     @cached_property
     def has_preemptible(self) -> bool:
-        """Whether anybody who runs might ever have to make room."""
+        """Whether any running job could be stopped for another one."""
         return bool((self.running["preemptible"] | self.running["overtime"]).any())
 
     @cached_property
@@ -95,7 +89,7 @@ class Snapshot:
 
     @cached_property
     def usage_by_leaf(self) -> Array:
-        """By leaf: what counts of its past, of what it holds now and of what that may still use."""
+        """By leaf: decayed past usage, and usage of running jobs up to their time limits."""
         if not len(self.running):
             return self.past_usage
         present = self.current_usage(self.running)
@@ -104,7 +98,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStart:
-    """A job that is to start, and where each of its tasks goes."""
+    """A job to start, and the placement of its tasks."""
 
     job: Job
     places: tuple[TaskPlacement, ...]
@@ -121,35 +115,33 @@ class PlannedStart:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStop:
-    """A running job that is to make room."""
+    """A running job to stop, because another job needs its resources."""
 
     job: Job
-    kind: str  # "preempt": it goes back to the queue; "overtime": it ends
+    kind: str  # "preempt": it returns to the queue; "overtime": it ends
     message: str
     for_job_id: JobId
 
 
 @dataclass(frozen=True, slots=True)
 class BookedStart:
-    """A job that is blocked, and for which room is kept."""
+    """A blocked job with booked resources."""
 
     job_id: JobId
-    starts_at: (
-        datetime  # when it starts at the latest, if limits are honest; of the second and later ones, about when
-    )
+    starts_at: datetime  # latest start if no job exceeds its time limit; approximate for all but the first
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start and to stop now."""
+    """The jobs to start and to stop now."""
 
     starts: tuple[PlannedStart, ...] = ()
     stops: tuple[PlannedStop, ...] = ()
-    wake_at: datetime | None = None  # when to plan again even if nothing happens
+    wake_at: datetime | None = None  # when to plan again without an event
     compute_booked_starts: Callable[[], tuple[BookedStart, ...]] = field(default=tuple, compare=False)
 
     @cached_property
     def booked_starts(self) -> tuple[BookedStart, ...]:
-        """The first of the blocked. Where nobody could take their room, it is booked only when somebody asks."""
+        """Bookings of the first blocked jobs. Computed on demand if they do not affect the plan."""
         return self.compute_booked_starts()

@@ -1,4 +1,4 @@
-"""Who has used how much: past usage fades with a half-life, so that an old week counts less than this one."""
+"""Past usage of each account, with exponential decay: older usage counts less."""
 
 import math
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from heliostat.scheduling.keyed_array import Array
 
-_TOO_LONG = 40.0  # half-lives after which the numbers are scaled anew
+_RESCALE_AFTER = 40.0  # half-lives after which the amounts are rescaled
 
 
 class UsageLedger:
-    """What was used by each account, by its number, in GPU-hours at the charges of the policy.
+    """Usage by account number, in GPU-hours at the charge rates of the policy.
 
-    Amounts are kept as seen from a fixed moment: one charged later is larger by as much as the older ones have
-    faded since. So nothing has to be touched as time goes by.
+    Amounts are stored relative to a fixed time: later charges are scaled up instead of decaying older ones, so
+    that passing time needs no update.
     """
 
     def __init__(self, half_life_seconds: float) -> None:
@@ -22,20 +22,20 @@ class UsageLedger:
         self._amounts = np.zeros(16)
 
     def charge(self, account: int, rate: float, start: float, end: float) -> None:
-        """So much per second from then to then."""
-        self._make_room(account, end)
-        grown = self._growth(end) - self._growth(start)
-        self._amounts[account] += rate * self._half_life / math.log(2) * grown
+        """Add `rate` per second from start to end."""
+        self._ensure_capacity(account, end)
+        growth = self._growth(end) - self._growth(start)
+        self._amounts[account] += rate * self._half_life / math.log(2) * growth
 
     def decayed_usage(self, accounts: int, now: float) -> Array:
-        """Of the first so many accounts, as it counts now."""
-        found = np.zeros(accounts)
+        """Usage of the first `accounts` accounts after decay."""
+        usage = np.zeros(accounts)
         known = min(accounts, len(self._amounts))
-        found[:known] = self._amounts[:known] * self._faded_since(now)
-        return found
+        usage[:known] = self._amounts[:known] * self._decay_since(now)
+        return usage
 
     def decayed_seconds(self, starts: Array, now: float) -> Array:
-        """What seconds that began then and last until now count for."""
+        """Decayed length of periods from `starts` until now."""
         return self._half_life / math.log(2) * (1.0 - np.exp2((starts - now) / self._half_life))
 
     def copy(self) -> "UsageLedger":
@@ -47,18 +47,18 @@ class UsageLedger:
         since = at if self._since is None else self._since
         return float(2.0 ** ((at - since) / self._half_life))
 
-    def _faded_since(self, now: float) -> float:
-        """What is left of an amount: nothing after a very long time, all if the clock was set back."""
+    def _decay_since(self, now: float) -> float:
+        """Fraction of a stored amount that still counts; 1 if the clock was set back."""
         since = now if self._since is None else self._since
         return float(2.0 ** min((since - now) / self._half_life, 0.0))
 
-    def _make_room(self, account: int, now: float) -> None:
+    def _ensure_capacity(self, account: int, now: float) -> None:
         if self._since is None:
             self._since = now
         if account >= len(self._amounts):
-            grown = np.zeros(2 * account)
-            grown[: len(self._amounts)] = self._amounts
-            self._amounts = grown
-        if now - self._since > _TOO_LONG * self._half_life:
-            self._amounts *= self._faded_since(now)
+            growth = np.zeros(2 * account)
+            growth[: len(self._amounts)] = self._amounts
+            self._amounts = growth
+        if now - self._since > _RESCALE_AFTER * self._half_life:
+            self._amounts *= self._decay_since(now)
             self._since = now

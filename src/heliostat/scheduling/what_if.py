@@ -1,4 +1,4 @@
-"""Which smaller or different request would start earlier, and when."""
+"""What-if estimates: which smaller or different request would start earlier, and when."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,17 +18,17 @@ _WORTH_IT = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class EarlierStartOption:
-    """Another request and when it would start."""
+    """A changed request and its forecast start."""
 
     description: str
     change: dict[str, object]  # fields of a submission
     forecast: Forecast
-    starts_now: bool  # it would start at once
+    starts_now: bool
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfRequest:
-    """A job that is not in the queue, to be asked about on this board, now."""
+    """A job that is not in the queue, and the queue in which to forecast its start."""
 
     queue_state: QueueState
     durations: DurationEstimator
@@ -37,71 +37,71 @@ class WhatIfRequest:
     may_continue: Callable[[], bool] = lambda: True
 
 
-def forecast_request(question: WhatIfRequest) -> Forecast | None:
-    """None: nobody can tell."""
-    return _foreseen(question, ForecastOptions())
+def forecast_request(request: WhatIfRequest) -> Forecast | None:
+    """None: no start within the forecast horizon."""
+    return _forecast(request, ForecastOptions())
 
 
-def find_earlier_options(question: WhatIfRequest, so_far: Forecast | None) -> list[EarlierStartOption]:
-    """Those that would start earlier than so far, the earliest first."""
-    found = [option for option in (_shortened(question, so_far),) if option is not None]
-    for variation in list_variations(question.job, question.queue_state.node_table.nodes):
-        if not question.may_continue():
+def find_earlier_options(request: WhatIfRequest, current: Forecast | None) -> list[EarlierStartOption]:
+    """Variations that would start earlier than the current forecast, the earliest first."""
+    options = [option for option in (_find_shorter(request, current),) if option is not None]
+    for variation in list_variations(request.job, request.queue_state.node_table.nodes):
+        if not request.may_continue():
             break
-        if (option := _tried(question, variation, so_far)) is not None:
-            found.append(option)
-    return sorted(found, key=lambda option: option.forecast.likely_at)
+        if (option := _try_variation(request, variation, current)) is not None:
+            options.append(option)
+    return sorted(options, key=lambda option: option.forecast.likely_at)
 
 
-def starts_immediately(question: WhatIfRequest) -> bool:
-    board = question.queue_state.copy()
-    board.update_job(question.job, question.now)
-    made = plan(board.live_snapshot(question.now), board.policy, question.now)
-    return any(start.job.id == question.job.id for start in made.starts)
+def starts_immediately(request: WhatIfRequest) -> bool:
+    queue_state = request.queue_state.copy()
+    queue_state.update_job(request.job, request.now)
+    decision = plan(queue_state.live_snapshot(request.now), queue_state.policy, request.now)
+    return any(start.job.id == request.job.id for start in decision.starts)
 
 
 def immediate_forecast(now: datetime) -> Forecast:
     return Forecast(now, now, now, 1.0, now)
 
 
-def _shortened(question: WhatIfRequest, so_far: Forecast | None) -> EarlierStartOption | None:
-    """The longest time that would let it start at once, in a hole before what is kept for others."""
-    if not _is_earlier(immediate_forecast(question.now), so_far):
+def _find_shorter(request: WhatIfRequest, current: Forecast | None) -> EarlierStartOption | None:
+    """The longest time limit with which it could start now by backfill."""
+    if not _is_earlier(immediate_forecast(request.now), current):
         return None
-    for variation in list_shorter_variations(question.job, question.queue_state.policy.assumed_limit_seconds):
-        if not question.may_continue():
+    for variation in list_shorter_variations(request.job, request.queue_state.policy.assumed_limit_seconds):
+        if not request.may_continue():
             return None
-        if starts_immediately(replace(question, job=variation.job)):
+        if starts_immediately(replace(request, job=variation.job)):
             return EarlierStartOption(
-                variation.description, variation.change, immediate_forecast(question.now), starts_now=True
+                variation.description, variation.change, immediate_forecast(request.now), starts_now=True
             )
     return None
 
 
-def _tried(
-    question: WhatIfRequest, variation: RequestVariation, so_far: Forecast | None
+def _try_variation(
+    request: WhatIfRequest, variation: RequestVariation, current: Forecast | None
 ) -> EarlierStartOption | None:
-    board, job = question.queue_state, variation.job
-    data_class = board.accounts.project_or_default(job.project).data_class
-    if not could_ever_run(board.node_table.nodes, job.resources, job.placement, data_class):
+    queue_state, job = request.queue_state, variation.job
+    data_class = queue_state.accounts.project_or_default(job.project).data_class
+    if not could_ever_run(queue_state.node_table.nodes, job.resources, job.placement, data_class):
         return None
-    until = None if so_far is None else so_far.likely_at
-    found = _foreseen(replace(question, job=job), ForecastOptions(_RUNS, include_limit_run=False, until=until))
-    if found is None or not _is_earlier(found, so_far):
+    until = None if current is None else current.likely_at
+    forecast = _forecast(replace(request, job=job), ForecastOptions(_RUNS, include_limit_run=False, until=until))
+    if forecast is None or not _is_earlier(forecast, current):
         return None
     return EarlierStartOption(
-        variation.description, variation.change, found, starts_now=found == immediate_forecast(question.now)
+        variation.description, variation.change, forecast, starts_now=forecast == immediate_forecast(request.now)
     )
 
 
-def _foreseen(question: WhatIfRequest, effort: ForecastOptions) -> Forecast | None:
-    if starts_immediately(question):
-        return immediate_forecast(question.now)
-    board = question.queue_state.copy()
-    board.update_job(question.job, question.now)
-    effort = replace(effort, job_ids={question.job.id}, may_continue=question.may_continue)
-    return forecast_starts(board, question.durations, question.now, effort).get(question.job.id)
+def _forecast(request: WhatIfRequest, options: ForecastOptions) -> Forecast | None:
+    if starts_immediately(request):
+        return immediate_forecast(request.now)
+    queue_state = request.queue_state.copy()
+    queue_state.update_job(request.job, request.now)
+    options = replace(options, job_ids={request.job.id}, may_continue=request.may_continue)
+    return forecast_starts(queue_state, request.durations, request.now, options).get(request.job.id)
 
 
-def _is_earlier(found: Forecast, so_far: Forecast | None) -> bool:
-    return so_far is None or found.likely_at + _WORTH_IT < so_far.likely_at
+def _is_earlier(forecast: Forecast, current: Forecast | None) -> bool:
+    return current is None or forecast.likely_at + _WORTH_IT < current.likely_at

@@ -1,1 +1,1 @@
-"""What people can do, one transaction each, with its rights and rules."""
+"""Services: the operations that users can perform, with permission checks and one transaction each."""

@@ -1,4 +1,4 @@
-"""Batch notebooks: a notebook that runs from its first cell to its last as a job of the queue."""
+"""Batch notebooks: a job that runs all cells of a notebook."""
 
 import contextlib
 import hashlib
@@ -32,22 +32,26 @@ from heliostat.store.environments import add_notebook_environment
 _FORMAT = 4
 _CELLS = ("code", "markdown", "raw")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}", re.ASCII)
-_MOST_PARAMETERS = 200
-_MOST_PARAMETER_BYTES = 64 * 1024  # all of them, written down
+_MAX_PARAMETERS = 200
+_MAX_PARAMETER_BYTES = 64 * 1024  # of all parameters, as JSON
 
 
 def run_notebook(
-    context: Context, caller: Caller, wish: NotebookRequest, request: JobRequest, key: str | None = None
+    context: Context,
+    caller: Caller,
+    notebook_request: NotebookRequest,
+    request: JobRequest,
+    key: str | None = None,
 ) -> Job:
-    """Put it into the queue. With a key, the same request again gives the same job again."""
-    _check(wish, request)
-    about = repr((wish, replace(request, code=None)))
+    """Submit the notebook's job. With a key, a repeated request returns the same job."""
+    _check(notebook_request, request)
+    about = repr((notebook_request, replace(request, code=None)))
     with context.notebook_limit.acquire(caller.user.name):
-        if wish.session is not None:
-            wish, request = _from_session(context, caller, wish, request)
-        cells = count_cells(_uploaded(context, caller, wish))
-    asked, digest = _with_tools(context, caller, _as_job(wish, request, cells))
-    change = prepare_submission(context, caller, [asked], key, about)
+        if notebook_request.session is not None:
+            notebook_request, request = _from_session(context, caller, notebook_request, request)
+        cells = count_cells(_read_uploaded(context, caller, notebook_request))
+    job_request, digest = _with_jupyter(context, caller, _as_job(notebook_request, request, cells))
+    change = prepare_submission(context, caller, [job_request], key, about)
 
     def submit(tx: Transaction) -> Job:
         job = change(tx).jobs[0]
@@ -58,10 +62,10 @@ def run_notebook(
     return context.store.write(submit)
 
 
-def _check(wish: NotebookRequest, request: JobRequest) -> None:
-    if (wish.upload is None) == (wish.session is None):
-        raise invalid_field("notebook", "say where it is: in an upload, or in a session")
-    if not wish.path.endswith(".ipynb"):
+def _check(notebook_request: NotebookRequest, request: JobRequest) -> None:
+    if (notebook_request.upload is None) == (notebook_request.session is None):
+        raise invalid_field("notebook", "give either upload or session")
+    if not notebook_request.path.endswith(".ipynb"):
         raise invalid_field("notebook", "its name must end in .ipynb")
     spec = request.spec
     if (
@@ -70,37 +74,37 @@ def _check(wish: NotebookRequest, request: JobRequest) -> None:
         or request.array is not None
         or spec.template is not None
     ):
-        raise invalid_field(
-            "notebook", "a notebook is all its job runs: no script, upload, array or template beside it"
-        )
+        raise invalid_field("notebook", "script, upload, array and template are not allowed with a notebook")
     if request.placement.tasks > 1:
-        raise invalid_field("tasks", "a notebook is one task")
-    check_notebook_parameters(wish.parameters)
+        raise invalid_field("tasks", "a notebook runs as one task")
+    check_notebook_parameters(notebook_request.parameters)
 
 
 def _from_session(
-    context: Context, caller: Caller, wish: NotebookRequest, request: JobRequest
+    context: Context, caller: Caller, notebook_request: NotebookRequest, request: JobRequest
 ) -> tuple[NotebookRequest, JobRequest]:
-    """What is in the session now, kept as an upload of its owner; it runs as it would there, unless asked
-    otherwise."""
-    found = read_notebook(context, caller, wish.session or 0, wish.path)
-    count_cells(found.data)
-    name, session = PurePosixPath(wish.path).name, found.session
-    kept = replace(wish, upload=_keep(context, caller, name, found), session=None, path=name)
-    if request.spec.workdir is None and found.folder is not None:
-        request = replace(request, spec=replace(request.spec, workdir=found.folder))
+    """Upload the current content of the session's notebook. Folder, environment and project of the session are the
+    defaults."""
+    notebook_file = read_notebook(context, caller, notebook_request.session or 0, notebook_request.path)
+    count_cells(notebook_file.data)
+    name, session = PurePosixPath(notebook_request.path).name, notebook_file.session
+    uploaded_request = replace(
+        notebook_request, upload=_upload(context, caller, name, notebook_file), session=None, path=name
+    )
+    if request.spec.workdir is None and notebook_file.folder is not None:
+        request = replace(request, spec=replace(request.spec, workdir=notebook_file.folder))
     if request.environment is None and request.spec.image is None:
         request = replace(request, environment=session.environment)
-    return kept, replace(request, project=request.project or session.project)
+    return uploaded_request, replace(request, project=request.project or session.project)
 
 
-def _keep(context: Context, caller: Caller, name: str, found: SessionNotebook) -> str:
-    digest = hashlib.sha256(found.data).hexdigest()
-    tree = make_tree([TreeFile(name, digest, len(found.data))])
+def _upload(context: Context, caller: Caller, name: str, notebook_file: SessionNotebook) -> str:
+    digest = hashlib.sha256(notebook_file.data).hexdigest()
+    tree = make_tree([TreeFile(name, digest, len(notebook_file.data))])
     if register_upload(context, caller, tree).missing:
         receiver = UploadReceiver(context, caller)
         try:
-            receiver.feed(f"{digest} {len(found.data)}\n".encode() + found.data)
+            receiver.feed(f"{digest} {len(notebook_file.data)}\n".encode() + notebook_file.data)
             receiver.finish()
         finally:
             receiver.discard_partial()
@@ -108,50 +112,52 @@ def _keep(context: Context, caller: Caller, name: str, found: SessionNotebook) -
     return tree.id
 
 
-def _uploaded(context: Context, caller: Caller, wish: NotebookRequest) -> bytes:
-    tree = context.uploads.find_tree(caller.user.name, wish.upload or "")
-    entry = next((file for file in tree.files if file.path == wish.path), None) if tree else None
+def _read_uploaded(context: Context, caller: Caller, notebook_request: NotebookRequest) -> bytes:
+    tree = context.uploads.find_tree(caller.user.name, notebook_request.upload or "")
+    entry = next((file for file in tree.files if file.path == notebook_request.path), None) if tree else None
     if entry is None:
         raise Invalid(
-            "You have uploaded no such notebook, or it was removed since.",
+            "You have not uploaded this notebook, or it has been deleted.",
             "Upload it again: helio notebook run FILE.",
-            fields={"notebook": "not there"},
+            fields={"notebook": "does not exist"},
         )
     check_notebook_size(entry.size_bytes)
     with contextlib.suppress(FileNotFoundError):
         path = blob_path(user_upload_folder(str(context.settings.home.uploads), caller.user.name), entry.digest)
         with open(path, "rb") as file:
             return file.read()
-    raise NotFound("What was uploaded is not there any more.", "Upload it again: helio notebook run FILE.")
+    raise NotFound("The uploaded notebook has been deleted.", "Upload it again: helio notebook run FILE.")
 
 
-def _as_job(wish: NotebookRequest, request: JobRequest, cells: int) -> JobRequest:
+def _as_job(notebook_request: NotebookRequest, request: JobRequest, cells: int) -> JobRequest:
     spec = request.spec
     plan = {
-        "notebook": wish.path,
+        "notebook": notebook_request.path,
         "cells": cells,
-        "parameters": dict(wish.parameters),
-        "kernel": wish.kernel,
+        "parameters": dict(notebook_request.parameters),
+        "kernel": notebook_request.kernel,
         "workdir": spec.workdir,
     }
     env = {**spec.env, NOTEBOOK_PLAN_VARIABLE: json.dumps(plan)}
     spec = replace(
         spec,
         script=program_script(NOTEBOOK_RUNNER),
-        command=(wish.path,),
+        command=(notebook_request.path,),
         env=env,
-        upload=wish.upload,
+        upload=notebook_request.upload,
         workdir=None,
     )
-    return replace(request, spec=spec, name=request.name or os.path.splitext(os.path.basename(wish.path))[0])
+    return replace(
+        request, spec=spec, name=request.name or os.path.splitext(os.path.basename(notebook_request.path))[0]
+    )
 
 
-def _with_tools(context: Context, caller: Caller, request: JobRequest) -> tuple[JobRequest, str | None]:
-    """Papermill, from what sessions have JupyterLab from: where the admins say, or built once for all; and the
-    digest of that."""
+def _with_jupyter(context: Context, caller: Caller, request: JobRequest) -> tuple[JobRequest, str | None]:
+    """The request with papermill from the JupyterLab of sessions: the configured command, or the default
+    environment; and the digest of that environment."""
     sessions, spec = context.settings.sessions, request.spec
     if sessions.jupyter_command is not None:
-        return _started_by(request, sessions.jupyter_command), None
+        return _with_jupyter_command(request, sessions.jupyter_command), None
     if (
         not sessions.jupyter_requirements
         or not context.engine.capabilities.provides_environments
@@ -164,57 +170,59 @@ def _with_tools(context: Context, caller: Caller, request: JobRequest) -> tuple[
     )
     if digest is None:
         return request, None
-    return replace(_started_by(request, jupyter_path(context, digest)), tools=tools), digest
+    return replace(_with_jupyter_command(request, jupyter_path(context, digest)), tools=tools), digest
 
 
-def _started_by(request: JobRequest, jupyter: str) -> JobRequest:
-    """Unless it names another one itself."""
+def _with_jupyter_command(request: JobRequest, jupyter: str) -> JobRequest:
+    """A value that the request sets itself has priority."""
     return replace(request, spec=replace(request.spec, env={"HELIOSTAT_JUPYTER": jupyter, **request.spec.env}))
 
 
 def count_cells(data: bytes) -> int:
-    """How many cells a notebook has. Raises Invalid for what is none."""
+    """The number of cells. Raises Invalid if the data is not a notebook."""
     check_notebook_size(len(data))
     try:
         notebook = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _no_notebook("it is not JSON") from error
+        raise _not_a_notebook("it is not JSON") from error
     if not isinstance(notebook, dict) or not isinstance(notebook.get("nbformat"), int):
-        raise _no_notebook("it has no nbformat")
+        raise _not_a_notebook("it has no nbformat")
     if notebook["nbformat"] != _FORMAT:
-        raise _no_notebook(f"its format is {notebook['nbformat']}, not {_FORMAT}; open and save it in JupyterLab")
+        raise _not_a_notebook(
+            f"its format is {notebook['nbformat']}, not {_FORMAT}; open and save it in JupyterLab"
+        )
     cells = notebook.get("cells")
     if not isinstance(cells, list) or not isinstance(notebook.get("metadata"), dict):
-        raise _no_notebook("it has no cells or no metadata")
+        raise _not_a_notebook("it has no cells or no metadata")
     for number, cell in enumerate(cells, 1):
         if not _is_cell(cell):
-            raise _no_notebook(f"its cell {number} is none")
+            raise _not_a_notebook(f"its cell {number} is not valid")
     return len(cells)
 
 
 def check_notebook_size(size_bytes: int) -> None:
     if size_bytes > MAX_NOTEBOOK_BYTES:
         raise TooLarge(
-            f"A notebook may have {MAX_NOTEBOOK_BYTES // 2**20} MiB, this has {size_bytes / 2**20:.1f} MiB.",
+            f"The notebook has {size_bytes / 2**20:.1f} MiB; the limit is {MAX_NOTEBOOK_BYTES // 2**20} MiB.",
             "Clear its outputs (in JupyterLab: Edit, Clear Outputs of All Cells); keep data in files.",
         )
 
 
 def check_notebook_parameters(parameters: Mapping[str, Any]) -> None:
-    """Names that can be variables, values that JSON can say. Raises Invalid."""
-    if len(parameters) > _MOST_PARAMETERS:
-        raise invalid_field("parameters", f"there are more than {_MOST_PARAMETERS}")
+    """Names must be valid variables, values must be JSON. Raises Invalid."""
+    if len(parameters) > _MAX_PARAMETERS:
+        raise invalid_field("parameters", f"at most {_MAX_PARAMETERS} are allowed")
     for name, value in parameters.items():
         if _NAME.fullmatch(name) is None:
             raise invalid_field("parameters", f"{safe_repr(name)} cannot be the name of a variable")
         if isinstance(value, float) and not math.isfinite(value):
             raise invalid_field("parameters", f"{name} is not a finite number; send it as text")
     try:
-        written = json.dumps(dict(parameters), allow_nan=False)
+        text = json.dumps(dict(parameters), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        raise invalid_field("parameters", "there is a value that JSON cannot say") from None
-    if len(written) > _MOST_PARAMETER_BYTES:
-        raise invalid_field("parameters", f"written down, they have more than {_MOST_PARAMETER_BYTES // 1024} KiB")
+        raise invalid_field("parameters", "contain a value that is not JSON") from None
+    if len(text) > _MAX_PARAMETER_BYTES:
+        raise invalid_field("parameters", f"must have at most {_MAX_PARAMETER_BYTES // 1024} KiB as JSON")
 
 
 def _is_cell(cell: object) -> bool:
@@ -224,9 +232,9 @@ def _is_cell(cell: object) -> bool:
     return isinstance(source, str) or (isinstance(source, list) and all(isinstance(line, str) for line in source))
 
 
-def _no_notebook(why: str) -> Invalid:
+def _not_a_notebook(problem: str) -> Invalid:
     return Invalid(
-        f"This is no notebook: {why}.",
-        "Name a file that JupyterLab has written, such as analysis.ipynb.",
-        fields={"notebook": why},
+        f"The file is not a notebook: {problem}.",
+        "Choose a file that JupyterLab has saved, such as analysis.ipynb.",
+        fields={"notebook": problem},
     )

@@ -1,4 +1,4 @@
-"""What a commit changed, in the few words that open pages listen for."""
+"""Change topics: which subscribed topics of open pages a commit changed."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ def subscribe_to_commits(context: Context, listener: Callable[[ChangedTopics], N
     context.store.on_commit(on_commit)
 
 
-def match_topics(changed: ChangedTopics, wanted: Collection[str]) -> set[str]:
-    """Which of the wanted topics (`jobs`, `job:12`, `nodes`, `rules`, `services`) changed."""
-    return {topic for topic in wanted if _is_touched(changed, topic)}
+def match_topics(changed: ChangedTopics, subscribed: Collection[str]) -> set[str]:
+    """Which of the subscribed topics (`jobs`, `job:12`, `nodes`, `rules`, `services`) changed."""
+    return {topic for topic in subscribed if _is_changed(changed, topic)}
 
 
-def _is_touched(changed: ChangedTopics, topic: str) -> bool:
+def _is_changed(changed: ChangedTopics, topic: str) -> bool:
     match topic:
         case "jobs":
             return bool(changed.job_ids)

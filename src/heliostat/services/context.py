@@ -1,4 +1,4 @@
-"""The running parts that services act upon."""
+"""The service context: store, engine, controller, caches and limits that services use."""
 
 import contextlib
 import threading
@@ -23,47 +23,46 @@ from heliostat.store.database import Store, StoreChanges
 from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import UploadStore
 
-_MOST_CONCURRENT = 4
+_MAX_CONCURRENT = 4
 T = TypeVar("T")
-_TRUSTED_SECONDS = 2.0
-_MOST_KEPT = 500
+_CACHE_SECONDS = 2.0
+_MAX_ENTRIES = 500
 
 
 class ReadCache:
-    """What was just read, for the many pages that refresh by themselves after the same change.
+    """A cache of reads for the many pages that refresh after the same change.
 
-    Holds what was read since the last change that pages were told of; never what began to be read before it.
-
-    Whoever is told of a change afterwards therefore never sees less than what they were told of.
+    `invalidate` is called before pages are notified of a change. A read that began before that is not cached, so a
+    notified page never gets older data.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._generation = 0
-        self._kept: dict[Hashable, tuple[float, Any]] = {}
+        self._entries: dict[Hashable, tuple[float, Any]] = {}
 
     def get_or_load(self, key: Hashable, load: Callable[[], T]) -> T:
         began = self._clock()
         with self._lock:
             generation = self._generation
-            kept = self._kept.get(key)
-        if kept is not None and began - kept[0] < _TRUSTED_SECONDS:
-            found: T = kept[1]
-            return found
+            entry = self._entries.get(key)
+        if entry is not None and began - entry[0] < _CACHE_SECONDS:
+            cached: T = entry[1]
+            return cached
         value = load()
         with self._lock:
             if generation == self._generation:
-                if len(self._kept) >= _MOST_KEPT:
-                    self._kept.clear()
-                self._kept[key] = (began, value)
+                if len(self._entries) >= _MAX_ENTRIES:
+                    self._entries.clear()
+                self._entries[key] = (began, value)
         return value
 
     def invalidate(self) -> None:
-        """Something changed, and those who show it are about to be told."""
+        """Called after a change, before pages are notified."""
         with self._lock:
             self._generation += 1
-            self._kept.clear()
+            self._entries.clear()
 
 
 class ReplicaTraffic:
@@ -72,7 +71,7 @@ class ReplicaTraffic:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: Counter[JobId] = Counter()
-        self.services_version = 0  # another one after every change of services
+        self.services_version = 0  # increases with every change of services
 
     def on_commit(self, changes: StoreChanges) -> None:
         if changes.services_changed:
@@ -87,7 +86,7 @@ class ReplicaTraffic:
 
     @contextlib.contextmanager
     def track_request(self, job_id: JobId) -> Iterator[None]:
-        """A request is open there meanwhile."""
+        """Counts a request as open within the block."""
         with self._lock:
             self._open[job_id] += 1
         try:
@@ -100,30 +99,30 @@ class ReplicaTraffic:
 
 
 class ConcurrencyLimit:
-    """For requests that take seconds of a thread and a processor: one at a time for each user, and never too many.
+    """A limit for slow requests: one at a time per user, and a maximum in total.
 
-    Thread-safe. Whoever comes too early is told so at once: to wait would take a thread as well.
+    Thread-safe. A request above the limit fails at once, because waiting would occupy a thread.
     """
 
-    def __init__(self, what: str, most: int = _MOST_CONCURRENT) -> None:
-        self._what, self._most = what, most
+    def __init__(self, noun: str, maximum: int = _MAX_CONCURRENT) -> None:
+        self._noun, self._maximum = noun, maximum
         self._lock = threading.Lock()
-        self._having: set[str] = set()
+        self._active_users: set[str] = set()
 
     @contextlib.contextmanager
     def acquire(self, user: str) -> Iterator[None]:
         """Raises TooManyRequests."""
         with self._lock:
-            if user in self._having:
-                raise TooManyRequests(f"A {self._what} of yours is under way.", "Wait for its answer.")
-            if len(self._having) >= self._most:
-                raise TooManyRequests("Too many concurrent requests.", "Ask again in a few seconds.")
-            self._having.add(user)
+            if user in self._active_users:
+                raise TooManyRequests(f"Your previous {self._noun} is still running.", "Wait until it has ended.")
+            if len(self._active_users) >= self._maximum:
+                raise TooManyRequests("Too many concurrent requests.", "Try again in a few seconds.")
+            self._active_users.add(user)
         try:
             yield
         finally:
             with self._lock:
-                self._having.discard(user)
+                self._active_users.discard(user)
 
 
 def utc_now() -> datetime:
@@ -145,7 +144,7 @@ class Context:
     read_cache: ReadCache = field(default_factory=ReadCache)
     import_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("file"))
     search_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("search"))
-    upload_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("upload", most=1000))
+    upload_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("upload", maximum=1000))
     notebook_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("notebook"))
     now: Callable[[], datetime] = field(default=utc_now)
     traffic: ReplicaTraffic = field(default_factory=ReplicaTraffic)
@@ -153,22 +152,22 @@ class Context:
 
 
 def require_program_engine(context: Context) -> RunsPrograms:
-    """What only an engine that really runs programs can do: files, ports, further commands. Raises Conflict."""
+    """The engine, if it runs real programs with files, ports and commands. Raises Conflict."""
     if not isinstance(context.engine, RunsPrograms):
         raise Conflict(
-            f"Jobs of the engine {context.engine.name} only pretend to run: they have no output, files or ports.",
-            "Use the local engine or Slurm for real ones.",
+            f"Jobs of the engine {context.engine.name} are simulated: they have no output, files or ports.",
+            "Use the local engine or Slurm to run programs.",
         )
     return context.engine
 
 
 def attach_endpoints(context: Context) -> None:
-    """Connections to jobs live on the event loop that runs now."""
+    """Bind connections to jobs to the running event loop."""
     if isinstance(context.engine, RunsPrograms):
         context.engine.attach_endpoints()
 
 
 async def detach_endpoints(context: Context) -> None:
-    """Before that loop ends."""
+    """Called before that event loop ends."""
     if isinstance(context.engine, RunsPrograms):
         await context.engine.detach_endpoints()

@@ -1,7 +1,7 @@
-"""Past jobs: written as lines that a replay can read, and brought in from another system.
+"""Job history: export as lines of JSON for a replay, and import of past jobs from Slurm's accounting.
 
-Those that are brought in are jobs that are over, with a mark of where they come from. None can be run again, and
-they weigh nothing in shares and quotas: what they used was elsewhere.
+Imported jobs have ended and carry their origin. They cannot be rerun, and they do not count in shares and quotas,
+because they did not use this cluster.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ from heliostat.store.history import ImportedJob, SubmissionPeriod, add_imported_
 from heliostat.store.timestamps import to_datetime
 
 _PAGE = 1000  # jobs read at once
-_SAME = (
+_COPIED_FIELDS = (
     "state",
     "cpus",
     "memory_mib",
@@ -57,39 +57,39 @@ _SAME = (
 _NAMES = ("user", "project", "department")
 NameMapping = Callable[[str, str], str]
 
-_AT_ONCE = 1000  # written in one transaction
+_BATCH_SIZE = 1000  # written in one transaction
 _OTHERS = "*"
-_MOST_NAMED = 20
+_MAX_LISTED = 20
 
 
 def export_history(
     context: Context, caller: Caller, period: SubmissionPeriod, anonymous: bool = False, *, page: int = _PAGE
 ) -> Iterator[str]:
-    """A line of JSON for each job that is over, oldest first, and a last one that counts them. Admins only."""
+    """A line of JSON for each ended job, oldest first, and a last line with their number. Admins only."""
     require_admin(caller.user)
     if period.since and period.until and period.since >= period.until:
         raise invalid_field("to", "must be later than from")
-    renamed = _pseudonyms(context.settings.home.history_key) if anonymous else _as_it_is
-    return _lines(context, period, renamed, anonymous, page)
+    rename = _pseudonyms(context.settings.home.history_key) if anonymous else _keep_name
+    return _lines(context, period, rename, anonymous, page)
 
 
 def _lines(
-    context: Context, period: SubmissionPeriod, renamed: NameMapping, anonymous: bool, page: int
+    context: Context, period: SubmissionPeriod, rename: NameMapping, anonymous: bool, page: int
 ) -> Iterator[str]:
     count, after = 0, 0
     while True:
-        with context.store.read() as conn:  # anew for each page: a slow reader must not hold a transaction
+        with context.store.read() as conn:  # one per page: a slow reader must not keep a transaction open
             rows = list_finished_job_rows(conn, period, after, page)
         for row in rows:
             count, after = count + 1, row["id"]
-            # With its true number anyone could look up in the list of jobs whose it was.
-            yield _line({"id": count if anonymous else after, **_view(row, renamed)})
+            # Anonymous exports use new ids: with the real id, the list of jobs would show the user.
+            yield _line({"id": count if anonymous else after, **_view(row, rename)})
         if len(rows) < page:
             break
     yield _line({"jobs": count})
 
 
-def _view(row: RowMapping, renamed: NameMapping) -> dict[str, Any]:
+def _view(row: RowMapping, rename: NameMapping) -> dict[str, Any]:
     gpus, placement = row["gpus"], json.loads(row["placement"])
     times = {
         "submitted_at": row["submitted_at"],
@@ -99,42 +99,42 @@ def _view(row: RowMapping, renamed: NameMapping) -> dict[str, Any]:
     return {
         **{name: _time(at) for name, at in times.items()},
         "run_seconds": round(row["run_seconds"], 3),
-        **{name: row[name] for name in _SAME},
+        **{name: row[name] for name in _COPIED_FIELDS},
         "gpus": int(gpus) if gpus == int(gpus) else gpus,
         "tasks": placement.get("tasks", 1),
         "preemptible": bool(row["preemptible"]),
-        **{kind: renamed(kind, row[kind]) for kind in _NAMES},
+        **{kind: rename(kind, row[kind]) for kind in _NAMES},
         **({"source": row["origin"].partition(":")[0]} if row["origin"] else {}),
     }
 
 
 def _pseudonyms(path: Path) -> NameMapping:
-    """The same name gives the same pseudonym in every export of this installation. Without its key nobody can
-    find out the name by trying all that there are."""
+    """The same name gives the same pseudonym in every export of this installation. The secret key prevents finding
+    names by hashing all candidates."""
     key = _key(path)
 
-    def renamed(kind: str, name: str) -> str:
+    def rename(kind: str, name: str) -> str:
         return f"{kind}_{hmac.new(key, f'{kind}:{name}'.encode(), hashlib.sha256).hexdigest()[:10]}"
 
-    return renamed
+    return rename
 
 
 def _key(path: Path) -> bytes:
-    """Made at the first use; whoever links it into place first decides."""
+    """Created at the first use. The hard link is atomic: with concurrent calls, the first key stays."""
     if not path.exists():
-        mine = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        mine.touch(0o600)
-        mine.write_bytes(secrets.token_bytes(32))
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        draft.touch(0o600)
+        draft.write_bytes(secrets.token_bytes(32))
         try:
-            os.link(mine, path)
+            os.link(draft, path)
         except FileExistsError:
             pass
         finally:
-            mine.unlink()
+            draft.unlink()
     return path.read_bytes()
 
 
-def _as_it_is(kind: str, name: str) -> str:
+def _keep_name(kind: str, name: str) -> str:
     return name
 
 
@@ -149,94 +149,96 @@ def _line(values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SacctImportRequest:
-    """What `sacct` printed, with its header, and whose names mean what here."""
+    """Output of `sacct` with its header, and the mapping of its accounts and users."""
 
     text: str
     delimiter: str = "|"
-    projects: Mapping[str, str] = field(default_factory=dict)  # by account; `*`: of all accounts not named
+    projects: Mapping[str, str] = field(default_factory=dict)  # by account; `*`: for all other accounts
     users: Mapping[str, str] = field(default_factory=dict)  # by Unix name
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryImportResult:
     jobs: int  # new
-    known: int  # brought in earlier
+    known: int  # imported earlier
     skipped: Mapping[str, int]
-    accounts: Sequence[str]  # that were made, for names that had none
+    accounts: Sequence[str]  # created for users without an account
 
 
-def import_slurm_history(context: Context, caller: Caller, given: SacctImportRequest) -> HistoryImportResult:
-    """All of it or, when an account has no project, nothing. Done again it changes nothing. Admins only."""
+def import_slurm_history(
+    context: Context, caller: Caller, import_request: SacctImportRequest
+) -> HistoryImportResult:
+    """Imports nothing if an account has no project. A repeated import changes nothing. Admins only."""
     require_admin(caller.user)
-    reader = make_sacct_reader(ZoneInfo(context.settings.server.effective_time_zone), given.delimiter)
-    past = list(reader.read_jobs(given.text.split("\n")))
-    projects = _projects(context, {job.account for job in past}, given.projects)
-    users, made = _users(context, caller, {job.user for job in past}, given.users)
-    fresh = [ImportedJob(_job(one, users[one.user], projects[one.account]), one.usage) for one in past]
-    added, rest = 0, iter(fresh)
-    while part := list(islice(rest, _AT_ONCE)):
+    reader = make_sacct_reader(ZoneInfo(context.settings.server.effective_time_zone), import_request.delimiter)
+    past = list(reader.read_jobs(import_request.text.split("\n")))
+    projects = _projects(context, {job.account for job in past}, import_request.projects)
+    users, created = _users(context, caller, {job.user for job in past}, import_request.users)
+    imported = [ImportedJob(_job(job, users[job.user], projects[job.account]), job.usage) for job in past]
+    added, remaining = 0, iter(imported)
+    while part := list(islice(remaining, _BATCH_SIZE)):
         added += context.store.write(lambda tx, part=part: add_imported_jobs(tx, part))  # type: ignore[misc]
-    done = HistoryImportResult(added, len(past) - added, dict(reader.skipped_counts), made)
-    if added or made:
-        detail = {"jobs": done.jobs, "known": done.known, "accounts": len(made)}
+    result = HistoryImportResult(added, len(past) - added, dict(reader.skipped_counts), created)
+    if added or created:
+        detail = {"jobs": result.jobs, "known": result.known, "accounts": len(created)}
         now = context.now()
         context.store.write(
             lambda tx: accounts.add_audit_entry(tx, caller, "history.import", "slurm", detail, now)
         )
-    return done
+    return result
 
 
 def _projects(context: Context, slurm_accounts: Iterable[str], chosen: Mapping[str, str]) -> dict[str, str]:
-    """The one named for it, else the one of the same name, else the one for all others."""
+    """The project of each account: the chosen one, else the one with the same name, else the one for `*`."""
     with context.store.read() as conn:
         known = {project.name for project in accounts.list_projects(conn)}
     if unknown := sorted(set(chosen.values()) - known):
         raise Invalid(
             f"There is no project {safe_repr(unknown[0])}.",
-            "`helio project create` makes it.",
+            "Create it: helio project create.",
             fields={"projects": f"{safe_repr(unknown[0])} does not exist"},
         )
-    found: dict[str, str] = {}
+    project_by_account: dict[str, str] = {}
     for account in slurm_accounts:
         same = account if account in known else None
         if project := chosen.get(account) or same or chosen.get(_OTHERS):
-            found[account] = project
-    if missing := sorted(set(slurm_accounts) - found.keys()):
-        names = ", ".join(map(safe_repr, missing[:_MOST_NAMED]))
-        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+            project_by_account[account] = project
+    if missing := sorted(set(slurm_accounts) - project_by_account.keys()):
+        names = ", ".join(map(safe_repr, missing[:_MAX_LISTED]))
+        more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
         raise Invalid(
-            f"No project is known for the accounts {names}{more}.",
+            f"No project is given for the accounts {names}{more}.",
             "Name one for each with --project ACCOUNT=PROJECT, or for all others with --project '*=PROJECT'.",
             fields={"projects": f"none for {names}"},
         )
-    return found
+    return project_by_account
 
 
 def _users(
     context: Context, caller: Caller, names: Iterable[str], chosen: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Whose each name is here; and the accounts that had to be made."""
+    """The account for each name, and the names of created accounts."""
     with context.store.read() as conn:
         by_unix = {user.unix_user: user.name for user in accounts.list_users(conn) if user.unix_user}
-        without = {user.name for user in accounts.list_users(conn) if user.unix_user is None}
-    if wrong := sorted(set(chosen.values()) - set(by_unix.values()) - without):
-        what = f"{safe_repr(wrong[0])} does not exist"
-        raise Invalid(f"There is no user {safe_repr(wrong[0])}.", "`helio user list`", fields={"users": what})
-    found: dict[str, str] = {}
-    made: list[str] = []
+        without_unix_user = {user.name for user in accounts.list_users(conn) if user.unix_user is None}
+    if unknown := sorted(set(chosen.values()) - set(by_unix.values()) - without_unix_user):
+        problem = f"{safe_repr(unknown[0])} does not exist"
+        raise Invalid(f"There is no user {safe_repr(unknown[0])}.", "`helio user list`", fields={"users": problem})
+    account_names: dict[str, str] = {}
+    created: list[str] = []
     for name in sorted(names):
-        known = chosen.get(name) or by_unix.get(name) or (name if name in without else None)
-        if known is None and (known := _admitted(context, name)):
-            made.append(known)
+        known = chosen.get(name) or by_unix.get(name) or (name if name in without_unix_user else None)
+        if known is None and (known := _admitted_account(context, name)):
+            created.append(known)
         if known is None:
-            known, is_new = context.store.write(lambda tx, name=name: _remembered(tx, context, name))  # type: ignore[misc]
-            made += [known] if is_new else []
-        found[name] = known
-    return found, made
+            known, is_new = context.store.write(lambda tx, name=name: _placeholder_account(tx, context, name))  # type: ignore[misc]
+            created += [known] if is_new else []
+        account_names[name] = known
+    return account_names, created
 
 
-def _admitted(context: Context, name: str) -> str | None:
-    """A Unix user of this machine gets the account that their first contact would make, if that is let in."""
+def _admitted_account(context: Context, name: str) -> str | None:
+    """The account of a Unix user of this server, created as at their first login; None: not admitted."""
     unix = context.identities.unix_accounts.find_by_name(name)
     if unix is None or not context.settings.auth.admit_local_users or unix.name != name:
         return None
@@ -246,21 +248,21 @@ def _admitted(context: Context, name: str) -> str | None:
         return None
 
 
-def _remembered(tx: Transaction, context: Context, name: str) -> tuple[str, bool]:
-    """An account that is a name and nothing else: nobody can log in as it, and no job can run as it."""
-    wanted = name if is_account_name(name) else "_" + re.sub(r"[^a-z0-9_.-]", "_", name.lower())[:31]
-    user = accounts.find_user(tx.conn, wanted)
-    if user is not None and user.unix_user is not None:  # somebody else has this name here
-        wanted = f"{wanted[:26]}.slurm"
-        user = accounts.find_user(tx.conn, wanted)
+def _placeholder_account(tx: Transaction, context: Context, name: str) -> tuple[str, bool]:
+    """An inactive account that only has a name: no user can log in to it, and no job can run as it."""
+    account_name = name if is_account_name(name) else "_" + re.sub(r"[^a-z0-9_.-]", "_", name.lower())[:31]
+    user = accounts.find_user(tx.conn, account_name)
+    if user is not None and user.unix_user is not None:  # another user has this name here
+        account_name = f"{account_name[:26]}.slurm"
+        user = accounts.find_user(tx.conn, account_name)
     if user is not None:
-        return wanted, False
-    accounts.add_user(tx, User(wanted, Role.USER, None, False, context.now()))
-    return wanted, True
+        return account_name, False
+    accounts.add_user(tx, User(account_name, Role.USER, None, False, context.now()))
+    return account_name, True
 
 
 def _job(past: PastJob, user: str, project: str) -> Job:
-    """Without its number."""
+    """Without an id."""
     tasks = _tasks(past)
     nodes = past.nodes[:tasks] if past.started_at else ()
     return Job(
@@ -291,7 +293,7 @@ def _job(past: PastJob, user: str, project: str) -> Job:
 
 
 def _tasks(past: PastJob) -> int:
-    """One for each node, if all have the same; else it is told as one, so that the sums stay true."""
+    """One per node if the resources divide evenly; otherwise 1, so that the totals stay correct."""
     count = len(past.nodes)
     is_even = past.started_at is not None and past.cpus % max(count, 1) == past.gpus % max(count, 1) == 0
     return count if count > 1 and is_even else 1

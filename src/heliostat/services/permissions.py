@@ -1,4 +1,4 @@
-"""Who may see and change what."""
+"""Permissions: who may see and change jobs, admin checks, and writing as the caller."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class OwnedJob(Protocol):
-    """A job, or what is known of one."""
+    """A job, or a record with its owner and project."""
 
     @property
     def id(self) -> JobId: ...
@@ -25,17 +25,17 @@ class OwnedJob(Protocol):
 
 
 def may_inspect(user: User, job: OwnedJob) -> bool:
-    """One's own jobs, those of a project one manages, and for admins all."""
+    """The user's own jobs, those of projects that the user manages, and all for admins."""
     return job.user == user.name or user.may_manage(job.project)
 
 
 def may_see_env_values(user: User, job: Job) -> bool:
-    """Of environment variables: they may hold secrets, so who else may inspect the job sees their names only."""
+    """Only the owner: values may be secrets. Others who may inspect the job see the names only."""
     return job.user == user.name
 
 
 def require_inspectable_job(context: Context, caller: Caller, job_id: JobId) -> Job:
-    """The job, or an error that says why not."""
+    """Raises NotFound or Forbidden."""
     with context.store.read() as conn:
         job = stored.get_job(conn, job_id)
     if job is None:
@@ -47,17 +47,17 @@ def require_inspectable_job(context: Context, caller: Caller, job_id: JobId) -> 
 def require_inspectable(caller: Caller, job: OwnedJob) -> None:
     if not may_inspect(caller.user, job):
         raise Forbidden(
-            f"Job {job.id} belongs to someone else.", f"Ask {job.user}, or a manager of project {job.project}."
+            f"Job {job.id} belongs to another user.", f"Ask {job.user}, or a manager of project {job.project}."
         )
 
 
 def require_admin(user: User) -> None:
     if not user.is_admin:
-        raise Forbidden("Only an admin may do this.", "Ask an admin of this Heliostat.")
+        raise Forbidden("Only an admin may do this.", "Ask an admin of this cluster.")
 
 
 def write_as_caller(context: Context, caller: Caller, change: Callable[[Transaction, User], T]) -> T:
-    """Write as the caller, given as the database knows them now. Raises Forbidden for one who is deactivated."""
+    """Write with the caller's current account from the database. Raises Forbidden if it is deactivated."""
     result = context.store.write(lambda tx: change(tx, _active_user(tx, caller)))
     context.identities.clear_caches()
     return result

@@ -1,4 +1,4 @@
-"""What is set, as the server has read it."""
+"""The effective settings of the server."""
 
 from heliostat.config import effective_settings
 from heliostat.models import Caller
@@ -7,6 +7,6 @@ from heliostat.services.permissions import require_admin
 
 
 def list_effective_settings(context: Context, caller: Caller) -> list[effective_settings.EffectiveSetting]:
-    """In the order of the sections. What could be a secret is only said to be there."""
+    """In the order of the sections. Values that may be secrets are hidden."""
     require_admin(caller.user)
     return effective_settings.effective_settings(context.settings)

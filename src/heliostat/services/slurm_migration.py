@@ -1,7 +1,8 @@
-"""From this machine alone to Slurm: the same people, projects, history and waiting jobs, on another engine.
+"""Migration from the local engine to Slurm, with the same users, projects, history and waiting jobs.
 
-Done while no server runs, in an order that a crash cannot hurt: copies first, then the jobs that Slurm cannot take
-are held, and the line in `cluster.toml` last. Until that line is written nothing has moved; done again it goes on.
+It runs while no server runs, in an order that is safe against a crash: backups first, then the jobs that Slurm
+cannot run are held, and the line in `cluster.toml` is last. Before that line is written, the engine has not
+changed; a repeated migration continues.
 """
 
 import fcntl
@@ -27,12 +28,12 @@ from heliostat.store.schema_upgrade import LATEST_REVISION, database_revision
 from heliostat.store.shares_and_quotas import project_data_classes
 from heliostat.store.transitions import JobTransition, apply_transitions
 
-_COPY = ".before-slurm"
+_BACKUP_SUFFIX = ".before-slurm"
 
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedJob:
-    """A waiting job that Slurm cannot take."""
+    """A waiting job that Slurm cannot run."""
 
     job_id: JobId
     user: str
@@ -41,55 +42,57 @@ class UnsupportedJob:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """What a move would meet."""
+    """Jobs and problems that affect the migration."""
 
-    is_done: bool  # it is on Slurm already
-    waiting: int  # jobs, held ones too, that come along
-    active: tuple[JobId, ...]  # run on this machine, and must end or be requeued first
-    unfit: tuple[UnsupportedJob, ...]  # of those that are not held
+    is_done: bool  # the engine is Slurm already
+    waiting: int  # jobs that are migrated, held ones included
+    active: tuple[JobId, ...]  # run on this server, and must end or be requeued first
+    unfit: tuple[UnsupportedJob, ...]  # without held jobs
     problems: tuple[Finding, ...]
 
     def require_ready(self, hold_unfit: bool) -> None:
-        """Raises Conflict with the first thing in the way."""
+        """Raises Conflict with the first obstacle."""
         if self.problems:
             first = self.problems[0]
             raise Conflict(f"Not ready for Slurm: {first.message}", first.hint)
         if self.active:
             raise Conflict(
-                f"Jobs run on this machine, or did when the server was stopped: {_listed(self.active)}.",
-                "`helio up`, then `helio node drain` so that no more start; wait or `helio requeue` them, "
-                "`helio down`, and once more.",
+                f"Jobs run on this server, or ran when it was stopped: {_listed(self.active)}.",
+                "Run `helio up` and `helio node drain`, so that no more jobs start. "
+                "Wait until these jobs have ended, or `helio requeue` them. "
+                "Then run `helio down` and repeat this command.",
             )
         if self.unfit and not hold_unfit:
-            numbers = _listed([one.job_id for one in self.unfit])
+            numbers = _listed([job.job_id for job in self.unfit])
             raise Conflict(
-                f"Slurm cannot take these jobs: {numbers}.",
-                "Cancel them, or hold them with --hold; see --dry-run.",
+                f"Slurm cannot run these jobs: {numbers}.",
+                "Cancel them, or hold them with --hold. --dry-run shows the reasons.",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationResult:
     plan: MigrationPlan
-    backup_files: tuple[Path, ...]  # of the files as they were
+    backup_files: tuple[Path, ...]
 
 
 SlurmChecks = Callable[[Settings], tuple[Sequence[Finding], ChecksRequests]]
 
 
-def plan_migration(settings: Settings, look: SlurmChecks | None = None) -> MigrationPlan:
-    """Looks and changes nothing; a server may be running."""
+def plan_migration(settings: Settings, checks: SlurmChecks | None = None) -> MigrationPlan:
+    """Checks only, changes nothing; a server may be running."""
     if settings.server.engine == "slurm":
         return MigrationPlan(True, 0, (), (), ())
     if settings.server.engine != "local":
         raise Conflict(
-            f"The engine is {settings.server.engine}, not local.", "Only what runs on this machine can be moved."
+            f"The engine is {settings.server.engine}, not local.",
+            "Only the local engine can be migrated to Slurm.",
         )
-    findings, slurm = (look or _look)(settings)
+    findings, slurm = (checks or _check_slurm)(settings)
     jobs, classes = _unfinished(settings.home)
     waiting = [job for job in jobs if job.state not in ACTIVE_STATES]
     pending = [job for job in waiting if job.state is JobState.PENDING]
-    reasons = ((job, _why_not(job, classes.get(job.project, 0), slurm)) for job in pending)
+    reasons = ((job, _unsupported_reason(job, classes.get(job.project, 0), slurm)) for job in pending)
     unfit = [UnsupportedJob(job.id, job.user, why) for job, why in reasons if why]
     problems = tuple(finding for finding in findings if finding.level == "problem")
     active = tuple(job.id for job in jobs if job.state in ACTIVE_STATES)
@@ -97,30 +100,30 @@ def plan_migration(settings: Settings, look: SlurmChecks | None = None) -> Migra
 
 
 def migrate_to_slurm(
-    settings: Settings, hold_unfit: bool = False, look: SlurmChecks | None = None
+    settings: Settings, hold_unfit: bool = False, checks: SlurmChecks | None = None
 ) -> MigrationResult:
-    """Raises Conflict when something is in the way: then nothing has changed."""
+    """Raises Conflict if it is not possible; then nothing has changed."""
     home = settings.home
     if settings.server.engine == "slurm":
         return MigrationResult(plan_migration(settings), ())
-    with _no_server(home):
-        plan = plan_migration(settings, look)
+    with _lock_out_server(home):
+        plan = plan_migration(settings, checks)
         plan.require_ready(hold_unfit)
         text = _read(home.config_file)
         changed = replace_setting(text, "server", "engine", "slurm")
-        copies = tuple(_copies(home))
+        copies = tuple(_make_backups(home))
         _hold(home, plan.unfit)
         _write(home.config_file, changed, home.config_file)
     return MigrationResult(plan, copies)
 
 
-def _look(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
+def _check_slurm(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
     on_slurm = replace(settings, server=replace(settings.server, engine="slurm"))
     return check_installation(on_slurm), make_slurm_request_checker(settings)
 
 
-def _why_not(job: Job, data_class: int, slurm: ChecksRequests) -> str | None:
-    """Why Slurm could never run it; None: nothing speaks against it. The same as its engine would say."""
+def _unsupported_reason(job: Job, data_class: int, slurm: ChecksRequests) -> str | None:
+    """Why Slurm could never run the job, as the Slurm engine reports it; None: it could."""
     try:
         require_run_as_user(job.unix_user)
         slurm.check_request(job, data_class)
@@ -130,33 +133,34 @@ def _why_not(job: Job, data_class: int, slurm: ChecksRequests) -> str | None:
 
 
 @contextmanager
-def _no_server(home: Home) -> Iterator[None]:
-    """Nor may one start meanwhile."""
+def _lock_out_server(home: Home) -> Iterator[None]:
+    """Raises Conflict if a server runs; none can start within the block."""
     home.path.mkdir(parents=True, exist_ok=True)
     with open(home.lock_file, "a", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Conflict(
-                f"Heliostat is running on {home.path}.", "Stop it first: helio down. --dry-run works meanwhile."
+                f"Heliostat is running on {home.path}.",
+                "Stop it first: helio down. --dry-run works while it runs.",
             ) from None
         yield
 
 
 def _unfinished(home: Home) -> tuple[list[Job], dict[str, int]]:
-    """The jobs, those that wait with all they ask for, and the data classes of projects."""
+    """Unfinished jobs (pending ones with their specs), and the data classes of projects."""
     if not home.database.exists():
         return [], {}
     if database_revision(home.database) != LATEST_REVISION:
         raise Conflict(
-            "The database is of another version.", "Start and stop this version once: helio up, helio down."
+            "The database has another version.", "Start and stop this version once: helio up, helio down."
         )
     store = Store(home.database)
     try:
         with store.read() as conn:
             listed = list_unfinished_jobs(conn)
-            whole = get_jobs(conn, [job.id for job in listed if job.state is JobState.PENDING])
-            return [whole.get(job.id, job) for job in listed], project_data_classes(conn)
+            with_spec = get_jobs(conn, [job.id for job in listed if job.state is JobState.PENDING])
+            return [with_spec.get(job.id, job) for job in listed], project_data_classes(conn)
     finally:
         store.close()
 
@@ -166,7 +170,7 @@ def _hold(home: Home, unfit: Sequence[UnsupportedJob]) -> None:
         return
     store, now = Store(home.database), datetime.now(UTC)
     try:
-        reasons = {one.job_id: f"held when Heliostat moved to Slurm: {one.why}" for one in unfit}
+        reasons = {job.job_id: f"held by the migration to Slurm: {job.why}" for job in unfit}
         held = [
             JobTransition(job_id, JobState.HELD, "held", now, values={"reason": reason}, detail=reason)
             for job_id, reason in reasons.items()
@@ -176,19 +180,19 @@ def _hold(home: Home, unfit: Sequence[UnsupportedJob]) -> None:
         store.close()
 
 
-def _copies(home: Home) -> Iterator[Path]:
+def _make_backups(home: Home) -> Iterator[Path]:
     if home.config_file.exists():
-        copy = home.config_file.with_name(home.config_file.name + _COPY)
+        copy = home.config_file.with_name(home.config_file.name + _BACKUP_SUFFIX)
         _write(copy, _read(home.config_file), home.config_file)
         yield copy
     if home.database.exists():
-        copy = home.database.with_name(home.database.name + _COPY)
+        copy = home.database.with_name(home.database.name + _BACKUP_SUFFIX)
         _copy_database(home.database, copy)
         yield copy
 
 
 def _copy_database(path: Path, copy: Path) -> None:
-    """As one consistent file, whatever lies in the log beside it."""
+    """As one consistent file, including the write-ahead log."""
     draft = copy.with_name(copy.name + ".draft")
     draft.unlink(missing_ok=True)
     draft.touch(0o600)
@@ -198,7 +202,7 @@ def _copy_database(path: Path, copy: Path) -> None:
     finally:
         target.close()
         source.close()
-    _keep(draft, copy)
+    _move_into_place(draft, copy)
 
 
 def _read(path: Path) -> str:
@@ -211,15 +215,15 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str, like: Path) -> None:
-    """All of it or nothing, with the mode of that file."""
+    """Atomically, with the file mode of `like`."""
     draft = path.with_name(path.name + ".draft")
     draft.write_bytes(text.encode("utf-8"))
     if like.exists():
         draft.chmod(like.stat().st_mode & 0o777)
-    _keep(draft, path)
+    _move_into_place(draft, path)
 
 
-def _keep(draft: Path, path: Path) -> None:
+def _move_into_place(draft: Path, path: Path) -> None:
     with open(draft, "rb") as file:
         os.fsync(file.fileno())
     os.replace(draft, path)

@@ -1,15 +1,15 @@
-"""Looks over YAML from anybody before it is read: a few characters may stand for hours or gigabytes. Pure."""
+"""Checks of untrusted YAML before parsing: aliases and deep nesting can use up time and memory."""
 
 from typing import Any
 
 import yaml
 
-_DEEPEST = 50  # levels; what reads them calls itself for each, and takes the square of their number in time
+_MAX_DEPTH = 50  # levels; the parser recurses for each, in quadratic time
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def find_yaml_problem(text: str) -> str | None:
-    """Why it must not be read. None: it may, or it is no YAML at all, which whoever reads it tells better."""
+    """Why it must not be parsed; None: it may, or it is not YAML, which the parser reports."""
     depth = 0
     try:
         for event in yaml.parse(text, _PARSER):
@@ -17,7 +17,7 @@ def find_yaml_problem(text: str) -> str | None:
                 return "refers to parts of itself"
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
-                if depth > _DEEPEST:
+                if depth > _MAX_DEPTH:
                     return "is nested too deeply"
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1

@@ -1,1 +1,1 @@
-"""Replay of past or made-up jobs through the live planner, far faster than real time."""
+"""Simulation of scheduling policies: replay of recorded or synthetic jobs through the live planner."""

@@ -1,4 +1,4 @@
-"""The machines of a replay: as many as asked for, of which only what was named can run short."""
+"""The nodes of a replay; resources that are not specified are unlimited."""
 
 import math
 import re
@@ -14,9 +14,9 @@ from heliostat.models import Device, Node
 UNLIMITED_CPUS = 1_000_000
 UNLIMITED_MIB = 1_000_000_000
 MAX_NODES = 10_000
-MAX_GPUS_PER_NODE = 64  # in one node
+MAX_GPUS_PER_NODE = 64
 _GROUP = re.compile(r"(\d{1,5})x(?:(\d{1,2})(?:x([a-z0-9-]{1,40}))?|cpu)", re.IGNORECASE)
-_ANY = "GPU"  # the type of devices of which none was said
+_DEFAULT_TYPE = "GPU"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ReplayCluster:
 
     @property
     def usage_unit(self) -> str:
-        """What its use is measured in."""
+        """The resource in which utilisation is measured."""
         return "gpus" if self.gpus else "cpus"
 
     @property
@@ -43,45 +43,45 @@ class ReplayCluster:
 
 
 def parse_cluster(text: str, cpus: int | None = None, memory_mib: int | None = None) -> ReplayCluster:
-    """`8x8` (nodes x GPUs), `4x8xA100,10x2xT4`, `20xcpu`. Cpus and memory of a node suffice unless said."""
+    """`8x8` (nodes x GPUs), `4x8xA100,10x2xT4`, `20xcpu`. Cpus and memory are per node; None: unlimited."""
     groups = [_read_group(part.strip()) for part in text.split(",")]
     if sum(count for count, _, _ in groups) > MAX_NODES:
-        raise Invalid(f"More than {MAX_NODES} nodes.", "Ask for fewer nodes.")
+        raise Invalid(f"Too many nodes: the limit is {MAX_NODES:,}.", "Use fewer nodes.")
     if cpus is None and not any(gpus for _, gpus, _ in groups):
-        raise Invalid("Without GPUs the nodes need a number of cpus.", "Say how many each has: --cpus 32.")
-    room = (UNLIMITED_CPUS if cpus is None else cpus, UNLIMITED_MIB if memory_mib is None else memory_mib)
-    return ReplayCluster(text, tuple(_nodes(groups, *room)))
+        raise Invalid("Nodes without GPUs need a number of cpus.", "Give the cpus of each node: --cpus 32.")
+    resources = (UNLIMITED_CPUS if cpus is None else cpus, UNLIMITED_MIB if memory_mib is None else memory_mib)
+    return ReplayCluster(text, tuple(_nodes(groups, *resources)))
 
 
 def _read_group(part: str) -> tuple[int, int, str]:
     match = _GROUP.fullmatch(part)
     if match is None or int(match[1]) == 0:
-        raise Invalid(f"Cannot read {part!r} as nodes.", "Write 8x4 (nodes x GPUs), 8x4xA100 or 20xcpu.")
+        raise Invalid(f"{part!r} does not describe nodes.", "Write 8x4 (nodes x GPUs), 8x4xA100 or 20xcpu.")
     if match[2] is None:
         return int(match[1]), 0, "cpu"
     if not 1 <= int(match[2]) <= MAX_GPUS_PER_NODE:
         raise Invalid(
             f"A node has 1 to {MAX_GPUS_PER_NODE} GPUs, not {match[2]}.", "Write 20xcpu for nodes without GPUs."
         )
-    return int(match[1]), int(match[2]), match[3] or _ANY
+    return int(match[1]), int(match[2]), match[3] or _DEFAULT_TYPE
 
 
 def _nodes(groups: Iterable[tuple[int, int, str]], cpus: int, memory_mib: int) -> Iterable[Node]:
     numbers: Counter[str] = Counter()
-    for count, gpus, kind in groups:
+    for count, gpus, gpu_type in groups:
         for _ in range(count):
-            numbers[kind] += 1
-            name = f"{kind.lower()}-{numbers[kind]:02d}"
-            devices = tuple(_device(name, index, kind) for index in range(gpus))
+            numbers[gpu_type] += 1
+            name = f"{gpu_type.lower()}-{numbers[gpu_type]:02d}"
+            devices = tuple(_device(name, index, gpu_type) for index in range(gpus))
             yield Node(name, cpus, memory_mib, devices, splits_devices=True)
 
 
-def _device(node: str, index: int, kind: str) -> Device:
-    model = DEVICE_MODELS.get(kind.upper())
+def _device(node: str, index: int, gpu_type: str) -> Device:
+    model = DEVICE_MODELS.get(gpu_type.upper())
     memory_mib = model.memory_mib if model else UNLIMITED_MIB
-    return Device(f"{node}/{index}", index, kind, model.name if model else kind, memory_mib)
+    return Device(f"{node}/{index}", index, gpu_type, model.name if model else gpu_type, memory_mib)
 
 
 def round_gpus(gpus: float) -> float:
-    """A part of one device, or a whole number of them."""
+    """A fraction of one GPU, or a whole number of GPUs."""
     return gpus if 0 < gpus < 1 else math.ceil(gpus)

@@ -1,4 +1,4 @@
-"""Several policies on the same jobs, in as many processes as there is room for."""
+"""Comparison of scheduling policies: replays of the same jobs in parallel processes."""
 
 import multiprocessing
 import signal
@@ -23,7 +23,7 @@ from heliostat.simulation.replay import replay
 from heliostat.simulation.workload import Workload
 
 ReplayProgressCallback = Callable[[str, int], None]
-"""Is given a policy's name and how many of its jobs are over."""
+"""Called with the name of a policy and the number of jobs that have ended in its replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +36,35 @@ class ReplayScenario:
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
     policy: str
-    attempts: FloatArray  # a row each, as `figures.as_table` makes them
+    attempts: FloatArray  # from `to_attempt_table`
     metrics: ReplayMetrics
-    replay_seconds: float  # that the replay took
+    replay_seconds: float  # real time that the replay took
 
 
 def compare_policies(
-    scenario: ReplayScenario, policies: Sequence[NamedPolicy], parallel: int, told: ReplayProgressCallback
+    scenario: ReplayScenario,
+    policies: Sequence[NamedPolicy],
+    parallel: int,
+    report_progress: ReplayProgressCallback,
 ) -> list[PolicyResult]:
-    """One outcome for each policy, in their order; the same whatever `parallel` says."""
+    """One result for each policy, in their order. Results do not depend on `parallel`."""
     if parallel <= 1 or len(policies) == 1:
-        return [replay_policy(scenario, named, told) for named in policies]
-    found = _Processes(scenario, parallel, told).run(policies)
-    return [found[named.name] for named in policies]
+        return [replay_policy(scenario, named, report_progress) for named in policies]
+    results = _Processes(scenario, parallel, report_progress).run(policies)
+    return [results[named.name] for named in policies]
 
 
-def replay_policy(scenario: ReplayScenario, named: NamedPolicy, told: ReplayProgressCallback) -> PolicyResult:
-    began = time.perf_counter()
+def replay_policy(
+    scenario: ReplayScenario, named: NamedPolicy, report_progress: ReplayProgressCallback
+) -> PolicyResult:
+    started = time.perf_counter()
     spans = replay(
         scenario.workload,
         QueuePlanner(named, scenario.cluster.nodes, scenario.workload.departments),
         checkpoint_seconds=scenario.checkpoint_seconds,
-        told=lambda over: told(named.name, over),
+        report_progress=lambda ended_count: report_progress(named.name, ended_count),
     )
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     attempts = to_attempt_table(spans)
     return PolicyResult(
         named.name, attempts, compute_metrics(scenario.workload, scenario.cluster, attempts), seconds
@@ -67,13 +72,13 @@ def replay_policy(scenario: ReplayScenario, named: NamedPolicy, told: ReplayProg
 
 
 class _Processes:
-    """A process for each policy, which sends how many jobs are over, again and again, and at last its outcome."""
+    """One process per policy, which sends its progress repeatedly and finally its result."""
 
-    def __init__(self, scenario: ReplayScenario, parallel: int, told: ReplayProgressCallback) -> None:
-        self._scenario, self._parallel, self._told = scenario, parallel, told
-        self._context = multiprocessing.get_context("spawn")  # a fork would copy half a progress bar
+    def __init__(self, scenario: ReplayScenario, parallel: int, report_progress: ReplayProgressCallback) -> None:
+        self._scenario, self._parallel, self._report_progress = scenario, parallel, report_progress
+        self._context = multiprocessing.get_context("spawn")  # a fork would copy a partly printed progress bar
         self._running: dict[Connection, tuple[str, BaseProcess]] = {}
-        self._found: dict[str, PolicyResult] = {}
+        self._results: dict[str, PolicyResult] = {}
 
     def run(self, policies: Sequence[NamedPolicy]) -> dict[str, PolicyResult]:
         waiting = deque(policies)
@@ -83,63 +88,66 @@ class _Processes:
                     self._start(waiting.popleft())
                 for connection in wait(list(self._running)):
                     assert isinstance(connection, Connection)  # noqa: S101 - it waits for nothing else
-                    self._hear(connection)
+                    self._receive(connection)
         finally:
             for _, process in self._running.values():
                 process.terminate()
                 process.join()
-        return self._found
+        return self._results
 
     def _start(self, named: NamedPolicy) -> None:
-        ours, theirs = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_work, args=(theirs, self._scenario, named), daemon=True)
+        receiver, sender = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_work, args=(sender, self._scenario, named), daemon=True)
         process.start()
-        theirs.close()
-        self._running[ours] = (named.name, process)
+        sender.close()
+        self._running[receiver] = (named.name, process)
 
-    def _hear(self, connection: Connection) -> None:
+    def _receive(self, connection: Connection) -> None:
         name, process = self._running[connection]
         try:
-            said = connection.recv()
+            message = connection.recv()
         except EOFError:
             process.join()
             raise HeliostatError(
-                f"The replay of {name} ended early (status {process.exitcode}).",
-                "Perhaps memory ran out: try --parallel 1.",
+                f"The replay of {name} ended early (exit code {process.exitcode}).",
+                "It may have run out of memory: try --parallel 1.",
             ) from None
-        if isinstance(said, int):
-            self._told(name, said)
+        if isinstance(message, int):
+            self._report_progress(name, message)
             return
-        self._found[name] = said
+        self._results[name] = message
         del self._running[connection]
         connection.close()
         process.join()
 
 
 def _work(connection: Connection, scenario: ReplayScenario, named: NamedPolicy) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the one who started us, and that one ends us
-    connection.send(replay_policy(scenario, named, lambda _, over: connection.send(over)))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent process stops this one
+    connection.send(replay_policy(scenario, named, lambda _, ended_count: connection.send(ended_count)))
     connection.close()
 
 
 class QueuePlanner:
-    """Told of every change, as the controller tells its board; decides by the same function."""
+    """The live planner with a queue state of its own."""
 
     def __init__(self, named: NamedPolicy, nodes: tuple[Node, ...], departments: Mapping[str, str]) -> None:
-        """`departments` are those of each project."""
+        """`departments`: the department of each project."""
         self._policy = named.policy
-        self._board = QueueState(named.policy)
-        self._board.set_nodes(nodes)
-        self._board.set_accounts(_accounts(named, departments))
+        self._queue_state = QueueState(named.policy)
+        self._queue_state.set_nodes(nodes)
+        self._queue_state.set_accounts(_accounts(named, departments))
 
     def update_job(self, job: Job, now: datetime) -> None:
-        self._board.update_job(job, now)
+        self._queue_state.update_job(job, now)
 
     def make_decision(self, now: datetime) -> Plan:
-        return plan(self._board.live_snapshot(now), self._policy, now)
+        return plan(self._queue_state.live_snapshot(now), self._policy, now)
 
 
 def _accounts(named: NamedPolicy, departments: Mapping[str, str]) -> ShareAccounts:
-    projects = {name: Project(name, of, share=named.projects.get(name, 1)) for name, of in departments.items()}
+    projects = {
+        name: Project(name, department, share=named.projects.get(name, 1))
+        for name, department in departments.items()
+    }
     names = sorted(set(departments.values()))
     return ShareAccounts({name: Department(name, named.departments.get(name, 1)) for name in names}, projects)

@@ -1,4 +1,4 @@
-"""What a replay says about a policy. Each figure is defined in docs/simulation.md."""
+"""Metrics of a replay: waits, slowdowns, utilisation, fairness. Defined in docs/simulation.md."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,16 +11,14 @@ from heliostat.simulation.cluster import ReplayCluster
 from heliostat.simulation.replay import AttemptSpan
 from heliostat.simulation.workload import Workload
 
-SLOWDOWN_THRESHOLD_SECONDS = (
-    10.0  # below which a run time counts as this, lest the shortest jobs decide every mean
-)
+SLOWDOWN_THRESHOLD_SECONDS = 10.0  # shorter run times count as this, so that they do not dominate the mean
 _HOUR = 3600.0
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Of one value per job."""
+    """Statistics of one value per job."""
 
     mean: float
     p50: float
@@ -31,9 +29,9 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """Over the mean bounded slowdowns of projects, or of users."""
+    """Fairness of the mean bounded slowdowns of projects, or of users."""
 
-    jain: float  # 1: alike for all; 1/n: one of n bears everything
+    jain: float  # Jain's index. 1: equal for all; 1/n: one of n has all the slowdown
     worst: str
     worst_slowdown: float
     slowdowns: Mapping[str, float]
@@ -42,7 +40,7 @@ class Fairness:
 @dataclass(frozen=True, slots=True)
 class ReplayMetrics:
     jobs: int
-    unstarted: int  # which the policy never let start
+    unstarted: int  # never started under this policy
     wait: Distribution
     completion: Distribution
     slowdown: Distribution
@@ -60,7 +58,7 @@ class ReplayMetrics:
 
 @dataclass(frozen=True, slots=True)
 class JobTimes:
-    """Of each job that ended, by its place in the workload: when it came, how long it waited, ran and took."""
+    """Parallel arrays over the jobs that ended."""
 
     job_indexes: NDArray[np.intp]
     submitted_seconds: FloatArray
@@ -70,46 +68,48 @@ class JobTimes:
 
 
 def compute_metrics(workload: Workload, cluster: ReplayCluster, table: FloatArray) -> ReplayMetrics:
-    """`table` holds every attempt, as `as_table` makes it."""
-    lives = compute_job_times(workload, table)
-    slowdowns = bounded_slowdown(lives.turnaround_seconds, lives.run_seconds)
+    """`table` holds every attempt: see `to_attempt_table`."""
+    times = compute_job_times(workload, table)
+    slowdowns = bounded_slowdown(times.turnaround_seconds, times.run_seconds)
     sizes = compute_job_sizes(workload, cluster)
     last_end = float(table[:, 2].max(initial=0.0))
     lost = table[:, 3] * sizes[table[:, 0].astype(np.intp)] if cluster.gpus else np.zeros(0)
     return ReplayMetrics(
-        jobs=len(lives.job_indexes),
-        unstarted=len(workload.jobs) - len(lives.job_indexes),
-        wait=compute_distribution(lives.wait_seconds),
-        completion=compute_distribution(lives.turnaround_seconds),
+        jobs=len(times.job_indexes),
+        unstarted=len(workload.jobs) - len(times.job_indexes),
+        wait=compute_distribution(times.wait_seconds),
+        completion=compute_distribution(times.turnaround_seconds),
         slowdown=compute_distribution(slowdowns),
         utilisation=compute_utilisation(table, sizes, cluster.size, last_end),
         utilisation_while_arriving=compute_utilisation(table, sizes, cluster.size, workload.submitted_seconds[-1]),
         makespan_seconds=last_end,
-        projects=compute_fairness([workload.jobs[place].project for place in lives.job_indexes], slowdowns),
-        users=compute_fairness([workload.jobs[place].user for place in lives.job_indexes], slowdowns),
-        preemptions=len(table) - len(lives.job_indexes),
+        projects=compute_fairness([workload.jobs[index].project for index in times.job_indexes], slowdowns),
+        users=compute_fairness([workload.jobs[index].user for index in times.job_indexes], slowdowns),
+        preemptions=len(table) - len(times.job_indexes),
         wasted_gpu_hours=float(lost.sum()) / _HOUR,
     )
 
 
 def compute_job_times(workload: Workload, table: FloatArray) -> JobTimes:
-    """The wait is all the time spent in the queue, also after having been sent back to it."""
-    which = table[:, 0].astype(np.intp)
+    """The wait is the total time in the queue, with waits after a preemption."""
+    job_indexes = table[:, 0].astype(np.intp)
     count = len(workload.jobs)
-    held = np.bincount(which, table[:, 2] - table[:, 1], count)
+    held_seconds = np.bincount(job_indexes, table[:, 2] - table[:, 1], count)
     ended = np.zeros(count)
-    np.maximum.at(ended, which, table[:, 2])
-    started = np.bincount(which, minlength=count) > 0
-    places = np.flatnonzero(started)
-    submitted = np.asarray(workload.submitted_seconds)[places]
-    ran = np.asarray(workload.run_seconds)[places]
-    took = ended[places] - submitted
-    return JobTimes(places, submitted, np.maximum(took - held[places], 0.0), ran, took)
+    np.maximum.at(ended, job_indexes, table[:, 2])
+    started = np.bincount(job_indexes, minlength=count) > 0
+    indexes = np.flatnonzero(started)
+    submitted = np.asarray(workload.submitted_seconds)[indexes]
+    run_seconds = np.asarray(workload.run_seconds)[indexes]
+    turnaround = ended[indexes] - submitted
+    return JobTimes(
+        indexes, submitted, np.maximum(turnaround - held_seconds[indexes], 0.0), run_seconds, turnaround
+    )
 
 
-def bounded_slowdown(took: FloatArray, ran: FloatArray) -> FloatArray:
-    """How many times longer than its run a job took from submission to end; at least 1."""
-    return np.maximum(1.0, took / np.maximum(ran, SLOWDOWN_THRESHOLD_SECONDS))
+def bounded_slowdown(turnaround: FloatArray, run_seconds: FloatArray) -> FloatArray:
+    """Time from submission to end divided by the run time; at least 1."""
+    return np.maximum(1.0, turnaround / np.maximum(run_seconds, SLOWDOWN_THRESHOLD_SECONDS))
 
 
 def compute_distribution(values: FloatArray) -> Distribution:
@@ -120,11 +120,11 @@ def compute_distribution(values: FloatArray) -> Distribution:
 
 
 def compute_fairness(names: Sequence[str], slowdowns: FloatArray) -> Fairness:
-    """Jain's index of the groups' means: the square of their sum over n times the sum of their squares."""
+    """Jain's index of the means: the square of their sum, divided by n times the sum of their squares."""
     if not names:
         return Fairness(1.0, "", 0.0, {})
-    groups, which = np.unique(np.asarray(names), return_inverse=True)
-    means = np.bincount(which, slowdowns) / np.bincount(which)
+    groups, group_indexes = np.unique(np.asarray(names), return_inverse=True)
+    means = np.bincount(group_indexes, slowdowns) / np.bincount(group_indexes)
     worst = int(means.argmax())
     jain = float(means.sum() ** 2 / (len(means) * (means**2).sum()))
     by_name = {str(name): float(mean) for name, mean in zip(groups, means, strict=True)}
@@ -132,7 +132,7 @@ def compute_fairness(names: Sequence[str], slowdowns: FloatArray) -> Fairness:
 
 
 def compute_utilisation(table: FloatArray, sizes: FloatArray, capacity: int, until: float) -> float:
-    """The part of all GPU-seconds (or, without GPUs, cpu-seconds) from 0 until then that jobs held."""
+    """Fraction of all GPU-seconds (without GPUs, cpu-seconds) from 0 to `until` that was allocated to jobs."""
     if until <= 0:
         return 0.0
     seconds = np.minimum(table[:, 2], until) - np.minimum(table[:, 1], until)
@@ -140,12 +140,12 @@ def compute_utilisation(table: FloatArray, sizes: FloatArray, capacity: int, unt
 
 
 def compute_job_sizes(workload: Workload, cluster: ReplayCluster) -> FloatArray:
-    """What each job holds of that in which the cluster's use is measured."""
+    """GPUs (without GPUs in the cluster, cpus) of each job."""
     name = cluster.usage_unit
-    held = [getattr(job.resources, name) * job.placement.tasks for job in workload.jobs]
-    return np.asarray(held, dtype=np.float64)
+    sizes = [getattr(job.resources, name) * job.placement.tasks for job in workload.jobs]
+    return np.asarray(sizes, dtype=np.float64)
 
 
 def to_attempt_table(spans: Sequence[AttemptSpan]) -> FloatArray:
-    """Columns: job, started, ended, lost."""
+    """Columns: index of the job, start, end, lost seconds."""
     return np.asarray(spans, dtype=np.float64).reshape(-1, 4)

@@ -1,4 +1,4 @@
-"""The policies to compare: presets by name, or TOML files."""
+"""Scheduling policies to compare: presets by name, or TOML files."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _SHARES = ("projects", "departments")
 
 @dataclass(frozen=True, slots=True)
 class NamedPolicy:
-    """A policy under its name, with the shares of projects and departments that are not 1."""
+    """A policy with its name, and the shares of projects and departments that are not 1."""
 
     name: str
     policy: SchedulingPolicy
@@ -25,25 +25,24 @@ class NamedPolicy:
 
 
 def read_policies(texts: Iterable[str]) -> list[NamedPolicy]:
-    """Each a preset or the path of a TOML file; named alike twice is once."""
-    found = [read_policy(text.strip()) for text in texts]
-    return list({named.name: named for named in found}.values())
+    """Each text is a preset or the path of a TOML file. Duplicate names are read once."""
+    policies = [read_policy(text.strip()) for text in texts]
+    return list({named.name: named for named in policies}.values())
 
 
 def read_policy(text: str) -> NamedPolicy:
     if text in POLICY_PRESETS:
-        return NamedPolicy(
-            text, replace(POLICY_PRESETS[text], classes=dict(DEFAULT_PRIORITY_CLASSES))
-        )  # that other processes can be sent it
+        # The classes as a dict, because a mapping proxy cannot be pickled for other processes.
+        return NamedPolicy(text, replace(POLICY_PRESETS[text], classes=dict(DEFAULT_PRIORITY_CLASSES)))
     path = Path(text)
     if not path.is_file():
         raise Invalid(
-            f"There is no policy {text!r}.", f"Use {', '.join(POLICY_PRESETS)}, or the path of a TOML file."
+            f"Policy {text!r} does not exist.", f"Use {', '.join(POLICY_PRESETS)}, or the path of a TOML file."
         )
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path} cannot be read: {error}.", "Mend that line; the format is TOML.") from error
+        raise Invalid(f"{path} is not valid TOML: {error}.", "Fix that line.") from error
     return _Reader(path).named(values)
 
 
@@ -52,68 +51,71 @@ class _Reader:
     path: Path
 
     def named(self, values: Mapping[str, Any]) -> NamedPolicy:
-        """`preset` is what the file starts from; without it, the default policy."""
+        """`preset` names the policy that the file changes; default: fairshare."""
         rest = dict(values)
         start = rest.pop("preset", "fairshare")
         if start not in POLICY_PRESETS:
-            raise self._wrong("preset", start, f"Presets are {', '.join(POLICY_PRESETS)}.")
+            raise self._invalid("preset", start, f"Presets are {', '.join(POLICY_PRESETS)}.")
         shares = {kind: self._shares(kind, rest.pop(kind, {})) for kind in _SHARES}
         classes = self._classes(rest.pop("classes", {}))
-        charges = self._changed(POLICY_PRESETS[start].charges, rest.pop("charges", {}), "charges.")
-        policy = self._changed(POLICY_PRESETS[start], rest, "")
+        charges = self._with_changes(POLICY_PRESETS[start].charges, rest.pop("charges", {}), "charges.")
+        policy = self._with_changes(POLICY_PRESETS[start], rest, "")
         return NamedPolicy(self.path.stem, replace(policy, classes=classes, charges=charges), **shares)
 
     def _shares(self, kind: str, table: object) -> dict[str, int]:
         """`[projects]` with `vision = 2`."""
         if not isinstance(table, dict):
-            raise self._wrong(kind, table, f"Write a table: [{kind}], and below it name = share.")
+            raise self._invalid(kind, table, f"Write a table: [{kind}], and below it name = share.")
         for name, share in table.items():
             if not isinstance(share, int) or isinstance(share, bool) or share < 1:
-                raise self._wrong(f"{kind}.{name}", share, "A share is a whole number from 1 up.")
+                raise self._invalid(f"{kind}.{name}", share, "A share is a whole number of at least 1.")
         return table
 
     def _classes(self, tables: object) -> dict[str, PriorityClass]:
-        """`[classes.urgent]`: what differs from the usual classes, or new ones."""
+        """`[classes.urgent]`: changes to a default class, or a new class."""
         if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
-            raise self._wrong("classes", tables, "Write a table for each: [classes.urgent].")
-        made = dict(DEFAULT_PRIORITY_CLASSES)
+            raise self._invalid("classes", tables, "Write one table per class: [classes.urgent].")
+        classes = dict(DEFAULT_PRIORITY_CLASSES)
         for name, table in tables.items():
-            start = made.get(name) or PriorityClass(name, rank=1)
-            made[name] = self._changed(start, table, f"classes.{name}.")
-        return made
+            start = classes.get(name) or PriorityClass(name, rank=1)
+            classes[name] = self._with_changes(start, table, f"classes.{name}.")
+        return classes
 
-    def _changed(self, start: T, values: object, where: str) -> T:
+    def _with_changes(self, start: T, values: object, prefix: str) -> T:
         if not isinstance(values, dict):
-            raise self._wrong(where.rstrip("."), values, "Write a table.")
-        known = {one.name for one in fields(start) if one.name not in ("name", "classes", "charges")}  # type: ignore[arg-type]
+            raise self._invalid(prefix.rstrip("."), values, "Write a table.")
+        names = [field_info.name for field_info in fields(start)]  # type: ignore[arg-type]
+        known = set(names) - {"name", "classes", "charges"}
         changes: dict[str, object] = {}
         for name, value in values.items():
             if name not in known:
-                raise Invalid(f"{self.path}: there is no {where}{name}.", f"Known: {', '.join(sorted(known))}.")
-            changes[name] = self._like(f"{where}{name}", value, getattr(start, name))
+                raise Invalid(
+                    f"{self.path}: unknown setting {prefix}{name}.", f"Known settings: {', '.join(sorted(known))}."
+                )
+            changes[name] = self._checked(f"{prefix}{name}", value, getattr(start, name))
         return replace(start, **changes)  # type: ignore[type-var]
 
-    def _like(self, name: str, value: object, default: object) -> object:
-        """The value, if it is of the same kind as the default."""
+    def _checked(self, name: str, value: object, default: object) -> object:
+        """The value, checked to be of the same type as the default."""
         if isinstance(default, Enum):
-            kinds = [one.value for one in type(default)]
+            kinds = [item.value for item in type(default)]
             if value not in kinds:
-                raise self._wrong(name, value, f"One of {', '.join(kinds)}.")
+                raise self._invalid(name, value, f"Use one of {', '.join(kinds)}.")
             return type(default)(value)
         if isinstance(default, Mapping):
-            if not isinstance(value, dict) or not all(_is_amount(one) for one in value.values()):
-                raise self._wrong(name, value, "Write a table of numbers.")
-            return {key.lower(): float(one) for key, one in value.items()}
+            if not isinstance(value, dict) or not all(_is_amount(item) for item in value.values()):
+                raise self._invalid(name, value, "Write a table of numbers.")
+            return {key.lower(): float(item) for key, item in value.items()}
         if isinstance(default, bool) or isinstance(value, bool):
             if not (isinstance(default, bool) and isinstance(value, bool)):
-                raise self._wrong(name, value, f"The default is {default!r}.")
+                raise self._invalid(name, value, f"The default is {default!r}.")
             return value
         if not _is_amount(value) or (isinstance(default, int) and not isinstance(value, int)):
-            raise self._wrong(name, value, f"A number from 0 up; the default is {default!r}.")
+            raise self._invalid(name, value, f"Use a number of at least 0; the default is {default!r}.")
         return value
 
-    def _wrong(self, name: str, value: object, hint: str) -> Invalid:
-        return Invalid(f"{self.path}: {name} = {str(value)[:60]!r} is not possible.", hint)
+    def _invalid(self, name: str, value: object, hint: str) -> Invalid:
+        return Invalid(f"{self.path}: {name} = {str(value)[:60]!r} is not valid.", hint)
 
 
 def _is_amount(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""One policy over one workload: a heap of ends, a list of arrivals, the planner asked once for each instant."""
+"""Replay of one workload under one policy: a discrete-event simulation of submissions, starts and ends."""
 
 import gc
 import heapq
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from heliostat.models import Job, JobState, TaskPlacement
 from heliostat.simulation.workload import Workload
 
-_TOLD_EVERY = 200  # ends
+_REPORT_EVERY = 200  # ended jobs
 
 
 class ReplayStart(Protocol):
@@ -43,23 +43,23 @@ class PlanDecision(Protocol):
 
 
 class Planner(Protocol):
-    """The queue's brain, told of every change and asked what to do."""
+    """Receives every change of a job and decides which jobs start and stop."""
 
     def update_job(self, job: Job, now: datetime) -> None: ...
     def make_decision(self, now: datetime) -> PlanDecision: ...
 
 
 class AttemptSpan(NamedTuple):
-    """One attempt; seconds count from the first submission."""
+    """One attempt of a job; times are in seconds since the first submission."""
 
-    job_index: int  # its place in the workload
+    job_index: int  # in the workload
     started_seconds: float
     ended_seconds: float
-    lost_seconds: float  # seconds of work thrown away at its end
+    lost_seconds: float  # work lost by a preemption
 
 
 EndedJobsCallback = Callable[[int], None]
-"""Is given the number of jobs that are over."""
+"""Called with the number of jobs that have ended."""
 
 
 def replay(
@@ -67,36 +67,40 @@ def replay(
     planner: Planner,
     *,
     checkpoint_seconds: float | None = None,
-    told: EndedJobsCallback | None = None,
+    report_progress: EndedJobsCallback | None = None,
 ) -> list[AttemptSpan]:
-    """Every attempt of every job, in the order they ended. A job the planner never starts has none."""
-    return _Replay(workload, planner, checkpoint_seconds, told or (lambda over: None)).run()
+    """All attempts in the order of their ends. A job that the planner never starts has none."""
+    return _Replay(workload, planner, checkpoint_seconds, report_progress or (lambda ended_count: None)).run()
 
 
 class _Replay:
     def __init__(
-        self, workload: Workload, planner: Planner, checkpoint_seconds: float | None, told: EndedJobsCallback
+        self,
+        workload: Workload,
+        planner: Planner,
+        checkpoint_seconds: float | None,
+        report_progress: EndedJobsCallback,
     ) -> None:
         self._workload, self._planner = workload, planner
-        self._checkpoint_seconds, self._told = checkpoint_seconds, told
+        self._checkpoint_seconds, self._report_progress = checkpoint_seconds, report_progress
         self._origin = workload.jobs[0].submitted_at if workload.jobs else datetime.min
         self._arrived = 0
-        self._over = 0
-        self._ends: list[tuple[float, int, int]] = []  # when, job, attempt
-        self._running: dict[int, tuple[Job, float]] = {}  # job: as it runs, since when
-        self._done = [0.0] * len(workload.jobs)  # seconds of work that will not be lost
+        self._ended_count = 0
+        self._ends: list[tuple[float, int, int]] = []  # heap: time, job, attempt
+        self._running: dict[int, tuple[Job, float]] = {}  # by job: the running job, its start
+        self._done = [0.0] * len(workload.jobs)  # seconds of work saved in checkpoints
         self._spans: list[AttemptSpan] = []
 
     def run(self) -> list[AttemptSpan]:
         wake = math.inf
-        with _without_looking_for_cycles():
+        with _without_garbage_collection():
             while (now := min(self._next_arrival(), self._next_end(), wake)) < math.inf:
-                wake = self._round(now)
-        self._told(self._over)
+                wake = self._process_time(now)
+        self._report_progress(self._ended_count)
         return self._spans
 
-    def _round(self, now: float) -> float:
-        """All that happens at one instant, then the planner's answer; when it wants to be asked again."""
+    def _process_time(self, now: float) -> float:
+        """Handle all events of one time and apply the plan; returns the time at which the planner wakes up."""
         at = self._origin + timedelta(seconds=now)
         self._end_due(now, at)
         self._submit_due(now, at)
@@ -129,16 +133,16 @@ class _Replay:
 
     def _end_due(self, now: float, at: datetime) -> None:
         while self._next_end() <= now:
-            _, place, _ = heapq.heappop(self._ends)
-            job, started = self._running.pop(place)
-            self._spans.append(AttemptSpan(place, started, now, 0.0))
+            _, index, _ = heapq.heappop(self._ends)
+            job, started = self._running.pop(index)
+            self._spans.append(AttemptSpan(index, started, now, 0.0))
             self._planner.update_job(replace(job, state=JobState.COMPLETED, ended_at=at, exit_code=0), at)
-            self._over += 1
-            if self._over % _TOLD_EVERY == 0:
-                self._told(self._over)
+            self._ended_count += 1
+            if self._ended_count % _REPORT_EVERY == 0:
+                self._report_progress(self._ended_count)
 
     def _start(self, start: ReplayStart, now: float, at: datetime) -> None:
-        place = start.job.id - 1
+        index = start.job.id - 1
         job = replace(
             start.job,
             state=JobState.RUNNING,
@@ -149,21 +153,21 @@ class _Replay:
             started_at=at,
             waited_seconds=start.job.queue_wait_seconds(at),
         )
-        self._running[place] = (job, now)
-        left = self._workload.run_seconds[place] - self._done[place]
-        heapq.heappush(self._ends, (round(now + left, 6), place, job.attempt))
+        self._running[index] = (job, now)
+        remaining = self._workload.run_seconds[index] - self._done[index]
+        heapq.heappush(self._ends, (round(now + remaining, 6), index, job.attempt))
         self._planner.update_job(job, at)
 
     def _stop(self, stop: ReplayStop, now: float, at: datetime) -> bool:
-        """Send a job back to the queue; what it did since its last checkpoint is lost."""
-        place = stop.job.id - 1
-        if stop.kind != "preempt" or place not in self._running:
+        """Return a preempted job to the queue; work since its last checkpoint is lost."""
+        index = stop.job.id - 1
+        if stop.kind != "preempt" or index not in self._running:
             return False
-        job, started = self._running.pop(place)
-        every = self._checkpoint_seconds
-        kept = (now - started) // every * every if every else 0.0
-        self._done[place] += kept
-        self._spans.append(AttemptSpan(place, started, now, now - started - kept))
+        job, started = self._running.pop(index)
+        interval = self._checkpoint_seconds
+        saved = (now - started) // interval * interval if interval else 0.0
+        self._done[index] += saved
+        self._spans.append(AttemptSpan(index, started, now, now - started - saved))
         waiting = replace(
             job,
             state=JobState.PENDING,
@@ -179,12 +183,12 @@ class _Replay:
 
 
 @contextmanager
-def _without_looking_for_cycles() -> Iterator[None]:
-    """A replay makes no cycles, and to look for them among its many records takes a sixth of the time."""
-    was_on = gc.isenabled()
+def _without_garbage_collection() -> Iterator[None]:
+    """A replay creates no reference cycles, and the garbage collector would take a sixth of the time."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
+        if was_enabled:
             gc.enable()

@@ -1,4 +1,4 @@
-"""The figures as people and programs read them."""
+"""Summary of a comparison: metrics as a table and as JSON, and warnings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ _UNITS = ((86400.0, "d", 3600.0, "h"), (3600.0, "h", 60.0, "m"), (60.0, "m", 1.0
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """One figure of every policy."""
+    """One metric, as a row of the table."""
 
     title: str
     format_value: Callable[[ReplayMetrics], str]
 
 
-def build_summary(trace: Trace, scenario: ReplayScenario, outcomes: Sequence[PolicyResult]) -> dict[str, Any]:
+def build_summary(trace: Trace, scenario: ReplayScenario, results: Sequence[PolicyResult]) -> dict[str, Any]:
     workload, cluster = scenario.workload, scenario.cluster
     return {
         "trace": {
@@ -37,55 +37,56 @@ def build_summary(trace: Trace, scenario: ReplayScenario, outcomes: Sequence[Pol
             "offered_load": compute_offered_load(scenario),
         },
         "policies": {
-            one.policy: one.metrics.as_dict() | {"replay_seconds": one.replay_seconds} for one in outcomes
+            result.policy: result.metrics.as_dict() | {"replay_seconds": result.replay_seconds}
+            for result in results
         },
     }
 
 
 def describe_scenario(trace: Trace, scenario: ReplayScenario) -> Mapping[str, str]:
-    """What was replayed, in words."""
+    """Trace, jobs, nodes and offered load, as text."""
     workload = scenario.workload
     return {
         "trace": trace.name,
-        "jobs": _part_of(len(workload.jobs), len(trace.jobs)),
+        "jobs": _format_fraction(len(workload.jobs), len(trace.jobs)),
         "nodes": scenario.cluster.nodes_text,
         "offered load": f"{compute_offered_load(scenario):.2f}",
     }
 
 
-def list_warnings(trace: Trace, scenario: ReplayScenario, outcomes: Sequence[PolicyResult]) -> list[str]:
-    """Jobs that are not in the figures, and why."""
-    lines = {why: count for why, count in trace.skipped.items() if why != NOT_SELECTED}
-    said = [f"{format_count(count, 'line gives', 'lines give')} no job: {why}." for why, count in lines.items()]
-    said += [
-        f"{format_count(count, 'job is', 'jobs are')} impossible here: {why}."
-        for why, count in scenario.workload.impossible.items()
+def list_warnings(trace: Trace, scenario: ReplayScenario, results: Sequence[PolicyResult]) -> list[str]:
+    """Jobs that the metrics do not include, and why."""
+    lines = {reason: count for reason, count in trace.skipped.items() if reason != NOT_SELECTED}
+    warnings = [f"{format_count(count, 'line')} skipped: {reason}." for reason, count in lines.items()]
+    warnings += [
+        f"{format_count(count, 'job')} cannot run on these nodes: {reason}."
+        for reason, count in scenario.workload.impossible.items()
     ]
-    said += [
-        f"{format_count(one.metrics.unstarted, 'job')} never started under {one.policy}."
-        for one in outcomes
-        if one.metrics.unstarted
+    warnings += [
+        f"{format_count(result.metrics.unstarted, 'job')} never started under {result.policy}."
+        for result in results
+        if result.metrics.unstarted
     ]
-    return said
+    return warnings
 
 
-def format_count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def format_count(number: int, singular: str, plural: str | None = None) -> str:
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
-def _part_of(some: int, everything: int) -> str:
-    return f"{some:,}" if some == everything else f"{some:,} of {everything:,}"
+def _format_fraction(count: int, total: int) -> str:
+    return f"{count:,}" if count == total else f"{count:,} of {total:,}"
 
 
 def compute_offered_load(scenario: ReplayScenario) -> float:
-    """What the jobs ask for while they arrive, as a part of what the cluster has in that time."""
+    """Requested resources, as a fraction of what the cluster has between the first and the last submission."""
     workload, unit = scenario.workload, scenario.cluster.usage_unit
-    asked = sum(
+    requested = sum(
         getattr(job.resources, unit) * job.placement.tasks * seconds
         for job, seconds in zip(workload.jobs, workload.run_seconds, strict=True)
     )
     span = workload.submitted_seconds[-1] if workload.jobs else 0.0
-    return float(asked / (scenario.cluster.size * span)) if span > 0 else 0.0
+    return float(requested / (scenario.cluster.size * span)) if span > 0 else 0.0
 
 
 def format_short_duration(seconds: float) -> str:

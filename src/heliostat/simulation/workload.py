@@ -1,4 +1,4 @@
-"""Jobs of a trace as jobs of a cluster: which nodes could hold them, and as how many tasks."""
+"""The workload of a replay: jobs of a trace, fitted to the nodes of a cluster."""
 
 import math
 from collections import Counter
@@ -10,13 +10,13 @@ from heliostat.models import Job, JobSpec, JobState, Node, PlacementRequest, Res
 from heliostat.simulation.cluster import ReplayCluster, round_gpus
 from heliostat.simulation.traces.trace import TraceJob
 
-_LEAST_CPUS, _LEAST_MIB = 1, 1  # of a job whose trace does not say
+_MIN_CPUS, _MIN_MIB = 1, 1  # also the defaults if the trace has no value
 _NO_SPEC = JobSpec()
 
 
 @dataclass(frozen=True, slots=True)
 class TaskShape:
-    """What each task holds, and how many there are."""
+    """Resources of each task, and the number of tasks."""
 
     resources: Resources
     placement: PlacementRequest
@@ -24,7 +24,7 @@ class TaskShape:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs ready to be replayed, in the order of their submission; times count from the first of them."""
+    """Jobs to replay, in the order of submission; times are in seconds since the first one."""
 
     jobs: tuple[Job, ...]
     submitted_seconds: tuple[float, ...]
@@ -33,18 +33,18 @@ class Workload:
     impossible: Mapping[str, int] = field(default_factory=dict)  # why, and how many jobs
 
 
-def build_workload(traced: Iterable[TraceJob], cluster: ReplayCluster, *, any_type: bool = False) -> Workload:
-    """Those that the empty cluster could run; the others are counted. `any_type` forgets what type they wanted."""
-    shapes = _Shapes(cluster, any_type)
+def build_workload(trace_jobs: Iterable[TraceJob], cluster: ReplayCluster, *, any_type: bool = False) -> Workload:
+    """The jobs that the empty cluster could run; others are counted. `any_type` ignores requested GPU types."""
+    shapes = _ShapeCache(cluster, any_type)
     fitting: list[tuple[TraceJob, TaskShape]] = []
     impossible: Counter[str] = Counter()
     departments: dict[str, str] = {}
-    for job in traced:
-        found = shapes.of(job)
-        if isinstance(found, str):
-            impossible[found] += 1
+    for job in trace_jobs:
+        shape = shapes.of(job)
+        if isinstance(shape, str):
+            impossible[shape] += 1
         else:
-            fitting.append((job, found))
+            fitting.append((job, shape))
             departments.setdefault(job.project, job.department)
     began_at = fitting[0][0].submitted_at if fitting else 0.0
     return Workload(
@@ -56,72 +56,79 @@ def build_workload(traced: Iterable[TraceJob], cluster: ReplayCluster, *, any_ty
     )
 
 
-class _Shapes:
-    """Remembers its answers: most jobs of a trace ask for one of a few things."""
+class _ShapeCache:
+    """Task shapes with a cache: most jobs of a trace have one of a few requests."""
 
     def __init__(self, cluster: ReplayCluster, any_type: bool) -> None:
         self._nodes, self._any_type = cluster.nodes, any_type
-        self._known: dict[tuple[object, ...], TaskShape | str] = {}
+        self._cache: dict[tuple[object, ...], TaskShape | str] = {}
 
     def of(self, job: TraceJob) -> TaskShape | str:
         gpu_type = None if self._any_type else job.gpu_type
         key = (job.gpus, job.cpus, job.memory_mib, gpu_type, job.tasks)
-        if key not in self._known:
-            wanted = Resources(
-                _LEAST_CPUS if job.cpus is None else max(job.cpus, _LEAST_CPUS),
-                _LEAST_MIB if job.memory_mib is None else max(job.memory_mib, _LEAST_MIB),
+        if key not in self._cache:
+            requested = Resources(
+                _MIN_CPUS if job.cpus is None else max(job.cpus, _MIN_CPUS),
+                _MIN_MIB if job.memory_mib is None else max(job.memory_mib, _MIN_MIB),
                 round_gpus(job.gpus),
                 gpu_type if job.gpus else None,
             )
-            self._known[key] = fit_tasks_to_nodes(wanted, job.tasks, self._nodes)
-        return self._known[key]
+            self._cache[key] = fit_tasks_to_nodes(requested, job.tasks, self._nodes)
+        return self._cache[key]
 
 
-def fit_tasks_to_nodes(wanted: Resources, tasks: int, nodes: Iterable[Node]) -> TaskShape | str:
-    """The tasks that fit these nodes when they are empty, or why there are none.
+def fit_tasks_to_nodes(requested: Resources, tasks: int, nodes: Iterable[Node]) -> TaskShape | str:
+    """Tasks that fit on these nodes if they are empty, or why there are none.
 
-    A task larger than the largest node becomes a gang of whole nodes, the last of them perhaps not used in full.
+    A task larger than the largest node becomes a gang of whole nodes; the last one may not be used in full.
     """
-    able = [node for node in nodes if _has_type(node, wanted)]
-    if not able:
-        return f"no node has a GPU of type {wanted.gpu_type}" if wanted.gpu_type else "no node has a GPU"
-    wanted, tasks = _split(wanted, tasks, able)
-    room = sum(_times(wanted, node) for node in able)
-    if room == 0:
-        return "no node has so many cpus or so much memory"
-    if room < tasks:
+    suitable = [node for node in nodes if _has_type(node, requested)]
+    if not suitable:
+        return f"no node has a GPU of type {requested.gpu_type}" if requested.gpu_type else "no node has a GPU"
+    requested, tasks = _split(requested, tasks, suitable)
+    task_slots = sum(_tasks_per_node(requested, node) for node in suitable)
+    if task_slots == 0:
+        return "no node has enough cpus or memory"
+    if task_slots < tasks:
         return "larger than the cluster"
-    return TaskShape(wanted, PlacementRequest(tasks))
+    return TaskShape(requested, PlacementRequest(tasks))
 
 
-def _split(wanted: Resources, tasks: int, able: list[Node]) -> tuple[Resources, int]:
-    """Whole nodes for what no single one could hold."""
-    if wanted.gpus:
-        largest, size = max(len(node.devices) for node in able), wanted.gpus
+def _split(requested: Resources, tasks: int, suitable: list[Node]) -> tuple[Resources, int]:
+    """Split a task that is too large for any node into tasks of whole nodes."""
+    if requested.gpus:
+        largest, size = max(len(node.devices) for node in suitable), requested.gpus
     else:
-        largest, size = max(node.cpus for node in able), wanted.cpus
+        largest, size = max(node.cpus for node in suitable), requested.cpus
     if size <= largest:
-        return wanted, tasks
-    parts = math.ceil(size * tasks / largest)
-    cpus, memory_mib = math.ceil(wanted.cpus * tasks / parts), math.ceil(wanted.memory_mib * tasks / parts)
-    if wanted.gpus:
-        return Resources(cpus, memory_mib, largest, wanted.gpu_type), parts
-    return Resources(largest, memory_mib), parts
+        return requested, tasks
+    task_count = math.ceil(size * tasks / largest)
+    cpus, memory_mib = (
+        math.ceil(requested.cpus * tasks / task_count),
+        math.ceil(requested.memory_mib * tasks / task_count),
+    )
+    if requested.gpus:
+        return Resources(cpus, memory_mib, largest, requested.gpu_type), task_count
+    return Resources(largest, memory_mib), task_count
 
 
-def _has_type(node: Node, wanted: Resources) -> bool:
-    if not wanted.gpus or wanted.gpu_type is None:
-        return not wanted.gpus or bool(node.devices)
-    return any(device.type.lower() == wanted.gpu_type.lower() for device in node.devices)
+def _has_type(node: Node, requested: Resources) -> bool:
+    if not requested.gpus or requested.gpu_type is None:
+        return not requested.gpus or bool(node.devices)
+    return any(device.type.lower() == requested.gpu_type.lower() for device in node.devices)
 
 
-def _times(wanted: Resources, node: Node) -> int:
-    """How often that fits into the empty node."""
-    by_rest = min(node.cpus // wanted.cpus, node.memory_mib // wanted.memory_mib)
-    if not wanted.gpus:
-        return by_rest
-    each = len(node.devices) * int(1 / wanted.gpus) if wanted.gpus < 1 else len(node.devices) // int(wanted.gpus)
-    return min(by_rest, each)
+def _tasks_per_node(requested: Resources, node: Node) -> int:
+    """How many such tasks fit on the empty node."""
+    by_cpus_and_memory = min(node.cpus // requested.cpus, node.memory_mib // requested.memory_mib)
+    if not requested.gpus:
+        return by_cpus_and_memory
+    by_gpus = (
+        len(node.devices) * int(1 / requested.gpus)
+        if requested.gpus < 1
+        else len(node.devices) // int(requested.gpus)
+    )
+    return min(by_cpus_and_memory, by_gpus)
 
 
 def _job(number: int, job: TraceJob, shape: TaskShape) -> Job:

@@ -1,1 +1,1 @@
-
+"""Database access (SQLite): tables, queries, transactions, migrations; uploaded files and usage samples."""

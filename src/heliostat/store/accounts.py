@@ -1,4 +1,4 @@
-"""Departments, projects, people, their tokens, and the audit log in the database."""
+"""Departments, projects, users, tokens and the audit log in the database."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -33,7 +33,7 @@ def find_user(conn: Connection, name: str) -> User | None:
 
 
 def find_user_by_unix_name(conn: Connection, unix_user: str) -> User | None:
-    """Whose jobs run as this Unix user."""
+    """The user whose jobs run as this Unix user."""
     return _one_user(conn, _users.c.unix_user == unix_user)
 
 
@@ -52,10 +52,10 @@ def get_password_hash(conn: Connection, name: str) -> str | None:
 
 def count_other_admins(conn: Connection, name: str) -> int:
     """Active admins besides this one."""
-    found = select(func.count()).where(
+    query = select(func.count()).where(
         _users.c.role == Role.ADMIN.value, _users.c.active.is_(True), _users.c.name != name
     )
-    return conn.execute(found).scalar_one()
+    return conn.execute(query).scalar_one()
 
 
 def add_user(tx: Transaction, user: User, password_hash: str | None = None) -> None:
@@ -78,8 +78,8 @@ def update_user(tx: Transaction, name: str, **columns: Any) -> None:
 
 
 def has_department(conn: Connection, name: str) -> bool:
-    found = select(_departments.c.name).where(_departments.c.name == name)
-    return _is_text(name) and conn.execute(found).first() is not None
+    query = select(_departments.c.name).where(_departments.c.name == name)
+    return _is_text(name) and conn.execute(query).first() is not None
 
 
 def add_department(tx: Transaction, name: str) -> None:
@@ -97,7 +97,7 @@ def find_project(conn: Connection, name: str) -> Project | None:
 
 
 def list_projects(conn: Connection, names: Collection[str] | None = None) -> list[Project]:
-    """All of them, or those of these names."""
+    """All projects, or those with these names."""
     statement = select(_projects).order_by(_projects.c.name)
     if names is not None:
         statement = statement.where(_projects.c.name.in_(names))
@@ -112,7 +112,7 @@ def add_project(tx: Transaction, name: str, department: str) -> None:
 
 
 def ensure_project(tx: Transaction, name: str, department: str) -> None:
-    """An existing project stays in the department it is in."""
+    """An existing project keeps its department."""
     if find_project(tx.conn, name) is not None:
         return
     if not has_department(tx.conn, department):
@@ -121,13 +121,13 @@ def ensure_project(tx: Transaction, name: str, department: str) -> None:
 
 
 def find_member_role(conn: Connection, project: str, user: str) -> ProjectRole | None:
-    found = select(_memberships.c.role).where(*_is_member(project, user))
-    role = conn.execute(found).scalar()
+    query = select(_memberships.c.role).where(*_is_member(project, user))
+    role = conn.execute(query).scalar()
     return None if role is None else ProjectRole(role)
 
 
 def set_member(tx: Transaction, project: str, user: str, role: ProjectRole) -> None:
-    """Add them, or change the role they have."""
+    """Add a member or change the role."""
     remove_member(tx, project, user)
     tx.conn.execute(insert(_memberships).values(project=project, user=user, role=role.value))
 
@@ -137,7 +137,7 @@ def remove_member(tx: Transaction, project: str, user: str) -> None:
 
 
 def add_token(tx: Transaction, token: Token, digest: str) -> Token:
-    """Keep the token; return it with the id it got."""
+    """Store the token; return it with its id."""
     row = tx.conn.execute(
         insert(_tokens)
         .values(
@@ -163,7 +163,7 @@ def find_token_by_digest(conn: Connection, digest: str) -> Token | None:
 
 
 def list_tokens(conn: Connection, user: str) -> list[Token]:
-    """Newest first, dead ones too."""
+    """Newest first, including expired and revoked tokens."""
     rows = conn.execute(select(_tokens).where(_tokens.c.user == user).order_by(_tokens.c.id.desc()))
     return [_token(row) for row in rows]
 
@@ -177,10 +177,11 @@ def revoke_tokens(tx: Transaction, token_ids: Collection[int], at: datetime) -> 
 
 
 def remove_expired_tokens(tx: Transaction, user: str, before: datetime) -> None:
-    """Forget the tokens of a user that died before then; the newest of all stays, so that no id comes twice."""
+    """Remove tokens of a user that expired or were revoked before then. The newest token of all users stays, so
+    that no id is used twice."""
     newest = select(func.max(_tokens.c.id)).scalar_subquery()
-    died = or_(_tokens.c.expires_at < to_timestamp(before), _tokens.c.revoked_at < to_timestamp(before))
-    tx.conn.execute(delete(_tokens).where(_tokens.c.user == user, _tokens.c.id != newest, died))
+    is_expired = or_(_tokens.c.expires_at < to_timestamp(before), _tokens.c.revoked_at < to_timestamp(before))
+    tx.conn.execute(delete(_tokens).where(_tokens.c.user == user, _tokens.c.id != newest, is_expired))
 
 
 def set_tokens_last_used(tx: Transaction, used: Mapping[int, datetime]) -> None:
@@ -191,7 +192,7 @@ def set_tokens_last_used(tx: Transaction, used: Mapping[int, datetime]) -> None:
 def add_audit_entry(  # noqa: PLR0913, PLR0917 - the columns of an entry
     tx: Transaction, caller: Caller, action: str, target: str, detail: Mapping[str, object], at: datetime
 ) -> None:
-    """Note who did what. The detail is read by admins and kept for good: never a secret in it."""
+    """Admins can read the detail and it is never deleted: it must not contain secrets."""
     tx.conn.execute(
         insert(_audit).values(
             at=to_timestamp(at),
@@ -208,20 +209,20 @@ def add_audit_entry(  # noqa: PLR0913, PLR0917 - the columns of an entry
 def list_audit_entries(
     conn: Connection, limit: int, before_id: int | None = None, user: str = "", text: str = ""
 ) -> list[AuditEntry]:
-    """Newest first, older than the given entry; of this user, with this text in what was done or to what."""
+    """Newest first, older than the given entry; of this user, with this text in the action or the target."""
     statement = select(_audit).order_by(_audit.c.id.desc()).limit(limit)
     if user:
         statement = statement.where(_audit.c.user == user)
     if text:
-        said = (column.icontains(text, autoescape=True) for column in (_audit.c.action, _audit.c.target))
-        statement = statement.where(or_(*said))
+        matches = (column.icontains(text, autoescape=True) for column in (_audit.c.action, _audit.c.target))
+        statement = statement.where(or_(*matches))
     if before_id is not None:
         statement = statement.where(_audit.c.id < before_id)
     return [_entry(row) for row in conn.execute(statement)]
 
 
 def _is_text(name: str) -> bool:
-    """JSON can carry half a character (a lone surrogate), which no database takes and no name has."""
+    """Whether it can be encoded: JSON can contain a lone surrogate, which SQLite refuses."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -233,8 +234,8 @@ def _one_user(conn: Connection, condition: ColumnElement[bool]) -> User | None:
     row = conn.execute(select(_users).where(condition)).first()
     if row is None:
         return None
-    mine = select(_memberships).where(_memberships.c.user == row.name).order_by(_memberships.c.project)
-    memberships = [_membership(membership) for membership in conn.execute(mine)]
+    query = select(_memberships).where(_memberships.c.user == row.name).order_by(_memberships.c.project)
+    memberships = [_membership(membership) for membership in conn.execute(query)]
     return _user(row, memberships, find_quota(conn, QuotaLevel.USER, row.name))
 
 

@@ -1,4 +1,4 @@
-"""Announcements of the admins in the database."""
+"""Announcements in the database."""
 
 from datetime import datetime
 from typing import Any
@@ -14,22 +14,20 @@ _announcements = schema.announcements
 
 
 def list_announcements(conn: Connection, now: datetime | None = None, limit: int = 200) -> list[Announcement]:
-    """Newest first; with a time, only what is not over by then."""
-    wanted = select(_announcements).order_by(_announcements.c.id.desc()).limit(limit)
+    """Newest first; with a time, only those that have not ended by then."""
+    query = select(_announcements).order_by(_announcements.c.id.desc()).limit(limit)
     if now is not None:
-        wanted = wanted.where(
-            or_(_announcements.c.ends_at.is_(None), _announcements.c.ends_at > to_timestamp(now))
-        )
-    return [_one(row) for row in conn.execute(wanted)]
+        query = query.where(or_(_announcements.c.ends_at.is_(None), _announcements.c.ends_at > to_timestamp(now)))
+    return [_announcement(row) for row in conn.execute(query)]
 
 
 def find_announcement(conn: Connection, announcement_id: int) -> Announcement | None:
     row = conn.execute(select(_announcements).where(_announcements.c.id == announcement_id)).first()
-    return None if row is None else _one(row)
+    return None if row is None else _announcement(row)
 
 
 def add_announcement(tx: Transaction, announcement: Announcement) -> Announcement:
-    """Keep it; return it with the id it got."""
+    """Store it; return it with its id."""
     values = {
         "text": announcement.text,
         "author": announcement.author,
@@ -37,8 +35,8 @@ def add_announcement(tx: Transaction, announcement: Announcement) -> Announcemen
         "ends_at": to_timestamp(announcement.ends_at),
     }
     row = tx.conn.execute(insert(_announcements).values(**values).returning(_announcements)).one()
-    tx.changes.rules_changed = True  # open pages follow them by that topic
-    return _one(row)
+    tx.changes.rules_changed = True  # the topic that updates open pages
+    return _announcement(row)
 
 
 def remove_announcement(tx: Transaction, announcement_id: int) -> None:
@@ -46,5 +44,5 @@ def remove_announcement(tx: Transaction, announcement_id: int) -> None:
     tx.changes.rules_changed = True
 
 
-def _one(row: Row[Any]) -> Announcement:
+def _announcement(row: Row[Any]) -> Announcement:
     return Announcement(row.id, row.text, row.author, to_datetime(row.created_at), to_datetime(row.ends_at))

@@ -1,9 +1,9 @@
-"""One writer at a time, many readers.
+"""Database connections and group commit: one writer at a time, many readers.
 
-Whoever wants to change something puts the change into a queue and then takes the lead, unless another leads
-already. The leader runs every change that waits in one transaction, makes it durable with one sync, tells the
-listeners in commit order and only then answers the callers. Concurrent requests therefore share the cost of the
-disk, and nobody ever meets a locked database.
+A caller of `write` adds its change to a queue and becomes the leader, unless another thread is the leader. The
+leader runs all queued changes in one transaction, makes it durable with one sync, notifies the listeners in commit
+order and then returns the results to the callers. Concurrent requests share the cost of the sync, and no caller
+gets a locked database.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ from heliostat.store import schema
 
 log = get_logger()
 T = TypeVar("T")
-_MOST_TOGETHER = 256
+_MAX_CHANGES_PER_COMMIT = 256
 
-_VARIABLES = 500  # of one statement; SQLite takes 999 at least
+_MAX_VARIABLES = 500  # of one statement; SQLite allows at least 999
 
 
 @dataclass(slots=True)
 class StoreChanges:
-    """What one commit changed, for those who keep a picture of it."""
+    """The changes of one commit, for listeners that cache data."""
 
     added_jobs: list[Job] = field(default_factory=list)
     changed_jobs: list[tuple[JobId, dict[str, Any]]] = field(default_factory=list)  # job, its new values
@@ -57,7 +57,7 @@ class StoreChanges:
 
 @dataclass(slots=True)
 class Transaction:
-    """The connection of a change, and the notes it leaves for the listeners."""
+    """The connection of a change, and the changes to report to the listeners."""
 
     conn: Connection
     ids: "IdAllocator"
@@ -65,7 +65,7 @@ class Transaction:
 
 
 class IdAllocator:
-    """Job, array and event numbers. Only the leader draws them; those of a change that fails are drawn again."""
+    """Job, array and event numbers. Only the leader allocates them; numbers of a failed change are reused."""
 
     def __init__(self, conn: Connection) -> None:
         self._last = {
@@ -75,14 +75,14 @@ class IdAllocator:
         }
 
     def reserve(self, kind: str, highest: int) -> None:
-        """Draw none of these, though the database knows nothing of them."""
+        """Do not allocate numbers up to this one, although they are not in the database."""
         self._last[kind] = max(self._last[kind], highest)
 
     def savepoint(self) -> dict[str, int]:
         return dict(self._last)
 
     def roll_back(self, mark: dict[str, int]) -> None:
-        """To what was drawn by then: nothing of what came after is kept, and nobody was told of it."""
+        """To the numbers of the savepoint: later ones were neither stored nor reported."""
         self._last = mark
 
     def allocate(self, kind: str, count: int = 1) -> range:
@@ -92,7 +92,7 @@ class IdAllocator:
 
 
 @dataclass(slots=True)
-class _Order:
+class _QueuedChange:
     change: Callable[[Transaction], Any]
     future: "Future[Any]"
 
@@ -103,17 +103,15 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._writer = _sqlite(path, "IMMEDIATE", size=1)
         self._reader = _sqlite(path, "DEFERRED", size=16)
-        self._orders: deque[_Order] = deque()
-        self._ordered = threading.Semaphore(0)
-        self._lead = threading.Lock()
+        self._queue: deque[_QueuedChange] = deque()
+        self._submitted = threading.Semaphore(0)
+        self._leader_lock = threading.Lock()
         self._closing = False
         self._listeners: list[Callable[[StoreChanges], None]] = []
         self._conn = self._writer.connect()
         with self._conn.begin():
             self._ids = IdAllocator(self._conn)
-        self._thread = threading.Thread(
-            target=self._lead_for_those_who_do_not_wait, name="store-writer", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run_submitted_changes, name="store-writer", daemon=True)
         self._thread.start()
 
     @contextlib.contextmanager
@@ -123,111 +121,111 @@ class Store:
             yield conn
 
     def write(self, change: Callable[[Transaction], T]) -> T:
-        """Run the change in a transaction and return its result once that is safely on disk.
+        """Run the change in a transaction and return its result once it is on disk.
 
-        The change may run in another caller's thread and must not wait for anything. What it raises is raised
-        here, and nothing of it is kept.
+        The change may run in another caller's thread and must not block. Its exceptions are raised here, and it is
+        rolled back.
         """
-        order = _Order(change, Future())
-        self._orders.append(order)
-        with self._lead:
-            while not order.future.done():
-                self._carry_out(self._take())
-        result: T = order.future.result()
+        queued = _QueuedChange(change, Future())
+        self._queue.append(queued)
+        with self._leader_lock:
+            while not queued.future.done():
+                self._commit(self._take())
+        result: T = queued.future.result()
         return result
 
     def submit_write(self, change: Callable[[Transaction], T]) -> "Future[T]":
-        """The same for callers that have something better to do than to wait."""
-        order = _Order(change, Future())
-        self._orders.append(order)
-        self._ordered.release()
-        return order.future
+        """Like `write`, without waiting for the result."""
+        queued = _QueuedChange(change, Future())
+        self._queue.append(queued)
+        self._submitted.release()
+        return queued.future
 
     def reserve_job_ids(self, highest: int) -> None:
         self._ids.reserve("jobs", highest)
 
     def on_commit(self, listener: Callable[[StoreChanges], None]) -> None:
-        """Called in commit order, in the leader's thread, before the caller of `write` is answered."""
+        """Called in commit order, in the leader's thread, before `write` returns."""
         self._listeners.append(listener)
 
     def close(self) -> None:
         self._closing = True
-        self._ordered.release()
+        self._submitted.release()
         self._thread.join()
-        with self._lead:
-            while orders := self._take():
-                self._carry_out(orders)
+        with self._leader_lock:
+            while queued_changes := self._take():
+                self._commit(queued_changes)
             self._conn.close()
             self._writer.dispose()
             self._reader.dispose()
 
-    def _lead_for_those_who_do_not_wait(self) -> None:
+    def _run_submitted_changes(self) -> None:
         while not self._closing:
-            self._ordered.acquire()
-            with self._lead:
-                if orders := self._take():
-                    self._carry_out(orders)
+            self._submitted.acquire()
+            with self._leader_lock:
+                if queued_changes := self._take():
+                    self._commit(queued_changes)
 
-    def _take(self) -> list[_Order]:
-        orders: list[_Order] = []
+    def _take(self) -> list[_QueuedChange]:
+        queued_changes: list[_QueuedChange] = []
         with contextlib.suppress(IndexError):
-            while len(orders) < _MOST_TOGETHER:
-                order = self._orders.popleft()
-                if order.future.set_running_or_notify_cancel():  # from here on it is too late to give up
-                    orders.append(order)
-        return orders
+            while len(queued_changes) < _MAX_CHANGES_PER_COMMIT:
+                queued = self._queue.popleft()
+                if queued.future.set_running_or_notify_cancel():  # it cannot be cancelled from here on
+                    queued_changes.append(queued)
+        return queued_changes
 
-    def _carry_out(self, orders: list[_Order]) -> None:
+    def _commit(self, queued_changes: list[_QueuedChange]) -> None:
         conn = self._conn
         changes = StoreChanges()
-        answers: list[tuple[_Order, Any]] = []
+        results: list[tuple[_QueuedChange, Any]] = []
         try:
             with conn.begin():
-                if len(orders) == 1:
-                    answers.append((orders[0], self._run_alone(conn, orders[0], changes)))
-                for order in orders if len(orders) > 1 else ():
-                    if (answer := self._run(conn, order, changes)) is not _REFUSED:
-                        answers.append((order, answer))  # noqa: PERF401 - the walrus reads better in a loop
-        except Exception as error:  # noqa: BLE001 - whatever it is, the callers must learn of it
-            for order in orders:
-                if not order.future.done():
-                    order.future.set_exception(_explained(error))
+                if len(queued_changes) == 1:
+                    results.append((queued_changes[0], self._run_alone(conn, queued_changes[0], changes)))
+                for queued in queued_changes if len(queued_changes) > 1 else ():
+                    if (result := self._run(conn, queued, changes)) is not _FAILED:
+                        results.append((queued, result))  # noqa: PERF401 - the walrus reads better in a loop
+        except Exception as error:  # noqa: BLE001 - passed to the callers
+            for queued in queued_changes:
+                if not queued.future.done():
+                    queued.future.set_exception(_explain(error))
             return
-        self._tell(changes)
-        for order, answer in answers:
-            order.future.set_result(answer)
+        self._notify(changes)
+        for queued, result in results:
+            queued.future.set_result(result)
 
-    def _run_alone(self, conn: Connection, order: _Order, changes: StoreChanges) -> Any:
-        """The transaction itself is its savepoint."""
+    def _run_alone(self, conn: Connection, queued: _QueuedChange, changes: StoreChanges) -> Any:
+        """A single change needs no savepoint: the transaction is rolled back."""
         transaction, mark = Transaction(conn, self._ids), self._ids.savepoint()
         try:
-            answer = order.change(transaction)
+            result = queued.change(transaction)
         except BaseException:
             self._ids.roll_back(mark)
             raise
         changes.extend(transaction.changes)
-        return answer
+        return result
 
-    def _run(self, conn: Connection, order: _Order, changes: StoreChanges) -> Any:
-        """One change in a savepoint of its own, so that its failure leaves the others alone."""
+    def _run(self, conn: Connection, queued: _QueuedChange, changes: StoreChanges) -> Any:
+        """One of several changes, in its own savepoint, so that its failure does not affect the others."""
         transaction, mark = Transaction(conn, self._ids), self._ids.savepoint()
         try:
             with conn.begin_nested():
-                answer = order.change(transaction)
+                result = queued.change(transaction)
         except (OperationalError, DatabaseError) as error:
             if not conn.in_transaction() or isinstance(error, OperationalError):
                 raise
             self._ids.roll_back(mark)
-            order.future.set_exception(error)
-            return _REFUSED
-        except Exception as error:  # noqa: BLE001 - belongs to the caller
+            queued.future.set_exception(error)
+            return _FAILED
+        except Exception as error:  # noqa: BLE001 - passed to the caller
             self._ids.roll_back(mark)
-            order.future.set_exception(error)
-            return _REFUSED
+            queued.future.set_exception(error)
+            return _FAILED
         changes.extend(transaction.changes)
-        return answer
+        return result
 
-    def _tell(self, changes: StoreChanges) -> None:
+    def _notify(self, changes: StoreChanges) -> None:
         for listener in self._listeners:
             try:
                 listener(changes)
@@ -235,27 +233,27 @@ class Store:
                 log.exception("listener_failed")
 
 
-_REFUSED = object()
+_FAILED = object()
 
 
 def _highest(conn: Connection, column: Any) -> int:
     return conn.execute(select(func.max(column))).scalar() or 0
 
 
-def _explained(error: Exception) -> Exception:
+def _explain(error: Exception) -> Exception:
     if isinstance(error, HeliostatError) or not isinstance(error, DatabaseError):
         return error
     cause = str(error.orig)
-    hint = "See `helio doctor`."
+    hint = "Run `helio doctor` to find the cause."
     if "full" in cause or "disk I/O" in cause:
-        hint = "Free space on the disk that holds the data directory; `helio doctor` says how full it is."
+        hint = "Free space on the disk of the data directory; `helio doctor` shows how full it is."
     unavailable = StoreUnavailable(f"The database cannot be written: {cause}.", hint)
     unavailable.__cause__ = error
     return unavailable
 
 
 def sqlite_url(path: Path) -> URL:
-    """Signs in the path that would mean something in an address mean nothing here."""
+    """Escapes special characters of the path."""
     return URL.create("sqlite", database=str(path))
 
 
@@ -264,8 +262,8 @@ def _sqlite(path: Path, begin: str, size: int) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _configure(dbapi: Any, _record: object) -> None:
-        dbapi.isolation_level = None  # we say BEGIN ourselves: the driver's own habits break savepoints
-        # A checkpoint syncs twice more; with 32 MiB of log between two of them that is seldom.
+        dbapi.isolation_level = None  # BEGIN is sent explicitly: the driver's default breaks savepoints
+        # A checkpoint needs two more syncs; with 32 MiB of log between two checkpoints they are rare.
         for pragma in (
             "journal_mode=WAL",
             "synchronous=FULL",
@@ -283,6 +281,6 @@ def _sqlite(path: Path, begin: str, size: int) -> Engine:
 
 
 def query_batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Parts of these values, each short enough for `column.in_(part)`."""
-    for start in range(0, len(values), _VARIABLES):
-        yield values[start : start + _VARIABLES]
+    """Batches of these values, each short enough for `column.in_(batch)`."""
+    for start in range(0, len(values), _MAX_VARIABLES):
+        yield values[start : start + _MAX_VARIABLES]

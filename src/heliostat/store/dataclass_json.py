@@ -1,4 +1,4 @@
-"""Frozen records as JSON and back, by the types of their fields. What a record got later has its default then."""
+"""Conversion of dataclasses to JSON and back, by their type hints. Missing fields get their default."""
 
 import json
 import types
@@ -17,13 +17,13 @@ def dataclass_to_text(record: Any) -> str:
 
 
 def text_to_dataclass(kind: type[T], text: str) -> T:
-    made: T = _read(kind, json.loads(text))
-    return made
+    record: T = _read(kind, json.loads(text))
+    return record
 
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, datetime):
@@ -31,21 +31,21 @@ def _plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return {"seconds": value.total_seconds()}
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, tuple | list | frozenset) else value
+        return {str(name): _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list | frozenset) else value
 
 
 def _read(kind: Any, value: Any) -> Any:
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        return None if value is None else _read_one_of(get_args(kind), value)
+        return None if value is None else _read_union(get_args(kind), value)
     if origin is tuple:
         kinds = get_args(kind)
         each = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
-        return tuple(_read(one_kind, one) for one_kind, one in zip(each, value, strict=True))
+        return tuple(_read(item_kind, item) for item_kind, item in zip(each, value, strict=True))
     if is_dataclass(kind) and isinstance(kind, type):
         hints = _hints(kind)
-        return kind(**{name: _read(hints[name], one) for name, one in value.items() if name in hints})
+        return kind(**{name: _read(hints[name], item) for name, item in value.items() if name in hints})
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     if kind is datetime:
@@ -53,13 +53,13 @@ def _read(kind: Any, value: Any) -> Any:
     return timedelta(seconds=value["seconds"]) if kind is timedelta else value
 
 
-def _read_one_of(kinds: tuple[Any, ...], value: Any) -> Any:
-    """The first kind that the value can be one of."""
+def _read_union(kinds: tuple[Any, ...], value: Any) -> Any:
+    """As the first type that matches the value."""
     others = [kind for kind in kinds if kind is not type(None)]
-    return _read(next((kind for kind in others if _can_be(kind, value)), others[0]), value)
+    return _read(next((kind for kind in others if _matches(kind, value)), others[0]), value)
 
 
-def _can_be(kind: Any, value: Any) -> bool:
+def _matches(kind: Any, value: Any) -> bool:
     marks = {datetime: ["time"], timedelta: ["seconds"]}
     if kind in marks:
         return isinstance(value, dict) and list(value) == marks[kind]

@@ -1,4 +1,4 @@
-"""Environments in the database: what there is, who has asked for it, and who needs it now."""
+"""Software environments in the database: requests and current use."""
 
 import json
 from dataclasses import dataclass
@@ -24,38 +24,38 @@ _environments, _uses, _jobs, _sessions, _notebooks = (
 
 @dataclass(frozen=True, slots=True)
 class StoredEnvironment:
-    """An environment, and what its build job and those who use it say."""
+    """An environment with the state of its build job and its current use."""
 
     environment: Environment
     build_state: JobState | None
     build_reason: str | None
-    is_needed: bool  # by a job that is not over
+    is_needed: bool  # by an unfinished job
 
 
 def find_environment(conn: Connection, digest: str) -> StoredEnvironment | None:
     row = conn.execute(_all().where(_environments.c.digest == digest)).first()
-    return None if row is None else _kept(row)
+    return None if row is None else _stored_environment(row)
 
 
 def find_environments_by_prefix(conn: Connection, prefix: str, user: str | None) -> list[StoredEnvironment]:
-    """At most two, among those this user has asked for; None: among all."""
-    wanted = _of(user).where(_environments.c.digest.startswith(prefix, autoescape=True))
-    return [_kept(row) for row in conn.execute(wanted.limit(2))]
+    """At most two, among those requested by this user; None: among all."""
+    query = _of(user).where(_environments.c.digest.startswith(prefix, autoescape=True))
+    return [_stored_environment(row) for row in conn.execute(query.limit(2))]
 
 
 def list_environments(conn: Connection, user: str | None, limit: int) -> list[StoredEnvironment]:
-    """Those this user has asked for, or all; the one used last comes first."""
-    wanted = _of(user).order_by(_LAST_USE.desc(), _environments.c.digest).limit(limit)
-    return [_kept(row) for row in conn.execute(wanted)]
+    """Those requested by this user, or all; the last used first."""
+    query = _of(user).order_by(_LAST_USE.desc(), _environments.c.digest).limit(limit)
+    return [_stored_environment(row) for row in conn.execute(query)]
 
 
 def has_requested_environment(conn: Connection, digest: str, user: str) -> bool:
-    wanted = select(_uses.c.user).where(_uses.c.digest == digest, _uses.c.user == user)
-    return conn.execute(wanted).first() is not None
+    query = select(_uses.c.user).where(_uses.c.digest == digest, _uses.c.user == user)
+    return conn.execute(query).first() is not None
 
 
 def count_environments_of_user(conn: Connection, user: str) -> int:
-    """How many this user has asked for."""
+    """Number of environments requested by this user."""
     return conn.execute(select(func.count()).where(_uses.c.user == user)).scalar_one()
 
 
@@ -64,19 +64,19 @@ def count_requesting_users(conn: Connection, digest: str) -> int:
 
 
 def list_users_needing_environment(conn: Connection, digest: str, build_job: int) -> list[str]:
-    """Whose jobs that are not over need it, besides the one that builds it."""
-    started_with = select(_sessions.c.job_id).where(_sessions.c.environment == digest)
-    ran_by = select(_notebooks.c.job_id).where(_notebooks.c.environment == digest)
-    wanted = select(_jobs.c.user).where(
-        or_(_jobs.c.environment == digest, _jobs.c.id.in_(started_with), _jobs.c.id.in_(ran_by)),
+    """Users with unfinished jobs that need it, except the build job."""
+    by_sessions = select(_sessions.c.job_id).where(_sessions.c.environment == digest)
+    by_notebooks = select(_notebooks.c.job_id).where(_notebooks.c.environment == digest)
+    query = select(_jobs.c.user).where(
+        or_(_jobs.c.environment == digest, _jobs.c.id.in_(by_sessions), _jobs.c.id.in_(by_notebooks)),
         _jobs.c.ended_at.is_(None),
         _jobs.c.id != build_job,
     )
-    return sorted(set(conn.execute(wanted).scalars()))
+    return sorted(set(conn.execute(query).scalars()))
 
 
 def put_environment(tx: Transaction, environment: Environment) -> None:
-    """A new one, or the same to be built again."""
+    """Add it, or replace it when it is built again."""
     remove_environment_row(tx, environment.digest)
     software = environment.spec
     tx.conn.execute(
@@ -92,7 +92,7 @@ def put_environment(tx: Transaction, environment: Environment) -> None:
             build_job=environment.build_job,
         )
     )
-    tx.changes.rules_changed = True  # open pages follow them by that topic
+    tx.changes.rules_changed = True  # the topic that updates open pages
 
 
 def record_environment_use(tx: Transaction, digest: str, user: str, at: datetime) -> None:
@@ -106,7 +106,7 @@ def remove_environment_use(tx: Transaction, digest: str, user: str) -> None:
 
 
 def set_environment_lock_and_size(tx: Transaction, digest: str, lock: str | None, size_bytes: int) -> None:
-    """What is known once it is built."""
+    """Set once it is built."""
     values = {"lock": lock, "size_bytes": size_bytes}
     tx.conn.execute(update(_environments).where(_environments.c.digest == digest).values(**values))
     tx.changes.rules_changed = True
@@ -126,20 +126,20 @@ _LAST_USE = select(func.max(_uses.c.used_at)).where(_uses.c.digest == _environme
 _LAST_END = (
     select(func.max(_jobs.c.ended_at)).where(_jobs.c.environment == _environments.c.digest).scalar_subquery()
 )
-_STARTS = (
+_USED_BY_SESSION = (
     select(_sessions.c.job_id)
     .join(_jobs, _jobs.c.id == _sessions.c.job_id)
     .where(_sessions.c.environment == _environments.c.digest, _jobs.c.ended_at.is_(None))
 )
-_RUNS = (
+_USED_BY_NOTEBOOK = (
     select(_notebooks.c.job_id)
     .join(_jobs, _jobs.c.id == _notebooks.c.job_id)
     .where(_notebooks.c.environment == _environments.c.digest, _jobs.c.ended_at.is_(None))
 )
-_NEEDED = or_(
+_IS_NEEDED = or_(
     select(_jobs.c.id).where(_jobs.c.environment == _environments.c.digest, _jobs.c.ended_at.is_(None)).exists(),
-    _STARTS.exists(),
-    _RUNS.exists(),
+    _USED_BY_SESSION.exists(),
+    _USED_BY_NOTEBOOK.exists(),
 )
 
 
@@ -149,7 +149,7 @@ def _all() -> Select[Any]:
         _environments,
         _LAST_USE.label("last_use"),
         _LAST_END.label("last_end"),
-        _NEEDED.label("is_needed"),
+        _IS_NEEDED.label("is_needed"),
         build.c.state.label("build_state"),
         build.c.reason.label("build_reason"),
     ).outerjoin(build, build.c.id == _environments.c.build_job)
@@ -158,12 +158,12 @@ def _all() -> Select[Any]:
 def _of(user: str | None) -> Select[Any]:
     if user is None:
         return _all()
-    asked = select(_uses.c.digest).where(_uses.c.user == user)
-    return _all().where(_environments.c.digest.in_(asked))
+    requested = select(_uses.c.digest).where(_uses.c.user == user)
+    return _all().where(_environments.c.digest.in_(requested))
 
 
-def _kept(row: Row[Any]) -> StoredEnvironment:
-    """A job that ends has used it until then."""
+def _stored_environment(row: Row[Any]) -> StoredEnvironment:
+    """The end of a job that used it counts as a use."""
     files = tuple((name, text) for name, text in json.loads(row.files))
     last = max((time for time in (row.last_use, row.last_end) if time is not None), default=None)
     environment = Environment(
@@ -183,6 +183,6 @@ def _kept(row: Row[Any]) -> StoredEnvironment:
 
 
 def add_notebook_environment(tx: Transaction, job_id: int, environment: str) -> None:
-    """What a batch notebook is started with must stay as long as it is not over. Said again, it is the same."""
-    said = insert(_notebooks).prefix_with("OR IGNORE")
-    tx.conn.execute(said.values(job_id=job_id, environment=environment))
+    """The environment that runs a batch notebook is needed until the job ends. Idempotent."""
+    statement = insert(_notebooks).prefix_with("OR IGNORE")
+    tx.conn.execute(statement.values(job_id=job_id, environment=environment))

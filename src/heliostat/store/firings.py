@@ -1,4 +1,4 @@
-"""Each time a schedule was due, in the database: at most once for each due time."""
+"""Firings of schedules in the database: at most one for each due time."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
@@ -19,11 +19,11 @@ _TIMES = ("due_at", "at", "ended_at")
 
 
 def add_firing(tx: Transaction, firing: Firing) -> int:
-    """Raises when that due time has one already, so that whatever came with it is not kept either."""
-    values = {one.name: getattr(firing, one.name) for one in fields(Firing) if one.name != "id"}
-    made = tx.conn.execute(insert(firings).values(_columns(values))).inserted_primary_key
+    """Raises if the due time already has a firing, so that the whole transaction is rolled back."""
+    values = {field.name: getattr(firing, field.name) for field in fields(Firing) if field.name != "id"}
+    key = tx.conn.execute(insert(firings).values(_columns(values))).inserted_primary_key
     tx.changes.schedules_changed = True
-    return int(made[0]) if made else 0
+    return int(key[0]) if key else 0
 
 
 def update_firing(tx: Transaction, firing_id: int, **values: Any) -> None:
@@ -49,7 +49,7 @@ def remove_firing(tx: Transaction, firing_id: int) -> None:
 def list_firings(
     conn: Connection, schedule_id: ScheduleId, limit: int, before: datetime | None = None
 ) -> list[Firing]:
-    """The newest first; those due before that."""
+    """Newest first; only those due before this time."""
     query = select(firings).where(_c.schedule_id == schedule_id).order_by(_c.due_at.desc()).limit(limit)
     if before is not None:
         query = query.where(_c.due_at < to_timestamp(before))
@@ -57,7 +57,7 @@ def list_firings(
 
 
 def list_unfinished_firings(conn: Connection, schedule_id: ScheduleId | None = None) -> list[Firing]:
-    """Those whose jobs were not known to be over, the oldest first."""
+    """Firings with unfinished jobs, oldest first."""
     query = select(firings).where(_c.state == FiringState.RUNNING.value).order_by(_c.due_at)
     if schedule_id is not None:
         query = query.where(_c.schedule_id == schedule_id)
@@ -65,30 +65,30 @@ def list_unfinished_firings(conn: Connection, schedule_id: ScheduleId | None = N
 
 
 def list_unfinished_firings_of_jobs(conn: Connection, job_ids: Collection[JobId]) -> list[Firing]:
-    """Those that any of these jobs belong to. One question for all: hundreds may have ended."""
+    """Firings of any of these jobs. One query for all: hundreds may have ended."""
     numbers = sorted(job_ids)
     if not numbers:
         return []
     query = select(firings).where(_c.state == FiringState.RUNNING.value)
     query = query.where(_c.job_id <= numbers[-1], _c.last_job_id >= numbers[0])
-    return [_firing(row) for row in conn.execute(query) if _has_any(row, numbers)]
+    return [_firing(row) for row in conn.execute(query) if _has_any_job(row, numbers)]
 
 
-def _has_any(row: Row[Any], numbers: Sequence[JobId]) -> bool:
-    """Whether one of these, in order, is among its jobs."""
+def _has_any_job(row: Row[Any], numbers: Sequence[JobId]) -> bool:
+    """Whether one of these sorted numbers is one of its jobs."""
     at = bisect_left(numbers, row.job_id)
     return at < len(numbers) and numbers[at] <= row.last_job_id
 
 
 def find_firing_of_job(conn: Connection, job_id: JobId) -> Firing | None:
-    """The one this job belongs to, by its newest try."""
+    """The firing whose newest jobs include this one."""
     query = select(firings).where(_c.job_id <= job_id).order_by(_c.job_id.desc()).limit(1)
     row = conn.execute(query).first()
     return None if row is None or row.last_job_id < job_id else _firing(row)
 
 
 def prune_firings(tx: Transaction, schedule_id: ScheduleId, keep: int) -> None:
-    """All but the newest so many, and those that are not over."""
+    """Remove all but the newest firings and those with unfinished jobs."""
     query = select(_c.due_at).where(_c.schedule_id == schedule_id).order_by(_c.due_at.desc()).offset(keep).limit(1)
     if (oldest := tx.conn.execute(query).scalar()) is not None:
         old = (_c.schedule_id == schedule_id, _c.due_at <= oldest, _c.state != FiringState.RUNNING.value)

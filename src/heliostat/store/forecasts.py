@@ -1,4 +1,4 @@
-"""What was first foretold of each job, when it then started; and how long finished jobs ran."""
+"""First forecasts of jobs and their actual starts; run times of finished jobs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from heliostat.store.database import Transaction, query_batches
 from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _forecasts, _jobs = schema.forecasts, schema.jobs
-_SLACK_SECONDS = 60.0  # ranges are told by the minute
-_ENDED_BY_ITSELF = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT)
+_TOLERANCE_SECONDS = 60.0  # ranges are shown in minutes
+_RUN_STATES = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class FinishedRun:
     limit_seconds: float | None
 
 
-def add_forecasts(tx: Transaction, made: Sequence[FirstForecast]) -> None:
-    """The first of each job stays; later ones are dropped."""
-    if made:
-        tx.conn.execute(insert(_forecasts).on_conflict_do_nothing(), [_row(one) for one in made])
+def add_forecasts(tx: Transaction, new: Sequence[FirstForecast]) -> None:
+    """The first forecast of each job stays; later ones are ignored."""
+    if new:
+        tx.conn.execute(insert(_forecasts).on_conflict_do_nothing(), [_row(forecast) for forecast in new])
 
 
 def record_forecast_outcomes(tx: Transaction, outcome: "ForecastOutcomes") -> None:
-    """The first start of each stays; a forecast that can no longer come true is dropped."""
+    """The first start of each job stays. Forecasts of jobs that never started are removed."""
     job = _forecasts.c.job_id == bindparam("job")
     if outcome.started:
         change = (
@@ -59,15 +59,15 @@ def remove_old_forecasts(tx: Transaction, before: datetime) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ForecastOutcomes:
-    """What became of jobs that were foretold to start."""
+    """Actual starts of jobs with a forecast."""
 
     started: Mapping[JobId, datetime]
     never_started: Sequence[JobId]  # they ended without having started
-    waiting_count: int  # of which nothing is to be told yet
+    waiting_count: int  # jobs that have not started yet
 
 
 def find_unrecorded_outcomes(conn: Connection) -> ForecastOutcomes:
-    """Of forecasts that have not heard of it yet."""
+    """Outcomes that are not stored with the forecasts yet."""
     query = (
         select(_forecasts.c.job_id, _jobs.c.started_at)
         .join(_jobs, _jobs.c.id == _forecasts.c.job_id)
@@ -76,43 +76,45 @@ def find_unrecorded_outcomes(conn: Connection) -> ForecastOutcomes:
             _jobs.c.started_at.is_not(None) | _jobs.c.ended_at.is_not(None),
         )
     )
-    found = {job_id: to_datetime(started) for job_id, started in conn.execute(query)}
-    untold = select(func.count()).select_from(_forecasts).where(_forecasts.c.started_at.is_(None))
+    starts = {job_id: to_datetime(started) for job_id, started in conn.execute(query)}
+    unrecorded = select(func.count()).select_from(_forecasts).where(_forecasts.c.started_at.is_(None))
     return ForecastOutcomes(
-        {job_id: at for job_id, at in found.items() if at is not None},
-        [job_id for job_id, at in found.items() if at is None],
-        (conn.execute(untold).scalar() or 0) - len(found),
+        {job_id: at for job_id, at in starts.items() if at is not None},
+        [job_id for job_id, at in starts.items() if at is None],
+        (conn.execute(unrecorded).scalar() or 0) - len(starts),
     )
 
 
-def count_accurate_forecasts(conn: Connection, most: int) -> tuple[int, int]:
-    """Of the last jobs that started: how many did so within the range first told, and how many there are."""
+def count_accurate_forecasts(conn: Connection, limit: int) -> tuple[int, int]:
+    """Of the last started jobs: how many started within the range of their first forecast, and their number."""
     c = _forecasts.c
-    within = (c.started_at >= c.earliest_at - _SLACK_SECONDS) & (c.started_at <= c.latest_at + _SLACK_SECONDS)
+    within = (c.started_at >= c.earliest_at - _TOLERANCE_SECONDS) & (
+        c.started_at <= c.latest_at + _TOLERANCE_SECONDS
+    )
     last = (
         select(case((within, 1), else_=0).label("within"))
         .where(c.started_at.is_not(None))
         .order_by(c.started_at.desc())
-        .limit(most)
+        .limit(limit)
         .subquery()
     )
     hits, count = conn.execute(select(func.sum(last.c.within), func.count()).select_from(last)).one()
     return hits or 0, count
 
 
-def list_finished_runs(conn: Connection, since: datetime, most: int) -> list[FinishedRun]:
-    """How long the newest jobs ran that ended after `since`; oldest first."""
+def list_finished_runs(conn: Connection, since: datetime, limit: int) -> list[FinishedRun]:
+    """Run times of the newest jobs that ended after `since`; oldest first."""
     newest = (_jobs.c.ended_at.desc(), _jobs.c.id.desc())
-    query = _RUNS.where(_jobs.c.ended_at > to_timestamp(since)).order_by(*newest).limit(most)
+    query = _RUNS.where(_jobs.c.ended_at > to_timestamp(since)).order_by(*newest).limit(limit)
     return [FinishedRun(**row._asdict()) for row in conn.execute(query)][::-1]
 
 
 def list_finished_runs_of_jobs(conn: Connection, ids: Collection[JobId]) -> list[FinishedRun]:
-    """The same for these jobs, as far as they are over and ran."""
-    found: list[FinishedRun] = []
-    for some in query_batches(list(ids)):
-        found += [FinishedRun(**row._asdict()) for row in conn.execute(_RUNS.where(_jobs.c.id.in_(some)))]
-    return found
+    """Of these jobs, if they have ended and ran."""
+    runs: list[FinishedRun] = []
+    for batch in query_batches(list(ids)):
+        runs += [FinishedRun(**row._asdict()) for row in conn.execute(_RUNS.where(_jobs.c.id.in_(batch)))]
+    return runs
 
 
 _RUNS = select(
@@ -121,13 +123,13 @@ _RUNS = select(
     _jobs.c.name,
     func.max(_jobs.c.ended_at - _jobs.c.started_at, 0.0).label("seconds"),
     _jobs.c.time_limit_seconds.label("limit_seconds"),
-).where(_jobs.c.state.in_([state.value for state in _ENDED_BY_ITSELF]), _jobs.c.started_at.is_not(None))
+).where(_jobs.c.state.in_([state.value for state in _RUN_STATES]), _jobs.c.started_at.is_not(None))
 
 
-def _row(one: FirstForecast) -> dict[str, object]:
+def _row(forecast: FirstForecast) -> dict[str, object]:
     return {
-        "job_id": one.job_id,
-        "made_at": to_timestamp(one.made_at),
-        "earliest_at": to_timestamp(one.earliest_at),
-        "latest_at": to_timestamp(one.latest_at),
+        "job_id": forecast.job_id,
+        "made_at": to_timestamp(forecast.made_at),
+        "earliest_at": to_timestamp(forecast.earliest_at),
+        "latest_at": to_timestamp(forecast.latest_at),
     }

@@ -1,4 +1,4 @@
-"""Names of images that people build, and their pushes, in the database. What they hold is in `environments`."""
+"""Names and pushes of images built by users, in the database. Their contents are in `environments`."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,32 +17,32 @@ _jobs = schema.jobs
 
 
 def set_image_name(tx: Transaction, user: str, name: str, digest: str, at: datetime) -> None:
-    """From now on the name means this one."""
+    """The name refers to this digest from now on."""
     tx.conn.execute(delete(_names).where(_names.c.user == user, _names.c.name == name))
     tx.conn.execute(insert(_names).values(user=user, name=name, digest=digest, named_at=to_timestamp(at)))
     tx.changes.rules_changed = True
 
 
 def find_image_digests(conn: Connection, user: str, names: Iterable[str]) -> dict[str, str]:
-    """By name; what this user has not named is left out."""
-    found: dict[str, str] = {}
-    for some in query_batches(list(names)):
-        wanted = select(_names.c.name, _names.c.digest).where(_names.c.user == user, _names.c.name.in_(some))
-        found |= {row.name: row.digest for row in conn.execute(wanted)}
-    return found
+    """By name; unknown names of this user are omitted."""
+    digests: dict[str, str] = {}
+    for batch in query_batches(list(names)):
+        query = select(_names.c.name, _names.c.digest).where(_names.c.user == user, _names.c.name.in_(batch))
+        digests |= {row.name: row.digest for row in conn.execute(query)}
+    return digests
 
 
 def list_image_names(conn: Connection, digests: Iterable[str]) -> dict[str, list[str]]:
-    """By digest; one that no name means any more has none."""
-    wanted = select(_names.c.digest, _names.c.name).where(_names.c.digest.in_(list(digests)))
-    found: dict[str, list[str]] = {}
-    for row in conn.execute(wanted.order_by(_names.c.name)):
-        found.setdefault(row.digest, []).append(row.name)
-    return found
+    """By digest; digests without a name are omitted."""
+    query = select(_names.c.digest, _names.c.name).where(_names.c.digest.in_(list(digests)))
+    names: dict[str, list[str]] = {}
+    for row in conn.execute(query.order_by(_names.c.name)):
+        names.setdefault(row.digest, []).append(row.name)
+    return names
 
 
 def remove_image(tx: Transaction, digest: str) -> None:
-    """Its names and what is known of its pushes, where it has left the disk."""
+    """Remove its names and pushes, after it was removed from disk."""
     tx.conn.execute(delete(_names).where(_names.c.digest == digest))
     tx.conn.execute(delete(_pushes).where(_pushes.c.digest == digest))
     tx.changes.rules_changed = True
@@ -55,21 +55,21 @@ def add_image_push(tx: Transaction, push: ImagePush) -> None:
 
 
 def list_image_pushes(conn: Connection, digest: str) -> list[ImagePush]:
-    """The newest first."""
-    wanted = _all_pushes().where(_pushes.c.digest == digest).order_by(_pushes.c.job_id.desc())
-    return [_push(row) for row in conn.execute(wanted.limit(50))]
+    """Newest first."""
+    query = _all_pushes().where(_pushes.c.digest == digest).order_by(_pushes.c.job_id.desc())
+    return [_push(row) for row in conn.execute(query.limit(50))]
 
 
 def list_pushes_without_digest(conn: Connection) -> list[ImagePush]:
-    """That are over and there, and of which nobody has noted what they are there."""
-    over = _jobs.c.state == JobState.COMPLETED.value
-    wanted = _all_pushes().where(_pushes.c.pushed_digest.is_(None), over)
-    return [_push(row) for row in conn.execute(wanted.limit(1000))]
+    """Completed pushes whose digest in the registry is not recorded."""
+    is_completed = _jobs.c.state == JobState.COMPLETED.value
+    query = _all_pushes().where(_pushes.c.pushed_digest.is_(None), is_completed)
+    return [_push(row) for row in conn.execute(query.limit(1000))]
 
 
 def list_unfinished_pushes(conn: Connection) -> list[ImagePush]:
-    wanted = _all_pushes().where(_jobs.c.ended_at.is_(None), _jobs.c.id.is_not(None))
-    return [_push(row) for row in conn.execute(wanted)]
+    query = _all_pushes().where(_jobs.c.ended_at.is_(None), _jobs.c.id.is_not(None))
+    return [_push(row) for row in conn.execute(query)]
 
 
 def set_pushed_digest(tx: Transaction, job_id: int, pushed_digest: str) -> None:

@@ -1,4 +1,4 @@
-"""Jobs, their attempts and their events in the database: how to find them. `moves` changes them."""
+"""Queries for jobs, attempts and events. `transitions` changes them."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ from heliostat.store.rows import (
 from heliostat.store.timestamps import to_timestamp
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
-_IS_WANTED = _jobs.c.id.in_(bindparam("ids", expanding=True))
-_MAY_BE_CONTAINED = or_(_jobs.c.spec.contains('"image"'), _jobs.c.spec.contains('"mounts"'))
-# Built once: to build one of them takes longer than to run it.
-_JOBS = select(*JOB_COLUMNS).where(_IS_WANTED)
-_CONTAINED = _JOBS.where(_MAY_BE_CONTAINED)
-_LISTED = select(*JOB_COLUMNS_WITHOUT_SPEC).where(_IS_WANTED)
-_STANDINGS = select(_jobs.c.id, _jobs.c.user, _jobs.c.project, _jobs.c.state).where(_IS_WANTED)
+_HAS_ID = _jobs.c.id.in_(bindparam("ids", expanding=True))
+_MAY_USE_CONTAINER = or_(_jobs.c.spec.contains('"image"'), _jobs.c.spec.contains('"mounts"'))
+# Built once: building a statement takes longer than running it.
+_JOBS = select(*JOB_COLUMNS).where(_HAS_ID)
+_CONTAINER_JOBS = _JOBS.where(_MAY_USE_CONTAINER)
+_JOBS_WITHOUT_SPEC = select(*JOB_COLUMNS_WITHOUT_SPEC).where(_HAS_ID)
+_OWNERS_AND_STATES = select(_jobs.c.id, _jobs.c.user, _jobs.c.project, _jobs.c.state).where(_HAS_ID)
 
 
 @dataclass(frozen=True, slots=True)
 class JobOwnerAndState:
-    """Whose a job is and where it stands: a tenth of the work of reading all of it."""
+    """Owner, project and state of a job: ten times faster to read than the whole job."""
 
     id: JobId
     user: str
@@ -43,16 +43,16 @@ class JobOwnerAndState:
 
 @dataclass(frozen=True, slots=True)
 class JobSearch:
-    """A job's number, or part of the name of a job whose name the searcher may know."""
+    """A job number, or part of a job name that the user may see."""
 
     text: str
-    user: str | None = None  # None: all names may be known
+    user: str | None = None  # None: all names are visible
     projects: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs to list; None does not restrict."""
+    """Which jobs to list; None: no restriction."""
 
     states: Collection[JobState] | None = None
     user: str | None = None
@@ -66,22 +66,22 @@ class JobFilter:
 
 
 def get_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
-    """With their spec; ids that do not exist are left out."""
+    """With their spec; unknown ids are ignored."""
     return {row["id"]: row_to_job(row) for row in _rows(conn, _JOBS, ids)}
 
 
 def get_jobs_without_spec(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
     """Without their specs: a thousand scripts would be a gigabyte."""
-    return {row["id"]: row_to_job_without_spec(row) for row in _rows(conn, _LISTED, ids)}
+    return {row["id"]: row_to_job_without_spec(row) for row in _rows(conn, _JOBS_WITHOUT_SPEC, ids)}
 
 
 def get_container_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
-    """Those of these that have an image or mounts, with their specs; perhaps some more that only speak of it."""
-    return {row["id"]: row_to_job(row) for row in _rows(conn, _CONTAINED, ids)}
+    """Jobs with an image or mounts, with their specs; possibly more jobs whose spec contains these words."""
+    return {row["id"]: row_to_job(row) for row in _rows(conn, _CONTAINER_JOBS, ids)}
 
 
 def get_owners_and_states(conn: Connection, ids: Collection[JobId]) -> dict[JobId, JobOwnerAndState]:
-    rows = _rows(conn, _STANDINGS, ids)
+    rows = _rows(conn, _OWNERS_AND_STATES, ids)
     return {
         row["id"]: JobOwnerAndState(row["id"], row["user"], row["project"], JobState(row["state"])) for row in rows
     }
@@ -92,20 +92,20 @@ def get_job(conn: Connection, job_id: JobId) -> Job | None:
 
 
 def list_unfinished_jobs(conn: Connection) -> list[Job]:
-    """All that are not over, oldest first, without their spec."""
+    """Oldest first, without their spec."""
     query = select(*JOB_COLUMNS_WITHOUT_SPEC).where(_jobs.c.ended_at.is_(None)).order_by(_jobs.c.id)
     return [row_to_job_without_spec(row) for row in conn.execute(query).mappings()]
 
 
 def find_jobs_ended_before(conn: Connection, ids: Collection[JobId], before: datetime) -> set[JobId]:
-    """Those of these jobs, not too many, that were over by then."""
+    """For a limited number of ids."""
     query = select(_jobs.c.id).where(_jobs.c.id.in_(list(ids)), _jobs.c.ended_at < to_timestamp(before))
     return set(conn.execute(query).scalars())
 
 
-def list_jobs(conn: Connection, wanted: JobFilter, limit: int, before: JobId | None = None) -> list[Job]:
+def list_jobs(conn: Connection, job_filter: JobFilter, limit: int, before: JobId | None = None) -> list[Job]:
     """Newest first, without their spec, those with an id below `before`."""
-    query = _filtered(select(*JOB_COLUMNS_WITHOUT_SPEC), wanted).order_by(_jobs.c.id.desc()).limit(limit)
+    query = _filtered(select(*JOB_COLUMNS_WITHOUT_SPEC), job_filter).order_by(_jobs.c.id.desc()).limit(limit)
     if before is not None:
         query = query.where(_jobs.c.id < before)
     return [row_to_job_without_spec(row) for row in conn.execute(query).mappings()]
@@ -118,32 +118,36 @@ SORT_COLUMNS = {
     "gpus": _jobs.c.gpus,
     "ended_at": _jobs.c.ended_at,
 }
-"""What can be sorted by: each has an index."""
+"""Columns for sorting: each has an index."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobListPage:
-    """Which part of a list, in which order."""
+    """A page of a list and its order."""
 
-    sort: str = "id"  # one of SORTS
+    sort: str = "id"  # one of SORT_COLUMNS
     descending: bool = True
     offset: int = 0
     limit: int = 50
 
 
-def list_jobs_page(conn: Connection, wanted: JobFilter, part: JobListPage) -> list[Job]:
-    """Without their spec. Sorted by when they ended: only those that are over."""
-    found = _ids_of_both_halves(wanted, part) if _is_mixed(wanted, part.sort) else _ids_in_order(wanted, part)
-    # The ids first: skipping over whole rows would read them all.
-    query = select(*JOB_COLUMNS_WITHOUT_SPEC).where(_jobs.c.id.in_(found)).order_by(*_order(part))
+def list_jobs_page(conn: Connection, job_filter: JobFilter, page: JobListPage) -> list[Job]:
+    """Without their spec. Sorted by `ended_at`: only ended jobs."""
+    found = (
+        _ids_of_both_halves(job_filter, page)
+        if _is_mixed(job_filter, page.sort)
+        else _ids_in_order(job_filter, page)
+    )
+    # The ids first: an offset over whole rows would read all of them.
+    query = select(*JOB_COLUMNS_WITHOUT_SPEC).where(_jobs.c.id.in_(found)).order_by(*_order(page))
     return [row_to_job_without_spec(row) for row in conn.execute(query).mappings()]
 
 
-def count_by_state(conn: Connection, wanted: JobFilter) -> dict[JobState, int]:
-    """In two halves, each of which has an index."""
+def count_by_state(conn: Connection, job_filter: JobFilter) -> dict[JobState, int]:
+    """With one query for unfinished and one for ended jobs: each has an index."""
     counts: dict[JobState, int] = {}
-    for is_over in (False, True):
-        query = _half(select(_jobs.c.state, func.count()), wanted, is_over, _is_mixed(wanted))
+    for is_ended in (False, True):
+        query = _half(select(_jobs.c.state, func.count()), job_filter, is_ended, _is_mixed(job_filter))
         for state, count in conn.execute(query.group_by(_jobs.c.state)):
             counts[JobState(state)] = counts.get(JobState(state), 0) + count
     return counts
@@ -180,55 +184,55 @@ def last_event_id(conn: Connection) -> int:
 
 
 def _rows(conn: Connection, query: Select[Any], ids: Collection[JobId]) -> Iterator[RowMapping]:
-    for some in query_batches(sorted(set(ids))):
-        yield from conn.execute(query, {"ids": some}).mappings()
+    for batch in query_batches(sorted(set(ids))):
+        yield from conn.execute(query, {"ids": batch}).mappings()
 
 
-def _ids_in_order(wanted: JobFilter, part: JobListPage) -> ScalarSelect[Any]:
-    """Walks along the index of the order."""
-    query = _filtered(select(_jobs.c.id), wanted).order_by(*_order(part)).limit(part.limit).offset(part.offset)
-    return (query.where(_jobs.c.ended_at.is_not(None)) if part.sort == "ended_at" else query).scalar_subquery()
+def _ids_in_order(job_filter: JobFilter, page: JobListPage) -> ScalarSelect[Any]:
+    """Uses the index of the sort order."""
+    query = _filtered(select(_jobs.c.id), job_filter).order_by(*_order(page)).limit(page.limit).offset(page.offset)
+    return (query.where(_jobs.c.ended_at.is_not(None)) if page.sort == "ended_at" else query).scalar_subquery()
 
 
-def _ids_of_both_halves(wanted: JobFilter, part: JobListPage) -> ScalarSelect[Any]:
-    """Walks through all that are over in one index, and through the few others; then sorts."""
-    is_over = [True] if part.sort == "ended_at" else [False, True]
-    columns = select(_jobs.c.id, SORT_COLUMNS[part.sort].label("by"))
-    both = union_all(*(_half(columns, wanted, half, True) for half in is_over)).subquery()
-    order = [both.c.by.desc(), both.c.id.desc()] if part.descending else [both.c.by, both.c.id]
-    return select(both.c.id).order_by(*order).limit(part.limit).offset(part.offset).scalar_subquery()
+def _ids_of_both_halves(job_filter: JobFilter, page: JobListPage) -> ScalarSelect[Any]:
+    """Reads all ended jobs from one index, and the few others; then sorts."""
+    halves = [True] if page.sort == "ended_at" else [False, True]
+    columns = select(_jobs.c.id, SORT_COLUMNS[page.sort].label("by"))
+    both = union_all(*(_half(columns, job_filter, is_ended, True) for is_ended in halves)).subquery()
+    order = [both.c.by.desc(), both.c.id.desc()] if page.descending else [both.c.by, both.c.id]
+    return select(both.c.id).order_by(*order).limit(page.limit).offset(page.offset).scalar_subquery()
 
 
-def _is_mixed(wanted: JobFilter, sort: str | None = None) -> bool:
-    """No index has the filter and the order both, but `jobs_listed` holds all columns. None: to be counted."""
+def _is_mixed(job_filter: JobFilter, sort: str | None = None) -> bool:
+    """Whether no index serves both the filter and the order; `jobs_listed` has all columns. None: for counting."""
     others = (
-        wanted.array_id,
-        wanted.node,
-        wanted.name,
-        wanted.submitted_after,
-        wanted.submitted_before,
+        job_filter.array_id,
+        job_filter.node,
+        job_filter.name,
+        job_filter.submitted_after,
+        job_filter.submitted_before,
     )
     if any(other is not None for other in others):
         return False
-    if wanted.search is not None or wanted.project is not None:
-        is_alone = wanted.search is None and wanted.states is None and wanted.user is None
+    if job_filter.search is not None or job_filter.project is not None:
+        is_alone = job_filter.search is None and job_filter.states is None and job_filter.user is None
         return not (is_alone and sort in ("id", "project"))
-    return sort not in ("id", None) and (wanted.states is not None or wanted.user is not None)
+    return sort not in ("id", None) and (job_filter.states is not None or job_filter.user is not None)
 
 
-def _half(query: Select[Any], wanted: JobFilter, is_over: bool, in_one_index: bool) -> Select[Any]:
+def _half(query: Select[Any], job_filter: JobFilter, is_ended: bool, in_one_index: bool) -> Select[Any]:
     ended = _jobs.c.ended_at
-    query = _filtered(query, wanted).where(ended.is_not(None) if is_over else ended.is_(None))
-    # Left alone, SQLite takes an index of the order and looks up each row, which takes ten times as long.
-    return query.with_hint(_jobs, "INDEXED BY jobs_listed", "sqlite") if is_over and in_one_index else query
+    query = _filtered(query, job_filter).where(ended.is_not(None) if is_ended else ended.is_(None))
+    # Without the hint, SQLite uses an index of the order and reads each row, which takes ten times as long.
+    return query.with_hint(_jobs, "INDEXED BY jobs_listed", "sqlite") if is_ended and in_one_index else query
 
 
-def _order(part: JobListPage) -> list[Any]:
-    columns = [SORT_COLUMNS[part.sort]] if part.sort == "id" else [SORT_COLUMNS[part.sort], _jobs.c.id]
-    return [column.desc() if part.descending else column.asc() for column in columns]
+def _order(page: JobListPage) -> list[Any]:
+    columns = [SORT_COLUMNS[page.sort]] if page.sort == "id" else [SORT_COLUMNS[page.sort], _jobs.c.id]
+    return [column.desc() if page.descending else column.asc() for column in columns]
 
 
-def _found(search: JobSearch) -> ColumnElement[bool]:
+def _matches(search: JobSearch) -> ColumnElement[bool]:
     named = _jobs.c.name.contains(search.text, autoescape=True)
     if search.user is not None:
         named = named & or_(_jobs.c.user == search.user, _jobs.c.project.in_(list(search.projects)))
@@ -237,23 +241,23 @@ def _found(search: JobSearch) -> ColumnElement[bool]:
     return or_(_jobs.c.id == int(search.text), named)
 
 
-def _filtered(query: Select[Any], wanted: JobFilter) -> Select[Any]:
-    if wanted.states is not None:
-        query = query.where(_jobs.c.state.in_([state.value for state in wanted.states]))
-        # Each half has an index of its own, which a job enters once and does not move in with each state.
-        if TERMINAL_STATES.isdisjoint(wanted.states):
+def _filtered(query: Select[Any], job_filter: JobFilter) -> Select[Any]:
+    if job_filter.states is not None:
+        query = query.where(_jobs.c.state.in_([state.value for state in job_filter.states]))
+        # Unfinished and ended jobs have separate indexes, which do not change with every state.
+        if TERMINAL_STATES.isdisjoint(job_filter.states):
             query = query.where(_jobs.c.ended_at.is_(None))
-        elif TERMINAL_STATES.issuperset(wanted.states):
+        elif TERMINAL_STATES.issuperset(job_filter.states):
             query = query.where(_jobs.c.ended_at.is_not(None))
-    if wanted.name is not None:
-        query = query.where(_jobs.c.name.contains(wanted.name, autoescape=True))
-    if wanted.search is not None:
-        query = query.where(_found(wanted.search))
-    if wanted.submitted_after is not None:
-        query = query.where(_jobs.c.submitted_at >= to_timestamp(wanted.submitted_after))
-    if wanted.submitted_before is not None:
-        query = query.where(_jobs.c.submitted_at < to_timestamp(wanted.submitted_before))
+    if job_filter.name is not None:
+        query = query.where(_jobs.c.name.contains(job_filter.name, autoescape=True))
+    if job_filter.search is not None:
+        query = query.where(_matches(job_filter.search))
+    if job_filter.submitted_after is not None:
+        query = query.where(_jobs.c.submitted_at >= to_timestamp(job_filter.submitted_after))
+    if job_filter.submitted_before is not None:
+        query = query.where(_jobs.c.submitted_at < to_timestamp(job_filter.submitted_before))
     for name in ("user", "project", "array_id", "node"):
-        if (value := getattr(wanted, name)) is not None:
+        if (value := getattr(job_filter, name)) is not None:
             query = query.where(_jobs.c[name] == value)
     return query

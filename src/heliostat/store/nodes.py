@@ -1,4 +1,4 @@
-"""What admins decided about nodes, and their reservations."""
+"""Admin settings of nodes, and reservations, in the database."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _reservations = schema.reservations
 
 @dataclass(frozen=True, slots=True)
 class NodeAdminSettings:
-    """All of it holds; only `labels` come on top of those the node has by itself."""
+    """Settings by admins. They override those of the engine; `labels` are added."""
 
     state: NodeState = NodeState.UP
     reason: str | None = None
@@ -30,31 +30,31 @@ class NodeAdminSettings:
 
 
 def list_node_admin_settings(conn: Connection) -> dict[str, NodeAdminSettings]:
-    return {row.name: _decision(row) for row in conn.execute(select(_nodes))}
+    return {row.name: _settings(row) for row in conn.execute(select(_nodes))}
 
 
 def find_node_admin_settings(conn: Connection, name: str) -> NodeAdminSettings | None:
     row = conn.execute(select(_nodes).where(_nodes.c.name == name)).first()
-    return None if row is None else _decision(row)
+    return None if row is None else _settings(row)
 
 
-def set_node_admin_settings(tx: Transaction, name: str, decision: NodeAdminSettings) -> None:
+def set_node_admin_settings(tx: Transaction, name: str, settings: NodeAdminSettings) -> None:
     tx.conn.execute(delete(_nodes).where(_nodes.c.name == name))
     tx.conn.execute(
         insert(_nodes).values(
             name=name,
-            state=decision.state.value,
-            reason=decision.reason,
-            labels=json.dumps(dict(decision.labels)),
-            data_class=decision.data_class,
-            min_data_class=decision.min_data_class,
-            splits_devices=decision.splits_devices,
+            state=settings.state.value,
+            reason=settings.reason,
+            labels=json.dumps(dict(settings.labels)),
+            data_class=settings.data_class,
+            min_data_class=settings.min_data_class,
+            splits_devices=settings.splits_devices,
         )
     )
     tx.changes.nodes_changed = True
 
 
-def _decision(row: Row[Any]) -> NodeAdminSettings:
+def _settings(row: Row[Any]) -> NodeAdminSettings:
     return NodeAdminSettings(
         state=NodeState(row.state),
         reason=row.reason,
@@ -66,7 +66,7 @@ def _decision(row: Row[Any]) -> NodeAdminSettings:
 
 
 def list_reservations(conn: Connection) -> list[Reservation]:
-    """By their first start, also those that are over."""
+    """By their first start, including past ones."""
     order = (_reservations.c.starts_at, _reservations.c.name)
     return [_reservation(row) for row in conn.execute(select(_reservations).order_by(*order))]
 

@@ -1,4 +1,4 @@
-"""Notifications in the database, what is on its way, and how far the log of events was read."""
+"""Notifications, their deliveries, and the position in the event log, in the database."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -33,7 +33,7 @@ _events, _jobs, _forecasts = schema.events, schema.jobs, schema.forecasts
 
 @dataclass(frozen=True, slots=True)
 class EventWithJob:
-    """An event, and what is to be known of its job to tell of it."""
+    """An event with the data of its job that a notification needs."""
 
     event: JobEvent
     name: str
@@ -43,16 +43,16 @@ class EventWithJob:
     is_imported: bool
 
 
-_TOLD = select(*_events.c, _jobs.c.name, _jobs.c.user, _jobs.c.project, _jobs.c.notify, _jobs.c.origin).join_from(
-    _events, _jobs, _jobs.c.id == _events.c.job_id
-)
+_EVENTS_WITH_JOBS = select(
+    *_events.c, _jobs.c.name, _jobs.c.user, _jobs.c.project, _jobs.c.notify, _jobs.c.origin
+).join_from(_events, _jobs, _jobs.c.id == _events.c.job_id)
 
 
 def list_notifications(conn: Connection, user: str | None = None) -> list[Notification]:
-    wanted = select(_notifications).order_by(_notifications.c.id)
+    query = select(_notifications).order_by(_notifications.c.id)
     return [
         _notification(row)
-        for row in conn.execute(wanted if user is None else wanted.where(_notifications.c.user == user))
+        for row in conn.execute(query if user is None else query.where(_notifications.c.user == user))
     ]
 
 
@@ -68,7 +68,7 @@ def has_notifications(conn: Connection, user: str) -> bool:
 
 
 def add_notification(tx: Transaction, notification: Notification) -> Notification:
-    """Keep it; return it with the id it got. What has happened until now is not told."""
+    """Store it; return it with its id. Earlier events are not sent."""
     newest = tx.conn.execute(select(func.max(_events.c.id))).scalar() or 0
     values = {
         "user": notification.user,
@@ -86,21 +86,21 @@ def add_notification(tx: Transaction, notification: Notification) -> Notificatio
 
 
 def remove_notification(tx: Transaction, notification_id: NotificationId) -> None:
-    """With all that is on its way."""
+    """With its deliveries."""
     tx.conn.execute(delete(_deliveries).where(_deliveries.c.notification_id == notification_id))
     tx.conn.execute(delete(_notifications).where(_notifications.c.id == notification_id))
     tx.changes.notifications_changed = True
 
 
 def update_notification(tx: Transaction, notification_id: NotificationId, **values: Any) -> None:
-    row = {name: to_timestamp(one) if isinstance(one, datetime) else one for name, one in values.items()}
+    row = {name: to_timestamp(value) if isinstance(value, datetime) else value for name, value in values.items()}
     tx.conn.execute(update(_notifications).where(_notifications.c.id == notification_id).values(**row))
 
 
 def last_processed_event(conn: Connection) -> int:
-    """The last event of which is known whom it is told; 0: none."""
-    found: int | None = conn.execute(select(_cursor.c.event_id)).scalar()
-    return found or 0
+    """The last event for which deliveries were created; 0: none."""
+    event_id: int | None = conn.execute(select(_cursor.c.event_id)).scalar()
+    return event_id or 0
 
 
 def set_last_processed_event(tx: Transaction, event_id: int) -> None:
@@ -109,21 +109,21 @@ def set_last_processed_event(tx: Transaction, event_id: int) -> None:
 
 
 def list_notifiable_events(conn: Connection, event_id: int, limit: int) -> list[EventWithJob]:
-    """Those that may be told, in order."""
+    """Events after this one that can trigger notifications, in order."""
     query = (
-        _TOLD.where(_events.c.id > event_id, _events.c.kind.in_(NOTIFIED_EVENT_KINDS))
+        _EVENTS_WITH_JOBS.where(_events.c.id > event_id, _events.c.kind.in_(NOTIFIED_EVENT_KINDS))
         .order_by(_events.c.id)
         .limit(limit)
     )
-    return [_job_of_event(row) for row in conn.execute(query)]
+    return [_event_with_job(row) for row in conn.execute(query)]
 
 
 def get_events_with_jobs(conn: Connection, event_ids: Sequence[int]) -> list[EventWithJob]:
-    found: list[EventWithJob] = []
-    for some in query_batches(event_ids):
-        query = _TOLD.where(_events.c.id.in_(some)).order_by(_events.c.id)
-        found += [_job_of_event(row) for row in conn.execute(query)]
-    return found
+    events: list[EventWithJob] = []
+    for batch in query_batches(event_ids):
+        query = _EVENTS_WITH_JOBS.where(_events.c.id.in_(batch)).order_by(_events.c.id)
+        events += [_event_with_job(row) for row in conn.execute(query)]
+    return events
 
 
 def find_newest_delivery(conn: Connection, notification_id: NotificationId) -> Delivery | None:
@@ -154,7 +154,7 @@ def set_delivery_events(tx: Transaction, delivery_id: str, event_ids: Sequence[i
 
 
 def list_next_deliveries(conn: Connection) -> list[Delivery]:
-    """Of each notification the oldest that waits: the others come after it. The one that is due first comes first."""
+    """The oldest waiting delivery of each notification, ordered by due time."""
     waiting = _deliveries.c.state == DeliveryState.WAITING.value
     order = (_deliveries.c.created_at, _deliveries.c.due_at, _deliveries.c.id)
     ranked = func.row_number().over(partition_by=_deliveries.c.notification_id, order_by=order).label("rank")
@@ -164,9 +164,9 @@ def list_next_deliveries(conn: Connection) -> list[Delivery]:
 
 
 def begin_send(tx: Transaction, delivery: Delivery, again_at: datetime) -> Delivery | None:
-    """From here on nothing is added to it; should we die, it is tried again then. None: it is gone."""
-    here = (_deliveries.c.id == delivery.id, _deliveries.c.state == DeliveryState.WAITING.value)
-    change = update(_deliveries).where(*here, _deliveries.c.tries == delivery.tries)
+    """From here on no events are added. After a crash it is sent again at `again_at`. None: it was removed."""
+    is_waiting = (_deliveries.c.id == delivery.id, _deliveries.c.state == DeliveryState.WAITING.value)
+    change = update(_deliveries).where(*is_waiting, _deliveries.c.tries == delivery.tries)
     row = tx.conn.execute(
         change.values(tries=delivery.tries + 1, due_at=to_timestamp(again_at)).returning(_deliveries)
     ).first()
@@ -179,43 +179,45 @@ def finish_send(tx: Transaction, delivery: Delivery, state: DeliveryState, probl
 
 
 def remove_old_deliveries(tx: Transaction, before: datetime) -> None:
-    over = _deliveries.c.state != DeliveryState.WAITING.value
-    tx.conn.execute(delete(_deliveries).where(over, _deliveries.c.created_at < to_timestamp(before)))
+    is_finished = _deliveries.c.state != DeliveryState.WAITING.value
+    tx.conn.execute(delete(_deliveries).where(is_finished, _deliveries.c.created_at < to_timestamp(before)))
 
 
 def count_deliveries(
     conn: Connection, ids: Collection[NotificationId]
 ) -> dict[tuple[NotificationId, DeliveryState], int]:
     """By notification and state."""
-    wanted = (
+    query = (
         select(_deliveries.c.notification_id, _deliveries.c.state, func.count())
         .where(_deliveries.c.notification_id.in_(list(ids)))
         .group_by(_deliveries.c.notification_id, _deliveries.c.state)
     )
     return {
-        (notification_id, DeliveryState(state)): count for notification_id, state, count in conn.execute(wanted)
+        (notification_id, DeliveryState(state)): count for notification_id, state, count in conn.execute(query)
     }
 
 
 def list_waiting_jobs_with_forecast(
     conn: Connection, users: Collection[str], projects: Collection[str]
 ) -> list[tuple[JobId, datetime]]:
-    """Jobs that wait, and by when they were first said to start: of these people and projects, and those that ask
-    for it. Without those who were told to be late."""
-    told = select(_events.c.id).where(_events.c.job_id == _jobs.c.id, _events.c.kind == LATE_EVENT)
-    wanted = _jobs.c.user.in_(list(users)) | _jobs.c.project.in_(list(projects))
+    """Waiting jobs with the latest start of their first forecast: of these users and projects, and jobs that
+    request this notification. Without jobs that were already reported as late."""
+    reported = select(_events.c.id).where(_events.c.job_id == _jobs.c.id, _events.c.kind == LATE_EVENT)
+    is_subscribed = _jobs.c.user.in_(list(users)) | _jobs.c.project.in_(list(projects))
     query = (
         select(_jobs.c.id, _forecasts.c.latest_at)
         .join(_forecasts, _forecasts.c.job_id == _jobs.c.id)
         .where(_jobs.c.ended_at.is_(None), _jobs.c.state == JobState.PENDING.value)
         .where(
-            wanted | _jobs.c.notify.contains(f'"{LATE_EVENT}"'), _forecasts.c.started_at.is_(None), ~told.exists()
+            is_subscribed | _jobs.c.notify.contains(f'"{LATE_EVENT}"'),
+            _forecasts.c.started_at.is_(None),
+            ~reported.exists(),
         )
     )
     return [(job_id, to_datetime(latest)) for job_id, latest in conn.execute(query)]
 
 
-def _job_of_event(row: Any) -> EventWithJob:
+def _event_with_job(row: Any) -> EventWithJob:
     event = JobEvent(
         row.id, row.job_id, row.attempt, to_datetime(row.at), row.kind, JobState(row.state), row.detail
     )

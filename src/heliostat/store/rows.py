@@ -1,4 +1,4 @@
-"""Rows to records and back."""
+"""Conversion of jobs, attempts and events to database rows and back."""
 
 import json
 from dataclasses import asdict, fields
@@ -28,8 +28,8 @@ from heliostat.store.timestamps import to_datetime, to_timestamp
 
 JOB_COLUMNS_WITHOUT_SPEC = tuple(column for column in schema.jobs.c if column.name != "spec")
 JOB_COLUMNS = tuple(schema.jobs.c)
-_ANYWHERE = PlacementRequest()
-_SPEC = tuple(field.name for field in fields(JobSpec))
+_DEFAULT_PLACEMENT = PlacementRequest()
+_SPEC_FIELDS = tuple(field.name for field in fields(JobSpec))
 
 
 def job_to_row(job: Job) -> dict[str, Any]:
@@ -86,12 +86,12 @@ def job_to_row(job: Job) -> dict[str, Any]:
 
 
 def row_to_job(row: RowMapping) -> Job:
-    """From a row of ALL_COLUMNS."""
+    """From a row of JOB_COLUMNS."""
     return _job(row, _json_to_spec(json.loads(row["spec"])))
 
 
 def row_to_job_without_spec(row: RowMapping) -> Job:
-    """From a row of LISTED_COLUMNS: its spec stays empty."""
+    """From a row of JOB_COLUMNS_WITHOUT_SPEC."""
     return _job(row, JobSpec())
 
 
@@ -194,9 +194,12 @@ def _text_to_words(text: str) -> tuple[str, ...]:
 
 
 def _spec_to_json(spec: JobSpec) -> dict[str, Any]:
-    """Only what is there: most jobs have neither a container nor a script."""
+    """Without empty values: most jobs have neither a container nor a script."""
     mounts = [[mount.source, mount.target, mount.read_only] for mount in spec.mounts]
-    values = {name: getattr(spec, name) for name in _SPEC} | {"env": dict(spec.env), "mounts": mounts or None}
+    values = {name: getattr(spec, name) for name in _SPEC_FIELDS} | {
+        "env": dict(spec.env),
+        "mounts": mounts or None,
+    }
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -211,12 +214,12 @@ def _resources(row: RowMapping) -> Resources:
 
 
 def _placement_to_text(placement: PlacementRequest) -> str:
-    return "{}" if placement == _ANYWHERE else json.dumps(asdict(placement))
+    return "{}" if placement == _DEFAULT_PLACEMENT else json.dumps(asdict(placement))
 
 
 def _text_to_placement(text: str) -> PlacementRequest:
     if text == "{}":
-        return _ANYWHERE
+        return _DEFAULT_PLACEMENT
     values = json.loads(text)
     return PlacementRequest(**values | {"layout": TaskLayout(values["layout"]), "labels": tuple(values["labels"])})
 
@@ -237,7 +240,7 @@ def _text_to_retry(text: str) -> RetryPolicy:
 
 
 def _after_to_text(after: tuple[Dependency, ...]) -> str:
-    return json.dumps([[one.parent_id, one.condition.value] for one in after])
+    return json.dumps([[dependency.parent_id, dependency.condition.value] for dependency in after])
 
 
 def _text_to_after(text: str) -> tuple[Dependency, ...]:
@@ -265,7 +268,7 @@ def text_to_placements(text: str) -> tuple[TaskPlacement, ...]:
 
 
 def to_column_value(value: object) -> object:
-    """A field of a record as the database keeps it."""
+    """A field value as stored in the database."""
     if isinstance(value, tuple) and value and isinstance(value[0], TaskPlacement):
         return placements_to_text(value)
     if isinstance(value, datetime):

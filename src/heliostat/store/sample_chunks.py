@@ -1,8 +1,8 @@
-"""Samples as they are packed, rolled up and laid onto another grid. Pure.
+"""Chunks of usage samples: packing, rolling up and resampling. Pure.
 
-A chunk holds the values of one subject (a job, a node, the cluster) at equal steps: a row for each step, a column
-for each thing that is read. On disk a value is a half float, good to one part in two thousand: enough for a plot,
-and a day of a job with one GPU is 70 kB.
+A chunk contains the values of one subject (a job, a node, the cluster) in equal steps: a row for each step, a
+column for each quantity. On disk a value is a half float with a precision of 1/2000: enough for a plot. A day of a
+job with one GPU takes 70 kB.
 """
 
 import struct
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 SampleMatrix = NDArray[np.float64]
-"""Steps by columns; NaN is not known."""
+"""Steps by columns; NaN: unknown."""
 
-_UNIT = 2.0**14  # of what is stored: a thousandth of a core is told from nothing, and a PiB in MiB still fits
-_MOST = 65504.0  # that a half float can be
+_UNIT = 2.0**14  # of stored values: a thousandth of a core differs from 0, and a PiB in MiB still fits
+_MAX_HALF_FLOAT = 65504.0
 _NAN = float("nan")
 
 
@@ -35,13 +35,13 @@ class SampleChunk:
 
     @property
     def known_steps(self) -> int:
-        """How many steps have any value."""
+        """Number of steps with at least one value."""
         return int((~np.isnan(self.mean)).any(axis=1).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class TimeGrid:
-    """Where values are to be laid: so many equal steps."""
+    """Equal steps for resampling."""
 
     first: int
     step: int
@@ -49,31 +49,31 @@ class TimeGrid:
 
 
 def pack_row(values: Sequence[float | None]) -> bytes:
-    """One step of all columns. What is below zero is zero, what is too large the largest there is."""
-    scaled = [_NAN if value is None else min(max(value / _UNIT, 0.0), _MOST) for value in values]
+    """One step of all columns. Values are limited to the range of the format."""
+    scaled = [_NAN if value is None else min(max(value / _UNIT, 0.0), _MAX_HALF_FLOAT) for value in values]
     return struct.pack(f"<{len(scaled)}e", *scaled)
 
 
 def pack(values: SampleMatrix) -> bytes:
-    packed: bytes = np.clip(values / _UNIT, 0.0, _MOST).astype("<f2").tobytes()
+    packed: bytes = np.clip(values / _UNIT, 0.0, _MAX_HALF_FLOAT).astype("<f2").tobytes()
     return packed
 
 
 def unpack(data: bytes, columns: int) -> SampleMatrix:
-    """What `pack` or several `pack_row` have made of it; a step that is not whole is left out."""
+    """The inverse of `pack`, or of several `pack_row`; an incomplete last step is ignored."""
     whole = len(data) // (2 * columns)
     steps = np.frombuffer(data, "<f2", whole * columns).astype(np.float64)
     return steps.reshape(whole, columns) * _UNIT
 
 
 def add_unknown_columns(values: SampleMatrix, columns: int) -> SampleMatrix:
-    """With so many columns; the new ones are not known."""
+    """With this number of columns; new ones are unknown."""
     missing = columns - values.shape[1]
     return values if missing <= 0 else np.pad(values, ((0, 0), (0, missing)), constant_values=np.nan)
 
 
 def roll_up_chunks(chunks: Iterable[SampleChunk], step: int) -> SampleChunk:
-    """All of them as one, in steps of that length: the mean of what is known, and the largest."""
+    """All chunks as one, in steps of this length: the mean and the maximum of known values."""
     parts = list(chunks)
     first = min(chunk.first for chunk in parts) // step * step
     end = max(chunk.end for chunk in parts)
@@ -81,7 +81,7 @@ def roll_up_chunks(chunks: Iterable[SampleChunk], step: int) -> SampleChunk:
 
 
 def resample_chunks(chunks: Iterable[SampleChunk], grid: TimeGrid) -> SampleChunk:
-    """Each step of the chunks counts where it begins, for as long as it is. What lies outside is left out."""
+    """Each step of a chunk counts at its start, weighted by its length. Steps outside the grid are ignored."""
     parts = list(chunks)
     columns = max((chunk.mean.shape[1] for chunk in parts), default=0)
     total, seconds = np.zeros((grid.count, columns)), np.zeros((grid.count, columns))
@@ -89,13 +89,13 @@ def resample_chunks(chunks: Iterable[SampleChunk], grid: TimeGrid) -> SampleChun
     for chunk in parts:
         at = (chunk.first + np.arange(len(chunk.mean)) * chunk.step - grid.first) // grid.step
         inside = (at >= 0) & (at < grid.count)
-        mean, most = (
+        mean, maximum = (
             add_unknown_columns(chunk.mean[inside], columns),
             add_unknown_columns(chunk.max[inside], columns),
         )
         np.add.at(total, at[inside], np.nan_to_num(mean) * chunk.step)
         np.add.at(seconds, at[inside], ~np.isnan(mean) * chunk.step)
-        np.maximum.at(largest, at[inside], np.where(np.isnan(most), -np.inf, most))
+        np.maximum.at(largest, at[inside], np.where(np.isnan(maximum), -np.inf, maximum))
     known = seconds > 0
     mean = np.where(known, total / np.where(known, seconds, 1), np.nan)
     return SampleChunk(grid.first, grid.step, mean, np.where(np.isinf(largest), np.nan, largest))

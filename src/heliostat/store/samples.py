@@ -1,8 +1,8 @@
-"""The samples of jobs, nodes and the cluster, in a file of their own.
+"""Usage samples of jobs, nodes and the cluster, in their own SQLite file.
 
-They are many and none of them is precious, so they keep out of the way of the queue's database: readings gather in
-memory and are written once a minute, an hour of one subject to a row. What is old is rolled up, what is very old
-dropped. A file that cannot be read is begun anew; a disk that is full loses samples and nothing else.
+There are many samples and losing some is acceptable, so they are separate from the main database: they are
+collected in memory and written once a minute, one row per subject and hour. Old samples are rolled up, very old
+ones deleted. A file that cannot be read is replaced; a full disk loses only samples.
 """
 
 import sqlite3
@@ -27,9 +27,9 @@ FIVE_MINUTE_STEP, HOURLY_STEP = 300, HOUR  # steps, in seconds
 _SPANS = {
     FIVE_MINUTE_STEP: DAY,
     HOURLY_STEP: 30 * DAY,
-}  # that a row of these steps may hold; those of finer ones an hour
-_MOST_ROLLED = 500  # rows in one go
-_MOST_BEHIND = 2  # hours that wait in memory for a disk with room
+}  # time span of a row, by step; rows of smaller steps span an hour
+_MAX_ROLLED_UP = 500  # rows at once
+_MAX_HOURS_IN_MEMORY = 2  # while the disk is full
 
 _VERSION = 1
 _SCHEMA = f"""
@@ -50,7 +50,7 @@ _OLD = "SELECT * FROM chunks WHERE step >= ? AND step < ? AND bucket <= ? LIMIT 
 
 @dataclass(frozen=True, slots=True)
 class SampleRetention:
-    """For how many days samples are kept at which step."""
+    """Number of days to keep samples, by step."""
 
     full_resolution_days: float = 1
     five_minute_days: float = 31  # in steps of five minutes
@@ -58,8 +58,8 @@ class SampleRetention:
 
 
 @dataclass(slots=True)
-class _Open:
-    """The hour of a subject that is being filled."""
+class _OpenChunk:
+    """The current hour of a subject."""
 
     first: int
     columns: int
@@ -72,14 +72,14 @@ class _Open:
             self.columns = len(values)
         missing = (at - self.first) // step - len(self.data) // (2 * self.columns)
         if missing < 0:
-            return  # twice in the same step, or the clock was set back
+            return  # a second sample in the same step, or the clock was set back
         unknown = pack_row([None] * self.columns)
         self.data += unknown * missing + (pack_row(values) + unknown)[: len(unknown)]
         self.is_dirty = True
 
 
 class SampleStore:
-    """Threads may share it. Nothing here raises because of the file: what cannot be kept is lost."""
+    """Thread-safe. Errors of the file are logged, not raised: the samples are lost."""
 
     def __init__(
         self,
@@ -87,18 +87,18 @@ class SampleStore:
         step_seconds: int = 10,
         retention: SampleRetention | None = None,
         *,
-        most_rolled: int = _MOST_ROLLED,
+        max_rolled_up: int = _MAX_ROLLED_UP,
     ) -> None:
-        self._most_rolled = most_rolled
+        self._max_rolled_up = max_rolled_up
         self.step_seconds = max(1, step_seconds)
         self._path, self._retention = path, retention or SampleRetention()
         self._lock = threading.Lock()
-        self._open: dict[tuple[str, int], _Open] = {}
+        self._open: dict[tuple[str, int], _OpenChunk] = {}
         self._failing = False
-        self._conn: sqlite3.Connection | None = None  # opened when it is needed
+        self._conn: sqlite3.Connection | None = None  # opened at first use
 
     def add(self, at: float, values: Mapping[str, Sequence[float | None]]) -> None:
-        """What these subjects use now; the columns of a subject keep their order. In memory until `flush`."""
+        """Add current samples by subject; the columns of a subject keep their order. In memory until `flush`."""
         moment = int(at) // self.step_seconds * self.step_seconds
         bucket = int(at) // HOUR * HOUR
         with self._lock:
@@ -108,64 +108,74 @@ class SampleStore:
                 chunk.add(moment, self.step_seconds, row)
 
     def add_history(self, chunks: Mapping[str, SampleChunk]) -> None:
-        """Values of the past, in steps of five minutes or an hour."""
+        """Add past values, in steps of five minutes or an hour."""
         with self._lock:
             self._guarded(lambda conn: _merge_all(conn, chunks))
 
     def read(self, subject: str, start: float, end: float) -> list[SampleChunk]:
-        """All that is known of that time, in no order; a chunk may begin before it or end after."""
+        """All samples of this period, unordered; a chunk may begin before it or end after it."""
         with self._lock:
-            fresh = [
+            in_memory = [
                 _open_to_chunk(chunk, self.step_seconds)
                 for (name, _), chunk in self._open.items()
                 if name == subject and chunk.data
             ]
-            held = {chunk.first for chunk in fresh}
-            wanted = subject, start - _SPANS[HOURLY_STEP], end
-            rows = self._guarded(lambda conn: conn.execute(_READ, wanted).fetchall()) or []
+            first_times = {chunk.first for chunk in in_memory}
+            parameters = subject, start - _SPANS[HOURLY_STEP], end
+            rows = self._guarded(lambda conn: conn.execute(_READ, parameters).fetchall()) or []
         stored = (
-            _row_to_chunk(row) for row in rows if not (row["step"] == self.step_seconds and row["first"] in held)
+            _row_to_chunk(row)
+            for row in rows
+            if not (row["step"] == self.step_seconds and row["first"] in first_times)
         )
-        return [chunk for chunk in (*stored, *fresh) if chunk.first < end and chunk.end > start]
+        return [chunk for chunk in (*stored, *in_memory) if chunk.first < end and chunk.end > start]
 
     def flush(self, now: float) -> None:
-        """Write what has come since the last time."""
+        """Write new samples to the file."""
         with self._lock:
-            self._look_for_file()
+            self._check_file_exists()
             dirty = {key: chunk for key, chunk in self._open.items() if chunk.is_dirty}
             rows = [
                 (subject, self.step_seconds, bucket, chunk.first, chunk.columns, bytes(chunk.data), None)
                 for (subject, bucket), chunk in dirty.items()
             ]
             if rows and self._guarded(lambda conn: conn.executemany(_WRITE, rows)) is None:
-                oldest = now - _MOST_BEHIND * HOUR
+                oldest = now - _MAX_HOURS_IN_MEMORY * HOUR
                 self._open = {key: chunk for key, chunk in self._open.items() if key[1] > oldest}
                 return
-            self._open = dirty  # those of which nothing came are over, or of an earlier hour
+            self._open = dirty  # subjects without new samples have ended, or are in a later hour
             for chunk in dirty.values():
                 chunk.is_dirty = False
 
     def compact(self, now: float) -> bool:
-        """Roll up what is old, drop what is very old. True: there may be more to do."""
-        kept, most = self._retention, self._most_rolled
+        """Roll up old samples, delete very old ones. True: there may be more to do."""
+        retention, limit = self._retention, self._max_rolled_up
         with self._lock:
             fine = self._guarded(
                 lambda conn: _roll_up(
-                    conn, (0, FIVE_MINUTE_STEP), FIVE_MINUTE_STEP, now - kept.full_resolution_days * DAY, most
+                    conn,
+                    (0, FIVE_MINUTE_STEP),
+                    FIVE_MINUTE_STEP,
+                    now - retention.full_resolution_days * DAY,
+                    limit,
                 )
             )
             coarse = self._guarded(
                 lambda conn: _roll_up(
-                    conn, (FIVE_MINUTE_STEP, HOURLY_STEP), HOURLY_STEP, now - kept.five_minute_days * DAY, most
+                    conn,
+                    (FIVE_MINUTE_STEP, HOURLY_STEP),
+                    HOURLY_STEP,
+                    now - retention.five_minute_days * DAY,
+                    limit,
                 )
             )
-            too_old = now - kept.hourly_days * DAY - _SPANS[HOURLY_STEP]
+            too_old = now - retention.hourly_days * DAY - _SPANS[HOURLY_STEP]
             self._guarded(
                 lambda conn: conn.execute(
                     "DELETE FROM chunks WHERE step >= ? AND bucket < ?", (HOURLY_STEP, too_old)
                 )
             )
-        return most in {fine, coarse}
+        return limit in {fine, coarse}
 
     def close(self) -> None:
         with self._lock:
@@ -173,15 +183,15 @@ class SampleStore:
                 self._conn.close()
                 self._conn = None
 
-    def _begin(self, subject: str, bucket: int, moment: int, columns: int) -> _Open:
-        """The hour anew, or as an earlier server, or a pause of the subject, has left it."""
+    def _begin(self, subject: str, bucket: int, moment: int, columns: int) -> _OpenChunk:
+        """A new hour, or the stored one if the server was restarted or the subject paused."""
         row = self._guarded(lambda conn: conn.execute(_READ_ONE, (subject, self.step_seconds, bucket)).fetchone())
         if row is None:
-            return _Open(moment, columns)
-        return _Open(row["first"], row["columns"], bytearray(row["mean"]))
+            return _OpenChunk(moment, columns)
+        return _OpenChunk(row["first"], row["columns"], bytearray(row["mean"]))
 
     def _guarded(self, action: Callable[[sqlite3.Connection], T]) -> T | None:
-        """In one transaction; None when that cannot be."""
+        """In one transaction; None if that fails."""
         if self._conn is None:
             self._conn = self._connect()
         if self._conn is None:
@@ -191,46 +201,46 @@ class SampleStore:
                 result = action(self._conn)
             self._failing = False
             return result
-        except sqlite3.OperationalError as error:  # full, locked, gone
-            self._say_failing(error)
+        except sqlite3.OperationalError as error:  # full, locked or deleted
+            self._log_failure(error)
         except sqlite3.DatabaseError as error:  # a broken file
             self._conn.close()
-            self._conn = self._anew(error)
+            self._conn = self._replace_file(error)
         return None
 
     def _connect(self) -> sqlite3.Connection | None:
         try:
-            return _opened(self._path)
+            return _open_file(self._path)
         except sqlite3.OperationalError as error:
-            self._say_failing(error)
+            self._log_failure(error)
         except sqlite3.DatabaseError as error:  # not a database, or one of another kind
-            return self._anew(error)
+            return self._replace_file(error)
         return None
 
-    def _anew(self, error: Exception) -> sqlite3.Connection | None:
-        log.warning("samples_begun_anew", file=str(self._path), error=str(error))
+    def _replace_file(self, error: Exception) -> sqlite3.Connection | None:
+        log.warning("samples_file_replaced", file=str(self._path), error=str(error))
         try:
             for suffix in ("", "-wal", "-shm"):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-            return _opened(self._path)
-        except (OSError, sqlite3.Error) as again:
-            self._say_failing(again)
+            return _open_file(self._path)
+        except (OSError, sqlite3.Error) as second_error:
+            self._log_failure(second_error)
         return None
 
-    def _look_for_file(self) -> None:
-        """What was deleted can be written to as if nothing were, and all of it is gone with the server."""
+    def _check_file_exists(self) -> None:
+        """Writes to a deleted file succeed, but are lost when the server ends."""
         if self._conn is not None and not self._path.exists():
             self._conn.close()
-            self._conn = self._anew(FileNotFoundError("it was deleted"))
+            self._conn = self._replace_file(FileNotFoundError("it was deleted"))
 
-    def _say_failing(self, error: Exception) -> None:
-        """Once, until it works again."""
+    def _log_failure(self, error: Exception) -> None:
+        """Once, until a write succeeds again."""
         if not self._failing:
-            log.warning("samples_not_kept", file=str(self._path), error=str(error))
+            log.warning("samples_not_written", file=str(self._path), error=str(error))
         self._failing = True
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_file(path: Path) -> sqlite3.Connection:
     conn = sqlite3.connect(path, timeout=1.0, check_same_thread=False)
     conn.row_factory = sqlite3.Row
     try:
@@ -244,7 +254,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     return conn
 
 
-def _open_to_chunk(chunk: _Open, step: int) -> SampleChunk:
+def _open_to_chunk(chunk: _OpenChunk, step: int) -> SampleChunk:
     values = unpack(bytes(chunk.data), chunk.columns)
     return SampleChunk(chunk.first, step, values, values)
 
@@ -255,10 +265,10 @@ def _row_to_chunk(row: sqlite3.Row) -> SampleChunk:
     return SampleChunk(row["first"], row["step"], mean, largest)
 
 
-def _roll_up(conn: sqlite3.Connection, steps: tuple[int, int], to_step: int, before: float, most: int) -> int:
-    """Those of these steps (from, below) that ended before, at most so many rows; how many they were."""
+def _roll_up(conn: sqlite3.Connection, steps: tuple[int, int], to_step: int, before: float, limit: int) -> int:
+    """Rows with a step in this range (from, below) that ended before then; return the number of rows."""
     span = _SPANS.get(steps[0], HOUR)
-    rows = conn.execute(_OLD, (*steps, before - span, most)).fetchall()
+    rows = conn.execute(_OLD, (*steps, before - span, limit)).fetchall()
     for subject, group in groupby(sorted(rows, key=itemgetter("subject")), key=itemgetter("subject")):
         _merge(conn, subject, roll_up_chunks([_row_to_chunk(row) for row in group], to_step))
     keys = [(row["subject"], row["step"], row["bucket"]) for row in rows]
@@ -272,7 +282,7 @@ def _merge_all(conn: sqlite3.Connection, chunks: Mapping[str, SampleChunk]) -> N
 
 
 def _merge(conn: sqlite3.Connection, subject: str, chunk: SampleChunk) -> None:
-    """Put it into the rows of its step."""
+    """Merge it into the rows of its step."""
     step = chunk.step
     for bucket, part in _by_bucket(chunk, _SPANS[step]):
         row = conn.execute(_READ_ONE, (subject, step, bucket)).fetchone()
@@ -282,7 +292,7 @@ def _merge(conn: sqlite3.Connection, subject: str, chunk: SampleChunk) -> None:
 
 
 def _by_bucket(chunk: SampleChunk, span: int) -> Iterator[tuple[int, SampleChunk]]:
-    """Cut where one row ends and the next begins; without what is not known at either end."""
+    """Split at the boundaries of rows, without unknown values at either end."""
     times = chunk.first + np.arange(len(chunk.mean)) * chunk.step
     is_known = ~np.isnan(chunk.mean).all(axis=1)
     for bucket in np.unique(times[is_known] // span * span):

@@ -25,25 +25,25 @@ from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _c, _p = schedules.c, schedule_parents.c
 _TIMES = ("created_at", "next_at", "handled_at", "last_due_at", "succeeded_at", "failed_at")
-_COLUMNS = tuple(one.name for one in fields(Schedule) if one.name != "parents")
+_COLUMNS = tuple(field.name for field in fields(Schedule) if field.name != "parents")
 
 
 def find_schedule(conn: Connection, schedule_id: ScheduleId) -> Schedule | None:
-    return _one(conn, _c.id == schedule_id)
+    return _find(conn, _c.id == schedule_id)
 
 
 def find_schedule_by_name(conn: Connection, user: str, name: str) -> Schedule | None:
-    return _one(conn, (_c.user == user) & (_c.name == name))
+    return _find(conn, (_c.user == user) & (_c.name == name))
 
 
 def list_schedules(
     conn: Connection, *, user: str | None = None, projects: Collection[str] | None = None
 ) -> list[Schedule]:
-    """By name: those of a user, and those of these projects; None and None: all."""
+    """By name: schedules of a user and of these projects; None and None: all."""
     query = select(schedules).order_by(_c.name, _c.id)
-    whose: list[ColumnElement[bool]] = [] if user is None else [_c.user == user]
-    whose += [] if projects is None else [_c.project.in_(projects)]
-    rows = conn.execute(query.where(or_(*whose)) if whose else query).all()
+    conditions: list[ColumnElement[bool]] = [] if user is None else [_c.user == user]
+    conditions += [] if projects is None else [_c.project.in_(projects)]
+    rows = conn.execute(query.where(or_(*conditions)) if conditions else query).all()
     parents = _parents(conn)
     return [_schedule(row, parents.get(row.id, ())) for row in rows]
 
@@ -52,12 +52,12 @@ def count_schedules_of_user(conn: Connection, user: str) -> int:
     return conn.execute(select(func.count()).where(_c.user == user)).scalar_one()
 
 
-def add_schedule(tx: Transaction, wish: Schedule) -> ScheduleId:
-    values = {name: value for name, value in _values(wish).items() if name != "id"}
-    made = tx.conn.execute(insert(schedules).values(values)).inserted_primary_key
+def add_schedule(tx: Transaction, schedule: Schedule) -> ScheduleId:
+    values = {name: value for name, value in _values(schedule).items() if name != "id"}
+    key = tx.conn.execute(insert(schedules).values(values)).inserted_primary_key
     tx.changes.schedules_changed = True
-    schedule_id = int(made[0]) if made else 0
-    set_schedule_parents(tx, schedule_id, wish.parents)
+    schedule_id = int(key[0]) if key else 0
+    set_schedule_parents(tx, schedule_id, schedule.parents)
     return schedule_id
 
 
@@ -67,16 +67,16 @@ def update_schedule(tx: Transaction, schedule_id: ScheduleId, **values: Any) -> 
 
 
 def set_schedule_parents(tx: Transaction, schedule_id: ScheduleId, parents: Sequence[ScheduleId]) -> None:
-    """Those that stay keep whether they were met."""
+    """Remaining parents keep their state."""
     met = set(tx.conn.execute(select(_p.parent_id).where(_p.schedule_id == schedule_id, _p.is_met)).scalars())
     tx.conn.execute(delete(schedule_parents).where(_p.schedule_id == schedule_id))
-    rows = [{"schedule_id": schedule_id, "parent_id": one, "is_met": one in met} for one in parents]
+    rows = [{"schedule_id": schedule_id, "parent_id": parent, "is_met": parent in met} for parent in parents]
     if rows:
         tx.conn.execute(insert(schedule_parents), rows)
 
 
 def remove_schedule(tx: Transaction, schedule_id: ScheduleId) -> None:
-    """With all that was kept of it; its jobs stay."""
+    """With its firings; its jobs stay."""
     tx.conn.execute(delete(schedule_parents).where(_p.schedule_id == schedule_id))
     tx.conn.execute(delete(firings).where(firings.c.schedule_id == schedule_id))
     tx.conn.execute(delete(schedules).where(_c.id == schedule_id))
@@ -84,13 +84,15 @@ def remove_schedule(tx: Transaction, schedule_id: ScheduleId) -> None:
 
 
 def list_child_schedules(conn: Connection, schedule_id: ScheduleId) -> list[ScheduleId]:
-    found = select(_p.schedule_id).where(_p.parent_id == schedule_id).order_by(_p.schedule_id)
-    return list(conn.execute(found).scalars())
+    query = select(_p.schedule_id).where(_p.parent_id == schedule_id).order_by(_p.schedule_id)
+    return list(conn.execute(query).scalars())
 
 
-def list_due_schedules(conn: Connection, now: datetime, limit: int, but: Collection[ScheduleId]) -> list[Schedule]:
-    """Those whose time has come, the earliest first."""
-    query = select(schedules).where(_c.next_at <= to_timestamp(now), _c.id.not_in(but))
+def list_due_schedules(
+    conn: Connection, now: datetime, limit: int, excluded: Collection[ScheduleId]
+) -> list[Schedule]:
+    """Earliest first."""
+    query = select(schedules).where(_c.next_at <= to_timestamp(now), _c.id.not_in(excluded))
     rows = conn.execute(query.order_by(_c.next_at, _c.id).limit(limit)).all()
     parents = _parents(conn, [row.id for row in rows]) if rows else {}
     return [_schedule(row, parents.get(row.id, ())) for row in rows]
@@ -101,7 +103,7 @@ def find_next_due_time(conn: Connection) -> datetime | None:
 
 
 def list_schedules_handled_after(conn: Connection, moment: datetime) -> list[Schedule]:
-    """Those that were handled when the clock said that it was later than this."""
+    """Schedules processed at a later time than this, which happens if the clock was set back."""
     query = select(schedules).where(
         _c.handled_at > to_timestamp(moment), _c.state != ScheduleState.PAUSED.value, _c.timing.is_not(None)
     )
@@ -109,7 +111,7 @@ def list_schedules_handled_after(conn: Connection, moment: datetime) -> list[Sch
 
 
 def mark_parent_succeeded(tx: Transaction, parent_id: ScheduleId) -> list[ScheduleId]:
-    """Note that it has succeeded; those of its children for whom it was the last."""
+    """Record the success; return the children whose parents have now all succeeded."""
     tx.conn.execute(update(schedule_parents).where(_p.parent_id == parent_id).values(is_met=True))
     return [
         child for child in list_child_schedules(tx.conn, parent_id) if have_all_parents_succeeded(tx.conn, child)
@@ -122,12 +124,12 @@ def have_all_parents_succeeded(conn: Connection, schedule_id: ScheduleId) -> boo
 
 
 def reset_parents(tx: Transaction, schedule_id: ScheduleId) -> None:
-    """It fires: each must succeed again before it does so once more."""
+    """After it fired: each parent must succeed again before the next firing."""
     tx.conn.execute(update(schedule_parents).where(_p.schedule_id == schedule_id).values(is_met=False))
 
 
 def find_schedule_origin(conn: Connection, job_id: JobId) -> ScheduleOrigin | None:
-    """The schedule that submitted this job, by its newest try."""
+    """The schedule that submitted this job, if it is a newest job of a firing."""
     f = firings.c
     query = (
         select(f.schedule_id, _c.name, f.due_at, f.last_job_id)
@@ -144,7 +146,7 @@ def find_schedule_origin(conn: Connection, job_id: JobId) -> ScheduleOrigin | No
     )
 
 
-def _one(conn: Connection, condition: ColumnElement[bool]) -> Schedule | None:
+def _find(conn: Connection, condition: ColumnElement[bool]) -> Schedule | None:
     row = conn.execute(select(schedules).where(condition)).first()
     return None if row is None else _schedule(row, _parents(conn, [row.id]).get(row.id, ()))
 
@@ -153,10 +155,10 @@ def _parents(
     conn: Connection, ids: Sequence[ScheduleId] | None = None
 ) -> dict[ScheduleId, tuple[ScheduleId, ...]]:
     query = select(_p.schedule_id, _p.parent_id).order_by(_p.parent_id)
-    found: dict[ScheduleId, tuple[ScheduleId, ...]] = {}
+    parents: dict[ScheduleId, tuple[ScheduleId, ...]] = {}
     for child, parent in conn.execute(query if ids is None else query.where(_p.schedule_id.in_(ids))):
-        found[child] = (*found.get(child, ()), parent)
-    return found
+        parents[child] = (*parents.get(child, ()), parent)
+    return parents
 
 
 def _schedule(row: Row[Any], parents: tuple[ScheduleId, ...]) -> Schedule:
@@ -182,7 +184,7 @@ def _column(name: str, value: Any) -> Any:
         return dataclass_to_text(value)
     if name == "document":
         return json.dumps(dict(value))
-    return to_timestamp(value) if isinstance(value, datetime) else str(value) if name in _WORDS else value
+    return to_timestamp(value) if isinstance(value, datetime) else str(value) if name in _ENUM_COLUMNS else value
 
 
-_WORDS = {"state", "overlap", "catch_up"}
+_ENUM_COLUMNS = {"state", "overlap", "catch_up"}

@@ -1,4 +1,4 @@
-"""The tables. Names of people, projects and departments never change, so they are the keys.
+"""Tables of the database. Names of users, projects and departments never change, so they are the keys.
 
 Lists and specs are JSON in text columns, written and read by rows.py: the hot statements bypass type conversion.
 """
@@ -23,7 +23,7 @@ metadata = MetaData()
 
 
 def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
-    """Of some rows only. A word for a database that we do not use would load all that is known of it."""
+    """An index on some rows. Naming other database dialects would import them."""
     return Index(name, *columns, unique=unique, sqlite_where=text(where))
 
 
@@ -99,7 +99,7 @@ tokens = Table(
     Column("revoked_at", Float),
 )
 
-web_logins = Table(  # "session" is a kind of job here, so a browser's is a login
+web_logins = Table(  # "session" is a kind of job, so this is a login
     "web_logins",
     metadata,
     Column("id", Integer, primary_key=True),
@@ -181,7 +181,7 @@ jobs = Table(
     Column("waited_seconds", Float, nullable=False, server_default="0"),
     Column("waits_since", Float),
     Column("dispatched", Boolean, nullable=False, server_default="0"),
-    Column("origin", String),  # of one that ran elsewhere: "slurm:CLUSTER:NUMBER"
+    Column("origin", String),  # of an imported job: "slurm:CLUSTER:NUMBER"
     Column("after", Text, nullable=False, server_default="[]"),
     Column("parents_left", Integer, nullable=False, server_default="0"),
     Column("begin_at", Float),
@@ -189,12 +189,12 @@ jobs = Table(
     Column("retry", Text, nullable=False, server_default="{}"),
     Column("notify", Text, nullable=False, server_default="[]"),
     Column("part", Text),
-    # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
+    # Most jobs have ended: these indexes contain only unfinished jobs, or serve the filters of the job list.
     partial_index("jobs_unfinished", "user", "id", where="ended_at IS NULL"),
     partial_index("jobs_finished", "state", "id", where="ended_at IS NOT NULL"),
     partial_index("jobs_finished_by_user", "user", "state", "id", where="ended_at IS NOT NULL"),
     partial_index("jobs_by_end", "ended_at", "id", where="ended_at IS NOT NULL"),
-    # All that lists are filtered and sorted by, so that they need not look into the wide rows of the table.
+    # All columns for filters and sorting, so that lists do not read the wide rows of the table.
     partial_index(
         "jobs_listed", "state", "project", "user", "gpus", "ended_at", "name", where="ended_at IS NOT NULL"
     ),
@@ -202,7 +202,7 @@ jobs = Table(
     Index("jobs_by_user", "user", "id"),
     Index("jobs_by_project", "project", "id"),
     Index("jobs_by_array", "array_id", "id"),
-    # A past job is brought in once, however often it is tried; numbers of another system may come again.
+    # A past job is imported only once; other systems may reuse their job numbers.
     partial_index("jobs_by_origin", "origin", "submitted_at", unique=True, where="origin IS NOT NULL"),
     partial_index("jobs_by_environment", "environment", where="environment IS NOT NULL"),
 )
@@ -213,7 +213,9 @@ dependencies = Table(
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
     Column("parent_id", ForeignKey("jobs.id"), primary_key=True),
     Column("rule", String, primary_key=True),
-    Column("is_settled", Boolean, nullable=False, server_default="0"),  # the parent is over, and the child knows
+    Column(
+        "is_settled", Boolean, nullable=False, server_default="0"
+    ),  # the parent has ended and the child was updated
     Index("dependencies_by_parent", "parent_id", "job_id"),
 )
 
@@ -235,7 +237,7 @@ attempts = Table(
     Index("attempts_by_end", "ended_at"),
 )
 
-attempt_usage = Table(  # what engines that keep accounts say of attempts that are over
+attempt_usage = Table(  # usage of ended attempts, reported by engines with accounting
     "attempt_usage",
     metadata,
     Column("job_id", Integer, primary_key=True, autoincrement=False),
@@ -247,7 +249,7 @@ attempt_usage = Table(  # what engines that keep accounts say of attempts that a
     Column("out_of_memory", Boolean, nullable=False, server_default="0"),
 )
 
-provenance = Table(  # what is kept so that jobs can be repeated; each content once
+provenance = Table(  # data to repeat jobs; each content once
     "provenance",
     metadata,
     Column("id", String, primary_key=True),
@@ -258,7 +260,7 @@ job_provenance = Table(
     "job_provenance",
     metadata,
     Column("job_id", Integer, primary_key=True, autoincrement=False),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),  # 0: of its submission
+    Column("attempt", Integer, primary_key=True, autoincrement=False),  # 0: the submission
     Column("provenance_id", ForeignKey("provenance.id"), nullable=False),
 )
 
@@ -340,7 +342,7 @@ environments = Table(  # the state of each is that of its build job
     Column("size_bytes", Integer),
 )
 
-environment_uses = Table(  # who has asked for it, and when last
+environment_uses = Table(  # users who requested it, and their last use
     "environment_uses",
     metadata,
     Column("digest", String, primary_key=True),
@@ -391,14 +393,14 @@ notebooks = Table(
     Column("environment", String, nullable=False),
 )
 
-# The tables of images that people build: their names, and where they were pushed.
+# Images built by users: names and pushes.
 
-image_names = Table(  # which one a name means now
+image_names = Table(  # current digest of each name
     "image_names",
     metadata,
     Column("user", String, primary_key=True),
     Column("name", String, primary_key=True),
-    Column("digest", String, nullable=False),  # of the environment that holds it
+    Column("digest", String, nullable=False),  # of its environment
     Column("named_at", Float, nullable=False),
     Index("image_names_by_digest", "digest"),
 )
@@ -414,7 +416,7 @@ image_pushes = Table(  # the state of each is that of its job
     Index("image_pushes_by_digest", "digest"),
 )
 
-# The tables of notifications: who wants to be told, what is on its way, and how far the log of events was read.
+# Notifications, deliveries, and the position in the event log.
 
 notifications = Table(
     "notifications",
@@ -450,16 +452,14 @@ notification_deliveries = Table(
     Index("notification_deliveries_by_notification", "notification_id", "state"),
 )
 
-notification_cursor = (
-    Table(  # one row: all events up to this one are in deliveries, as far as somebody wants to be told
-        "notification_cursor",
-        metadata,
-        Column("id", Integer, primary_key=True, autoincrement=False),
-        Column("event_id", Integer, nullable=False),
-    )
+notification_cursor = Table(  # one row: deliveries exist for all matching events up to this one
+    "notification_cursor",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("event_id", Integer, nullable=False),
 )
 
-# The tables of schedules. Who is due next is found in an index; what was fired is known by when it was due.
+# Schedules. An index finds the next due one; a firing is identified by its due time.
 
 schedules = Table(
     "schedules",
@@ -500,7 +500,7 @@ schedule_parents = Table(
     metadata,
     Column("schedule_id", ForeignKey("schedules.id"), primary_key=True),
     Column("parent_id", ForeignKey("schedules.id"), primary_key=True),
-    Column("is_met", Boolean, nullable=False),  # it has succeeded since the child fired last
+    Column("is_met", Boolean, nullable=False),  # it has succeeded since the last firing of the child
     Index("schedule_parents_by_parent", "parent_id"),
 )
 
@@ -519,13 +519,13 @@ firings = Table(
     Column("count", Integer, nullable=False),
     Column("by_hand", Boolean, nullable=False),
     Column("ended_at", Float),
-    UniqueConstraint("schedule_id", "due_at"),  # each happens once
+    UniqueConstraint("schedule_id", "due_at"),  # one firing for each due time
     Index("firings_by_job", "job_id"),
     partial_index("firings_open", "schedule_id", where="state = 'running'"),
     sqlite_autoincrement=True,
 )
 
-# The tables of services and their replicas.
+# Services and their replicas.
 
 services = Table(
     "services",
@@ -568,7 +568,7 @@ service_replicas = Table(
     partial_index("service_replicas_live", "service_id", where="is_over = 0"),
 )
 
-# The tables of workflows and sweeps, and of what their jobs hand on and report.
+# Workflows and sweeps, and outputs and metrics of their jobs.
 
 workflows = Table(
     "workflows",
@@ -579,7 +579,9 @@ workflows = Table(
     Column("project", ForeignKey("projects.name"), nullable=False),
     Column("created_at", Float, nullable=False),
     Column("params", Text, nullable=False),
-    Column("document", Text, nullable=False),  # as it was sent: its owner's, as env may hold secrets
+    Column(
+        "document", Text, nullable=False
+    ),  # as submitted; private to its owner, because env may contain secrets
     Index("workflows_by_user", "user", "id"),
     sqlite_autoincrement=True,
 )
@@ -603,7 +605,7 @@ workflow_jobs = Table(
     Index("workflow_jobs_by_job", "job_id", unique=True),
 )
 
-job_outputs = Table(  # what a job has handed on, when it was over
+job_outputs = Table(  # output values of an ended job
     "job_outputs",
     metadata,
     Column("job_id", Integer, primary_key=True, autoincrement=False),

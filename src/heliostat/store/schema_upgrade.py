@@ -1,4 +1,4 @@
-"""Bring a database to the present schema."""
+"""Creates and upgrades the database schema."""
 
 from pathlib import Path
 from typing import Any
@@ -8,21 +8,21 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, crea
 from heliostat.store.database import sqlite_url
 from heliostat.store.schema import metadata
 
-LATEST_REVISION = "0024"  # the newest file in migrations/versions; a test keeps this true
+LATEST_REVISION = "0024"  # the newest file in migrations/versions; a test checks this
 _VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 
 
 def migrate(path: Path) -> None:
-    """Create or upgrade, all of it or nothing. Only an upgrade loads Alembic, which is big and stays in memory."""
-    found = database_revision(path)
-    if found is None:
+    """Create or upgrade atomically. Only an upgrade imports Alembic, which is large."""
+    revision = database_revision(path)
+    if revision is None:
         _create(path)
-    elif found != LATEST_REVISION:
+    elif revision != LATEST_REVISION:
         upgrade(path)
 
 
-def upgrade(path: Path) -> None:
-    """Step by step. From nothing, this makes what `migrate` creates at once; a test keeps that true."""
+def upgrade(path: Path, revision: str = "head") -> None:
+    """Run the migrations. On an empty database the result equals that of `migrate`; a test checks this."""
     from alembic import command
     from alembic.config import Config
 
@@ -30,13 +30,13 @@ def upgrade(path: Path) -> None:
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
     config.attributes["engine"] = engine = _engine(path)
     try:
-        command.upgrade(config, "head")
+        command.upgrade(config, revision)
     finally:
         engine.dispose()
 
 
 def database_revision(path: Path) -> str | None:
-    """That of a database; None: there is none yet."""
+    """None: the database does not exist yet."""
     if not path.exists():
         return None
     engine = create_engine(sqlite_url(path))
@@ -44,8 +44,8 @@ def database_revision(path: Path) -> str | None:
         with engine.connect() as conn:
             if not inspect(conn).has_table(_VERSION.name):
                 return None
-            found: str | None = conn.execute(text("SELECT version_num FROM alembic_version")).scalar()
-            return found
+            revision: str | None = conn.execute(text("SELECT version_num FROM alembic_version")).scalar()
+            return revision
     finally:
         engine.dispose()
 
@@ -54,7 +54,7 @@ def _create(path: Path) -> None:
     engine = _engine(path)
     try:
         with engine.begin() as conn:
-            metadata.create_all(conn, checkfirst=False)  # tables of which nobody knows the version are an error
+            metadata.create_all(conn, checkfirst=False)  # existing tables without a version are an error
             _VERSION.create(conn, checkfirst=True)
             conn.execute(_VERSION.insert().values(version_num=LATEST_REVISION))
     finally:
@@ -62,8 +62,8 @@ def _create(path: Path) -> None:
 
 
 def _engine(path: Path) -> Engine:
-    """SQLite can take back the making of tables, but its driver would commit each one by itself: a server killed
-    in between left half a schema, with which no later one could start."""
+    """SQLite can roll back the creation of tables, but its driver would commit each one separately: a server
+    killed in between would leave an incomplete schema."""
     engine = create_engine(sqlite_url(path))
 
     @event.listens_for(engine, "connect")

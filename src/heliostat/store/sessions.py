@@ -1,4 +1,4 @@
-"""Sessions in the database."""
+"""Interactive sessions and their guests in the database."""
 
 from datetime import datetime
 from typing import Any
@@ -33,16 +33,15 @@ def find_session(conn: Connection, job_id: int) -> Session | None:
 
 
 def list_running_sessions(conn: Connection) -> list[Session]:
-    """Everybody's."""
+    """Of all users."""
     running = _jobs.c.state == JobState.RUNNING.value
     rows = conn.execute(select(_sessions).join(_jobs, _jobs.c.id == _sessions.c.job_id).where(running))
     return [_session(row) for row in rows]
 
 
 def update_session_if_unchanged(tx: Transaction, before: Session, after: Session) -> bool:
-    """Whether it was still as it was before: what somebody else has noted meanwhile is not overwritten."""
-    found = find_session(tx.conn, before.job_id)
-    if found != before:
+    """Return whether it was unchanged: changes of another process are not overwritten."""
+    if find_session(tx.conn, before.job_id) != before:
         return False
     values = {
         name: None if time is None else to_timestamp(time)
@@ -58,21 +57,21 @@ def update_session_if_unchanged(tx: Transaction, before: Session, after: Session
 
 def list_sessions_of_user(conn: Connection, user: str, limit: int) -> list[Session]:
     """Newest first."""
-    mine = select(_sessions).join(_jobs, _jobs.c.id == _sessions.c.job_id).where(_jobs.c.user == user)
-    rows = conn.execute(mine.order_by(_sessions.c.job_id.desc()).limit(limit))
+    query = select(_sessions).join(_jobs, _jobs.c.id == _sessions.c.job_id).where(_jobs.c.user == user)
+    rows = conn.execute(query.order_by(_sessions.c.job_id.desc()).limit(limit))
     return [_session(row) for row in rows]
 
 
 def list_sessions_shared_with(conn: Connection, user: str, limit: int) -> list[Session]:
     """Newest first."""
-    theirs = select(_shares.c.job_id).where(_shares.c.user == user)
-    wanted = select(_sessions).where(_sessions.c.job_id.in_(theirs)).order_by(_sessions.c.job_id.desc())
-    return [_session(row) for row in conn.execute(wanted.limit(limit))]
+    shared = select(_shares.c.job_id).where(_shares.c.user == user)
+    query = select(_sessions).where(_sessions.c.job_id.in_(shared)).order_by(_sessions.c.job_id.desc())
+    return [_session(row) for row in conn.execute(query.limit(limit))]
 
 
 def list_session_guests(conn: Connection, job_id: int) -> list[str]:
-    wanted = select(_shares.c.user).where(_shares.c.job_id == job_id).order_by(_shares.c.user)
-    return list(conn.execute(wanted).scalars())
+    query = select(_shares.c.user).where(_shares.c.job_id == job_id).order_by(_shares.c.user)
+    return list(conn.execute(query).scalars())
 
 
 def add_session_guest(tx: Transaction, job_id: int, user: str, at: datetime) -> None:

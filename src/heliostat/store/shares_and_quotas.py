@@ -1,4 +1,4 @@
-"""Shares, quotas and data classes of departments, projects and users; and whom we have put into Slurm's."""
+"""Shares, quotas, data classes, and the Slurm associations created by Heliostat, in the database."""
 
 from enum import StrEnum
 from typing import Any
@@ -11,7 +11,7 @@ from heliostat.store.database import Transaction
 
 _projects, _departments = schema.projects, schema.departments
 
-_made = schema.slurm_associations
+_slurm_associations = schema.slurm_associations
 
 _quotas = schema.quotas
 NO_QUOTA = Quota()
@@ -24,7 +24,7 @@ class QuotaLevel(StrEnum):
 
 
 def list_quotas(conn: Connection, scope: QuotaLevel) -> dict[str, Quota]:
-    """Of those who have one, by name."""
+    """By name; names without a quota are omitted."""
     rows = conn.execute(select(_quotas).where(_quotas.c.scope == scope.value))
     return {row.name: _quota(row) for row in rows}
 
@@ -35,7 +35,7 @@ def find_quota(conn: Connection, scope: QuotaLevel, name: str) -> Quota:
 
 
 def set_quota(tx: Transaction, scope: QuotaLevel, name: str, quota: Quota) -> None:
-    """One without any limit is forgotten."""
+    """A quota without limits is removed."""
     tx.conn.execute(delete(_quotas).where(_quotas.c.scope == scope.value, _quotas.c.name == name))
     if quota != NO_QUOTA:
         limits = {
@@ -58,11 +58,11 @@ def list_departments(conn: Connection) -> list[Department]:
 
 
 def find_department(conn: Connection, name: str) -> Department | None:
-    return next((found for found in list_departments(conn) if found.name == name), None)
+    return next((department for department in list_departments(conn) if department.name == name), None)
 
 
 def list_projects_without_members(conn: Connection) -> list[Project]:
-    """Who belongs to them says nothing about their share."""
+    """For share calculations, which do not need the members."""
     quotas = list_quotas(conn, QuotaLevel.PROJECT)
     return [
         Project(row.name, row.department, (), row.share, quotas.get(row.name, NO_QUOTA), row.data_class)
@@ -71,7 +71,7 @@ def list_projects_without_members(conn: Connection) -> list[Project]:
 
 
 def project_data_classes(conn: Connection) -> dict[str, int]:
-    """Of all projects by name, but for those of class 0."""
+    """By project; projects of class 0 are omitted."""
     query = select(_projects.c.name, _projects.c.data_class).where(_projects.c.data_class > 0)
     return {row.name: row.data_class for row in conn.execute(query)}
 
@@ -92,15 +92,19 @@ def set_project_data_class(tx: Transaction, name: str, data_class: int) -> None:
 
 
 def list_slurm_associations(conn: Connection) -> frozenset[tuple[str, str]]:
-    """Account and Unix user of whom we have put into Slurm's accounts: Slurm keeps no word about that."""
-    return frozenset((row.account, row.user) for row in conn.execute(select(_made)))
+    """Account and Unix user of associations created by Heliostat. Slurm does not store who created them."""
+    return frozenset((row.account, row.user) for row in conn.execute(select(_slurm_associations)))
 
 
 def add_slurm_association(tx: Transaction, account: str, user: str) -> None:
-    """May be repeated."""
+    """Idempotent."""
     remove_slurm_association(tx, account, user)
-    tx.conn.execute(insert(_made).values(account=account, user=user))
+    tx.conn.execute(insert(_slurm_associations).values(account=account, user=user))
 
 
 def remove_slurm_association(tx: Transaction, account: str, user: str) -> None:
-    tx.conn.execute(delete(_made).where(_made.c.account == account, _made.c.user == user))
+    tx.conn.execute(
+        delete(_slurm_associations).where(
+            _slurm_associations.c.account == account, _slurm_associations.c.user == user
+        )
+    )

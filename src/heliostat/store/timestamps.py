@@ -1,4 +1,4 @@
-"""Times are seconds since 1970 in the database and aware UTC everywhere else."""
+"""Conversion of times: seconds since 1970 in the database, aware UTC everywhere else."""
 
 from datetime import UTC, datetime
 from typing import overload

@@ -1,4 +1,4 @@
-"""Changing jobs and attempts: every move is checked against the state it finds, and told as an event."""
+"""State transitions of jobs and attempts: each is checked against the current state and recorded as an event."""
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,11 +33,11 @@ _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
 
 
 class PreparedStatement:
-    """A statement that writes rows of jobs, compiled once and handed straight to the driver. Values are stored as
-    they are given. `columns`: those that an insert sets; None: all.
+    """A statement that writes rows, compiled once and passed directly to the driver. Values are stored unchanged.
+    `columns`: those that an insert sets; None: all.
 
-    Every job is written a dozen times on its way through the queue. Through SQLAlchemy that takes half a
-    millisecond more for each job, while nobody else can write.
+    Every job is written a dozen times. SQLAlchemy would take half a millisecond more for each job, during which no
+    other change can be written.
     """
 
     def __init__(self, statement: Insert | Update, columns: Sequence[str] | None = None) -> None:
@@ -45,7 +45,7 @@ class PreparedStatement:
         self._sql, self._names = str(compiled), tuple(compiled.positiontup)
 
     def run(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Once for each row. Raises what SQLAlchemy would."""
+        """Once for each row. Raises the same exceptions as SQLAlchemy."""
         driver: Any = conn.connection.dbapi_connection
         try:
             driver.executemany(self._sql, [[row[name] for name in self._names] for row in rows])
@@ -53,7 +53,7 @@ class PreparedStatement:
             raise DBAPIError.instance(self._sql, None, error, sqlite3.Error, dialect=conn.dialect) from error
 
 
-# Built once: to build one of them takes longer than to run it.
+# Built once: building a statement takes longer than running it.
 _STATES = select(_jobs.c.id, _jobs.c.state, _jobs.c.attempt, _jobs.c.dispatched).where(
     _jobs.c.id.in_(bindparam("ids", expanding=True))
 )
@@ -65,16 +65,16 @@ _ADD_ATTEMPTS = PreparedStatement(
 
 @dataclass(frozen=True, slots=True)
 class JobTransition:
-    """A wish to change a job's state. It happens only if the state machine and the fence allow it."""
+    """A requested change of a job's state, applied only if the state machine and the attempt number allow it."""
 
     job_id: JobId
     to_state: JobState
-    event_kind: str  # of the event that tells of it
+    event_kind: str  # of the recorded event
     at: datetime
-    attempt: int | None = None  # the fence: only while this is the newest attempt
+    attempt: int | None = None  # applied only while this is the newest attempt
     values: Mapping[str, Any] = field(default_factory=dict)  # other columns to set
     detail: str | None = None
-    exit_code: int | None = None  # of the attempt, where the job goes back to the queue and has none
+    exit_code: int | None = None  # of the attempt, if the job is requeued and has none itself
 
 
 def add_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
@@ -83,137 +83,151 @@ def add_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
     _add_events(tx, [(job.id, 0, job.submitted_at, "submitted", job.state, None) for job in jobs])
 
 
-def apply_transitions(tx: Transaction, moves: Iterable[JobTransition]) -> list[JobTransition]:
-    """Carry out the moves that are allowed now; return those. Whoever moves is no longer in an engine's queue.
+def apply_transitions(tx: Transaction, requested: Iterable[JobTransition]) -> list[JobTransition]:
+    """Apply the transitions that are allowed now; return these. A changed job is no longer in an engine's queue.
 
-    Those who wait for a job that ends here learn of it in the same transaction: they come one step nearer to their
-    start, or are cancelled; and so do those who wait for them, however many follow one another.
+    Jobs that depend on a job that ends here are updated in the same transaction: they have one parent less, or are
+    cancelled; and so are the jobs that depend on these, in any depth.
     """
-    done = _move_those_allowed(tx, moves)
-    ended = [move for move in done if move.to_state in TERMINAL_STATES]
-    opening = workflow_start_decisions.WorkflowStartDecider(tx)
+    done = _apply_allowed(tx, requested)
+    ended = [transition for transition in done if transition.to_state in TERMINAL_STATES]
+    decider = workflow_start_decisions.WorkflowStartDecider(tx)
     while ended:
-        ended = _move_those_allowed(tx, [move for parent in ended for move in _tell_children(tx, parent, opening)])
+        ended = _apply_allowed(
+            tx, [transition for parent in ended for transition in _settle_children(tx, parent, decider)]
+        )
     return done
 
 
-def _move_those_allowed(tx: Transaction, moves: Iterable[JobTransition]) -> list[JobTransition]:
-    """A job that moves twice is looked up once and written once."""
-    wanted = list(moves)
-    found = _moving(tx, [move.job_id for move in wanted])
+def _apply_allowed(tx: Transaction, requested: Iterable[JobTransition]) -> list[JobTransition]:
+    """A job with two transitions is read once and written once."""
+    transitions = list(requested)
+    jobs = _read_states(tx, [transition.job_id for transition in transitions])
     done: list[JobTransition] = []
-    told = []
-    for move in wanted:
-        moving = found.get(move.job_id)
-        if moving is None or not moving.heeds(move.attempt) or not may_transition(moving.state, move.to_state):
+    events = []
+    for transition in transitions:
+        job = jobs.get(transition.job_id)
+        if (
+            job is None
+            or not job.accepts(transition.attempt)
+            or not may_transition(job.state, transition.to_state)
+        ):
             continue
-        _take_back_from_engine(tx, moving, move)
-        moving.state = move.to_state
-        moving.attempt = move.values.get("attempt", moving.attempt)
-        moving.values.update(move.values)
-        moving.values["state"] = move.to_state
-        told.append((move.job_id, moving.attempt, move.at, move.event_kind, move.to_state, move.detail))
-        done.append(move)
-    update_jobs(tx, [(job_id, moving.values) for job_id, moving in found.items() if moving.values])
-    _add_events(tx, told)
+        _remove_from_engine_queue(tx, job, transition)
+        job.state = transition.to_state
+        job.attempt = transition.values.get("attempt", job.attempt)
+        job.values.update(transition.values)
+        job.values["state"] = transition.to_state
+        events.append(
+            (
+                transition.job_id,
+                job.attempt,
+                transition.at,
+                transition.event_kind,
+                transition.to_state,
+                transition.detail,
+            )
+        )
+        done.append(transition)
+    update_jobs(tx, [(job_id, job.values) for job_id, job in jobs.items() if job.values])
+    _add_events(tx, events)
     return done
 
 
 @dataclass(slots=True)
-class _Moving:
-    """A job while its moves are gone through: as it is after the last of them, and what has changed."""
+class _ChangingJob:
+    """A job while its transitions are applied: its state after the last one, and the changed values."""
 
     state: JobState
     attempt: int
     dispatched: bool
     values: dict[str, Any] = field(default_factory=dict)
 
-    def heeds(self, attempt: int | None) -> bool:
-        """The word of this attempt: only of the newest one, and not once somebody holds the job. None: it is of no
-        attempt."""
+    def accepts(self, attempt: int | None) -> bool:
+        """Whether a transition of this attempt applies: only of the newest one, and not of a held job. None: it is
+        independent of attempts."""
         return attempt is None or (attempt == self.attempt and self.state is not JobState.HELD)
 
 
-def _moving(tx: Transaction, ids: Iterable[JobId]) -> dict[JobId, _Moving]:
-    """As these jobs are now, by their number."""
+def _read_states(tx: Transaction, ids: Iterable[JobId]) -> dict[JobId, _ChangingJob]:
     return {
-        row.id: _Moving(JobState(row.state), row.attempt, row.dispatched)
-        for some in query_batches(sorted(set(ids)))
-        for row in tx.conn.execute(_STATES, {"ids": some})
+        row.id: _ChangingJob(JobState(row.state), row.attempt, row.dispatched)
+        for batch in query_batches(sorted(set(ids)))
+        for row in tx.conn.execute(_STATES, {"ids": batch})
     }
 
 
-def _take_back_from_engine(tx: Transaction, moving: _Moving, move: JobTransition) -> None:
-    """Whoever moves is no longer in an engine's queue."""
-    if not moving.dispatched:
+def _remove_from_engine_queue(tx: Transaction, job: _ChangingJob, transition: JobTransition) -> None:
+    """Any transition ends the state `dispatched`."""
+    if not job.dispatched:
         return
-    moving.dispatched, moving.values["dispatched"] = False, False
-    if move.to_state in (JobState.CANCELLED, JobState.HELD):
-        ended = {"state": JobState.CANCELLED, "ended_at": move.at, "reason": move.detail}
-        update_attempt(tx, move.job_id, moving.attempt, ended)
+    job.dispatched, job.values["dispatched"] = False, False
+    if transition.to_state in (JobState.CANCELLED, JobState.HELD):
+        ended = {"state": JobState.CANCELLED, "ended_at": transition.at, "reason": transition.detail}
+        update_attempt(tx, transition.job_id, job.attempt, ended)
 
 
-def _tell_children(
-    tx: Transaction, parent: JobTransition, opening: workflow_start_decisions.WorkflowStartDecider
+def _settle_children(
+    tx: Transaction, parent: JobTransition, decider: workflow_start_decisions.WorkflowStartDecider
 ) -> list[JobTransition]:
-    """That it is over; who can no longer start is to be cancelled."""
+    """Update the jobs that depend on an ended one; return the cancellations of those that cannot start."""
     broken: list[JobTransition] = []
     children = dependencies.take_unsettled_children(tx, parent.job_id)
-    found = _moving(tx, [child.job_id for child in children])
+    jobs = _read_states(tx, [child.job_id for child in children])
     for child in children:
-        state = found[child.job_id].state
+        state = jobs[child.job_id].state
         if state in TERMINAL_STATES:
             continue
-        verdict = (
-            opening.decide_job(child.job_id) if child.condition is DependencyCondition.WORKFLOW_DECIDES else None
+        decision = (
+            decider.decide_job(child.job_id) if child.condition is DependencyCondition.WORKFLOW_DECIDES else None
         )
-        if verdict is not None and verdict.outcome is not None:
-            broken.append(cancellation_transition(verdict.reason, child.job_id, parent.at))
+        if decision is not None and decision.outcome is not None:
+            broken.append(cancellation_transition(decision.reason, child.job_id, parent.at))
             continue
         if child.condition.is_met_by(parent.to_state):
-            _come_nearer(tx, child.job_id, found[child.job_id], parent)
+            _settle_parent(tx, child.job_id, jobs[child.job_id], parent)
             continue
-        broken.append(cancellation_transition(_why_broken(parent), child.job_id, parent.at))
+        broken.append(cancellation_transition(_broken_reason(parent), child.job_id, parent.at))
     return broken
 
 
 def cancellation_transition(reason: str | None, job_id: JobId, at: datetime) -> JobTransition:
-    """Of one that waits: it is not to start."""
+    """Of a waiting job that cannot start."""
     values = {"ended_at": at, "reason": reason}
     return JobTransition(job_id, JobState.CANCELLED, "ended", at, None, values, reason)
 
 
-def _why_broken(parent: JobTransition) -> str:
-    """Whose environment cannot be built wants to know why, not which job has tried."""
+def _broken_reason(parent: JobTransition) -> str:
+    """The reason of a failed build is more useful than the number of the build job."""
     if parent.detail is not None and parent.detail.startswith(BUILD_FAILURE_PREFIX):
         return parent.detail
     return describe_broken_dependency(parent.job_id, parent.to_state)
 
 
-def _come_nearer(tx: Transaction, child: JobId, found: _Moving, parent: JobTransition) -> None:
+def _settle_parent(tx: Transaction, child: JobId, job: _ChangingJob, parent: JobTransition) -> None:
     left = dependencies.count_unsettled_parents(tx.conn, child)
     values: dict[str, Any] = {"parents_left": left}
-    if not left and found.state is JobState.PENDING:
-        values["waits_since"] = parent.at  # what passed until now was no waiting in line
+    if not left and job.state is JobState.PENDING:
+        values["waits_since"] = parent.at  # waiting for a parent does not count
     update_job(tx, child, values)
-    if not left and found.state in WAITING_STATES:
+    if not left and job.state in WAITING_STATES:
         detail = f"job {parent.job_id} {describe_end(parent.to_state)}"
-        _add_events(tx, [(child, found.attempt, parent.at, "parents_over", found.state, detail)])
+        _add_events(tx, [(child, job.attempt, parent.at, "parents_over", job.state, detail)])
 
 
 def update_job(tx: Transaction, job_id: JobId, values: dict[str, Any]) -> None:
-    """Set fields of a job that are not its state, or its state once a move is known to be allowed."""
+    """Set fields of a job. Its state only after the transition was checked."""
     update_jobs(tx, [(job_id, values)])
 
 
-def update_jobs(tx: Transaction, wanted: Sequence[tuple[JobId, dict[str, Any]]]) -> None:
-    """The same of many."""
-    _update_rows(tx, _jobs, ("id",), [((job_id,), values) for job_id, values in wanted])
-    tx.changes.changed_jobs += wanted
+def update_jobs(tx: Transaction, changed: Sequence[tuple[JobId, dict[str, Any]]]) -> None:
+    """Like `update_job`, for many jobs."""
+    _update_rows(tx, _jobs, ("id",), [((job_id,), values) for job_id, values in changed])
+    tx.changes.changed_jobs += changed
 
 
 def add_job_event(tx: Transaction, job: Job, kind: str, detail: str | None, at: datetime) -> None:
-    """An event that changes no state."""
+    """An event without a change of state."""
     _add_events(tx, [(job.id, job.attempt, at, kind, job.state, detail)])
 
 
@@ -238,9 +252,8 @@ def update_attempt(tx: Transaction, job_id: JobId, number: int, values: dict[str
     update_attempts(tx, [((job_id, number), values)])
 
 
-def update_attempts(tx: Transaction, wanted: Sequence[tuple[tuple[JobId, int], dict[str, Any]]]) -> None:
-    """The same of many."""
-    _update_rows(tx, _attempts, ("job_id", "number"), wanted)
+def update_attempts(tx: Transaction, changed: Sequence[tuple[tuple[JobId, int], dict[str, Any]]]) -> None:
+    _update_rows(tx, _attempts, ("job_id", "number"), changed)
 
 
 def remove_old_idempotency_keys(tx: Transaction, before: datetime) -> None:
@@ -252,11 +265,11 @@ def _update_rows(
     tx: Transaction,
     table: Table,
     keys: tuple[str, ...],
-    wanted: Sequence[tuple[tuple[int, ...], dict[str, Any]]],
+    changed: Sequence[tuple[tuple[int, ...], dict[str, Any]]],
 ) -> None:
-    """Rows of which the same columns change are written together."""
+    """Rows with the same changed columns are written together."""
     by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for key, values in wanted:
+    for key, values in changed:
         row = {name: to_column_value(value) for name, value in values.items()}
         row.update(zip((f"key_{name}" for name in keys), key, strict=True))
         by_columns.setdefault(tuple(values), []).append(row)
@@ -270,13 +283,13 @@ def _update(table: Table, keys: tuple[str, ...], columns: tuple[str, ...]) -> Pr
     return PreparedStatement(statement.values({name: bindparam(name) for name in columns}))
 
 
-def _add_events(tx: Transaction, told: Sequence[tuple[JobId, int, datetime, str, JobState, str | None]]) -> None:
-    if not told:
+def _add_events(tx: Transaction, events: Sequence[tuple[JobId, int, datetime, str, JobState, str | None]]) -> None:
+    if not events:
         return
-    ids = tx.ids.allocate("events", len(told))
+    ids = tx.ids.allocate("events", len(events))
     added = [
         JobEvent(event_id, job_id, attempt, at, kind, state, detail)
-        for event_id, (job_id, attempt, at, kind, state, detail) in zip(ids, told, strict=True)
+        for event_id, (job_id, attempt, at, kind, state, detail) in zip(ids, events, strict=True)
     ]
     _ADD_EVENTS.run(tx.conn, [event_to_row(event) for event in added])
     tx.changes.events += added

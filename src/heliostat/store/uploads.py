@@ -1,7 +1,7 @@
-"""What people have uploaded, on disk: contents by their sha256, each person's apart from all others'.
+"""Uploaded code on disk: files by their SHA-256, separate for each user.
 
-A content has its name only once it is whole and proven: a crash leaves nothing but drafts. When something was last
-of use is the time of its file.
+A file gets its final name only once it is complete and verified: a crash leaves only drafts. The modification time
+of a file is the time of its last use.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ _DAY_SECONDS = 86400.0
 
 
 class UploadStore:
-    """Those of one installation. Threads may share it."""
+    """The uploads of an installation. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._path = str(folder)
-        self._lock = threading.Lock()  # what was just found must not be swept a moment later
+        self._lock = threading.Lock()  # a file that was just found must not be removed a moment later
 
     def list_missing_blobs(self, user: str, tree: FileTree) -> list[str]:
-        """The contents this person has not sent yet. Those that are there are kept for another day."""
+        """Digests that this user has not uploaded yet. Existing files count as used now."""
         folder = user_upload_folder(self._path, user)
         with self._lock:
-            return [digest for digest, size in tree.blobs.items() if not _touched(blob_path(folder, digest), size)]
+            return [digest for digest, size in tree.blobs.items() if not _touch(blob_path(folder, digest), size)]
 
     def used_bytes(self, user: str) -> int:
         return sum(entry.stat().st_size for entry in _blobs(user_upload_folder(self._path, user)))
@@ -42,42 +42,42 @@ class UploadStore:
         return BlobWriter(user_upload_folder(self._path, user), digest, size_bytes)
 
     def add_tree(self, user: str, tree: FileTree) -> None:
-        """Said again, it is kept longer. All its contents must be there."""
+        """All its files must exist. An existing tree counts as used now."""
         folder = user_upload_folder(self._path, user)
         path = tree_path(folder, tree.id)
         with self._lock:
-            if _touched(path):
+            if _touch(path):
                 return
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
             _write(f"{folder}/{uuid.uuid4()}.draft", path, tree_to_text(tree).encode())
 
     def find_tree(self, user: str, tree_id: str) -> FileTree | None:
-        """None: there is none, or no more. It is kept for another while."""
+        """None: it does not exist, or no longer. It counts as used now."""
         path = tree_path(user_upload_folder(self._path, user), tree_id)
         with self._lock:
-            if not _touched(path):
+            if not _touch(path):
                 return None
             with open(path, encoding="utf-8") as file:
                 return text_to_tree(file.read())
 
-    def copy_tree_to_user(self, giver: str, taker: str, tree: FileTree) -> None:
-        """The same for somebody else, without sending or copying anything. Raises FileNotFoundError."""
-        source, target = user_upload_folder(self._path, giver), user_upload_folder(self._path, taker)
+    def copy_tree_to_user(self, source_user: str, target_user: str, tree: FileTree) -> None:
+        """Give another user the tree by hard links, without copying. Raises FileNotFoundError."""
+        source, target = user_upload_folder(self._path, source_user), user_upload_folder(self._path, target_user)
         for digest in tree.blobs:
             path = blob_path(target, digest)
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 os.link(blob_path(source, digest), path)
-        self.add_tree(taker, tree)
+        self.add_tree(target_user, tree)
 
     def remove_unused(self, before: float, needed: Collection[str]) -> int:
-        """Removes trees last of use before then that nobody needs, and what only they had; how many contents."""
+        """Remove trees last used before then that no job needs, and their files; return the number of files."""
         if not os.path.isdir(self._path):
             return 0
-        with os.scandir(self._path) as people:
-            return sum(self._sweep_one(person.path, before, needed) for person in people)
+        with os.scandir(self._path) as folders:
+            return sum(self._remove_unused_of_user(folder.path, before, needed) for folder in folders)
 
-    def _sweep_one(self, folder: str, before: float, needed: Collection[str]) -> int:
+    def _remove_unused_of_user(self, folder: str, before: float, needed: Collection[str]) -> int:
         kept: set[str] = set()
         for entry in _entries(f"{folder}/trees"):
             with self._lock:
@@ -100,7 +100,7 @@ class UploadStore:
 
 
 class BlobWriter:
-    """A content while it arrives: takes exactly as many bytes as were announced, and believes no digest."""
+    """Receives a file: exactly the announced number of bytes, and verifies the digest."""
 
     def __init__(self, folder: str, digest: str, size_bytes: int) -> None:
         self.remaining_bytes = size_bytes
@@ -116,12 +116,12 @@ class BlobWriter:
         self._file.write(data)
 
     def finish(self) -> None:
-        """It has its name from here on. Raises BadRequest when it is not what it was said to be."""
+        """Give it its final name. Raises BadRequest if its size or digest is wrong."""
         if self.remaining_bytes or self._sum.hexdigest() != self._digest:
             self.discard()
             raise BadRequest(
-                f"What arrived as {self._digest[:12]}… is something else.",
-                "It changed while it was sent; upload the folder again.",
+                f"The content of the uploaded file {self._digest[:12]}… does not match its digest.",
+                "The file changed during the upload; upload the folder again.",
             )
         self._file.flush()
         os.fdatasync(self._file.fileno())
@@ -134,8 +134,8 @@ class BlobWriter:
             os.unlink(self._path)
 
 
-def _touched(path: str, size_bytes: int | None = None) -> bool:
-    """Whether it is there, and whole; then it is of use now."""
+def _touch(path: str, size_bytes: int | None = None) -> bool:
+    """Whether it exists and is complete; if so, mark it as used now."""
     try:
         if size_bytes is not None and os.stat(path).st_size != size_bytes:
             return False
@@ -159,11 +159,11 @@ def _blobs(folder: str) -> Iterator["os.DirEntry[str]"]:
 
 
 def _entries(folder: str) -> Iterator["os.DirEntry[str]"]:
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as found:
-        yield from list(found)
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        yield from list(entries)
 
 
 def list_needed_uploads(conn: Connection) -> set[str]:
-    """Those of jobs that are not over."""
+    """Uploads of unfinished jobs."""
     upload = func.json_extract(schema.jobs.c.spec, "$.upload")
     return set(conn.execute(select(upload).where(schema.jobs.c.ended_at.is_(None), upload.is_not(None))).scalars())

@@ -1,4 +1,4 @@
-"""Who used what in a time, how long they waited, and what was for nothing: summed up by the database."""
+"""Usage report of a period: used and wasted hours, and waiting times, by department, project or user."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from heliostat.store.usage import task_count_expression
 
 _jobs, _attempts, _projects = schema.jobs, schema.attempts, schema.projects
 _HOUR = 3600.0
-_FOR_NOTHING = (JobState.FAILED, JobState.LOST, JobState.TIMED_OUT, JobState.PREEMPTED)
+_WASTED_STATES = (JobState.FAILED, JobState.LOST, JobState.TIMED_OUT, JobState.PREEMPTED)
 
 _Query = Select[*tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportPeriod:
-    """From then to then; what still runs counts until now."""
+    """A period; running attempts count until `now`."""
 
     start: datetime
     end: datetime
@@ -30,7 +30,7 @@ class ReportPeriod:
 
 @dataclass(frozen=True, slots=True)
 class ReportScope:
-    """Whose jobs count: those of this user and those of these projects."""
+    """Restricts a report to the jobs of this user and of these projects."""
 
     user: str
     projects: Collection[str]
@@ -48,44 +48,48 @@ class UsageTotals:
 
 @dataclass(frozen=True, slots=True)
 class WaitTimes:
-    """Of the jobs that first started in the time, in seconds."""
+    """Of jobs that first started in the period, in seconds."""
 
     mean: float
     median: float
 
 
 def sum_usage(
-    conn: Connection, span: ReportPeriod, by: str, scope: ReportScope | None = None
+    conn: Connection, period: ReportPeriod, by: str, scope: ReportScope | None = None
 ) -> list[UsageTotals]:
-    """By department, project or user: of all attempts that ran in the time, the part that lies in it."""
+    """By department, project or user: of all attempts, the time within the period."""
     name = _name(by)
-    held = _held(span) * task_count_expression()
-    was_for_nothing = _attempts.c.state.in_([state.value for state in _FOR_NOTHING])
-    wasted = case((was_for_nothing, _lost(span)), else_=0.0) * task_count_expression()
-    sums = [func.sum(part * column) / _HOUR for part in (held, wasted) for column in (_jobs.c.gpus, _jobs.c.cpus)]
+    allocated = _allocated_seconds(period) * task_count_expression()
+    is_wasted = _attempts.c.state.in_([state.value for state in _WASTED_STATES])
+    wasted = case((is_wasted, _wasted_seconds(period)), else_=0.0) * task_count_expression()
+    sums = [
+        func.sum(seconds * column) / _HOUR
+        for seconds in (allocated, wasted)
+        for column in (_jobs.c.gpus, _jobs.c.cpus)
+    ]
     query: _Query = select(name, func.count(_jobs.c.id.distinct()), *sums)
-    rows = conn.execute(_ran_in(query, span, scope).group_by(name).order_by(name))
+    rows = conn.execute(_ran_in(query, period, scope).group_by(name).order_by(name))
     return [
-        UsageTotals(who, jobs, gpu, cpu, lost_gpu, lost_cpu) for who, jobs, gpu, cpu, lost_gpu, lost_cpu in rows
+        UsageTotals(name, jobs, gpu, cpu, lost_gpu, lost_cpu) for name, jobs, gpu, cpu, lost_gpu, lost_cpu in rows
     ]
 
 
-def total_gpu_hours(conn: Connection, span: ReportPeriod) -> float:
-    """Of everybody."""
-    hours = func.sum(_held(span) * task_count_expression() * _jobs.c.gpus) / _HOUR
+def total_gpu_hours(conn: Connection, period: ReportPeriod) -> float:
+    """Of all users."""
+    hours = func.sum(_allocated_seconds(period) * task_count_expression() * _jobs.c.gpus) / _HOUR
     query: _Query = select(hours)
-    return float(conn.execute(_ran_in(query, span, None)).scalar() or 0.0)
+    return float(conn.execute(_ran_in(query, period, None)).scalar() or 0.0)
 
 
 def compute_wait_times(
-    conn: Connection, span: ReportPeriod, by: str, scope: ReportScope | None = None
+    conn: Connection, period: ReportPeriod, by: str, scope: ReportScope | None = None
 ) -> dict[str, WaitTimes]:
-    """From submission to the first start, of jobs that first started in the time."""
+    """From submission to the first start, of jobs that first started in the period."""
     name = _name(by).label("name")
     wait = func.max(_attempts.c.started_at - _jobs.c.submitted_at, 0.0).label("wait")
     query: _Query = select(name, wait)
-    first = _ran_in(query, span, scope).where(
-        _attempts.c.number == 1, _attempts.c.started_at >= to_timestamp(span.start)
+    first = _ran_in(query, period, scope).where(
+        _attempts.c.number == 1, _attempts.c.started_at >= to_timestamp(period.start)
     )
     waits = first.subquery()
     place = func.row_number().over(partition_by=waits.c.name, order_by=waits.c.wait).label("place")
@@ -93,13 +97,13 @@ def compute_wait_times(
     mean = func.avg(waits.c.wait).over(partition_by=waits.c.name).label("mean")
     placed = select(waits.c.name, waits.c.wait, place, count, mean).subquery()
     twice = placed.c.place * 2 - placed.c.count
-    middle = (twice >= 0) & (twice <= 2)  # one of an odd number, two of an even one
+    middle = (twice >= 0) & (twice <= 2)  # one value of an odd number, two of an even number
     middles = select(placed.c.name, func.min(placed.c.mean), func.avg(placed.c.wait)).where(middle)
-    return {who: WaitTimes(mean, median) for who, mean, median in conn.execute(middles.group_by(placed.c.name))}
+    return {name: WaitTimes(mean, median) for name, mean, median in conn.execute(middles.group_by(placed.c.name))}
 
 
 def find_first_attempt_start(conn: Connection) -> datetime | None:
-    """When the first attempt of all began."""
+    """Start of the first attempt."""
     at: float | None = conn.execute(select(func.min(_attempts.c.started_at))).scalar()
     return None if at is None else to_datetime(at)
 
@@ -108,11 +112,11 @@ def _name(by: str) -> ColumnElement[str]:
     return {"department": _projects.c.department, "project": _jobs.c.project, "user": _jobs.c.user}[by]
 
 
-def _ran_in(query: _Query, span: ReportPeriod, scope: ReportScope | None) -> _Query:
-    """Attempts that ran at some time of the span."""
+def _ran_in(query: _Query, period: ReportPeriod, scope: ReportScope | None) -> _Query:
+    """Attempts that ran at some time of the period."""
     return _of(scope, _joined(query)).where(
-        or_(_attempts.c.ended_at > to_timestamp(span.start), _attempts.c.ended_at.is_(None)),
-        _attempts.c.started_at < to_timestamp(span.end),
+        or_(_attempts.c.ended_at > to_timestamp(period.start), _attempts.c.ended_at.is_(None)),
+        _attempts.c.started_at < to_timestamp(period.end),
     )
 
 
@@ -127,17 +131,17 @@ def _of(scope: ReportScope | None, query: _Query) -> _Query:
     return query.where(or_(_jobs.c.user == scope.user, _jobs.c.project.in_(list(scope.projects))))
 
 
-def _held(span: ReportPeriod) -> ColumnElement[Any]:
-    """Seconds within the span. A clock that was set back in between makes no time, not less than none."""
-    return _within(span, _attempts.c.started_at)
+def _allocated_seconds(period: ReportPeriod) -> ColumnElement[Any]:
+    """Within the period. Never negative, also if the clock was set back in between."""
+    return _within(period, _attempts.c.started_at)
 
 
-def _lost(span: ReportPeriod) -> ColumnElement[Any]:
-    """Seconds since the last checkpoint, if it was made in this attempt."""
-    saved, began = _jobs.c.checkpointed_at, _attempts.c.started_at
-    return _within(span, case((saved > began, saved), else_=began))
+def _wasted_seconds(period: ReportPeriod) -> ColumnElement[Any]:
+    """Since the last checkpoint, if it was saved in this attempt."""
+    saved, started = _jobs.c.checkpointed_at, _attempts.c.started_at
+    return _within(period, case((saved > started, saved), else_=started))
 
 
-def _within(span: ReportPeriod, since: Any) -> ColumnElement[Any]:
-    until = func.min(func.coalesce(_attempts.c.ended_at, to_timestamp(span.now)), to_timestamp(span.end))
-    return func.max(until - func.max(since, to_timestamp(span.start)), 0.0)
+def _within(period: ReportPeriod, since: Any) -> ColumnElement[Any]:
+    until = func.min(func.coalesce(_attempts.c.ended_at, to_timestamp(period.now)), to_timestamp(period.end))
+    return func.max(until - func.max(since, to_timestamp(period.start)), 0.0)

@@ -1,4 +1,4 @@
-"""Logins of browsers in the database, and their grants to use the proxy."""
+"""Browser logins and proxy grants in the database."""
 
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ _grants = schema.proxy_grants
 
 
 def add_login(tx: Transaction, login: WebLogin, digest: str) -> WebLogin:
-    """Keep it; return it with the id it got."""
+    """Store it; return it with its id."""
     row = tx.conn.execute(
         insert(_logins)
         .values(
@@ -47,8 +47,8 @@ def find_login(conn: Connection, login_id: int) -> WebLogin | None:
 
 def list_open_logins(conn: Connection, user: str, now: datetime) -> list[WebLogin]:
     """Newest first."""
-    mine = _logins.c.user == user, _logins.c.ended_at.is_(None), _logins.c.expires_at > to_timestamp(now)
-    return [_login(row) for row in conn.execute(select(_logins).where(*mine).order_by(_logins.c.id.desc()))]
+    is_open = _logins.c.user == user, _logins.c.ended_at.is_(None), _logins.c.expires_at > to_timestamp(now)
+    return [_login(row) for row in conn.execute(select(_logins).where(*is_open).order_by(_logins.c.id.desc()))]
 
 
 def set_login_last_seen(tx: Transaction, login_id: int, at: datetime) -> None:
@@ -66,7 +66,6 @@ def end_logins_of_user(tx: Transaction, user: str, at: datetime) -> None:
 
 
 def remove_expired_logins(tx: Transaction, before: datetime) -> None:
-    """Forget all that expired before then."""
     tx.conn.execute(delete(_logins).where(_logins.c.expires_at < to_timestamp(before)))
 
 
@@ -104,11 +103,11 @@ def find_grant_by_digest(conn: Connection, digest: str) -> ProxyGrant | None:
     return None if row is None else _grant(row)
 
 
-def remove_old_grants(tx: Transaction, user: str, now: datetime, most: int) -> None:
-    """Those that are over, and of this person the oldest beyond so many."""
+def remove_old_grants(tx: Transaction, user: str, now: datetime, limit: int) -> None:
+    """Remove expired grants, and the oldest grants of this user beyond the limit."""
     tx.conn.execute(delete(_grants).where(_grants.c.expires_at <= to_timestamp(now)))
-    mine = select(_grants.c.digest).where(_grants.c.user == user).order_by(_grants.c.created_at.desc())
-    tx.conn.execute(delete(_grants).where(_grants.c.digest.in_(mine.offset(most).limit(-1))))
+    own = select(_grants.c.digest).where(_grants.c.user == user).order_by(_grants.c.created_at.desc())
+    tx.conn.execute(delete(_grants).where(_grants.c.digest.in_(own.offset(limit).limit(-1))))
 
 
 def _grant(row: Row[Any]) -> ProxyGrant:

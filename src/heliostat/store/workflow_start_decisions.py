@@ -1,4 +1,4 @@
-"""Decides over jobs of workflows when those they need are over: in the transaction of the last one's end, once."""
+"""Decides whether a workflow job starts, in the transaction that records the end of the last job it needs."""
 
 import json
 from dataclasses import replace
@@ -26,15 +26,15 @@ log = get_logger()
 
 _w, _d, _jobs = workflow_jobs.c, schema.dependencies.c, schema.jobs.c
 _IS_NEEDED = and_(_d.job_id == bindparam("job"), _d.rule == DependencyCondition.WORKFLOW_DECIDES.value)
-# Built once: to build one of them takes longer than to run it.
+# Built once: building a statement takes longer than running it.
 _ROW = (
     select(_w.key, _w.condition, _w["values"].label("matrix"), _w.is_late, workflows.c.params)
     .join(workflows, workflows.c.id == _w.workflow_id)
     .where(_w.job_id == bindparam("job"))
 )
-_STILL_OPEN = select(_d.parent_id).where(_IS_NEEDED, ~_d.is_settled).limit(1)
+_UNFINISHED_PARENT = select(_d.parent_id).where(_IS_NEEDED, ~_d.is_settled).limit(1)
 _PARENTS = select(_d.parent_id).where(_IS_NEEDED)
-_OVER_ALONE = (
+_ENDED_PARENTS_BASE = (
     select(
         _d.parent_id,
         _w.place,
@@ -51,75 +51,77 @@ _OVER_ALONE = (
     .join(schema.jobs, _jobs.id == _d.parent_id)
     .where(_IS_NEEDED)
 )
-_OVER = _OVER_ALONE.add_columns(null().label("outputs"))
-_OVER_WITH_OUTPUTS = _OVER_ALONE.outerjoin(job_outputs, job_outputs.c.job_id == _d.parent_id).add_columns(
-    job_outputs.c.content.label("outputs")
-)
-_NOTE = update(workflow_jobs).where(_w.job_id == bindparam("job"))
+_ENDED_PARENTS = _ENDED_PARENTS_BASE.add_columns(null().label("outputs"))
+_ENDED_PARENTS_WITH_OUTPUTS = _ENDED_PARENTS_BASE.outerjoin(
+    job_outputs, job_outputs.c.job_id == _d.parent_id
+).add_columns(job_outputs.c.content.label("outputs"))
+_SET_OUTCOME = update(workflow_jobs).where(_w.job_id == bindparam("job"))
 _SET_SPEC = update(schema.jobs).where(_jobs.id == bindparam("job"))
 
 
 class WorkflowStartDecider:
-    """Of one round, in one transaction: who is over stays so, and is looked up once however many need it."""
+    """For one transaction: ended parents do not change, so each is read once even if many jobs need it."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
-        self._known: dict[
-            frozenset[str], dict[JobId, tuple[int, FinishedParent]]
-        ] = {}  # by the values that are looked at
+        # By the names of the outputs that are read.
+        self._parents: dict[frozenset[str], dict[JobId, tuple[int, FinishedParent]]] = {}
 
     def decide_job(self, job_id: JobId) -> StartDecision | None:
-        """What becomes of it, written down; None: somebody it needs is not over, or it is of no workflow.
+        """Decide and store the outcome; None: a job it needs is unfinished, or it is not part of a workflow.
 
-        Who is to start has its command and variables filled in; who is not is for the caller to cancel.
+        If it starts, its command and variables are filled in; otherwise the caller must cancel it.
         """
         tx = self._tx
         row = tx.conn.execute(_ROW, {"job": job_id}).first()
-        if row is None or tx.conn.execute(_STILL_OPEN, {"job": job_id}).first():
+        if row is None or tx.conn.execute(_UNFINISHED_PARENT, {"job": job_id}).first():
             return None
         job = stored.get_job(tx.conn, job_id) if row.is_late else None
         words = _words(job.spec) if job is not None else []
-        gate = StartCondition(row.key, row.condition, json.loads(row.params), json.loads(row.matrix), words)
-        verdict = _decided(job_id, gate, self._those_over(job_id, find_referenced_outputs(gate)))
-        noted = {"job": job_id, "outcome": verdict.outcome, "is_after_failure": verdict.is_after_failure}
-        tx.conn.execute(_NOTE, noted)
-        if job is not None and verdict.outcome is None:
-            set_job_spec(tx, job_id, _with_words(job.spec, verdict.filled_words))
-        return verdict
+        condition = StartCondition(row.key, row.condition, json.loads(row.params), json.loads(row.matrix), words)
+        parents = self._ended_parents(job_id, find_referenced_outputs(condition))
+        decision = _decide(job_id, condition, parents)
+        outcome = {"job": job_id, "outcome": decision.outcome, "is_after_failure": decision.is_after_failure}
+        tx.conn.execute(_SET_OUTCOME, outcome)
+        if job is not None and decision.outcome is None:
+            set_job_spec(tx, job_id, _with_words(job.spec, decision.filled_words))
+        return decision
 
-    def _those_over(self, job_id: JobId, named: frozenset[str]) -> list[FinishedParent]:
-        """With only those values that are looked at: all of thousands of jobs would be much to hold."""
-        conn, known = self._tx.conn, self._known.setdefault(named, {})
+    def _ended_parents(self, job_id: JobId, names: frozenset[str]) -> list[FinishedParent]:
+        """With only these outputs: all outputs of thousands of jobs would need much memory."""
+        conn, known = self._tx.conn, self._parents.setdefault(names, {})
         parents = list(conn.execute(_PARENTS, {"job": job_id}).scalars())
         if any(parent not in known for parent in parents):
-            statement = _OVER_WITH_OUTPUTS if named else _OVER
+            statement = _ENDED_PARENTS_WITH_OUTPUTS if names else _ENDED_PARENTS
             for row in conn.execute(statement, {"job": job_id}):
-                known[row.parent_id] = row.place, _over(row, named)
-        found = [known[parent] for parent in parents if parent in known]
-        return [one for _, one in sorted(found, key=itemgetter(0))]
+                known[row.parent_id] = row.place, _finished_parent(row, names)
+        placed = [known[parent] for parent in parents if parent in known]
+        return [parent for _, parent in sorted(placed, key=itemgetter(0))]
 
 
 def set_job_spec(tx: Transaction, job_id: JobId, spec: JobSpec) -> None:
-    """Of one that has not started. Nobody keeps a picture of it: whoever starts it reads it from here."""
+    """Of a job that has not started. Specs are not cached: the controller reads them from the database."""
     tx.conn.execute(_SET_SPEC, {"job": job_id, "spec": spec_to_text(spec)})
 
 
-def _decided(job_id: JobId, gate: StartCondition, over: list[FinishedParent]) -> StartDecision:
-    """Whatever is wrong with one workflow must not keep the end of a job from being written down."""
+def _decide(job_id: JobId, condition: StartCondition, parents: list[FinishedParent]) -> StartDecision:
+    """An error in one workflow must not prevent that the end of a job is recorded."""
     try:
-        return decide_start(gate, over)
+        return decide_start(condition, parents)
     except Exception:
-        log.exception("gate_undecided", job=job_id)
-    reason = "its workflow cannot start it: its condition or its values cannot be worked out"
-    return StartDecision((), "refused", reason, any(one.has_failed or one.is_after_failure for one in over))
+        log.exception("workflow_start_undecided", job=job_id)
+    reason = "its condition or its values cannot be evaluated"
+    return StartDecision(
+        (), "refused", reason, any(parent.has_failed or parent.is_after_failure for parent in parents)
+    )
 
 
-def _over(row: Row[Any], named: frozenset[str]) -> FinishedParent:
+def _finished_parent(row: Row[Any], names: frozenset[str]) -> FinishedParent:
     return FinishedParent(
         key=row.key,
         step=row.step,
         state=row.outcome if row.outcome == "skipped" else JobState(row.state).value,
-        outputs={name: value for name, value in json.loads(row.outputs or "{}").items() if name in named},
+        outputs={name: value for name, value in json.loads(row.outputs or "{}").items() if name in names},
         is_matrix_variant=row.matrix != "{}",
         continue_on_failure=row.goes_on,
         is_after_failure=row.is_after_failure,

@@ -1,4 +1,4 @@
-"""Workflows and sweeps in the database, and what their jobs report. `gates` decides over those jobs."""
+"""Workflows and sweeps, and outputs and metrics of their jobs, in the database."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,13 +22,13 @@ _LISTED = (_f.id, _f.name, _f.user, _f.project, _f.created_at, _f.params)
 _s = sweeps.c
 
 
-def add_workflow(tx: Transaction, made: Workflow, document: str) -> WorkflowId:
+def add_workflow(tx: Transaction, workflow: Workflow, document: str) -> WorkflowId:
     values = {
-        "name": made.name,
-        "user": made.user,
-        "project": made.project,
-        "created_at": to_timestamp(made.created_at),
-        "params": json.dumps(dict(made.params)),
+        "name": workflow.name,
+        "user": workflow.user,
+        "project": workflow.project,
+        "created_at": to_timestamp(workflow.created_at),
+        "params": json.dumps(dict(workflow.params)),
         "document": document,
     }
     key = tx.conn.execute(insert(workflows).values(values)).inserted_primary_key
@@ -42,7 +42,7 @@ def add_workflow_jobs(tx: Transaction, jobs: Iterable[WorkflowJob]) -> None:
 def replace_workflow_jobs(
     tx: Transaction, workflow_id: WorkflowId, replaced: Iterable[tuple[WorkflowJob, JobId]]
 ) -> None:
-    """Another job in the place of one that is over."""
+    """Replace ended jobs by new ones."""
     for job, job_id in replaced:
         where = (_w.workflow_id == workflow_id) & (_w.key == job.key)
         values = {
@@ -60,14 +60,14 @@ def find_workflow(conn: Connection, workflow_id: WorkflowId) -> Workflow | None:
 
 
 def get_workflow_document(conn: Connection, workflow_id: WorkflowId) -> str:
-    found: str = conn.execute(select(_f.document).where(_f.id == workflow_id)).scalar_one()
-    return found
+    document: str = conn.execute(select(_f.document).where(_f.id == workflow_id)).scalar_one()
+    return document
 
 
 def find_workflow_of_job(conn: Connection, job_id: JobId) -> WorkflowId | None:
-    """Whose job it is now."""
-    found: WorkflowId | None = conn.execute(select(_w.workflow_id).where(_w.job_id == job_id)).scalar()
-    return found
+    """The workflow to which the job belongs now."""
+    workflow_id: WorkflowId | None = conn.execute(select(_w.workflow_id).where(_w.job_id == job_id)).scalar()
+    return workflow_id
 
 
 def list_workflows(
@@ -76,8 +76,8 @@ def list_workflows(
     """Newest first: those of a user and of these projects; None: all."""
     query = select(*_LISTED).order_by(_f.id.desc()).limit(limit)
     if user is not None:
-        whose: list[ColumnElement[bool]] = [_f.user == user, _f.project.in_(list(projects))]
-        query = query.where(or_(*whose))
+        conditions: list[ColumnElement[bool]] = [_f.user == user, _f.project.in_(list(projects))]
+        query = query.where(or_(*conditions))
     if before is not None:
         query = query.where(_f.id < before)
     return [_workflow(row) for row in conn.execute(query)]
@@ -105,11 +105,11 @@ def count_workflow_jobs(conn: Connection, ids: Sequence[WorkflowId]) -> dict[Wor
     for number, state, outcome, goes_on, count in conn.execute(query):
         kind = classify_workflow_job(JobState(state), outcome, goes_on=bool(goes_on))
         counts[number][kind] = counts[number].get(kind, 0) + count
-    return {number: WorkflowJobCounts(**found) for number, found in counts.items()}
+    return {number: WorkflowJobCounts(**by_kind) for number, by_kind in counts.items()}
 
 
 def classify_workflow_job(state: JobState, outcome: str | None, *, goes_on: bool) -> str:
-    """As what a job counts for its workflow: a field of Tally."""
+    """The field of WorkflowJobCounts in which a job counts."""
     if outcome is not None:
         return "skipped" if outcome == "skipped" else "failed"
     if state in ACTIVE_STATES:
@@ -122,7 +122,7 @@ def classify_workflow_job(state: JobState, outcome: str | None, *, goes_on: bool
 
 
 def find_workflows_ended_before(conn: Connection, ids: Sequence[WorkflowId], before: float) -> set[WorkflowId]:
-    """Those of these whose jobs were all over by then, or that are not known."""
+    """Workflows whose jobs had all ended by then, or that do not exist."""
     query = (
         select(_w.workflow_id)
         .join(schema.jobs, _jobs.id == _w.job_id)
@@ -174,23 +174,23 @@ def _workflow_job(values: Any) -> WorkflowJob:
 
 
 def set_job_outputs(tx: Transaction, job_id: JobId, values: Mapping[str, str]) -> None:
-    """In the place of what was known before."""
+    """Replaces earlier outputs."""
     _put(tx, job_outputs, job_id, json.dumps(dict(values)) if values else None)
 
 
 def set_job_metrics(tx: Transaction, job_id: JobId, metrics: Mapping[str, Metric]) -> None:
-    text = json.dumps([asdict(one) for one in metrics.values()]) if metrics else None
+    text = json.dumps([asdict(metric) for metric in metrics.values()]) if metrics else None
     _put(tx, job_metrics, job_id, text)
 
 
 def get_job_outputs(conn: Connection, job_ids: Sequence[JobId]) -> dict[JobId, dict[str, str]]:
-    return {job_id: json.loads(text) for job_id, text in _found(conn, job_outputs, job_ids)}
+    return {job_id: json.loads(text) for job_id, text in _read_texts(conn, job_outputs, job_ids)}
 
 
 def get_job_metrics(conn: Connection, job_ids: Sequence[JobId]) -> dict[JobId, dict[str, Metric]]:
     return {
-        job_id: {one["name"]: Metric(**one) for one in json.loads(text)}
-        for job_id, text in _found(conn, job_metrics, job_ids)
+        job_id: {metric["name"]: Metric(**metric) for metric in json.loads(text)}
+        for job_id, text in _read_texts(conn, job_metrics, job_ids)
     }
 
 
@@ -200,24 +200,24 @@ def _put(tx: Transaction, table: Table, job_id: JobId, text: str | None) -> None
         tx.conn.execute(insert(table).values(job_id=job_id, content=text))
 
 
-def _found(conn: Connection, table: Table, job_ids: Sequence[JobId]) -> list[tuple[JobId, str]]:
-    found: list[tuple[JobId, str]] = []
-    for some in query_batches(job_ids):
-        rows = conn.execute(select(table).where(table.c.job_id.in_(some)))
-        found += [(row.job_id, row.content) for row in rows]
-    return found
+def _read_texts(conn: Connection, table: Table, job_ids: Sequence[JobId]) -> list[tuple[JobId, str]]:
+    texts: list[tuple[JobId, str]] = []
+    for batch in query_batches(job_ids):
+        rows = conn.execute(select(table).where(table.c.job_id.in_(batch)))
+        texts += [(row.job_id, row.content) for row in rows]
+    return texts
 
 
-def add_sweep(tx: Transaction, made: Sweep) -> int:
+def add_sweep(tx: Transaction, sweep: Sweep) -> int:
     values = {
-        "name": made.name,
-        "user": made.user,
-        "project": made.project,
-        "created_at": to_timestamp(made.created_at),
-        "array_id": made.array_id,
-        "first_job": made.first_job,
-        "last_job": made.last_job,
-        "table": json.dumps([dict(row) for row in made.table]),
+        "name": sweep.name,
+        "user": sweep.user,
+        "project": sweep.project,
+        "created_at": to_timestamp(sweep.created_at),
+        "array_id": sweep.array_id,
+        "first_job": sweep.first_job,
+        "last_job": sweep.last_job,
+        "table": json.dumps([dict(row) for row in sweep.table]),
     }
     key = tx.conn.execute(insert(sweeps).values(values)).inserted_primary_key
     return int(key[0]) if key else 0

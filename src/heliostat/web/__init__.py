@@ -1,1 +1,1 @@
-"""The web: server-rendered pages, live through small modules of our own."""
+"""Web interface: server-rendered pages with live updates."""

@@ -1,4 +1,4 @@
-"""Our style sheets, modules and pictures: read once, under an address that changes whenever one of them does."""
+"""Static files: style sheets, scripts and images, cached in memory under a URL with a content digest."""
 
 import gzip
 import hashlib
@@ -13,15 +13,15 @@ from heliostat.errors import NotFound
 
 router = APIRouter(include_in_schema=False)
 _FOLDER = Path(__file__).with_name("static")
-_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".png": "image/png"}
-_FOR_EVER = "public, max-age=31536000, immutable"
+_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".png": "image/png"}
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True, slots=True)
 class _Asset:
-    kind: str
+    media_type: str
     data: bytes
-    zipped: bytes
+    gzipped: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class _Assets:
 
 
 def asset_url(name: str) -> str:
-    """One digest for all of them, so that modules import each other by plain relative names."""
+    """All files share one digest, so that scripts can import each other by relative names."""
     assets = _assets()
     if name not in assets.files:
         raise LookupError(f"there is no static file {name}")
@@ -43,27 +43,27 @@ async def serve_asset(digest: str, name: str, request: Request) -> Response:
     assets = _assets()
     asset = assets.files.get(name)
     if asset is None:
-        raise NotFound(f"There is no file {name[:80]}.", "Load the page again.")
-    is_zipped = "gzip" in request.headers.get("accept-encoding", "")
+        raise NotFound(f"There is no file {name[:80]}.", "Reload the page.")
+    is_gzipped = "gzip" in request.headers.get("accept-encoding", "")
     headers = {
-        "Cache-Control": _FOR_EVER if digest == assets.digest else "no-cache",
+        "Cache-Control": _CACHE_FOREVER if digest == assets.digest else "no-cache",
         "X-Content-Type-Options": "nosniff",
         "Cross-Origin-Resource-Policy": "same-origin",
         "Vary": "Accept-Encoding",
     }
-    if is_zipped:
+    if is_gzipped:
         headers["Content-Encoding"] = "gzip"
-    return Response(asset.zipped if is_zipped else asset.data, media_type=asset.kind, headers=headers)
+    return Response(asset.gzipped if is_gzipped else asset.data, media_type=asset.media_type, headers=headers)
 
 
 @cache
 def _assets() -> _Assets:
-    paths = sorted(path for path in _FOLDER.rglob("*") if path.suffix in _KINDS)
+    paths = sorted(path for path in _FOLDER.rglob("*") if path.suffix in _MEDIA_TYPES)
     files = {str(path.relative_to(_FOLDER)): path for path in paths}
     digest = hashlib.sha256()
-    found: dict[str, _Asset] = {}
+    assets: dict[str, _Asset] = {}
     for name, path in files.items():
         data = path.read_bytes()
         digest.update(name.encode() + b"\0" + data)
-        found[name] = _Asset(_KINDS[path.suffix], data, gzip.compress(data, mtime=0))
-    return _Assets(digest.hexdigest()[:12], found)
+        assets[name] = _Asset(_MEDIA_TYPES[path.suffix], data, gzip.compress(data, mtime=0))
+    return _Assets(digest.hexdigest()[:12], assets)

@@ -1,11 +1,11 @@
-"""The cookies of a browser: one when it is logged in, another that ties the login form to it."""
+"""Cookies: the login session, and a visitor cookie that binds the login form to a browser."""
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from heliostat.auth.web_logins import LOGIN_LIFETIME, generate_secret
 
-_LONGEST = 100
+_MAX_LENGTH = 100
 
 
 def session_cookie(request: Request) -> str:
@@ -13,7 +13,7 @@ def session_cookie(request: Request) -> str:
 
 
 def visitor_cookie(request: Request) -> str:
-    """What the browser sent, or what the answer to this request is going to set."""
+    """The value that the browser sent, or the one that the response will set."""
     if not hasattr(request.state, "visitor"):
         request.state.visitor = _read(request, "helio_visitor") or generate_secret()
     visitor: str = request.state.visitor
@@ -35,13 +35,13 @@ def clear_session_cookie(request: Request, response: Response) -> None:
 
 def _set(request: Request, response: Response, name: str, value: str, seconds: int | None) -> None:
     secure = _is_encrypted(request)
-    full = f"__Host-{name}" if secure else name
-    response.set_cookie(full, value, seconds, path="/", secure=secure, httponly=True, samesite="lax")
+    full_name = f"__Host-{name}" if secure else name
+    response.set_cookie(full_name, value, seconds, path="/", secure=secure, httponly=True, samesite="lax")
 
 
 def _read(request: Request, name: str) -> str:
-    full = f"__Host-{name}" if _is_encrypted(request) else name
-    return request.cookies.get(full, "")[:_LONGEST]
+    full_name = f"__Host-{name}" if _is_encrypted(request) else name
+    return request.cookies.get(full_name, "")[:_MAX_LENGTH]
 
 
 def _is_encrypted(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""Times, durations, sizes and counts as people read them."""
+"""Times, durations, sizes and counts as readable text."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -30,24 +30,24 @@ def format_size(mib: float | None) -> str:
 
 
 def format_number(value: float | None) -> str:
-    """`12,345`; parts of a GPU as they are: `0.5`."""
+    """`12,345`; fractions of a GPU: `0.5`."""
     if value is None:
         return NO_VALUE
     return f"{value:,.2f}".rstrip("0").rstrip(".") if value != int(value) else f"{int(value):,}"
 
 
-def format_percent(part: float | None) -> str:
-    return NO_VALUE if part is None else f"{100 * part:.0f} %"
+def format_percent(fraction: float | None) -> str:
+    return NO_VALUE if fraction is None else f"{100 * fraction:.0f} %"
 
 
 def format_hours(amount: float) -> str:
-    """`0.4`, `24,434`: as exact as it matters."""
+    """`0.4`, `24,434`: decimals only below 100."""
     return f"{amount:,.0f}" if amount >= 100 or not amount else f"{amount:,.1f}"
 
 
-def format_count(count: float, one: str, many: str = "") -> str:
+def format_count(count: float, singular: str, plural: str = "") -> str:
     """`1 job`, `2 jobs`."""
-    return f"{format_number(count)} {one if count == 1 else many or one + 's'}"
+    return f"{format_number(count)} {singular if count == 1 else plural or singular + 's'}"
 
 
 def format_iso_time(at: datetime) -> str:
@@ -59,7 +59,7 @@ def format_exact_time(at: datetime) -> str:
 
 
 def format_short_time(at: datetime) -> str:
-    """What is shown where no script turns it into the reader's own time."""
+    """Shown in UTC unless a script converts it to local time."""
     utc = at.astimezone(UTC)
     return f"{utc.day} {utc:%b %H:%M} UTC"
 

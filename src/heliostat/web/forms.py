@@ -1,4 +1,4 @@
-"""Forms that come back: what was typed stays, and what is wrong stands beside its field."""
+"""Form values and validation errors: a rejected form is shown again with its input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,17 +9,17 @@ from heliostat.errors import HeliostatError, Invalid
 from heliostat.web.request_context import SubmittedForm
 
 MAX_LINE_CHARACTERS = 128
-_LONGEST_KEPT = 20_000
-_LONGEST_NUMBER = 12
+_MAX_VALUE_CHARACTERS = 20_000
+_MAX_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class FormState:
-    """What a form shows: what holds now, or what was typed last and what is wrong with it."""
+    """Values and errors of a form: the current values, or the rejected input."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     field_errors: Mapping[str, str] = field(default_factory=dict)
-    form_error: str = ""  # what belongs to no field
+    form_error: str = ""  # an error that belongs to no field
     hint: str = ""
     status: int = 200
 
@@ -33,60 +33,62 @@ class FormState:
 def form_with_errors(
     form: SubmittedForm, error: HeliostatError, before: Mapping[str, str], field_name: str = ""
 ) -> FormState:
-    """The form once more, as it was sent. What names no field of it is said at `field_name`, or above the form."""
-    typed = {name: values[0][:_LONGEST_KEPT] for name, values in form.fields.items() if values}
-    known = {name: what for name, what in error.fields.items() if name in typed or name in before}
+    """The submitted form again. An error without a known field is shown at `field_name`, or above the form."""
+    submitted = {name: values[0][:_MAX_VALUE_CHARACTERS] for name, values in form.fields.items() if values}
+    known = {name: what for name, what in error.fields.items() if name in submitted or name in before}
     if not known and field_name:
         known = {field_name: error.message}
     problem, hint = ("", "") if known else (error.message, error.hint or "")
-    return FormState({**before, **typed}, known, problem, hint, error.status)
+    return FormState({**before, **submitted}, known, problem, hint, error.status)
 
 
 class FormReader:
-    """Takes fields out of a form one by one; `check` says everything that was wrong at once."""
+    """Reads fields of a form one by one; `raise_if_invalid` reports all errors together."""
 
     def __init__(self, form: SubmittedForm) -> None:
         self._form = form
-        self._wrong: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
 
-    def read_integer(self, name: str, least: int, most: int) -> int | None:
-        """None: left empty."""
+    def read_integer(self, name: str, minimum: int, maximum: int) -> int | None:
+        """None: the field is empty."""
         text = self._form.get(name)
         if not text:
             return None
-        is_number = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
-        if is_number and least <= int(text) <= most:
+        is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+        if is_number and minimum <= int(text) <= maximum:
             return int(text)
-        self._wrong[name] = f"must be a whole number from {least} to {most:,}"
+        self._errors[name] = f"must be a whole number from {minimum} to {maximum:,}"
         return None
 
-    def read_line(self, name: str, needed: bool = False) -> str:
+    def read_line(self, name: str, required: bool = False) -> str:
         text = self._form.get(name)
-        if needed and not text:
-            self._wrong[name] = "must not be empty"
+        if required and not text:
+            self._errors[name] = "must not be empty"
         elif len(text) > MAX_LINE_CHARACTERS:
-            self._wrong[name] = f"must have at most {MAX_LINE_CHARACTERS} characters"
+            self._errors[name] = f"must have at most {MAX_LINE_CHARACTERS} characters"
         elif not text.isprintable():
-            self._wrong[name] = "must be one line of visible characters"
+            self._errors[name] = "must be one line of printable characters"
         return text
 
     def read_time(self, name: str, zone: str) -> datetime:
-        """Of a date and time as clocks in that zone show it."""
+        """A local date and time in that time zone."""
         try:
             local = datetime.fromisoformat(self._form.get(name))
-            there = local.replace(tzinfo=ZoneInfo(zone)) if local.tzinfo is None else local
-            at = there.astimezone(UTC)
+            aware = local.replace(tzinfo=ZoneInfo(zone)) if local.tzinfo is None else local
+            at = aware.astimezone(UTC)
         except (ValueError, OverflowError):
-            self._wrong[name] = "must be a date and time: 2026-12-03T09:00"
+            self._errors[name] = "must be a date and time, for example 2026-12-03T09:00"
             return datetime.max.replace(tzinfo=UTC)
         if local.tzinfo is None and at.astimezone(ZoneInfo(zone)).replace(tzinfo=None) != local:
-            self._wrong[name] = "does not exist: clocks are put forward over it"
+            self._errors[name] = "does not exist: the clock change to summer time skips it"
         return at
 
-    def add_error(self, name: str, what: str) -> None:
-        """Unless something is known to be wrong with it already."""
-        self._wrong.setdefault(name, what)
+    def add_error(self, name: str, message: str) -> None:
+        """Only if the field has no error yet."""
+        self._errors.setdefault(name, message)
 
     def raise_if_invalid(self) -> None:
-        if self._wrong:
-            raise Invalid("Some fields are not right yet.", "Change those and send it again.", fields=self._wrong)
+        if self._errors:
+            raise Invalid(
+                "Some fields are invalid.", "Correct them and submit the form again.", fields=self._errors
+            )

@@ -1,4 +1,4 @@
-"""Devices as cells of a map: one colour, sign and pattern for each condition, and a full label for each cell."""
+"""GPU heatmap: cells with a colour, symbol and pattern per condition, and a text label."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,35 +11,33 @@ from heliostat.services.cluster.overview import DeviceCondition, DeviceStatus, J
 from heliostat.web import formatting
 
 CONDITION_MEANINGS = {
-    DeviceCondition.FREE: "can be had now",
-    DeviceCondition.BUSY: "a job works on it",
-    DeviceCondition.IDLE: "held by a job that has hardly used it for ten minutes",
-    DeviceCondition.DRAINED: "taken out of use by an admin",
-    DeviceCondition.FAULTY: "reports an error, or its node is down",
-    DeviceCondition.FOREIGN: "used by a process or a job that is not of the queue",
+    DeviceCondition.FREE: "available now",
+    DeviceCondition.BUSY: "in use by a job",
+    DeviceCondition.IDLE: "allocated, but hardly used for ten minutes",
+    DeviceCondition.DRAINED: "node drained by an admin",
+    DeviceCondition.FAULTY: "GPU reports an error, or its node is down",
+    DeviceCondition.FOREIGN: "used outside the queue",
 }
-CONDITION_NAMES = {DeviceCondition.IDLE: "held, unused", DeviceCondition.FOREIGN: "used outside"}
+CONDITION_NAMES = {DeviceCondition.FOREIGN: "external"}
 _WITH_NUMBERS = {DeviceCondition.BUSY, DeviceCondition.IDLE, DeviceCondition.FOREIGN}
-_NAMED_TENANTS = 4
+_MAX_NAMED_JOBS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class HeatmapCell:
     href: str
-    css_classes: str  # classes: its condition, utilisation and memory in tenths
-    label: str  # all there is to say, on a few lines
+    css_classes: str  # condition, and utilisation and memory in tenths
+    label: str  # full description, on several lines
     top_text: str
     bottom_text: str
 
 
 @dataclass(frozen=True, slots=True)
 class HeatmapNode:
-    """A node on the map."""
-
     name: str
     href: str
     state: str
-    state_text: str  # what is to be said of the node itself; empty: nothing
+    state_text: str  # state and reason of the node; empty: it is up
     cells: tuple[HeatmapCell, ...]
 
 
@@ -52,7 +50,7 @@ def node_href(name: str) -> str:
 
 
 def cell_size(devices: int) -> str:
-    """How large cells are, so that few fill the page and thousands fit on it."""
+    """Cell size by the number of GPUs: a few fill the page, and thousands fit on it."""
     return "large" if devices <= 16 else "medium" if devices <= 200 else "small"
 
 
@@ -61,14 +59,14 @@ def count_by_condition(nodes: Iterable[NodeStatus]) -> Counter[DeviceCondition]:
 
 
 def build_heatmap_node(seen: NodeStatus, devices: Iterable[DeviceStatus], now: datetime) -> HeatmapNode:
-    """With these of its devices."""
+    """The node with the given devices."""
     node = seen.node
-    about = f"{node.state.value}: {node.reason}" if node.reason else node.state.value
+    state_text = f"{node.state.value}: {node.reason}" if node.reason else node.state.value
     return HeatmapNode(
         name=node.name,
         href=node_href(node.name),
         state=node.state.value,
-        state_text="" if node.state is NodeState.UP else about,
+        state_text="" if node.state is NodeState.UP else state_text,
         cells=tuple(build_heatmap_cell(seen, device, now) for device in devices),
     )
 
@@ -88,26 +86,26 @@ def build_heatmap_cell(node: NodeStatus, seen: DeviceStatus, now: datetime) -> H
 
 
 def describe_device(node: NodeStatus, seen: DeviceStatus, now: datetime) -> str:
-    """What it is and does, then who is on it, a line each."""
+    """Type, utilisation and memory, then one line per job."""
     device = seen.device
-    head = f"{node.node.name}, GPU {device.index}: {condition_name(seen.condition)}"
+    title = f"{node.node.name}, GPU {device.index}: {condition_name(seen.condition)}"
     used = "" if device.utilisation is None else f"{device.utilisation} % used, "
     memory = (
         f"{formatting.format_size(device.memory_used_mib)} of {formatting.format_size(device.memory_mib)} memory"
     )
-    lines = [head, f"{device.type}, {used}{memory}"]
-    if why := describe_problem(node, seen):
-        lines.append(why)
-    lines += [describe_tenant(tenant, now) for tenant in seen.jobs[:_NAMED_TENANTS]]
-    more = len(seen.jobs) - _NAMED_TENANTS
+    lines = [title, f"{device.type}, {used}{memory}"]
+    if problem := describe_problem(node, seen):
+        lines.append(problem)
+    lines += [describe_tenant(tenant, now) for tenant in seen.jobs[:_MAX_NAMED_JOBS]]
+    more = len(seen.jobs) - _MAX_NAMED_JOBS
     return "\n".join([*lines, f"and {formatting.format_count(more, 'job')} more"] if more > 0 else lines)
 
 
 def describe_problem(node: NodeStatus, seen: DeviceStatus) -> str:
-    """Why it is not simply free or busy."""
+    """Why the device is not free or busy; empty otherwise."""
     match seen.condition:
         case DeviceCondition.FAULTY:
-            return seen.device.problem or f"the node is down: {node.node.reason or 'it does not answer'}"
+            return seen.device.problem or f"the node is down: {node.node.reason or 'no response'}"
         case DeviceCondition.FOREIGN:
             return seen.device.used_outside or ""
         case DeviceCondition.DRAINED:
@@ -118,26 +116,26 @@ def describe_problem(node: NodeStatus, seen: DeviceStatus) -> str:
 
 
 def describe_tenant(tenant: JobOnNode, now: datetime) -> str:
-    """Names of other people's jobs are not told."""
+    """Names of other users' jobs are hidden."""
     name = f" {tenant.name}" if tenant.name else ""
     parts = [f"{tenant.user} ({tenant.project}): job {tenant.job_id}{name}"]
     if tenant.state is JobState.STARTING or tenant.started_at is None:
         parts.append("starting")
     else:
         minutes = (now - tenant.started_at).total_seconds() // 60
-        parts.append(f"for {formatting.format_duration(minutes * 60)}" if minutes > 0 else "just begun")
+        parts.append(f"for {formatting.format_duration(minutes * 60)}" if minutes > 0 else "just started")
     if tenant.ends_at is not None:
         left = (tenant.ends_at - now).total_seconds()
         parts.append(
-            f"at most {formatting.format_duration(left // 60 * 60)} more"
+            f"at most {formatting.format_duration(left // 60 * 60)} left"
             if left >= 60
-            else "its time is nearly over"
+            else "time limit almost reached"
         )
     return ", ".join(parts)
 
 
-def _tenths(part: float) -> int:
-    return round(10 * min(1.0, max(0.0, part)))
+def _tenths(fraction: float) -> int:
+    return round(10 * min(1.0, max(0.0, fraction)))
 
 
 def _gib(mib: int) -> str:

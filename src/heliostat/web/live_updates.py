@@ -1,7 +1,7 @@
-"""One stream per open page that says "something you show has changed"; the page then asks for its parts anew.
+"""Live updates: server-sent events tell an open page that its data changed; it then reloads its fragments.
 
-A commit is turned into topics (`jobs`, `job:12`, `nodes`, `rules`, `services`). A page hears only of its own
-topics, at most once a second, and less often the more pages are open (see `pace`).
+A commit is mapped to topics (`jobs`, `job:12`, `nodes`, `rules`, `services`). A page gets events only for its own
+topics, at most once a second, and less often the more pages are open (see `refresh_rate`).
 """
 
 import asyncio
@@ -28,36 +28,38 @@ MIN_UPDATE_SECONDS = 1.0
 MAX_OPEN_PAGES = 2000
 MAX_OPEN_PAGES_PER_USER = 50
 _KEEP_ALIVE_SECONDS = 20.0
-_LEAST_GATHERED_SECONDS = 0.05
-_MOST_GATHERED_SECONDS = 1.0  # when many pages listen: what they read meanwhile is shared
+_MIN_BATCH_SECONDS = 0.05
+_MAX_BATCH_SECONDS = 1.0  # with many open pages: their reads then share one cache entry
 _PLAIN_TOPICS = frozenset({"jobs", "nodes", "rules", "services"})
-_MOST_TOPICS = 8
+_MAX_TOPICS = 8
 
 
 @router.get("/live")
 async def stream_changes(
-    visit: AuthenticatedDep, topic: Annotated[list[str], Query(max_length=_MOST_TOPICS)], after: int | None = None
+    request: AuthenticatedDep,
+    topic: Annotated[list[str], Query(max_length=_MAX_TOPICS)],
+    after: int | None = None,
 ) -> Response:
-    """Server-sent events: `change` with the topics that changed. `after`: how new is what the page shows."""
+    """Server-sent events: `change` with the topics that changed. `after`: the revision that the page shows."""
     for name in topic:
-        await run_in_threadpool(_check_topic, visit, name)
-    hub: LiveUpdateHub = visit.request.app.state.live
-    source = _tell(visit, hub, frozenset(topic), after)
+        await run_in_threadpool(_check_topic, request, name)
+    hub: LiveUpdateHub = request.http.app.state.live
+    events = _event_stream(request, hub, frozenset(topic), after)
     return StreamingResponse(
-        source, media_type="text/event-stream", headers=PAGE_HEADERS | {"X-Accel-Buffering": "no"}
+        events, media_type="text/event-stream", headers=PAGE_HEADERS | {"X-Accel-Buffering": "no"}
     )
 
 
 class LiveUpdateHub:
-    """Who listens to what. All but `_on_commit` happens in the event loop."""
+    """Subscriptions of open pages. Everything except `_on_commit` runs in the event loop."""
 
     def __init__(self, context: Context) -> None:
-        self.revision = time.time_ns()  # another one after every commit that a page may show, also after a restart
-        self._recent = context.read_cache
-        self._listeners: set[PageSubscription] = set()
+        self.revision = time.time_ns()  # grows with every commit, also over a restart
+        self._read_cache = context.read_cache
+        self._subscriptions: set[PageSubscription] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
-        self._waiting = ChangedTopics()
+        self._pending = ChangedTopics()
         self.refresh_rate = RefreshRateLimiter()
         subscribe_to_commits(context, self._on_commit)
 
@@ -69,81 +71,81 @@ class LiveUpdateHub:
 
     @property
     def poll_interval_seconds(self) -> float:
-        """How long a page that asks on its own should rest."""
-        return max(MIN_UPDATE_SECONDS, len(self._listeners) * self.refresh_rate.interval_seconds)
+        """How long a polling page should wait."""
+        return max(MIN_UPDATE_SECONDS, len(self._subscriptions) * self.refresh_rate.interval_seconds)
 
     @contextlib.contextmanager
     def subscribe(self, user: str, topics: frozenset[str]) -> Iterator["PageSubscription"]:
-        mine = sum(listener.user == user for listener in self._listeners)
-        if len(self._listeners) >= MAX_OPEN_PAGES or mine >= MAX_OPEN_PAGES_PER_USER:
-            raise TooManyRequests("Too many pages are open.", "Close some; this one is not live.")
-        listener = PageSubscription(user, topics)
-        self._listeners.add(listener)
+        own_count = sum(subscription.user == user for subscription in self._subscriptions)
+        if len(self._subscriptions) >= MAX_OPEN_PAGES or own_count >= MAX_OPEN_PAGES_PER_USER:
+            raise TooManyRequests("Too many pages are open.", "Close some of them; this page is not updated.")
+        subscription = PageSubscription(user, topics)
+        self._subscriptions.add(subscription)
         try:
-            yield listener
+            yield subscription
         finally:
-            self._listeners.discard(listener)
+            self._subscriptions.discard(subscription)
 
     def _on_commit(self, changed: ChangedTopics) -> None:
-        self.revision += 1  # commits come one after the other
+        self.revision += 1  # commits are serialized
         loop = self._loop
-        if loop is None or not self._listeners:
-            self._recent.invalidate()
+        if loop is None or not self._subscriptions:
+            self._read_cache.invalidate()
             return
         with self._lock:
-            is_first = not self._waiting
-            self._waiting = self._waiting | changed
+            is_first = not self._pending
+            self._pending = self._pending | changed
         if is_first:
-            wait = min(_LEAST_GATHERED_SECONDS + len(self._listeners) / 400, _MOST_GATHERED_SECONDS)
+            delay = min(_MIN_BATCH_SECONDS + len(self._subscriptions) / 400, _MAX_BATCH_SECONDS)
             with contextlib.suppress(RuntimeError):  # the loop is closing
-                loop.call_soon_threadsafe(loop.call_later, wait, self._hand_out)
+                loop.call_soon_threadsafe(loop.call_later, delay, self._publish)
 
-    def _hand_out(self) -> None:
+    def _publish(self) -> None:
         with self._lock:
-            changed, self._waiting = self._waiting, ChangedTopics()
-        self._recent.invalidate()
-        for listener in self._listeners:
-            listener.add_changes(match_topics(changed, listener.topics))
+            changed, self._pending = self._pending, ChangedTopics()
+        self._read_cache.invalidate()
+        for subscription in self._subscriptions:
+            subscription.add_changes(match_topics(changed, subscription.topics))
 
 
 class PageSubscription:
     def __init__(self, user: str, topics: frozenset[str]) -> None:
         self.user, self.topics = user, topics
         self._changed: set[str] = set()
-        self._some = asyncio.Event()
+        self._has_changes = asyncio.Event()
 
     def add_changes(self, topics: Collection[str]) -> None:
         if topics:
             self._changed |= set(topics)
-            self._some.set()
+            self._has_changes.set()
 
     async def wait_for_changes(self, timeout_seconds: float) -> set[str]:
-        """The topics that changed since the last call; none when the time is over."""
+        """The topics that changed since the last call; empty after the timeout."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._some.wait(), timeout_seconds)
+            await asyncio.wait_for(self._has_changes.wait(), timeout_seconds)
         return self.take_changes()
 
     def take_changes(self) -> set[str]:
-        self._some.clear()
+        self._has_changes.clear()
         changed, self._changed = self._changed, set()
         return changed
 
 
-async def _tell(
-    visit: AuthenticatedRequest, hub: LiveUpdateHub, topics: frozenset[str], after: int | None
+async def _event_stream(
+    request: AuthenticatedRequest, hub: LiveUpdateHub, topics: frozenset[str], after: int | None
 ) -> AsyncIterator[str]:
     try:
-        with hub.subscribe(visit.user.name, topics) as listener:
+        with hub.subscribe(request.user.name, topics) as subscription:
             if after not in (None, hub.revision):
-                listener.add_changes(topics)
+                subscription.add_changes(topics)
             yield "retry: 5000\n: listening\n\n"
-            while _is_logged_in(visit):
-                changed = await listener.wait_for_changes(_KEEP_ALIVE_SECONDS)
+            while _is_logged_in(request):
+                changed = await subscription.wait_for_changes(_KEEP_ALIVE_SECONDS)
                 if not changed:
                     yield ": still here\n\n"
                     continue
                 await hub.refresh_rate.wait_for_slot()
-                changed |= listener.take_changes()
+                changed |= subscription.take_changes()
                 yield f"event: change\ndata: {' '.join(sorted(changed))}\n\n"
                 await asyncio.sleep(MIN_UPDATE_SECONDS)
             yield "event: over\ndata: login\n\n"
@@ -151,18 +153,18 @@ async def _tell(
         yield "event: over\ndata: crowded\n\n"
 
 
-def _is_logged_in(visit: AuthenticatedRequest) -> bool:
+def _is_logged_in(request: AuthenticatedRequest) -> bool:
     try:
-        visit.context.identities.web_logins.require_browser(visit.secret, in_use=False)
+        request.context.identities.web_logins.require_browser(request.secret, in_use=False)
     except HeliostatError:
         return False
     return True
 
 
-def _check_topic(visit: AuthenticatedRequest, topic: str) -> None:
+def _check_topic(request: AuthenticatedRequest, topic: str) -> None:
     if topic in _PLAIN_TOPICS:
         return
     kind, _, number = topic.partition(":")
     if kind != "job" or not (number.isascii() and number.isdecimal() and len(number) < 16):
-        raise Invalid("There is no such topic.", "Topics are jobs, job:NUMBER, nodes, rules and services.")
-    require_inspectable_job(visit.context, visit.caller, int(number))
+        raise Invalid("The topic does not exist.", "Topics: jobs, job:NUMBER, nodes, rules, services.")
+    require_inspectable_job(request.context, request.caller, int(number))

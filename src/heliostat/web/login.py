@@ -1,4 +1,4 @@
-"""In and out."""
+"""Pages to log in and out."""
 
 from dataclasses import dataclass
 
@@ -33,52 +33,58 @@ class LoginView:
 
 
 @router.get("/login")
-def show_login(guest: AnonymousDep, next: str = "/") -> Response:  # noqa: A002 - as it stands in the address
-    if not isinstance(identify_request(guest.request), AnonymousRequest):
+def show_login(request: AnonymousDep, next: str = "/") -> Response:  # noqa: A002 - name of the query parameter
+    if not isinstance(identify_request(request.http), AnonymousRequest):
         return RedirectResponse(safe_redirect_path(next), 303, PAGE_HEADERS)
-    return _page(guest, LoginView(safe_redirect_path(next)))
+    return _page(request, LoginView(safe_redirect_path(next)))
 
 
 @router.post("/login")
-def log_in(guest: AnonymousDep, form: FormDep) -> Response:
-    name, goal = form.get("name"), safe_redirect_path(form.get("next", "/"))
+def log_in(request: AnonymousDep, form: FormDep) -> Response:
+    name, next_path = form.get("name"), safe_redirect_path(form.get("next", "/"))
     try:
-        secret = web_logins.log_in_browser(guest.context, name, form.get_raw("password"), _origin(guest.request))
+        secret = web_logins.log_in_browser(
+            request.context, name, form.get_raw("password"), _browser_client(request.http)
+        )
     except (NotAuthenticated, TooManyRequests, Forbidden) as error:
-        return _page(guest, LoginView(goal, name[:64], error.message, error.hint or ""), error.status)
-    return _enter(guest.request, secret, goal)
+        return _page(request, LoginView(next_path, name[:64], error.message, error.hint or ""), error.status)
+    return _redirect_logged_in(request.http, secret, next_path)
 
 
 @router.get("/login/link")
 async def log_in_by_link(request: Request, code: str = "", next: str = "/") -> Response:  # noqa: A002
-    """The address that `helio web` prints. It is followed by hand or by a terminal, never from another site."""
+    """The link that `helio web` prints. Links from other sites are refused."""
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        raise Forbidden("This link does not work from another site.", "Copy it into the address bar yourself.")
+        raise Forbidden(
+            "This link does not work from another site.", "Copy it into the address bar of the browser."
+        )
     context = request.app.state.context
-    secret = await run_in_threadpool(web_logins.log_in_browser_by_code, context, code[:100], _origin(request))
-    return _enter(request, secret, safe_redirect_path(next))
+    secret = await run_in_threadpool(
+        web_logins.log_in_browser_by_code, context, code[:100], _browser_client(request)
+    )
+    return _redirect_logged_in(request, secret, safe_redirect_path(next))
 
 
 @router.post("/logout")
-def log_out(visit: AuthenticatedDep, form: FormDep) -> Response:
+def log_out(request: AuthenticatedDep, form: FormDep) -> Response:
     if form.get("everywhere") == "yes":
-        web_logins.log_out_all_browsers(visit.context, visit.caller)
+        web_logins.log_out_all_browsers(request.context, request.caller)
     else:
-        web_logins.log_out_browser(visit.context, visit.browser)
+        web_logins.log_out_browser(request.context, request.browser)
     response = RedirectResponse("/login", 303, PAGE_HEADERS | {"Clear-Site-Data": '"cache"'})
-    cookies.clear_session_cookie(visit.request, response)
+    cookies.clear_session_cookie(request.http, response)
     return response
 
 
-def _enter(request: Request, secret: str, goal: str) -> Response:
-    response = RedirectResponse(goal, 303, PAGE_HEADERS)
+def _redirect_logged_in(request: Request, secret: str, next_path: str) -> Response:
+    response = RedirectResponse(next_path, 303, PAGE_HEADERS)
     cookies.set_session_cookie(request, response, secret)
     return response
 
 
-def _page(guest: AnonymousRequest, view: LoginView, status: int = 200) -> Response:
-    return render_page(guest, PageSpec("login.html", "Log in", status=status), view)
+def _page(request: AnonymousRequest, view: LoginView, status: int = 200) -> Response:
+    return render_page(request, PageSpec("login.html", "Log in", status=status), view)
 
 
-def _origin(request: Request) -> BrowserClient:
+def _browser_client(request: Request) -> BrowserClient:
     return BrowserClient(client_address(request), request.headers.get("user-agent", ""))

@@ -1,7 +1,7 @@
-"""How fast live pages refresh: as fast as the server can without others noticing.
+"""Rate limit of live page refreshes.
 
-Each page waits for its turn before it is told of a change. What a refresh takes is measured, and turns follow each
-other so that all refreshes together take a bounded part of one core, whatever the pages show.
+Pages are notified of a change one after the other. The duration of refreshes is measured, and the interval between
+notifications is set so that all refreshes together use a bounded fraction of one core.
 """
 
 import asyncio
@@ -12,81 +12,81 @@ from contextlib import asynccontextmanager
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_CPU_FRACTION = 0.5  # of one core, for all refreshes together
-_LEAST_SECONDS = 0.005
-_MOST_SECONDS = 0.25
-_FIRST_GUESS = 0.02
-_PATIENCE_SECONDS = 1.0
-_WEIGHT = 0.1  # of the newest refresh in the average
+_MIN_INTERVAL_SECONDS = 0.005
+_MAX_INTERVAL_SECONDS = 0.25
+_INITIAL_DURATION_SECONDS = 0.02
+_MAX_WAIT_SECONDS = 1.0
+_WEIGHT = 0.1  # of the newest refresh in the moving average
 
 
 class RefreshRateLimiter:
-    """All of it happens in the event loop."""
+    """Used only in the event loop."""
 
     def __init__(self) -> None:
-        self._next_turn = 0.0
-        self._seconds_each = _FIRST_GUESS
-        self._one_at_a_time = asyncio.Semaphore(1)
+        self._next_slot_at = 0.0
+        self._mean_seconds = _INITIAL_DURATION_SECONDS
+        self._semaphore = asyncio.Semaphore(1)
 
     @property
     def interval_seconds(self) -> float:
-        return min(max(self._seconds_each / MAX_CPU_FRACTION, _LEAST_SECONDS), _MOST_SECONDS)
+        return min(max(self._mean_seconds / MAX_CPU_FRACTION, _MIN_INTERVAL_SECONDS), _MAX_INTERVAL_SECONDS)
 
     async def wait_for_slot(self) -> None:
-        """Wait for one's turn to refresh: one page after the other, never all at once."""
+        """Wait for the next slot; slots are one interval apart."""
         now = asyncio.get_running_loop().time()
-        mine = max(now, self._next_turn)
-        self._next_turn = mine + self.interval_seconds
-        await asyncio.sleep(mine - now)
+        slot_at = max(now, self._next_slot_at)
+        self._next_slot_at = slot_at + self.interval_seconds
+        await asyncio.sleep(slot_at - now)
 
     def record_duration(self, seconds: float) -> None:
-        self._seconds_each += _WEIGHT * (seconds - self._seconds_each)
+        self._mean_seconds += _WEIGHT * (seconds - self._mean_seconds)
 
     @asynccontextmanager
     async def exclusive_slot(self) -> AsyncIterator[Callable[[], None]]:
-        """One after the other, unless it takes too long; the next may begin once what this gives is called."""
-        is_mine = await self._patiently()
-        began = time.perf_counter()
+        """One refresh at a time, unless the wait is too long. Call the returned function to release early."""
+        is_acquired = await self._acquire()
+        started = time.perf_counter()
 
-        def made() -> None:
-            nonlocal is_mine
-            if is_mine:
-                is_mine = False
-                self.record_duration(time.perf_counter() - began)
-                self._one_at_a_time.release()
+        def release() -> None:
+            nonlocal is_acquired
+            if is_acquired:
+                is_acquired = False
+                self.record_duration(time.perf_counter() - started)
+                self._semaphore.release()
 
         try:
-            yield made
+            yield release
         finally:
-            made()
+            release()
 
-    async def _patiently(self) -> bool:
+    async def _acquire(self) -> bool:
         try:
-            return await asyncio.wait_for(self._one_at_a_time.acquire(), _PATIENCE_SECONDS)
+            return await asyncio.wait_for(self._semaphore.acquire(), _MAX_WAIT_SECONDS)
         except TimeoutError:
             return False
 
 
 class SerialRefreshMiddleware:
-    """Parts of pages are made one after the other: many at once would only take turns at the interpreter."""
+    """Renders page fragments one after the other: parallel rendering would only compete for the interpreter."""
 
-    def __init__(self, app: ASGIApp, pace: RefreshRateLimiter) -> None:
-        self._app, self._pace = app, pace
+    def __init__(self, app: ASGIApp, limiter: RefreshRateLimiter) -> None:
+        self._app, self._limiter = app, limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not _is_refresh(scope):
             await self._app(scope, receive, send)
             return
-        async with self._pace.exclusive_slot() as made:
+        async with self._limiter.exclusive_slot() as release:
 
-            async def tell(message: Message) -> None:
-                made()  # a slow reader keeps nobody waiting
+            async def send_and_release(message: Message) -> None:
+                release()  # a slow client must not block others
                 await send(message)
 
-            await self._app(scope, receive, tell)
+            await self._app(scope, receive, send_and_release)
 
 
 def _is_refresh(scope: Scope) -> bool:
-    """Whoever sends something may take their time, so only who asks for something is put into the row."""
+    """Only GET requests are serialized: the body of another request may arrive slowly."""
     if scope["type"] != "http" or scope["method"] != "GET" or scope["path"].startswith(("/api/", "/live")):
         return False
     return any(name == b"x-fragment" for name, _ in scope["headers"])

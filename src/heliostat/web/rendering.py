@@ -1,4 +1,4 @@
-"""From a view to an answer: the frame around every page, its headers, and parts of pages for live updates."""
+"""Page rendering: layout, security headers, flash messages, and page fragments for live updates."""
 
 import gzip
 import hashlib
@@ -32,24 +32,24 @@ PAGE_HEADERS = {
     "Content-Security-Policy": _CSP,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",  # with no-referrer a browser would hide the Origin of our own forms
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers would not send the Origin of forms
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "Cache-Control": "no-store",
     "Vary": "Cookie, X-Fragment, X-Known, Accept-Encoding",
 }
-_WORTH_ZIPPING = 1400
-_PIECES_KEPT = 4096
+_MIN_GZIP_BYTES = 1400
+_CACHED_MACRO_RESULTS = 4096
 
 FlashKind = Literal["good", "bad", "note"]
-_MOST_BROWSERS = 1000
-_MOST_EACH = 5
+_MAX_BROWSERS = 1000
+_MAX_PER_BROWSER = 5
 
 
 @dataclass(frozen=True, slots=True)
 class NavigationEntry:
-    """What the header leads to. It shows once some page answers at its path."""
+    """A link of the header. It is shown if a page is served at its path."""
 
     title: str
     path: str
@@ -67,7 +67,7 @@ NAVIGATION_ENTRIES = (
     NavigationEntry("Workflows", "/workflows", "workflow"),
     NavigationEntry("Datasets", "/datasets", "dataset"),
     NavigationEntry("Environments", "/environments", "environment"),
-    NavigationEntry("Share", "/share", "share"),
+    NavigationEntry("Fair share", "/share", "share"),
     NavigationEntry("Reports", "/reports", "report"),
     NavigationEntry("Fabric", "/fabric", "fabric"),
     NavigationEntry("Admin", "/admin", "admin", admin_only=True),
@@ -90,23 +90,23 @@ class FlashMessage:
 
 @dataclass(frozen=True, slots=True)
 class LayoutContext:
-    """What the layout needs: `page` in every template."""
+    """Data of the layout: `page` in every template."""
 
     title: str
     path: str
     url: str  # path and query
     user: User | None
     navigation: tuple[NavigationLink, ...]
-    breadcrumbs: tuple[tuple[str, str], ...]  # title and path of the pages above this one
+    breadcrumbs: tuple[tuple[str, str], ...]  # title and path of the parent pages
     csrf_token: str
     flashes: tuple[FlashMessage, ...]
-    live_url: str  # where the page hears of changes; empty: nowhere
+    live_url: str  # event stream of changes; empty: no live updates
     version: str = __version__
 
 
 @dataclass(frozen=True, slots=True)
 class PageSpec:
-    """How a page is made: its template and title, what it listens to, where it stands."""
+    """Template, title, live topics and breadcrumbs of a page."""
 
     template: str
     title: str
@@ -115,86 +115,93 @@ class PageSpec:
     status: int = 200
 
 
-def render_page(visit: AuthenticatedRequest | AnonymousRequest, page: PageSpec, view: object = None) -> Response:
-    """The page, or with an X-Fragment header only those blocks of it. Templates see `page` and `view`."""
+def render_page(request: AuthenticatedRequest | AnonymousRequest, page: PageSpec, view: object = None) -> Response:
+    """The page, or with an X-Fragment header only these blocks. Templates get `page` and `view`."""
     template = template_environment().get_template(page.template)
-    wanted = visit.request.headers.get("x-fragment")
-    values = {"page": _frame(visit, page, take_flashes=wanted is None), "view": view}
-    if wanted is None:
-        response = _zipped(visit.request, template.render(values), page.status)
+    fragments = request.http.headers.get("x-fragment")
+    values = {"page": _layout_context(request, page, take_flashes=fragments is None), "view": view}
+    if fragments is None:
+        response = _compressed(request.http, template.render(values), page.status)
     else:
-        response = _refreshed(visit, page, template, wanted, values)
-    if isinstance(visit, AnonymousRequest):
-        cookies.set_visitor_cookie(visit.request, response)
+        response = _fragment_response(request, page, template, fragments, values)
+    if isinstance(request, AnonymousRequest):
+        cookies.set_visitor_cookie(request.http, response)
     return response
 
 
-def redirect(visit: AuthenticatedRequest, path: str, said: str = "", kind: FlashKind = "good") -> Response:
-    """After a change: go and look at it, with a word about what was done."""
-    if said:
-        flashes: FlashMessages = visit.request.app.state.flashes
-        flashes.add(visit.secret, FlashMessage(kind, said))
+def redirect(request: AuthenticatedRequest, path: str, message: str = "", kind: FlashKind = "good") -> Response:
+    """Redirect after a change, with a flash message."""
+    if message:
+        flashes: FlashMessages = request.http.app.state.flashes
+        flashes.add(request.secret, FlashMessage(kind, message))
     return RedirectResponse(path, 303, PAGE_HEADERS)
 
 
-def _frame(visit: AuthenticatedRequest | AnonymousRequest, page: PageSpec, take_flashes: bool) -> LayoutContext:
-    request, user = visit.request, visit.user
-    flashes: FlashMessages = request.app.state.flashes
-    query = request.url.query
+def _layout_context(
+    request: AuthenticatedRequest | AnonymousRequest, page: PageSpec, take_flashes: bool
+) -> LayoutContext:
+    http, user = request.http, request.user
+    flashes: FlashMessages = http.app.state.flashes
+    query = http.url.query
     return LayoutContext(
         title=page.title,
-        path=request.url.path,
-        url=request.url.path + (f"?{query}" if query else ""),
+        path=http.url.path,
+        url=http.url.path + (f"?{query}" if query else ""),
         user=user,
-        navigation=() if user is None else navigation_links(user, request.app.state.served, request.url.path),
+        navigation=() if user is None else navigation_links(user, http.app.state.served, http.url.path),
         breadcrumbs=tuple(page.breadcrumbs),
-        csrf_token=create_csrf_token(visit.secret),
-        flashes=flashes.take(visit.secret) if take_flashes else (),
-        live_url=_live_address(request, page) if page.live_topics else "",
+        csrf_token=create_csrf_token(request.secret),
+        flashes=flashes.take(request.secret) if take_flashes else (),
+        live_url=_live_url(http, page) if page.live_topics else "",
     )
 
 
-def _live_address(request: Request, page: PageSpec) -> str:
-    """With a mark of how new the page is: what changes before the page listens is then told at once."""
+def _live_url(http: Request, page: PageSpec) -> str:
+    """With the revision of the page, so that a change before the subscription is reported immediately."""
     topics = [("topic", topic) for topic in page.live_topics]
-    return "/live?" + urlencode([*topics, ("after", getattr(request.state, "live_mark", 0))])
+    return "/live?" + urlencode([*topics, ("after", getattr(http.state, "live_revision", 0))])
 
 
-def _refreshed(
-    visit: AuthenticatedRequest | AnonymousRequest,
+def _fragment_response(
+    request: AuthenticatedRequest | AnonymousRequest,
     page: PageSpec,
     template: "Template",
-    wanted: str,
+    fragments: str,
     values: dict[str, Any],
 ) -> Response:
-    """The parts, or nothing when they are what the page says it shows already."""
-    request = visit.request
-    known = _fingerprint(visit, page, wanted, values["view"])
-    if known and page.status == 200 and request.headers.get("x-known") == known:
+    """The fragments; status 204 if the page already shows them."""
+    known = _fingerprint(request, page, fragments, values["view"])
+    if known and page.status == 200 and request.http.headers.get("x-known") == known:
         return Response(status_code=204, headers=PAGE_HEADERS | {"X-Known": known})
-    response = _zipped(request, _fragments(template, wanted, values), page.status)
+    response = _compressed(request.http, _render_fragments(template, fragments, values), page.status)
     if known:
         response.headers["X-Known"] = known
     return response
 
 
-def _fingerprint(visit: AuthenticatedRequest | AnonymousRequest, page: PageSpec, wanted: str, view: object) -> str:
-    """Of all that the parts are made from; empty when that cannot be told."""
-    seen = repr((__version__, page.template, wanted, visit.user, visit.request.url.query, view))
-    return "" if " at 0x" in seen else hashlib.blake2b(seen.encode("utf-8", "replace"), digest_size=12).hexdigest()
+def _fingerprint(
+    request: AuthenticatedRequest | AnonymousRequest, page: PageSpec, fragments: str, view: object
+) -> str:
+    """Digest of the data of the fragments; empty: not comparable."""
+    content = repr((__version__, page.template, fragments, request.user, request.http.url.query, view))
+    return (
+        ""
+        if " at 0x" in content
+        else hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=12).hexdigest()
+    )
 
 
-def _fragments(template: "Template", wanted: str, values: dict[str, Any]) -> str:
+def _render_fragments(template: "Template", fragments: str, values: dict[str, Any]) -> str:
     context = template.new_context(values)
-    names = [name for name in dict.fromkeys(wanted.split(",")) if name in template.blocks]
+    names = [name for name in dict.fromkeys(fragments.split(",")) if name in template.blocks]
     parts = ((name, "".join(template.blocks[name](context))) for name in names)
     return "".join(f'<template data-part="{name}">{text}</template>' for name, text in parts)
 
 
-def _zipped(request: Request, text: str, status: int) -> Response:
+def _compressed(http: Request, text: str, status: int) -> Response:
     data = text.encode("utf-8", "replace")
     headers = dict(PAGE_HEADERS)
-    if len(data) > _WORTH_ZIPPING and "gzip" in request.headers.get("accept-encoding", ""):
+    if len(data) > _MIN_GZIP_BYTES and "gzip" in http.headers.get("accept-encoding", ""):
         data = gzip.compress(data, 3, mtime=0)
         headers["Content-Encoding"] = "gzip"
     return HTMLResponse(data, status, headers)
@@ -202,10 +209,10 @@ def _zipped(request: Request, text: str, status: int) -> Response:
 
 @cache
 def template_environment() -> "Environment":
-    """Made at the first page: a server that nobody looks at loads no templates."""
+    """Created with the first page: a server without page requests loads no templates."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
         undefined=StrictUndefined,
@@ -213,49 +220,51 @@ def template_environment() -> "Environment":
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= formatting.TEMPLATE_FILTERS
-    made.globals |= {"asset": asset_url}
-    # Parts of pages are rendered alone, where an import at the top of a template would not have happened.
-    made.globals["ui"] = _quicker(made.get_template("components.html").module)
-    return made
+    environment.filters |= formatting.TEMPLATE_FILTERS
+    environment.globals |= {"asset": asset_url}
+    # Fragments are rendered alone, without the imports at the top of their template.
+    environment.globals["ui"] = _cached_macros(environment.get_template("components.html").module)
+    return environment
 
 
-def _quicker(macros: Any) -> Any:
-    """Small pieces that depend on nothing but their arguments are made once: a list has hundreds of them."""
+def _cached_macros(macros: Any) -> Any:
+    """Cache small macros that depend only on their arguments: a list calls them hundreds of times."""
     for name in ("icon", "state", "time", "clock", "size", "gpus", "user", "project", "job"):
-        setattr(macros, name, lru_cache(_PIECES_KEPT, typed=True)(getattr(macros, name)))
+        setattr(macros, name, lru_cache(_CACHED_MACRO_RESULTS, typed=True)(getattr(macros, name)))
     return macros
 
 
 class FlashMessages:
-    """What was just done, shown once on the next page. Kept in memory: a restart in between loses a sentence."""
+    """Messages about a completed action, shown once on the next page. In memory: lost at a restart."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, list[FlashMessage]] = OrderedDict()
+        self._messages: OrderedDict[str, list[FlashMessage]] = OrderedDict()
 
     def add(self, secret: str, flash: FlashMessage) -> None:
         with self._lock:
-            mine = self._kept.setdefault(secret_digest(secret), [])
-            mine.append(flash)
-            del mine[:-_MOST_EACH]
-            while len(self._kept) > _MOST_BROWSERS:
-                self._kept.popitem(last=False)
+            messages = self._messages.setdefault(secret_digest(secret), [])
+            messages.append(flash)
+            del messages[:-_MAX_PER_BROWSER]
+            while len(self._messages) > _MAX_BROWSERS:
+                self._messages.popitem(last=False)
 
     def take(self, secret: str) -> tuple[FlashMessage, ...]:
-        if not self._kept:
+        if not self._messages:
             return ()
         with self._lock:
-            return tuple(self._kept.pop(secret_digest(secret), ()))
+            return tuple(self._messages.pop(secret_digest(secret), ()))
 
 
 def navigation_links(user: User, served: frozenset[str], path: str) -> tuple[NavigationLink, ...]:
-    """The entries for this person, on this page."""
-    shown = (
+    """Navigation entries for the user on this page."""
+    visible = (
         entry for entry in NAVIGATION_ENTRIES if entry.path in served and (user.is_admin or not entry.admin_only)
     )
-    return tuple(NavigationLink(entry.title, entry.path, entry.icon, _is_at(entry.path, path)) for entry in shown)
+    return tuple(
+        NavigationLink(entry.title, entry.path, entry.icon, _is_current(entry.path, path)) for entry in visible
+    )
 
 
-def _is_at(entry: str, path: str) -> bool:
+def _is_current(entry: str, path: str) -> bool:
     return path == entry or (entry != "/" and path.startswith(entry + "/"))

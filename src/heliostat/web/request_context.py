@@ -1,4 +1,4 @@
-"""Who is at the browser, and whether a change truly comes from one of our pages."""
+"""Authentication of page requests, and CSRF checks of submitted forms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,16 +17,16 @@ from heliostat.services.permissions import require_admin
 from heliostat.web import cookies
 
 CSRF_FIELD = "csrf"
-_MOST_FIELDS = 5000
-_SMALL_BYTES = 4 * 2**10  # is read in no time; what is larger must not keep all others waiting
-_SAFE = {"GET", "HEAD", "OPTIONS"}
+_MAX_FIELDS = 5000
+_SMALL_BYTES = 4 * 2**10  # larger forms are parsed in a thread, not in the event loop
+_SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 
 
 @dataclass(frozen=True, slots=True)
 class AnonymousRequest:
-    """Somebody who is not logged in. Their cookie only ties forms to their browser."""
+    """A request without a login. Its cookie only binds forms to the browser."""
 
-    request: Request
+    http: Request
     context: Context
     secret: str
     user: User | None = None
@@ -34,9 +34,9 @@ class AnonymousRequest:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedRequest:
-    """Somebody who is logged in, and what they ask for."""
+    """A request of a logged-in user."""
 
-    request: Request
+    http: Request
     context: Context
     secret: str
     browser: LoggedInBrowser
@@ -47,24 +47,24 @@ class AuthenticatedRequest:
 
     @property
     def caller(self) -> Caller:
-        """As services want it."""
-        # Whoever has just changed something wants to see it, not what others saw a moment ago.
-        is_live = _is_by_itself(self.request) and self.request.headers.get("cache-control") != "no-cache"
-        return Caller(self.user, "live" if is_live else "web", client_address(self.request))
+        """The caller for services."""
+        # After a change the user must see the new state, not one that is cached for live refreshes.
+        is_live = _is_automatic(self.http) and self.http.headers.get("cache-control") != "no-cache"
+        return Caller(self.user, "live" if is_live else "web", client_address(self.http))
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedForm:
-    """What was sent, as text; each field may be there several times."""
+    """Submitted fields as text; a field may occur several times."""
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def get(self, name: str, default: str = "") -> str:
-        """Without blanks around it."""
+        """Without surrounding whitespace."""
         return self.fields.get(name, (default,))[0].strip()
 
     def get_raw(self, name: str) -> str:
-        """As it was typed: passwords and scripts."""
+        """With surrounding whitespace: passwords and scripts."""
         return self.fields.get(name, ("",))[0]
 
     def get_all(self, name: str) -> tuple[str, ...]:
@@ -75,15 +75,15 @@ class SubmittedForm:
 
 
 async def require_login(request: Request) -> AuthenticatedRequest:
-    """Raises NotAuthenticated, which sends a browser to the login page and back."""
+    """Raises NotAuthenticated, which redirects a browser to the login page."""
     context: Context = request.app.state.context
     secret = cookies.session_cookie(request)
     if not secret:
         raise not_logged_in_error()
-    # What is read from now on is at least as new as this.
-    request.state.live_mark = request.app.state.live.mark
-    # What refreshes by itself must not keep a login alive that nobody uses.
-    in_use = not _is_by_itself(request)
+    # The page shows data that is at least as new as this revision.
+    request.state.live_revision = request.app.state.live.revision
+    # Automatic refreshes must not extend an unused login.
+    in_use = not _is_automatic(request)
     return AuthenticatedRequest(
         request, context, secret, context.identities.web_logins.require_browser(secret, in_use=in_use)
     )
@@ -93,21 +93,21 @@ async def anonymous_request(request: Request) -> AnonymousRequest:
     return AnonymousRequest(request, request.app.state.context, cookies.visitor_cookie(request))
 
 
-async def require_admin_login(visit: "AuthenticatedDep") -> AuthenticatedRequest:
-    require_admin(visit.user)
-    return visit
+async def require_admin_login(request: "AuthenticatedDep") -> AuthenticatedRequest:
+    require_admin(request.user)
+    return request
 
 
 async def read_verified_form(request: Request) -> SubmittedForm:
-    """Part of every route of the web: nothing changes without the token of a form of ours."""
-    if request.method in _SAFE:
+    """Dependency of every page route: a change needs the CSRF token of a form of this site."""
+    if request.method in _SAFE_METHODS:
         return SubmittedForm()
     _check_origin(request)
     body = await request.body()
     form = _parse(request, body) if len(body) <= _SMALL_BYTES else await run_in_threadpool(_parse, request, body)
-    shown = request.headers.get("x-csrf-token") or form.get_raw(CSRF_FIELD)
-    if not is_valid_csrf_token(identify_request(request).secret, shown):
-        raise Forbidden("This form is no longer valid.", "Go back, load the page again, and send it once more.")
+    token = request.headers.get("x-csrf-token") or form.get_raw(CSRF_FIELD)
+    if not is_valid_csrf_token(identify_request(request).secret, token):
+        raise Forbidden("This form is no longer valid.", "Go back, reload the page and submit the form again.")
     return form
 
 
@@ -116,7 +116,7 @@ def client_address(request: Request) -> str:
 
 
 def identify_request(request: Request) -> AuthenticatedRequest | AnonymousRequest:
-    """Logged in or not, and never an error."""
+    """With or without a login; never raises."""
     context: Context = request.app.state.context
     secret = cookies.session_cookie(request)
     try:
@@ -131,30 +131,30 @@ def is_logged_in(request: Request) -> bool:
     return isinstance(identify_request(request), AuthenticatedRequest)
 
 
-def _is_by_itself(request: Request) -> bool:
+def _is_automatic(request: Request) -> bool:
     return request.url.path == "/live" or (request.method == "GET" and "x-fragment" in request.headers)
 
 
 def _check_origin(request: Request) -> None:
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin")
-    own = {request.headers.get("host", "")}
+    own_hosts = {request.headers.get("host", "")}
     if public := request.app.state.context.settings.server.public_url:
-        own.add(urlsplit(public).netloc)
-    if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc not in own):
-        raise Forbidden("This request came from another site.", "Open the page here and try again.")
+        own_hosts.add(urlsplit(public).netloc)
+    if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc not in own_hosts):
+        raise Forbidden("This request came from another site.", "Open the page on this site and try again.")
 
 
 def _parse(request: Request, body: bytes) -> SubmittedForm:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/x-www-form-urlencoded", ""):
-        raise BadRequest("Only forms can be sent here.", "Programs use /api/v1.")
+        raise BadRequest("This URL accepts only forms.", "Use /api/v1 for programs.")
     try:
         pairs = parse_qsl(
-            body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+            body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
         )
     except ValueError:
-        raise BadRequest("The form cannot be read.", "Load the page again and send it once more.") from None
+        raise BadRequest("The form cannot be read.", "Reload the page and submit the form again.") from None
     fields: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         fields[name] = (*fields.get(name, ()), value.replace("\r\n", "\n"))

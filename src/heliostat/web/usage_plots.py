@@ -1,4 +1,4 @@
-"""Plots of what nodes and the cluster used over time."""
+"""Plots of cluster and node usage over time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from heliostat.web import svg_plots
 PLOT_SPANS = (StatsPeriod.DAY, StatsPeriod.WEEK, StatsPeriod.MONTH)
 _MIB_PER_GIB = 1024.0
 _LARGE_MIB = 800 * _MIB_PER_GIB
-_MOST_CURVES = 6
+_MAX_CURVES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,38 +23,38 @@ class UsagePlot:
 
 
 def draw_cluster_plots(series: Sequence[TimeSeries], span: StatsPeriod, now: datetime) -> tuple[UsagePlot, ...]:
-    """What was given out and used, of what there is; and how many waited."""
+    """Allocated and used resources, and the number of running and pending jobs."""
     known = {one.name: one for one in series}
-    draw = _Drawing(span, now)
-    wanted = (
-        ("GPUs given to jobs", "", _most(known.get("gpus")), (("gpus_allocated", "given to jobs"),)),
+    draw = _PlotBuilder(span, now)
+    plots = (
+        ("GPUs allocated", "", _maximum(known.get("gpus")), (("gpus_allocated", "allocated"),)),
         ("GPU utilisation", "%", None, (("gpu_utilisation", "mean of all GPUs"),)),
         ("Jobs", "", None, (("running", "running"), ("pending", "pending"))),
-        ("CPUs", "", _most(known.get("cpus")), (("cpus_allocated", "given to jobs"), ("cpus_used", "kept busy"))),
+        ("CPUs", "", _maximum(known.get("cpus")), (("cpus_allocated", "allocated"), ("cpus_used", "used"))),
     )
     return tuple(
-        draw.plot(title, unit, limit, [(known[name], said) for name, said in parts if name in known])
-        for title, unit, limit, parts in wanted
-        if any(name in known for name, _ in parts) and limit != 0
+        draw.plot(title, unit, limit, [(known[name], label) for name, label in curves if name in known])
+        for title, unit, limit, curves in plots
+        if any(name in known for name, _ in curves) and limit != 0
     )
 
 
 def draw_node_plots(
-    series: Sequence[TimeSeries], span: StatsPeriod, now: datetime, room: tuple[int, int]
+    series: Sequence[TimeSeries], span: StatsPeriod, now: datetime, capacity: tuple[int, int]
 ) -> tuple[UsagePlot, ...]:
-    """`room`: the cpus and MiB the node has."""
+    """`capacity`: CPUs and MiB of memory of the node."""
     known = {one.name: one for one in series}
-    draw, (cpus, memory_mib) = _Drawing(span, now), room
+    draw, (cpus, memory_mib) = _PlotBuilder(span, now), capacity
     plots = []
-    for ending, title, unit, part in (
+    for suffix, title, unit, factor in (
         ("_utilisation", "GPU utilisation", "%", 1.0),
         ("_memory", "GPU memory", " GiB", 1 / _MIB_PER_GIB),
     ):
-        devices = [one for one in series if one.name.startswith("gpu") and one.name.endswith(ending)]
+        devices = [one for one in series if one.name.startswith("gpu") and one.name.endswith(suffix)]
         if devices:
-            plots.append(draw.plot(title, unit, None, _few(devices, ending), part))
+            plots.append(draw.plot(title, unit, None, _device_curves(devices, suffix), factor))
     if cpu := known.get("cpu"):
-        plots.append(draw.plot("CPUs kept busy", "", float(cpus), [(cpu, "kept busy")]))
+        plots.append(draw.plot("CPUs used", "", float(cpus), [(cpu, "used")]))
     if memory := known.get("memory"):
         unit, mib = (" TiB", _MIB_PER_GIB**2) if memory_mib >= _LARGE_MIB else (" GiB", _MIB_PER_GIB)
         plots.append(draw.plot("Memory", unit, memory_mib / mib, [(memory, "used")], 1 / mib))
@@ -62,7 +62,7 @@ def draw_node_plots(
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawing:
+class _PlotBuilder:
     span: StatsPeriod
     now: datetime
 
@@ -71,14 +71,14 @@ class _Drawing:
         title: str,
         unit: str,
         limit: float | None,
-        parts: Sequence[tuple[TimeSeries, str]],
+        curves_data: Sequence[tuple[TimeSeries, str]],
         factor: float = 1.0,
     ) -> UsagePlot:
         curves = [
-            svg_plots.Curve(said, _points(one, factor), colour)
-            for colour, (one, said) in enumerate(parts, start=1)
+            svg_plots.Curve(label, _points(one, factor), colour)
+            for colour, (one, label) in enumerate(curves_data, start=1)
         ]
-        look = svg_plots.PlotOptions(
+        options = svg_plots.PlotOptions(
             title=title,
             unit=unit,
             width=520,
@@ -91,8 +91,8 @@ class _Drawing:
         )
         return UsagePlot(
             title,
-            svg_plots.draw_line_plot(curves, look),
-            svg_plots.draw_legend(curves, "all there is" if limit else ""),
+            svg_plots.draw_line_plot(curves, options),
+            svg_plots.draw_legend(curves, "capacity" if limit else ""),
         )
 
 
@@ -104,25 +104,25 @@ def _points(series: TimeSeries, factor: float) -> list[tuple[datetime, float | N
     ]
 
 
-def _few(devices: Sequence[TimeSeries], ending: str) -> list[tuple[TimeSeries, str]]:
-    """Each, or where these would be too many to tell apart, the mean, the least and the most."""
-    if len(devices) <= _MOST_CURVES:
-        return [(one, one.name.removesuffix(ending).replace("gpu", "GPU ")) for one in devices]
+def _device_curves(devices: Sequence[TimeSeries], suffix: str) -> list[tuple[TimeSeries, str]]:
+    """One curve per device, or with many devices their mean, minimum and maximum."""
+    if len(devices) <= _MAX_CURVES:
+        return [(one, one.name.removesuffix(suffix).replace("gpu", "GPU ")) for one in devices]
     columns = list(zip(*(one.mean for one in devices), strict=True))
     known = [[value for value in column if value is not None] for column in columns]
     first = devices[0]
     combined = (
         (f"mean of {len(devices)} GPUs", [sum(some) / len(some) if some else None for some in known]),
-        ("the least", [min(some, default=None) for some in known]),
-        ("the most", [max(some, default=None) for some in known]),
+        ("minimum", [min(some, default=None) for some in known]),
+        ("maximum", [max(some, default=None) for some in known]),
     )
     return [
-        (TimeSeries(said, first.unit, first.start_at, first.step_seconds, tuple(values), tuple(values)), said)
-        for said, values in combined
+        (TimeSeries(label, first.unit, first.start_at, first.step_seconds, tuple(values), tuple(values)), label)
+        for label, values in combined
     ]
 
 
-def _most(series: TimeSeries | None) -> float | None:
+def _maximum(series: TimeSeries | None) -> float | None:
     if series is None:
         return None
     return max((value for value in series.mean if value is not None), default=None)

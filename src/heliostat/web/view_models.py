@@ -1,4 +1,4 @@
-"""View-models that many pages share: sort links, pagers, confirmations, addresses with changed queries."""
+"""View models of several pages: URLs with changed queries, sort links, pagers, confirmations."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ SortDirection = Literal["ascending", "descending", ""]
 
 @dataclass(frozen=True, slots=True)
 class PageUrl:
-    """A path and its query; `with_` changes some of the query and keeps the rest."""
+    """A path and its query; `with_query` changes some parameters and keeps the others."""
 
     path: str
     query: Mapping[str, str]
 
     def with_query(self, **changes: str | int | None) -> str:
-        """None and empty values are left out."""
+        """None and empty values are omitted."""
         merged: dict[str, str | int | None] = {**self.query, **changes}
         given = [(name, str(value)) for name, value in merged.items() if value not in (None, "")]
         return self.path + (f"?{urlencode(given)}" if given else "")
@@ -26,27 +26,27 @@ class PageUrl:
 
 @dataclass(frozen=True, slots=True)
 class SortLink:
-    href: str  # sorts by this column; once more, the other way round
-    direction: SortDirection  # of the present order; empty: sorted by another column
+    href: str  # sorts by this column; for the current column, in the opposite direction
+    direction: SortDirection  # current direction; empty: sorted by another column
 
 
-def build_sort_links(address: PageUrl, columns: Iterable[str], by: str, descending: bool) -> dict[str, SortLink]:
-    """For `ui.column`; in addresses `-gpus` is descending."""
-    found = {}
+def build_sort_links(url: PageUrl, columns: Iterable[str], by: str, descending: bool) -> dict[str, SortLink]:
+    """For `ui.column`; `-gpus` in a URL means descending."""
+    links = {}
     for column in columns:
         is_current = column == by
-        goes_down = not descending if is_current else column in _LARGEST_FIRST
+        next_descending = not descending if is_current else column in _DESCENDING_FIRST
         direction: SortDirection = ("descending" if descending else "ascending") if is_current else ""
-        href = address.with_query(sort=("-" if goes_down else "") + column, page=None)
-        found[column] = SortLink(href, direction)
-    return found
+        href = url.with_query(sort=("-" if next_descending else "") + column, page=None)
+        links[column] = SortLink(href, direction)
+    return links
 
 
-_LARGEST_FIRST = {"id", "gpus", "ended_at", "created_at", "at", "used"}
+_DESCENDING_FIRST = {"id", "gpus", "ended_at", "created_at", "at", "used"}
 
 
 def parse_sort(text: str, columns: Iterable[str], default: str = "-id") -> tuple[str, bool]:
-    """The column and whether it descends; what is not known sorts as by default."""
+    """The column and whether it is descending; an unknown column gives the default."""
     chosen = text if text.removeprefix("-") in set(columns) else default
     return chosen.removeprefix("-"), chosen.startswith("-")
 
@@ -58,11 +58,11 @@ class Pager:
     total: int
     first: int
     last: int
-    previous_url: str  # empty: there is none
+    previous_url: str  # empty: no such page
     next_url: str
 
 
-def build_pager(address: PageUrl, page: int, size: int, total: int) -> Pager:
+def build_pager(url: PageUrl, page: int, size: int, total: int) -> Pager:
     """For `ui.pager`. `page` counts from 1."""
     pages = max(1, -(-total // size))
     first = min(total, (page - 1) * size + 1)
@@ -72,18 +72,18 @@ def build_pager(address: PageUrl, page: int, size: int, total: int) -> Pager:
         total=total,
         first=first,
         last=min(total, page * size),
-        previous_url=address.with_query(page=page - 1 if page > 2 else None) if page > 1 else "",
-        next_url=address.with_query(page=page + 1) if page < pages else "",
+        previous_url=url.with_query(page=page - 1 if page > 2 else None) if page > 1 else "",
+        next_url=url.with_query(page=page + 1) if page < pages else "",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """For `confirmation.html`: a dangerous step asks once more, also without scripts."""
+    """For `confirmation.html`: a destructive action needs a confirmation, also without JavaScript."""
 
     question: str
     consequence: str
-    action: str  # where the form goes; with the field confirmed=yes
+    action: str  # URL of the form, which sends confirmed=yes
     label: str
     fields: tuple[tuple[str, str], ...]
     back: str
@@ -91,7 +91,7 @@ class Confirmation:
 
 
 class JobIdConvertor(Convertor[int]):
-    """Digits that the database can hold. What is longer is no address of ours, and neither is `/jobs/new`."""
+    """A number that fits into the database. Longer numbers, and `/jobs/new`, do not match."""
 
     regex = "[0-9]{1,16}"
 
@@ -105,4 +105,4 @@ class JobIdConvertor(Convertor[int]):
 register_url_convertor("job", JobIdConvertor())
 JOB_ID_PATH = "{job_id:job}"
 ARRAY_ID_PATH = "{array_id:job}"
-"""Parts of addresses."""
+"""Path segments with a number."""

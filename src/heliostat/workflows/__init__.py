@@ -1,1 +1,1 @@
-"""Workflows as they are written: parameters, matrices, conditions; pure. Jobs are made of them elsewhere."""
+"""Workflow and sweep files: parsing, parameters, matrices, conditions and expansion into jobs. Pure."""

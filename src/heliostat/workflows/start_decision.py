@@ -1,4 +1,4 @@
-"""What becomes of a job when those it needs are over: it starts, with their values filled in, or it does not."""
+"""Start decision for a workflow job whose parents have ended: start with their outputs filled in, or skip."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,20 +26,20 @@ from heliostat.workflows.templates import has_template, parse_template
 STATUS_FUNCTIONS = frozenset({"success", "failure", "always"})
 FUNCTIONS = STATUS_FUNCTIONS | {"min", "max", "argmin", "argmax", "join", "count"}
 SKIPPED = "skipped"
-_MOST_GROWTH = 128 * 1024  # bytes by which all words of a job may grow when values are filled in
+_MAX_GROWTH = 128 * 1024  # bytes by which all words of a job may grow when values are filled in
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedParent:
-    """A job that is over, as those who need it see it."""
+    """A parent job that has ended, with its outputs."""
 
     key: str
     step: str  # the job of the file it is a variant of
     state: str  # a job's, or skipped
     outputs: Mapping[str, str] = field(default_factory=dict)
     is_matrix_variant: bool = False
-    continue_on_failure: bool = False  # its failure is no failure
-    is_after_failure: bool = False  # one of those it needed, or before these, has failed
+    continue_on_failure: bool = False  # its failure counts as success
+    is_after_failure: bool = False  # one of its own direct or indirect parents has failed
 
     @property
     def is_successful(self) -> bool:
@@ -52,7 +52,7 @@ class FinishedParent:
 
 @dataclass(frozen=True, slots=True)
 class StartCondition:
-    """What decides over a job's start."""
+    """The condition and the templates of a job."""
 
     key: str
     expression: str | None
@@ -63,14 +63,14 @@ class StartCondition:
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    filled_words: tuple[str, ...] = ()  # filled in
-    outcome: str | None = None  # skipped, refused; None: it starts
+    filled_words: tuple[str, ...] = ()
+    outcome: str | None = None  # skipped, refused; None: the job starts
     reason: str | None = None
     is_after_failure: bool = False
 
 
 class _Many(list[Value]):
-    """Values of the variants of one job, and which variant each is of."""
+    """Values of all variants of one job, with the keys of the variants."""
 
     def __init__(self, pairs: Sequence[tuple[str, Value]]) -> None:
         super().__init__(value for _, value in pairs)
@@ -78,64 +78,68 @@ class _Many(list[Value]):
 
 
 def parse_condition(text: str | None) -> Expression:
-    """Where it does not say otherwise, all that were needed must have succeeded. Raises Wrong."""
+    """Without a status function, all parents must have succeeded. Raises ExpressionError."""
     if text is None:
         return Call("success")
-    found = parse_expression(text)
-    if any(call.function in STATUS_FUNCTIONS for call in find_calls(found)):
-        return found
-    return Operation("and", Call("success"), found)
+    parsed = parse_expression(text)
+    if any(call.function in STATUS_FUNCTIONS for call in find_calls(parsed)):
+        return parsed
+    return Operation("and", Call("success"), parsed)
 
 
-def decide_start(gate: StartCondition, over: Sequence[FinishedParent]) -> StartDecision:
-    """Given all that it needed. The same question gives the same answer."""
-    after_failure = any(one.has_failed or one.is_after_failure for one in over)
+def decide_start(condition: StartCondition, parents: Sequence[FinishedParent]) -> StartDecision:
+    """Given all parents. Deterministic."""
+    after_failure = any(parent.has_failed or parent.is_after_failure for parent in parents)
     try:
-        if not is_truthy(evaluate(parse_condition(gate.expression), build_scope(gate, over, is_strict=False))):
-            return StartDecision((), SKIPPED, _why_skipped(gate, over), after_failure)
-        scope = build_scope(gate, over, is_strict=True)
-        words = _all_filled(gate.template_words, scope)
+        if not is_truthy(
+            evaluate(parse_condition(condition.expression), build_scope(condition, parents, is_strict=False))
+        ):
+            return StartDecision((), SKIPPED, _skip_reason(condition, parents), after_failure)
+        scope = build_scope(condition, parents, is_strict=True)
+        words = _all_filled(condition.template_words, scope)
     except ExpressionError as error:
-        return StartDecision((), "refused", f"its workflow cannot start it: {error}", after_failure)
+        return StartDecision((), "refused", f"cannot start: {error}", after_failure)
     return StartDecision(words, is_after_failure=after_failure)
 
 
-def find_referenced_outputs(gate: StartCondition) -> frozenset[str]:
-    """The names of all values it looks at; none if it cannot be read."""
+def find_referenced_outputs(condition: StartCondition) -> frozenset[str]:
+    """Names of all outputs that it refers to; empty if it cannot be parsed."""
     try:
-        templates = [parse_template(word) for word in gate.template_words if has_template(word)]
-        those = [
-            parse_condition(gate.expression),
-            *(one for template in templates for one in template.expressions),
+        templates = [parse_template(word) for word in condition.template_words if has_template(word)]
+        expressions = [
+            parse_condition(condition.expression),
+            *(expression for template in templates for expression in template.expressions),
         ]
     except ExpressionError:
         return frozenset()
-    paths = (path for one in those for path in find_references(one))
+    paths = (path for expression in expressions for path in find_references(expression))
     return frozenset(path[3] for path in paths if len(path) == 4 and path[2] == "outputs")
 
 
-def build_scope(gate: StartCondition, over: Sequence[FinishedParent], *, is_strict: bool) -> EvaluationScope:
-    """What expressions may name. Strict: what was not handed on is an error, not null."""
+def build_scope(
+    condition: StartCondition, parents: Sequence[FinishedParent], *, is_strict: bool
+) -> EvaluationScope:
+    """Names and functions for expressions. Strict: a missing output is an error instead of null."""
     by_step: dict[str, list[FinishedParent]] = {}
-    for one in over:
-        by_step.setdefault(one.step, []).append(one)
+    for parent in parents:
+        by_step.setdefault(parent.step, []).append(parent)
 
     def look_up(path: NamePath) -> Value:
         if len(path) == 2 and path[0] in ("params", "matrix"):
-            values = gate.params if path[0] == "params" else gate.matrix
+            values = condition.params if path[0] == "params" else condition.matrix
             if path[1] in values:
                 return values[path[1]]
         if len(path) > 2 and path[0] == "jobs" and path[1] in by_step:
-            return _of_job(path, by_step[path[1]], is_strict)
-        raise ExpressionError(f"there is no {'.'.join(path)[:80]} here")
+            return _job_value(path, by_step[path[1]], is_strict)
+        raise ExpressionError(f"{'.'.join(path)[:80]} does not exist here")
 
-    return EvaluationScope(look_up, _functions(over))
+    return EvaluationScope(look_up, _functions(parents))
 
 
-def _functions(over: Sequence[FinishedParent]) -> dict[str, Callable[..., Value]]:
+def _functions(parents: Sequence[FinishedParent]) -> dict[str, Callable[..., Value]]:
     return {
-        "success": lambda: all(one.is_successful for one in over),
-        "failure": lambda: any(one.has_failed or one.is_after_failure for one in over),
+        "success": lambda: all(parent.is_successful for parent in parents),
+        "failure": lambda: any(parent.has_failed or parent.is_after_failure for parent in parents),
         "always": lambda: True,
         "min": lambda values: _best(values, min)[1],
         "max": lambda values: _best(values, max)[1],
@@ -148,62 +152,66 @@ def _functions(over: Sequence[FinishedParent]) -> dict[str, Callable[..., Value]
 
 def _best(values: Value, choose: Callable[[list[float]], float]) -> tuple[str, Value]:
     if not isinstance(values, _Many):
-        raise ExpressionError("min, max, argmin and argmax are for values of a job with a matrix")
-    found = [
+        raise ExpressionError("min, max, argmin and argmax need outputs of a job with a matrix")
+    numbers = [
         (number, key, value)
         for key, value in zip(values.keys, values, strict=True)
         if (number := as_number(value)) is not None
     ]
-    if not found:
-        raise ExpressionError("no variant has handed on a number")
-    best = choose([one[0] for one in found])
-    _, key, value = next(one for one in found if one[0] == best)
+    if not numbers:
+        raise ExpressionError("no variant has an output that is a number")
+    best = choose([item[0] for item in numbers])
+    _, key, value = next(item for item in numbers if item[0] == best)
     return key, value
 
 
-def _of_job(path: NamePath, variants: Sequence[FinishedParent], is_strict: bool) -> Value:
+def _job_value(path: NamePath, variants: Sequence[FinishedParent], is_strict: bool) -> Value:
     is_many = variants[0].is_matrix_variant and len(variants) > 1
     if path[2:] == ("state",):
-        return _Many([(one.key, one.state) for one in variants]) if is_many else variants[0].state
+        return _Many([(parent.key, parent.state) for parent in variants]) if is_many else variants[0].state
     if len(path) != 4 or path[2] != "outputs":
-        raise ExpressionError(f"there is no {'.'.join(path)[:80]}; write jobs.{path[1]}.outputs.NAME")
-    found = [(one.key, one.outputs[path[3]]) for one in variants if path[3] in one.outputs]
+        raise ExpressionError(f"{'.'.join(path)[:80]} does not exist; write jobs.{path[1]}.outputs.NAME")
+    outputs = [(parent.key, parent.outputs[path[3]]) for parent in variants if path[3] in parent.outputs]
     if is_many:
-        return _Many(found)
-    if not found and is_strict:
-        raise ExpressionError(f"{path[1]} has handed on no value {path[3][:60]}")
-    return found[0][1] if found else None
+        return _Many(outputs)
+    if not outputs and is_strict:
+        raise ExpressionError(f"job {path[1]} has no output {path[3][:60]}")
+    return outputs[0][1] if outputs else None
 
 
 def _all_filled(words: Sequence[str], scope: EvaluationScope) -> tuple[str, ...]:
-    found: list[str] = []
-    left = _MOST_GROWTH
+    result: list[str] = []
+    remaining = _MAX_GROWTH
     for word in words:
-        found.append(_filled(word, scope) if has_template(word) else word)
-        left -= max(0, len(found[-1]) - len(word))
-        if left < 0:
-            raise ExpressionError(f"with these values its words grow by more than {_MOST_GROWTH // 1024} KiB")
-    return tuple(found)
+        result.append(_filled(word, scope) if has_template(word) else word)
+        remaining -= max(0, len(result[-1]) - len(word))
+        if remaining < 0:
+            raise ExpressionError(f"the filled-in values are larger than {_MAX_GROWTH // 1024} KiB together")
+    return tuple(result)
 
 
 def _filled(word: str, scope: EvaluationScope) -> str:
     filled = as_text(parse_template(word).fill(scope))
     if "\0" in filled or len(filled.encode("utf-8", "replace")) > MAX_WORD_BYTES:
-        raise ExpressionError("a value is too long, or holds a NUL character")
+        raise ExpressionError("a value is too long, or contains a NUL character")
     return filled
 
 
-def _why_skipped(gate: StartCondition, over: Sequence[FinishedParent]) -> str:
-    if gate.expression is not None:
-        return f"skipped: {gate.expression[:200]} is not true"
-    bad = next((one for one in over if not one.is_successful), None)
-    return "skipped" if bad is None else f"skipped: {bad.key} {_ENDED.get(bad.state, bad.state)}"
+def _skip_reason(condition: StartCondition, parents: Sequence[FinishedParent]) -> str:
+    if condition.expression is not None:
+        return f"skipped: the condition {condition.expression[:200]} is false"
+    failed_parent = next((parent for parent in parents if not parent.is_successful), None)
+    return (
+        "skipped"
+        if failed_parent is None
+        else f"skipped: {failed_parent.key} {_ENDED.get(failed_parent.state, failed_parent.state)}"
+    )
 
 
 _ENDED = {
     "failed": "failed",
     "cancelled": "was cancelled",
-    "timed_out": "ran out of time",
+    "timed_out": "timed out",
     "lost": "was lost",
     SKIPPED: "was skipped",
 }

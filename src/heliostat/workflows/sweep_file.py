@@ -1,4 +1,4 @@
-"""Sweeps over parameters: every combination, some at random, or a list; and what each run gets of them."""
+"""Sweep files: parameter grids, lists or random samples, and the values of each run."""
 
 import math
 import random
@@ -15,18 +15,18 @@ from heliostat.workflows.validation_errors import format_list, invalid_field, su
 
 _TITLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,62}", re.ASCII)
 _FIELDS = ("name", "job", "grid", "list", "random", "at_once", "retries", "retry_wait")
-_WAYS = ("grid", "list", "random")
-_NOT_HERE = ("array", "after_each", "name", "record")
-_MOST_BYTES = 64 * 2**20
-_LARGEST_LOG = 709.78  # e to that is still a number
-_DIGITS = 6  # of a number drawn at random
+_SOURCES = ("grid", "list", "random")
+_FORBIDDEN_FIELDS = ("array", "after_each", "name", "record")
+_MAX_BYTES = 64 * 2**20
+_LARGEST_LOG = 709.78  # math.exp overflows above
+_DIGITS = 6  # of a random number
 
 
 @dataclass(frozen=True, slots=True)
 class SweepDocument:
     name: str
     job_fields: Mapping[str, object]  # the fields of a job, with its array
-    variants: tuple[ValueMap, ...]  # what each element gets
+    variants: tuple[ValueMap, ...]  # the values of each array element
     retries: int = 0
     retry_seconds: int = 30
 
@@ -34,24 +34,26 @@ class SweepDocument:
 def parse_sweep(given: object) -> SweepDocument:
     """Raises Invalid, with the field, or TooLarge."""
     if not isinstance(given, Mapping):
-        raise invalid_field("sweep", f"must be a set of fields: {format_list(_FIELDS)}")
+        raise invalid_field("sweep", f"must be a mapping with the fields {format_list(_FIELDS)}")
     if unknown := sorted(set(map(str, given)) - set(_FIELDS)):
-        raise invalid_field(unknown[0][:60], f"there is no such field{suggest_name(unknown[0], _FIELDS)}")
+        raise invalid_field(unknown[0][:60], f"unknown field{suggest_name(unknown[0], _FIELDS)}")
     name, job = given.get("name", "sweep"), given.get("job")
     if not isinstance(name, str) or _TITLE.fullmatch(name) is None:
         raise invalid_field(
             "name", "must be 1 to 63 letters, digits, spaces, _ . - and begin with a letter or digit"
         )
     if not isinstance(job, Mapping):
-        raise invalid_field("job", "must be a set of fields, such as `command: [python, train.py, --lr, '{lr}']`")
-    for field in _NOT_HERE:
+        raise invalid_field(
+            "job", "must be a mapping of fields, such as `command: [python, train.py, --lr, '{lr}']`"
+        )
+    for field in _FORBIDDEN_FIELDS:
         if field in job:
-            raise invalid_field(f"job.{field}", "is not for the job of a sweep", "Leave it out.")
-    ways = [way for way in _WAYS if given.get(way) is not None]
-    if len(ways) != 1:
-        raise invalid_field("grid", "say what is swept, once: grid, list, or random")
-    table = _drawn(given["random"]) if ways == ["random"] else parse_matrix(ways[0], given[ways[0]])
-    _refuse_shell(job, table[0])
+            raise invalid_field(f"job.{field}", "is not allowed in a sweep", "Remove it.")
+    sources = [source for source in _SOURCES if given.get(source) is not None]
+    if len(sources) != 1:
+        raise invalid_field("grid", "a sweep needs exactly one of grid, list and random")
+    table = _sample(given["random"]) if sources == ["random"] else parse_matrix(sources[0], given[sources[0]])
+    _check_no_shell(job, table[0])
     body = {str(key): value for key, value in job.items()}
     at_once = "" if given.get("at_once") is None else f"%{_count('at_once', given['at_once'], 1, MAX_VARIANTS)}"
     return SweepDocument(
@@ -64,10 +66,10 @@ def parse_sweep(given: object) -> SweepDocument:
 
 
 def fill_words(words: Sequence[str], values: ValueMap) -> tuple[str, ...]:
-    """`{lr}` by its value, in words that no shell reads; other braces stay."""
+    """Replace `{lr}` by its value, in arguments that no shell reads; other braces stay."""
     names = "|".join(map(re.escape, values))
     pattern = re.compile(rf"\{{({names})\}}")
-    return tuple(pattern.sub(lambda found: as_text(values[found[1]]), word) for word in words)
+    return tuple(pattern.sub(lambda match: as_text(values[match[1]]), word) for word in words)
 
 
 def parameter_environment(values: ValueMap) -> dict[str, str]:
@@ -75,40 +77,38 @@ def parameter_environment(values: ValueMap) -> dict[str, str]:
 
 
 def check_expanded_size(words: Sequence[str], table: Sequence[ValueMap]) -> None:
-    """A word of many names, each with a long value, would become gigabytes."""
+    """Checked before expansion: many names with long values could expand to gigabytes."""
     longest = {name: max(len(as_text(row[name])) for row in table) for name in table[0]}
     size = sum(
         len(word) + sum(word.count(f"{{{name}}}") * most for name, most in longest.items()) for word in words
     )
-    if (size + sum(longest.values())) * len(table) > _MOST_BYTES:
-        raise TooLarge(
-            f"Written out, this sweep takes more than {_MOST_BYTES // 2**20} MiB.", "Sweep over shorter values."
-        )
+    if (size + sum(longest.values())) * len(table) > _MAX_BYTES:
+        raise TooLarge(f"The expanded sweep is larger than {_MAX_BYTES // 2**20} MiB.", "Use shorter values.")
 
 
-def _refuse_shell(job: Mapping[str, object], values: ValueMap) -> None:
+def _check_no_shell(job: Mapping[str, object], values: ValueMap) -> None:
     for field in ("command", "script"):
         text = job.get(field)
-        if isinstance(text, str) and (name := next((one for one in values if f"{{{one}}}" in text), None)):
-            hint = f"Write the command as a list of words, or use ${environment_variable(name)}."
-            raise invalid_field(f"job.{field}", f"a shell would read {{{name}}}", hint)
+        if isinstance(text, str) and (name := next((key for key in values if f"{{{key}}}" in text), None)):
+            hint = f"Write the command as a list, or use ${environment_variable(name)}."
+            raise invalid_field(f"job.{field}", f"{{{name}}} is not allowed in text that a shell reads", hint)
 
 
-def _drawn(given: object) -> tuple[ValueMap, ...]:
-    """The same seed draws the same."""
+def _sample(given: object) -> tuple[ValueMap, ...]:
+    """Random samples; the same seed gives the same samples."""
     if not isinstance(given, Mapping) or set(map(str, given)) - {"count", "seed", "values"}:
         raise invalid_field(
-            "random", "has count, seed and values: {count: 20, seed: 7, values: {lr: {from: 1, to: 2}}}"
+            "random", "must have count, seed and values: {count: 20, seed: 7, values: {lr: {from: 1, to: 2}}}"
         )
     count = _count("random.count", given.get("count"), 1, MAX_VARIANTS)
     seed, values = given.get("seed", 0), given.get("values")
     if isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 2**53:
         raise invalid_field("random.seed", "must be a whole number")
     if not isinstance(values, Mapping) or not values:
-        raise invalid_field("random.values", "must be a set of names, each with a list or {from, to}")
-    chance = random.Random(seed)
-    ranges = {str(name): _range(f"random.values.{name}", one) for name, one in values.items()}
-    rows = [{name: one.draw(chance) for name, one in ranges.items()} for _ in range(count)]
+        raise invalid_field("random.values", "must be a mapping of names, each to a list or {from, to}")
+    generator = random.Random(seed)
+    ranges = {str(name): _range(f"random.values.{name}", item) for name, item in values.items()}
+    rows = [{name: item.draw(generator) for name, item in ranges.items()} for _ in range(count)]
     return parse_matrix("random.values", rows)
 
 
@@ -120,15 +120,15 @@ class _Range:
     is_log: bool = False
     is_whole: bool = False
 
-    def draw(self, chance: random.Random) -> Value:
+    def draw(self, generator: random.Random) -> Value:
         if self.choices:
-            return chance.choice(self.choices)
+            return generator.choice(self.choices)
         if self.is_whole:
-            return chance.randint(int(self.low), int(self.high))
+            return generator.randint(int(self.low), int(self.high))
         if self.is_log:
-            value = math.exp(min(chance.uniform(math.log(self.low), math.log(self.high)), _LARGEST_LOG))
+            value = math.exp(min(generator.uniform(math.log(self.low), math.log(self.high)), _LARGEST_LOG))
         else:
-            value = chance.uniform(self.low, self.high)
+            value = generator.uniform(self.low, self.high)
         return float(f"{value:.{_DIGITS}g}")
 
 
@@ -138,9 +138,9 @@ def _range(field: str, given: object) -> _Range:
     if not isinstance(given, Mapping) or set(map(str, given)) - {"from", "to", "log"}:
         raise invalid_field(field, "must be a list of values, or {from: 0.001, to: 0.1, log: true}")
     low, high, is_log = given.get("from"), given.get("to"), given.get("log", False)
-    ends = [as_number(one) if isinstance(one, int | float) else None for one in (low, high)]
+    ends = [as_number(item) if isinstance(item, int | float) else None for item in (low, high)]
     if ends[0] is None or ends[1] is None or ends[0] > ends[1] or not isinstance(is_log, bool):
-        raise invalid_field(field, "must have numbers: from, and a to that is not smaller; log is true or false")
+        raise invalid_field(field, "from and to must be numbers, from at most to; log must be true or false")
     if is_log and ends[0] <= 0:
         raise invalid_field(field, "with log, from must be above 0")
     is_whole = not is_log and isinstance(low, int) and isinstance(high, int)

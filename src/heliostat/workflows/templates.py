@@ -1,4 +1,4 @@
-"""`${{ params.lr }}` inside of texts: found, checked, and filled in as words that no shell ever reads."""
+"""Templates: expressions such as `${{ params.lr }}` inside text, filled in without a shell."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from heliostat.workflows.expressions import (
 )
 
 OPEN, CLOSE = "${{", "}}"
-_MOST = 100  # in one text
-_LONGEST_KEPT = 1000  # characters of a text that is remembered
-_LITERAL = " '{{' }}"  # what follows OPEN where it stands for itself: `$${{ '{{' }}` says `${{`
+_MAX_EXPRESSIONS = 100  # in one text
+_MAX_CACHED_LENGTH = 1000  # characters; longer templates are not cached
+_LITERAL = " '{{' }}"  # follows OPEN in an escaped template: `$${{ '{{' }}` gives `${{`
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Text and expressions in turn."""
+    """Alternating text and expressions."""
 
     parts: tuple[str | Expression, ...]
 
@@ -32,7 +32,7 @@ class Template:
         return (part for part in self.parts if not isinstance(part, str))
 
     def fill(self, scope: EvaluationScope) -> Value:
-        """An expression alone keeps its kind; within text it becomes text. Raises Wrong."""
+        """A single expression keeps its type; within text it becomes text. Raises ExpressionError."""
         if len(self.parts) == 1 and not isinstance(self.parts[0], str):
             return evaluate(self.parts[0], scope)
         return join_text(part if isinstance(part, str) else as_text(evaluate(part, scope)) for part in self.parts)
@@ -43,23 +43,23 @@ def has_template(text: str) -> bool:
 
 
 def escape_template(text: str) -> str:
-    """The text that gives this one when it is filled in: a value stays a value, whatever is in it."""
+    """A template that gives exactly this text when it is filled in."""
     return text.replace(OPEN, f"${OPEN}{_LITERAL}")
 
 
 def parse_template(text: str) -> Template:
-    """Raises Wrong."""
-    return parse_cached(text) if len(text) <= _LONGEST_KEPT else _parse(text)
+    """Raises ExpressionError."""
+    return parse_cached(text) if len(text) <= _MAX_CACHED_LENGTH else _parse(text)
 
 
 def _parse(text: str) -> Template:
     parts: list[str | Expression] = []
     before, *rest = text.split(OPEN)
-    if sum(not piece.startswith(_LITERAL) for piece in rest) > _MOST:
-        raise ExpressionError(f"a text may hold {_MOST} expressions")
+    if sum(not segment.startswith(_LITERAL) for segment in rest) > _MAX_EXPRESSIONS:
+        raise ExpressionError(f"a text may contain at most {_MAX_EXPRESSIONS} expressions")
     parts += [before] if before else []
-    for piece in rest:
-        inside, closing, after = piece.partition(CLOSE)
+    for segment in rest:
+        inside, closing, after = segment.partition(CLOSE)
         if not closing:
             raise ExpressionError(f"{OPEN} is not closed: write {OPEN} params.lr {CLOSE}")
         parts.append(parse_expression(inside))
@@ -68,15 +68,15 @@ def _parse(text: str) -> Template:
 
 
 parse_cached = lru_cache(maxsize=2000)(_parse)
-"""Remembers: thousands of jobs may have the same words."""
+"""Cached, because thousands of jobs may have the same texts."""
 
 
 def transform_templates(value: object, change: Callable[[str], object]) -> object:
-    """The same lists and sets of fields, with each text that holds an expression changed."""
+    """The same structure of lists and mappings, with each text that contains an expression replaced."""
     if isinstance(value, str):
         return change(value) if has_template(value) else value
     if isinstance(value, list):
-        return [transform_templates(one, change) for one in value]
+        return [transform_templates(item, change) for item in value]
     if isinstance(value, dict):
-        return {name: transform_templates(one, change) for name, one in value.items()}
+        return {name: transform_templates(item, change) for name, item in value.items()}
     return value

@@ -1,27 +1,27 @@
 #!/bin/sh
-# What the scripts that build and push images have in common.
+# Shell functions of the scripts that build and push images.
 set -u
 
-# Shows what a step says and keeps its last words; a pipe would hide whether it succeeded.
-tell() {
-    { "$@"; echo $? > ../code; } 2>&1 | tee ../said
+# Prints and saves the output of a step and returns its exit code, which a plain pipe would hide.
+run_step() {
+    { "$@"; echo $? > ../code; } 2>&1 | tee ../output
     return "$(cat ../code)"
 }
 
 fail() {
-    tail -c 4000 ../said > ../why
+    tail -c 4000 ../output > ../why
     rm -rf env
     exit 1
 }
 
 needs() { # podman
     command -v "$1" >/dev/null && return
-    echo "$1 is not installed on $HELIOSTAT_NODE." | tee ../said
+    echo "$1 is not installed on $HELIOSTAT_NODE." | tee ../output
     fail
 }
 
-# $1 how the folder of each person begins, on nodes where none is laid out for this attempt. Somebody holds its lock as long as
-# it is needed; what is left of one that was killed goes with the next container or build of this person.
+# Prepares podman's folders. $1: prefix of each user's folder, on nodes where the engine creates none for this attempt. A lock is
+# held while the folder is needed; what a killed build leaves is removed by the next container or build of this user.
 enter() {
     needs podman
     set -- "$1$(id -u)"
@@ -30,7 +30,7 @@ enter() {
     else
         mkdir -m 700 "$1" 2>/dev/null
         if [ -L "$1" ] || [ ! -d "$1" ] || [ ! -O "$1" ]; then
-            echo "$1 on $HELIOSTAT_NODE cannot be made, or is not yours; tell an admin: scratch in [containers]" | tee ../said
+            echo "$1 on $HELIOSTAT_NODE cannot be created, or belongs to another user. Ask an admin to check scratch in [containers]." | tee ../output
             fail
         fi
         run=$1/b$HELIOSTAT_ATTEMPT_ID scratch=$1/b$HELIOSTAT_ATTEMPT_ID/s store=$1/images
@@ -43,7 +43,7 @@ enter() {
     root=$scratch
     mkdir -m 700 -p "$store/use"
     exec 8>>"$store/building"
-    flock -s 8 # whoever removes images needs it alone
+    flock -s 8 # the cleanup of images locks it exclusively
     export XDG_RUNTIME_DIR="$run"
     for file in containers.conf registries.conf; do
         [ -e "/etc/containers/$file" ] || continue
@@ -52,10 +52,10 @@ enter() {
         *) export CONTAINERS_REGISTRIES_CONF="/etc/containers/$file" ;;
         esac
     done
-    without_own_settings
+    ignore_user_config
 }
 
-without_own_settings() {
+ignore_user_config() {
 own=$HOME/.config/containers
 if [ -e "$own/registries.conf.d" ] || [ -e "$own/registries.d" ] || [ -e "$own/certs.d" ]; then
     mkdir -p "$run/home/.config/containers"
@@ -73,10 +73,10 @@ leave() {
     rm -rf "$run" "$run.lock"
 }
 
-fetch() { # an image to begin with, into those this person has here; it counts as used now
+fetch() { # a base image, into this user's store; it counts as used now
     hash=$(printf %s "$1" | sha256sum)
     : >"$store/use/$(printf %.32s "$hash")"
-    flock -o "$store/lock" /bin/sh -c 'store=$1 run=$2 image=$3 archive=$4 noted=$5
+    flock -o "$store/lock" /bin/sh -c 'store=$1 run=$2 image=$3 archive=$4 digest_file=$5
 own=$HOME/.config/containers
 if [ -e "$own/registries.conf.d" ] || [ -e "$own/registries.d" ] || [ -e "$own/certs.d" ]; then
     mkdir -p "$run/home/.config/containers"
@@ -88,24 +88,24 @@ in_store() {
     podman --root="$store" --runroot="$run/i" --tmpdir="$run/j" --storage-driver=overlay \
         --log-level=error "$@"
 }
-rm -rf "$store/libpod" # knows where the run before kept its things, and minds that this one keeps them elsewhere
+rm -rf "$store/libpod" # the podman database holds the paths of the previous run, and rejects other ones
 in_store image exists "$image" && exit
 [ -z "$archive" ] || { in_store load --quiet --input "$archive" >/dev/null; exit; }
 echo "heliostat: fetching $image" >&2
-said=$(in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" 2>&1 >/dev/null) && exit
-printf '"'"'%s\n'"'"' "$said" >&2
-[ -z "$noted" ] || { echo "failed $image"; printf %s "$said" | tail -c 2000; } >"$noted"
+output=$(in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" 2>&1 >/dev/null) && exit
+printf '"'"'%s\n'"'"' "$output" >&2
+[ -z "$digest_file" ] || { echo "failed $image"; printf %s "$output" | tail -c 2000; } >"$digest_file"
 exit 125
 ' fetch "$store" "$run" "$1" ''
 }
 
-# Layers of this person's earlier builds here are used again. They are one build's at a time: another that runs beside it begins anew.
+# Reuse layers of this user's earlier builds on this node. Only one build at a time can: a concurrent build starts without them.
 take_layers() {
     mkdir -m 700 -p "$store/layers" && exec 6>>"$store/layers.lock" && flock -n 6 || return 0
     : >"$store/layers.lock" # used now
     root=$store/layers
-    rm -rf "$root/libpod" # knows where the build before kept its things
-    if grep -qs '"id"' "$root/overlay-containers/containers.json"; then # of one that was killed
+    rm -rf "$root/libpod" # podman's database holds the paths of the previous build
+    if grep -qs '"id"' "$root/overlay-containers/containers.json"; then # left by a killed build
         in_root rm --force $(in_root ps --all --quiet --external) >/dev/null
     fi
 }
@@ -115,8 +115,8 @@ in_root() {
         --storage-opt="additionalimagestore=$store" --cgroup-manager=cgroupfs --events-backend=none --log-level=error "$@"
 }
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
-rm -rf room why said code digest && mkdir room && cd room || exit 1
+rm -rf room why output code digest && mkdir room && cd room || exit 1
 enter /var/tmp/heliostat-
-tell in_root load --quiet --input /srv/h/environments/ready/abc/image.tar || fail
-tell in_root push --digestfile=../digest localhost/torch:2-0123456789abcdef docker://registry.example.org/lab/torch:2 || fail
-echo 'It is there: registry.example.org/lab/torch:2'
+run_step in_root load --quiet --input /srv/h/environments/ready/abc/image.tar || fail
+run_step in_root push --digestfile=../digest localhost/torch:2-0123456789abcdef docker://registry.example.org/lab/torch:2 || fail
+echo 'Pushed to registry.example.org/lab/torch:2.'

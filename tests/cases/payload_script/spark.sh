@@ -11,16 +11,16 @@ heliostat_task() {
     0) export CUDA_VISIBLE_DEVICES=''; export NVIDIA_VISIBLE_DEVICES=void; export HELIOSTAT_TASK=0; export HELIOSTAT_TASK_INDEX=0; export RANK=0; export LOCAL_RANK=0 ;;
     1) export CUDA_VISIBLE_DEVICES=''; export NVIDIA_VISIBLE_DEVICES=void; export HELIOSTAT_TASK=1; export HELIOSTAT_TASK_INDEX=1; export RANK=1; export LOCAL_RANK=1 ;;
     esac
-    exec /bin/sh -c '# Runs in each task: a Spark cluster of this job alone. Task 0 is its master and runs the command, which finds the cluster
-# by spark-defaults.conf; the others are its workers, and end when that file is gone. With one task, Spark runs within it.
-# The secret by which they know each other is in that file, which only their user can read. Nothing else of Spark that
-# would take orders from strangers is on: no REST server, no page that kills.
+    exec /bin/sh -c '# Runs in each task: a Spark cluster for this job. Task 0 runs the master and the command, which finds the cluster by
+# spark-defaults.conf; the other tasks are workers, and end when that file is gone. With one task, Spark runs in local mode.
+# That file holds the shared secret and only its user can read it. The REST server and the web interface, which would
+# accept commands without the secret, are off.
 heliostat_conf="$HELIOSTAT_CHECKPOINT_DIR/.spark.$HELIOSTAT_ATTEMPT.${SLURM_RESTART_COUNT:-0}"
 heliostat_file="$heliostat_conf/spark-defaults.conf"
 heliostat_tasks=${HELIOSTAT_TASK_COUNT:-1}
 if [ -z "${SPARK_HOME:-}" ]; then
     heliostat_spark=$(python3 -c '"'"'import os, pyspark; print(os.path.dirname(pyspark.__file__))'"'"' 2>/dev/null) || {
-        echo '"'"'heliostat: no Spark here: set SPARK_HOME, or use an environment with pyspark'"'"' >&2
+        echo '"'"'heliostat: Spark is not installed here; set SPARK_HOME, or use an environment with pyspark'"'"' >&2
         exit 127
     }
 else
@@ -28,14 +28,14 @@ else
 fi
 heliostat_class() { exec "$heliostat_spark/bin/spark-class" "org.apache.spark.deploy.$@"; }
 
-# Of the task'"'"'s memory: Java itself and the daemon beside need half a GiB, Python and caches a part of the rest.
+# Of the task'"'"'s memory, the JVM and the daemon need 512 MiB, and Python and caches 30% of the rest.
 heliostat_heap=$(((HELIOSTAT_MEMORY_MIB - 512) * 7 / 10))
 [ "$heliostat_heap" -ge 512 ] || heliostat_heap=512
 export SPARK_DAEMON_MEMORY="${SPARK_DAEMON_MEMORY:-256m}"
 [ "${MASTER_ADDR:-127.0.0.1}" != 127.0.0.1 ] || export SPARK_LOCAL_IP=127.0.0.1
 
 heliostat_settings() {
-    cat "${SPARK_CONF_DIR:-$heliostat_spark/conf}/spark-defaults.conf" 2>/dev/null # what stands below wins
+    cat "${SPARK_CONF_DIR:-$heliostat_spark/conf}/spark-defaults.conf" 2>/dev/null # the lines below override it
     echo
     if [ "$heliostat_tasks" = 1 ]; then
         echo "spark.master local[$HELIOSTAT_CPUS]"
@@ -54,7 +54,7 @@ heliostat_settings() {
     echo "spark.executor.memory ${heliostat_heap}m"
 }
 
-# Runs "$@" beside this shell, which hands on what it is told; `heliostat_code` is how it ended. As long as $1 holds.
+# Runs "$@" in the background while the function $1 succeeds, and forwards signals to it. Sets `heliostat_code` to the exit code.
 heliostat_watch() {
     heliostat_while=$1
     shift
@@ -68,7 +68,7 @@ heliostat_watch() {
         if ! "$heliostat_while"; then
             kill -s TERM "$heliostat_pid" 2>/dev/null
             wait "$heliostat_pid"
-            heliostat_code=over
+            heliostat_code=stopped
             return
         fi
         sleep 0.3
@@ -88,7 +88,7 @@ if [ "${HELIOSTAT_TASK_INDEX:-0}" != 0 ]; then
     heliostat_watch heliostat_has_cluster heliostat_class worker.Worker --host "${SPARK_LOCAL_IP:-$HELIOSTAT_NODE}" \
         --webui-port 0 --cores "$HELIOSTAT_CPUS" --memory "${heliostat_heap}m" --work-dir "$heliostat_work" \
         --properties-file "$heliostat_file" "spark://$MASTER_ADDR:$MASTER_PORT"
-    [ "$heliostat_code" != over ] || exit 0
+    [ "$heliostat_code" != stopped ] || exit 0
     exit "$heliostat_code"
 fi
 
@@ -103,25 +103,25 @@ if [ "$heliostat_tasks" != 1 ]; then
     heliostat_master=$!
 fi
 heliostat_watch heliostat_has_master "$@"
-if [ "$heliostat_code" = over ]; then
+if [ "$heliostat_code" = stopped ]; then
     echo '"'"'heliostat: the master of the Spark cluster has ended'"'"' >&2
     heliostat_code=1
 fi
 [ "$heliostat_tasks" = 1 ] || kill -s TERM "$heliostat_master" 2>/dev/null
 exit "$heliostat_code"' spark python count.py --lr '1 $x'
 }
-# Runs the tasks of one attempt side by side; its text follows, in the payload's script, what names them:
+# Runs the tasks of one attempt in parallel. In the payload's script, this text comes after the lines that define them:
 #
 #   heliostat_tasks=2 heliostat_grace=10.0
 #   heliostat_task() { … }   becomes task $1
 #
-# and is followed by the pipeline that starts them. Each task tells the watch its pid, waits for the word to go, and tells
-# its exit status: whoever is signalled before that word never begins, and whoever began gets each signal once.
-# When one fails, the others get TERM and, after the grace, KILL; the first failure is the exit status of all.
-# A pipeline, not `&`: a shell makes what it puts into the background deaf to INT and QUIT.
+# and before the pipeline that starts them. Each task sends its pid to the watch, waits for a byte that starts it, and sends its
+# exit status. A task that is signalled before that byte never starts; one that has started gets each signal once.
+# When a task fails, the others get TERM and, after the grace, KILL; the exit status of all is that of the first failure.
+# A pipeline is used instead of `&`, because a shell makes background processes ignore INT and QUIT.
 
 heliostat_run() {
-    trap : TERM INT HUP QUIT USR1 USR2 # meant for the task; this shell stays to tell how it ended
+    trap : TERM INT HUP QUIT USR1 USR2 # for the task; this shell stays to report its exit status
     (
         read -r heliostat_pid _ </proc/self/stat
         echo "pid $heliostat_pid" >&3
@@ -133,7 +133,7 @@ heliostat_run() {
 }
 
 heliostat_stop_the_others() {
-    [ -z "$heliostat_told" ] || return # whoever told us has told them, and kills what is left
+    [ -z "$heliostat_signal" ] || return # the sender has signalled the tasks too, and kills those left
     kill -s TERM $heliostat_pids
     {
         sleep "$heliostat_grace"
@@ -143,28 +143,28 @@ heliostat_stop_the_others() {
 }
 
 heliostat_watch() {
-    heliostat_told='' heliostat_signalled='' heliostat_pids='' heliostat_timer='' heliostat_failed=0
-    heliostat_unknown=$heliostat_tasks # so many pids are not known yet
+    heliostat_signal='' heliostat_signalled='' heliostat_pids='' heliostat_timer='' heliostat_failed=0
+    heliostat_unknown=$heliostat_tasks # number of tasks whose pid is unknown
     for heliostat_name in TERM INT HUP QUIT USR1 USR2; do
-        trap "heliostat_told=$heliostat_name heliostat_signalled=1" "$heliostat_name"
+        trap "heliostat_signal=$heliostat_name heliostat_signalled=1" "$heliostat_name"
     done
     while [ "$heliostat_tasks" -gt 0 ]; do
         if ! read -r heliostat_word heliostat_number; then
-            [ -n "$heliostat_signalled" ] || break # all who could tell are gone
-            heliostat_signalled=''                 # only a signal came between
+            [ -n "$heliostat_signalled" ] || break # all tasks have ended
+            heliostat_signalled=''                 # read was interrupted by a signal
             continue
         fi
         if [ "$heliostat_word" = pid ]; then
             heliostat_pids="$heliostat_pids $heliostat_number"
             heliostat_unknown=$((heliostat_unknown - 1))
-            if [ -n "$heliostat_told" ] || [ "$heliostat_failed" != 0 ]; then
-                kill -s TERM $heliostat_pids # they wait for a word that does not come
+            if [ -n "$heliostat_signal" ] || [ "$heliostat_failed" != 0 ]; then
+                kill -s TERM $heliostat_pids # they wait for a byte that is never sent
             elif [ "$heliostat_unknown" = 0 ]; then
-                for _ in $heliostat_pids; do echo; done >&6 # one byte each: two may read at the same time
+                for _ in $heliostat_pids; do echo; done >&6 # one byte for each task: two may read at the same time
             fi
             continue
         fi
-        [ "$heliostat_unknown" = 0 ] || kill -s TERM $heliostat_pids # it ended before it began, so must they
+        [ "$heliostat_unknown" = 0 ] || kill -s TERM $heliostat_pids # this task ended before its start, so stop all
         heliostat_tasks=$((heliostat_tasks - 1))
         if [ "$heliostat_number" != 0 ] && [ "$heliostat_failed" = 0 ]; then
             heliostat_failed=$heliostat_number
@@ -177,7 +177,7 @@ heliostat_watch() {
 }
 
 trap : TERM INT HUP QUIT USR1 USR2
-exec 4>&1 5>&2 2>/dev/null # the shell's own remarks ("Killed") do not belong into the job's log
+exec 4>&1 5>&2 2>/dev/null # keep messages of the shell ("Killed") out of the job's log
 : | { trap : TERM INT HUP QUIT USR1 USR2
 exec 6<>/proc/self/fd/0 </dev/null
 { trap : TERM INT HUP QUIT USR1 USR2; heliostat_run 0 | heliostat_run 1; } 3>&1 >&4 | heliostat_watch

@@ -13,18 +13,18 @@ heliostat_task() {
     esac
     exec /bin/sh -c 'exec torchrun --nnodes=2 --nproc-per-node=1 --node-rank="$HELIOSTAT_TASK_INDEX" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"' torchrun train.py --lr '1 $x'
 }
-# Runs the tasks of one attempt side by side; its text follows, in the payload's script, what names them:
+# Runs the tasks of one attempt in parallel. In the payload's script, this text comes after the lines that define them:
 #
 #   heliostat_tasks=2 heliostat_grace=10.0
 #   heliostat_task() { … }   becomes task $1
 #
-# and is followed by the pipeline that starts them. Each task tells the watch its pid, waits for the word to go, and tells
-# its exit status: whoever is signalled before that word never begins, and whoever began gets each signal once.
-# When one fails, the others get TERM and, after the grace, KILL; the first failure is the exit status of all.
-# A pipeline, not `&`: a shell makes what it puts into the background deaf to INT and QUIT.
+# and before the pipeline that starts them. Each task sends its pid to the watch, waits for a byte that starts it, and sends its
+# exit status. A task that is signalled before that byte never starts; one that has started gets each signal once.
+# When a task fails, the others get TERM and, after the grace, KILL; the exit status of all is that of the first failure.
+# A pipeline is used instead of `&`, because a shell makes background processes ignore INT and QUIT.
 
 heliostat_run() {
-    trap : TERM INT HUP QUIT USR1 USR2 # meant for the task; this shell stays to tell how it ended
+    trap : TERM INT HUP QUIT USR1 USR2 # for the task; this shell stays to report its exit status
     (
         read -r heliostat_pid _ </proc/self/stat
         echo "pid $heliostat_pid" >&3
@@ -36,7 +36,7 @@ heliostat_run() {
 }
 
 heliostat_stop_the_others() {
-    [ -z "$heliostat_told" ] || return # whoever told us has told them, and kills what is left
+    [ -z "$heliostat_signal" ] || return # the sender has signalled the tasks too, and kills those left
     kill -s TERM $heliostat_pids
     {
         sleep "$heliostat_grace"
@@ -46,28 +46,28 @@ heliostat_stop_the_others() {
 }
 
 heliostat_watch() {
-    heliostat_told='' heliostat_signalled='' heliostat_pids='' heliostat_timer='' heliostat_failed=0
-    heliostat_unknown=$heliostat_tasks # so many pids are not known yet
+    heliostat_signal='' heliostat_signalled='' heliostat_pids='' heliostat_timer='' heliostat_failed=0
+    heliostat_unknown=$heliostat_tasks # number of tasks whose pid is unknown
     for heliostat_name in TERM INT HUP QUIT USR1 USR2; do
-        trap "heliostat_told=$heliostat_name heliostat_signalled=1" "$heliostat_name"
+        trap "heliostat_signal=$heliostat_name heliostat_signalled=1" "$heliostat_name"
     done
     while [ "$heliostat_tasks" -gt 0 ]; do
         if ! read -r heliostat_word heliostat_number; then
-            [ -n "$heliostat_signalled" ] || break # all who could tell are gone
-            heliostat_signalled=''                 # only a signal came between
+            [ -n "$heliostat_signalled" ] || break # all tasks have ended
+            heliostat_signalled=''                 # read was interrupted by a signal
             continue
         fi
         if [ "$heliostat_word" = pid ]; then
             heliostat_pids="$heliostat_pids $heliostat_number"
             heliostat_unknown=$((heliostat_unknown - 1))
-            if [ -n "$heliostat_told" ] || [ "$heliostat_failed" != 0 ]; then
-                kill -s TERM $heliostat_pids # they wait for a word that does not come
+            if [ -n "$heliostat_signal" ] || [ "$heliostat_failed" != 0 ]; then
+                kill -s TERM $heliostat_pids # they wait for a byte that is never sent
             elif [ "$heliostat_unknown" = 0 ]; then
-                for _ in $heliostat_pids; do echo; done >&6 # one byte each: two may read at the same time
+                for _ in $heliostat_pids; do echo; done >&6 # one byte for each task: two may read at the same time
             fi
             continue
         fi
-        [ "$heliostat_unknown" = 0 ] || kill -s TERM $heliostat_pids # it ended before it began, so must they
+        [ "$heliostat_unknown" = 0 ] || kill -s TERM $heliostat_pids # this task ended before its start, so stop all
         heliostat_tasks=$((heliostat_tasks - 1))
         if [ "$heliostat_number" != 0 ] && [ "$heliostat_failed" = 0 ]; then
             heliostat_failed=$heliostat_number
@@ -80,7 +80,7 @@ heliostat_watch() {
 }
 
 trap : TERM INT HUP QUIT USR1 USR2
-exec 4>&1 5>&2 2>/dev/null # the shell's own remarks ("Killed") do not belong into the job's log
+exec 4>&1 5>&2 2>/dev/null # keep messages of the shell ("Killed") out of the job's log
 : | { trap : TERM INT HUP QUIT USR1 USR2
 exec 6<>/proc/self/fd/0 </dev/null
 { trap : TERM INT HUP QUIT USR1 USR2; heliostat_run 0 | heliostat_run 1; } 3>&1 >&4 | heliostat_watch

@@ -19,9 +19,9 @@ def server() -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def full(server: RunningServer, two_people: list[Person]) -> tuple[int, int]:
+def full(server: RunningServer, two_unix_users: list[Person]) -> tuple[int, int]:
     """Ann's job holds all A100; Bob waits for them."""
-    ann, bob = two_people
+    ann, bob = two_unix_users
     forever = {"HELIOSTAT_SIMULATED_SECONDS": "inf"}
     body = {"gpus": 4, "gpu_type": "A100", "time_limit": "8h", "name": "train", "env": forever}
     holder = server.submit(ann.uid, command="train", **body)
@@ -35,7 +35,7 @@ def test_a_waiting_job_says_why_and_soon_when(server: RunningServer, bob: Person
         lambda: (told := server.ask("GET", path, uid=bob.uid).json)["forecast"] and told, "the first forecast"
     )
     assert "needs 4 A100 on one node" in told["sentence"]
-    assert (told["position"], told["pending"], told["blocked_by"]) == (1, 1, "room")
+    assert (told["position"], told["pending"], told["blocked_by"]) == (1, 1, "resources")
     forecast = told["forecast"]
     assert forecast["earliest_at"] <= forecast["likely_at"] <= forecast["latest_at"] <= forecast["limits_at"]
     assert server.show(full[1], bob.uid)["forecast"] is not None
@@ -46,7 +46,7 @@ def test_what_if_names_what_would_start_now(server: RunningServer, bob: Person, 
     told = server.ask("GET", f"/jobs/{full[1]}/why?what_if=true", uid=bob.uid).json
     assert told["what_if"] == []  # four T4 are not there, one A100 is not free
     foreseen = server.ask("POST", "/when", {"gpus": 1, "gpu_type": "A100", "time_limit": "1h"}, uid=bob.uid).json
-    assert [(one["words"], one["starts_now"]) for one in foreseen["what_if"]] == [
+    assert [(one["description"], one["starts_now"]) for one in foreseen["what_if"]] == [
         ("any GPU type with 6 cpus, 48 GiB", True)
     ]
     assert foreseen["forecast"]["limits_at"] is not None
@@ -96,8 +96,8 @@ def test_a_login_is_needed(server: RunningServer) -> None:
 
 
 def _people(tree: list[dict[str, object]], project: str) -> list[str]:
-    projects = [one for department in tree for one in department["below"]]  # type: ignore[attr-defined]
-    return [user["name"] for one in projects if one["name"] == project for user in one["below"]]
+    projects = [one for department in tree for one in department["children"]]  # type: ignore[attr-defined]
+    return [user["name"] for one in projects if one["name"] == project for user in one["children"]]
 
 
 def test_the_share_tree_names_all_projects_and_only_people_of_ones_own(
@@ -110,7 +110,7 @@ def test_the_share_tree_names_all_projects_and_only_people_of_ones_own(
     trees = {uid: server.ask("GET", "/share", uid=uid).json["items"] for uid in (None, ann.uid, bob.uid)}
     assert [_people(trees[uid], "secret") for uid in (None, ann.uid, bob.uid)] == [[ann.name], [ann.name], []]
     assert sorted(_people(trees[bob.uid], "default")) == sorted([ann.name, bob.name])
-    assert [one["name"] for one in trees[bob.uid][0]["below"]] == ["default", "secret"]
+    assert [one["name"] for one in trees[bob.uid][0]["children"]] == ["default", "secret"]
     assert trees[bob.uid][0]["usage_gpu_hours"] > 0
 
 

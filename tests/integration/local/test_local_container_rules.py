@@ -28,7 +28,7 @@ SMALL = {"memory": "256M", "cpus": 1}
 
 
 @pytest.fixture(scope="module")
-def data(two_people: list[Person], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def data(two_unix_users: list[Person], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with data everybody may read and write, as far as its mode goes."""
     folder = Path(f"/srv/heliostat-test-{os.getpid()}")
     folder.mkdir()
@@ -39,11 +39,11 @@ def data(two_people: list[Person], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def server(two_people: list[Person], data: Path) -> Iterator[RunningServer]:
+def server(two_unix_users: list[Person], data: Path) -> Iterator[RunningServer]:
     server = RunningServer(
         f'server.node_name = "here"\nqueue.pids_limit = 200\ncontainers.mount_paths = ["{{home}}", "{data}:ro"]\n'
     )
-    import_test_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_unix_users[0].name)
     yield server
     server.remove()
 
@@ -149,7 +149,7 @@ def test_a_link_that_changes_in_the_queue_is_refused_at_the_start(server: Runnin
     job = server.finished(job_id, ann.uid)
     link.unlink()
     assert job["state"] == "failed"
-    assert "leads to a place that may not be mounted" in job["reason"]
+    assert "is a link to a path that is not allowed as a mount" in job["reason"]
 
 
 @pytest.mark.parametrize(
@@ -208,12 +208,12 @@ def test_a_script_runs_inside_with_its_words(server: RunningServer, ann: Person)
 
 
 @pytest.fixture
-def strict(two_people: list[Person]) -> Iterator[RunningServer]:
+def strict(two_unix_users: list[Person]) -> Iterator[RunningServer]:
     server = RunningServer(
         'server.node_name = "here"\ncontainers.required = true\ncontainers.allowed_registries = ["localhost"]\n'
         'containers.read_only_root = true\ncontainers.networks = ["none"]\ncontainers.runtimes = ["podman"]\n'
     )
-    import_test_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_unix_users[0].name)
     yield server
     server.remove()
 
@@ -242,15 +242,15 @@ def kata() -> Iterator[Path]:
 
 
 @pytest.fixture
-def vault(two_people: list[Person], kata: Path) -> Iterator[RunningServer]:
+def vault(two_unix_users: list[Person], kata: Path) -> Iterator[RunningServer]:
     server = RunningServer(
         f'server.node_name = "here"\ncontainers.oci_runtimes = {{ vault = "{kata}" }}\n'
         'containers.required_for = ["vault"]\n'
     )
-    import_test_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_unix_users[0].name)
     server.ask("POST", "/projects", {"name": "vault", "department": "default"})
-    server.ask("GET", "/whoami", uid=two_people[0].uid)  # who is seen gets an account
-    server.ask("PUT", f"/projects/vault/members/{two_people[0].name}", {})
+    server.ask("GET", "/whoami", uid=two_unix_users[0].uid)  # who is seen gets an account
+    server.ask("PUT", f"/projects/vault/members/{two_unix_users[0].name}", {})
     yield server
     server.remove()
 
@@ -267,7 +267,7 @@ def test_a_project_has_virtual_machines_where_the_admins_want_it(
 
 
 @pytest.fixture
-def on_gpus(two_people: list[Person], tmp_path: Path) -> Iterator[RunningServer]:
+def on_gpus(two_unix_users: list[Person], tmp_path: Path) -> Iterator[RunningServer]:
     """Two GPUs of a made-up driver, and device files that stand in for them."""
     if why_no_nvml() is not None:
         pytest.skip(why_no_nvml() or "")
@@ -279,7 +279,7 @@ def on_gpus(two_people: list[Person], tmp_path: Path) -> Iterator[RunningServer]
     spec.parent.mkdir(exist_ok=True)
     spec.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices}))
     server = RunningServer('server.node_name = "here"\n', fake.environment())
-    import_test_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_unix_users[0].name)
     yield server
     server.remove()
     spec.unlink()

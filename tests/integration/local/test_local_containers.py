@@ -49,9 +49,9 @@ class Way:
 
 
 @pytest.fixture(scope="module")
-def server(two_people: list[Person]) -> Iterator[RunningServer]:
+def server(two_unix_users: list[Person]) -> Iterator[RunningServer]:
     server = RunningServer('server.simulate_gpus = "2xA100"\nserver.node_name = "here"\nqueue.pids_limit = 200\n')
-    import_test_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_unix_users[0].name)
     import_test_image(server.home, "root")
     yield server
     server.remove()

@@ -14,10 +14,10 @@ pytestmark = [needs_root, pytest.mark.skipif(podman_skip_reason() is not None, r
 
 
 @pytest.fixture(scope="module")
-def server(two_people: list[Person]) -> Iterator[RunningServer]:
-    python, environment = python_for(two_people[0])
-    server = RunningServer('server.node_name = "here"\n', environment, two_people[0].name, python)
-    import_test_image(server.home, two_people[0].name)
+def server(two_unix_users: list[Person]) -> Iterator[RunningServer]:
+    python, environment = python_for(two_unix_users[0])
+    server = RunningServer('server.node_name = "here"\n', environment, two_unix_users[0].name, python)
+    import_test_image(server.home, two_unix_users[0].name)
     yield server
     server.remove()
 

@@ -77,7 +77,7 @@ def test_a_broken_requirement_is_told_on_the_command_line(server: ServerProcess,
     done = helio(server, "env", "build", "requirements.txt", cwd=tmp_path)
     assert done.returncode == 1
     assert "tiny" in done.stdout
-    assert "has failed: its environment cannot be built" in done.stdout
+    assert "failed: its environment cannot be built" in done.stdout
 
 
 def test_a_shell_has_the_programs_of_the_environment_first(server: ServerProcess, tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_conda_files_are_refused_where_nobody_can_build_them(server: ServerProce
     done = helio(server, "env", "build", "environment.yml", cwd=tmp_path)
     assert done.returncode != 0
     assert "micromamba, which builds conda environments, is not installed on the server." in done.stderr
-    assert "Send requirements.txt or pyproject.toml" in done.stderr
+    assert "Use requirements.txt or pyproject.toml" in done.stderr
 
 
 def test_an_image_and_an_environment_together_are_refused(server: ServerProcess) -> None:
     from heliostat.errors import Invalid
 
-    with pytest.raises(Invalid, match="brings its own software"):
+    with pytest.raises(Invalid, match="contains its own software"):
         server.client.submit("true", image="busybox", environment={"requirements": "tiny"}, workdir=HOME)

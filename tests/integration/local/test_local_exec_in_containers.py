@@ -20,9 +20,9 @@ STRANGE = {"TOKEN": "sword 'fish'\n$(id)", "LD_PRELOAD": "", "DOCKER_HOST": "tcp
 
 
 @pytest.fixture(scope="module")
-def server(two_people: list[Person]) -> Iterator[RunningServer]:
+def server(two_unix_users: list[Person]) -> Iterator[RunningServer]:
     server = RunningServer('server.node_name = "here"\n')
-    import_test_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_unix_users[0].name)
     import_test_image(server.home, "root")
     yield server
     server.remove()
@@ -30,10 +30,10 @@ def server(two_people: list[Person]) -> Iterator[RunningServer]:
 
 @pytest.fixture(params=["bubblewrap", "podman", "podman as root"], scope="module")
 def contained(
-    request: pytest.FixtureRequest, server: RunningServer, two_people: list[Person]
+    request: pytest.FixtureRequest, server: RunningServer, two_unix_users: list[Person]
 ) -> Iterator[tuple[int, int | None]]:
     fields: dict[str, Any] = {"runtime": "bubblewrap"} if request.param == "bubblewrap" else {"image": TEST_IMAGE}
-    uid = None if request.param == "podman as root" else two_people[0].uid
+    uid = None if request.param == "podman as root" else two_unix_users[0].uid
     line = "touch /tmp/here; echo ready; while :; do sleep 0.2; done"
     job = server.submit(uid, command=["/bin/sh", "-c", line], env=STRANGE, memory="256M", cpus=1, **fields)
     wait_for(lambda: "ready" in server.output(job, uid), "it to run", lambda: server.output(job, uid, "stderr"))

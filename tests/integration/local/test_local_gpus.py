@@ -126,7 +126,7 @@ def test_a_gpu_goes_to_the_next_job_only_when_the_driver_shows_it_empty(
     driver.show(*stuck.values())
     server.ask("POST", f"/jobs/{job_id}/cancel")
     assert server.finished(job_id)["state"] == "cancelled"
-    assert problems(server)[held] == f"not empty: process {pid} of an earlier job has not left it"
+    assert problems(server)[held] == f"not free: process {pid} of an earlier job still uses it"
     jobs = [server.submit(command="true", gpus=1, cpus=1, memory=64) for _ in range(3)]
     assert [server.finished(job)["devices"] for job in jobs] == [[other]] * 3
     driver.show(gpu(FIRST), gpu(SECOND))
@@ -143,7 +143,7 @@ def test_a_gpu_that_is_not_empty_is_not_handed_out_by_the_next_server_either(
     server.stop()
     server.start()
     assert let_it_look(server) == [SECOND]
-    assert problems(server)[FIRST] == f"not empty: process {dead.pid} of an earlier job has not left it"
+    assert problems(server)[FIRST] == f"not free: process {dead.pid} of an earlier job still uses it"
 
 
 def test_a_job_on_a_gpu_that_it_was_not_given_keeps_it_from_others(
@@ -153,7 +153,7 @@ def test_a_job_on_a_gpu_that_it_was_not_given_keeps_it_from_others(
     pid = wait_for(lambda: server.output(job_id).strip(), "the job to run")
     driver.show(gpu(FIRST, processes=f"{pid}:900"), gpu(SECOND))
     assert let_it_look(server) == [SECOND]
-    assert problems(server)[FIRST] == f"not empty: process {pid} of job {job_id} has not left it"
+    assert problems(server)[FIRST] == f"not free: process {pid} of job {job_id} still uses it"
     server.ask("POST", f"/jobs/{job_id}/cancel")
     server.finished(job_id)
 

@@ -59,7 +59,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackageIndex]:
 
 
 @pytest.fixture(scope="module")
-def server(index: PackageIndex, two_people: list[Person]) -> Iterator[RunningServer]:
+def server(index: PackageIndex, two_unix_users: list[Person]) -> Iterator[RunningServer]:
     pytest.importorskip("uv", reason="uv builds environments, and is not installed")
     with people(f"ht{os.getpid()}make") as [builder]:
         server = RunningServer(
@@ -226,7 +226,7 @@ def test_newlines_and_steering_signs_in_uploaded_names_steer_nothing(server: Run
     shutil.which("docker-registry") is None, reason="needs docker-registry: scripts/install-test-parts"
 )
 def test_settings_of_ones_own_lead_no_name_of_an_allowed_registry_elsewhere(
-    bob: Person, two_people: list[Person], tmp_path: Path
+    bob: Person, two_unix_users: list[Person], tmp_path: Path
 ) -> None:
     with running_registry(tmp_path) as address, aside(bob) as own:
         text = f'[[registry]]\nprefix = "{address}/lab"\nlocation = "{address}/evil"\ninsecure = true\n'

@@ -45,7 +45,7 @@ LONG_AGO = time.time() - 100 * 86400
 
 
 @pytest.fixture(scope="module")
-def server(two_people: list[Person]) -> Iterator[RunningServer]:
+def server(two_unix_users: list[Person]) -> Iterator[RunningServer]:
     server = RunningServer('server.node_name = "here"\n')
     yield server
     server.remove()

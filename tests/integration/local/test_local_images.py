@@ -47,9 +47,9 @@ def dataset() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(two_people: list[Person], dataset: Path) -> Iterator[RunningServer]:
+def server(two_unix_users: list[Person], dataset: Path) -> Iterator[RunningServer]:
     server = RunningServer(f'server.node_name = "here"\ncontainers.mount_paths = ["{{home}}", "{dataset}:ro"]\n')
-    import_test_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_unix_users[0].name)
     yield server
     server.remove()
 

@@ -70,7 +70,7 @@ def test_a_job_that_takes_more_than_its_memory_is_told_so_and_what_to_do(server:
     needs_controller("memory")
     job = server.run(command=["python3", "-c", "x = bytearray(400 * 2**20)"], memory=64)
     assert (job["state"], job["exit_code"]) == ("failed", 137)
-    assert job["reason"] == "out of memory: it used more than its 64 MiB of memory; ask for more with --memory"
+    assert job["reason"] == "out of memory: it used more than its 64 MiB of memory; request more with --memory"
 
 
 def test_a_job_whose_child_runs_out_of_memory_and_that_goes_on_is_not_out_of_memory(server: RunningServer) -> None:
@@ -125,7 +125,7 @@ def test_what_a_job_leaves_behind_is_gone_before_the_next_gets_its_gpus(server: 
 def test_the_time_limit_ends_a_job_and_says_so(server: RunningServer) -> None:
     word = f"78{time.monotonic_ns()}"
     job = server.run(command=f"sleep {word} & sleep {word}", time_limit=1)
-    assert (job["state"], job["reason"]) == ("timed_out", "its time limit of 1 s was over")
+    assert (job["state"], job["reason"]) == ("timed_out", "it reached its time limit of 1 s")
     assert with_word(word) == []
 
 

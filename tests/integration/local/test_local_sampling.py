@@ -81,7 +81,7 @@ def test_a_broken_file_of_samples_is_begun_anew_and_harms_nothing(server: Runnin
     job_id = server.submit(command="sleep 600", cpus=1)
     wait_for(lambda: stats(server, job_id)["summary"]["sampled_seconds"] >= 1, "a sample")
     server.ask("POST", f"/jobs/{job_id}/cancel")
-    assert "samples_begun_anew" in server.log
+    assert "samples_file_replaced" in server.log
 
 
 @needs_root

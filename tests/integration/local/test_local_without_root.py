@@ -12,8 +12,8 @@ pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(two_people: list[Person]) -> Iterator[RunningServer]:
-    ann = two_people[0]
+def server(two_unix_users: list[Person]) -> Iterator[RunningServer]:
+    ann = two_unix_users[0]
     python, environment = python_for(ann)
     server = RunningServer(
         'server.simulate_gpus = "1xT4"\nserver.node_name = "hers"\n', environment, ann.name, python

@@ -17,9 +17,9 @@ WAYS: dict[str, dict[str, Any]] = {"bubblewrap": {"runtime": "bubblewrap"}, "pod
 
 
 @pytest.fixture(scope="module")
-def server(two_people: list[Person]) -> Iterator[RunningServer]:
+def server(two_unix_users: list[Person]) -> Iterator[RunningServer]:
     server = RunningServer('server.node_name = "here"\n')
-    import_test_image(server.home, two_people[0].name)
+    import_test_image(server.home, two_unix_users[0].name)
     yield server
     server.remove()
 

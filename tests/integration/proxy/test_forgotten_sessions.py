@@ -87,7 +87,7 @@ def test_a_forgotten_session_ends_after_a_warning_and_one_that_works_does_not(se
     server.start()
     wait_for(lambda: server.show(forgotten)["ended_at"], "it is ended", seconds=PATIENCE_SECONDS)
     ended = server.show(forgotten)
-    assert (ended["state"], "nobody used it for 24s" in ended["reason"]) == ("cancelled", True)
+    assert (ended["state"], "it was idle for 24s" in ended["reason"]) == ("cancelled", True)
     assert len(warnings(server, forgotten)) == 1  # once, also over a restart
     assert [one["kind"] for one in events(server, forgotten)].count("cancel_requested") == 1
     assert (server.show(busy)["state"], look(server, busy)["warning"]) == ("running", None)
@@ -99,7 +99,7 @@ def test_the_end_of_its_time_is_told_once_and_not_after_it_has_more(server: Runn
     body = {"app": "custom", "command": ["sleep", "600"], "time_limit": 48, "cpus": 1, "memory": "1G"}
     kept: int = server.ask("POST", "/sessions", body).json["id"]
     told = wait_for(lambda: look(server, kept)["warning"], "the end is told", seconds=PATIENCE_SECONDS)
-    assert told.startswith("Its time is over at")
+    assert told.startswith("The session reaches its time limit at")
     assert warnings(server, kept) == [told]
     assert server.ask("POST", f"/jobs/{kept}/extend", {"time": "1h"}).status == 200
     assert look(server, kept)["warning"] is None

@@ -39,7 +39,7 @@ def test_the_command_prints_an_address_that_works(server: RunningServer, job: tu
 def test_a_port_nobody_listens_on_is_told_kindly(server: RunningServer, job: tuple[int, int]) -> None:
     ran = helio(server, "port", str(job[0]), "1025")
     assert ran.returncode == 6
-    assert "nothing listens on port 1025" in ran.stderr
+    assert "no process listens on port 1025" in ran.stderr
     assert "Start a server in the job" in ran.stderr
     assert helio(server, "port", str(job[0]), "80").returncode == 2
 

@@ -17,13 +17,13 @@ pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def ann_job(server: RunningServer, two_people: list[Person]) -> Iterator[tuple[int, int]]:
-    yield from _job_of(server, two_people[0])
+def ann_job(server: RunningServer, two_unix_users: list[Person]) -> Iterator[tuple[int, int]]:
+    yield from _job_of(server, two_unix_users[0])
 
 
 @pytest.fixture(scope="module")
-def bob_job(server: RunningServer, two_people: list[Person]) -> Iterator[tuple[int, int]]:
-    yield from _job_of(server, two_people[1])
+def bob_job(server: RunningServer, two_unix_users: list[Person]) -> Iterator[tuple[int, int]]:
+    yield from _job_of(server, two_unix_users[1])
 
 
 def _job_of(server: RunningServer, person: Person) -> Iterator[tuple[int, int]]:

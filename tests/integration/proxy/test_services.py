@@ -167,7 +167,7 @@ def test_one_that_always_fails_is_tried_again_ever_later_and_says_so(server: Run
     server.ask("POST", "/services", body("broken", command=["sh", "-c", "echo no luck >&2; exit 3"]))
     wait_for(lambda: look(server, "broken")["failures"] >= 3, "three failures", lambda: look(server, "broken"))
     one = look(server, "broken")
-    assert f"Crash loop: it failed {one['failures']} times in a row" in one["words"]
+    assert f"Crash loop: the service failed {one['failures']} times in a row" in one["summary"]
     assert "3" in one["problem"]
     assert len(one["replica_jobs"]) <= one["failures"] + 1
     answer = server.ask("POST", "/services/broken/key", {}).json
@@ -197,7 +197,7 @@ def test_one_that_answers_wrongly_is_replaced(server: RunningServer) -> None:
     with running(server, "sick", command=words, health=health):
         (first,) = [one["job_id"] for one in live(server, "sick")]
         flag.unlink()
-        problem = "did not answer 2 times in a row: GET / answers 500"
+        problem = "2 health checks in a row failed: GET / returns 500"
         wait_for(lambda: problem in str(look(server, "sick")["problem"]), "it is found out")
         flag.write_text("up")
         until_whole(server, "sick")

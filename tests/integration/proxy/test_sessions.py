@@ -95,7 +95,7 @@ def test_a_session_that_waits_shows_its_page_and_one_that_fails_its_last_words(s
     body = {"app": "custom", "command": ["sh", "-c", "echo no such luck >&2; exit 3"], "held": True}
     number = server.ask("POST", "/sessions", body).json["id"]
     place, got = visitor.follow_redirects(f"{proxy_url(server)}/s/{number}/")
-    assert (place, "It is held" in got.body.decode()) == (f"{server.url}/sessions/{number}", True)
+    assert (place, "The session is held" in got.body.decode()) == (f"{server.url}/sessions/{number}", True)
     server.ask("POST", f"/jobs/{number}/release")
     server.finished(number)
     assert "no such luck" in str(look(server, number)["log_tail"])

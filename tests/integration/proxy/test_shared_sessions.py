@@ -29,8 +29,8 @@ def server() -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def session(server: RunningServer, two_people: list[Person]) -> Iterator[int]:
-    ann, bob = two_people
+def session(server: RunningServer, two_unix_users: list[Person]) -> Iterator[int]:
+    ann, bob = two_unix_users
     server.ask("GET", "/me", uid=bob.uid)  # an account comes with the first contact
     yield from started(server, ann)
 
@@ -121,15 +121,15 @@ def test_a_guest_comes_in_and_may_do_nothing_else_and_is_shown_out_again(
 def test_the_page_shares_it_too(server: RunningServer, session: int, ann: Person, bob: Person) -> None:
     visitor = ProxyBrowser(server).log_in(ann.uid)
     page = visitor.get(f"{server.url}/sessions/{session}").body.decode()
-    assert "Share it" in page
+    assert "Share session" in page
     [csrf] = set(re.findall(r'name="csrf" value="([^"]+)"', page))
     said = [("Content-Type", "application/x-www-form-urlencoded"), ("Origin", server.url)]
     body = f"csrf={csrf}&user={bob.name}".encode()
     assert visitor.send("POST", f"{server.url}/sessions/{session}/share", body=body, headers=said).status == 303
     guest = ProxyBrowser(server).log_in(bob.uid)
-    assert f"of {ann.name}" in guest.get(f"{server.url}/sessions").body.decode()
+    assert f"owner {ann.name}" in guest.get(f"{server.url}/sessions").body.decode()
     theirs = guest.get(f"{server.url}/sessions/{session}").body.decode()
-    assert ("shares it with you" in theirs, "Share it" in theirs, "/extend" in theirs) == (True, False, False)
+    assert ("Shared by" in theirs, "Share session" in theirs, "/extend" in theirs) == (True, False, False)
 
 
 def test_without_host_names_nothing_is_shared() -> None:
@@ -145,7 +145,7 @@ def test_without_host_names_nothing_is_shared() -> None:
         ran = subprocess.run(
             argv, env=environment, capture_output=True, text=True, timeout=90, check=False, cwd="/"
         )
-        assert (ran.returncode != 0, "host name of its own" in ran.stderr) == (True, True)
+        assert (ran.returncode != 0, "its own host name" in ran.stderr) == (True, True)
         done = subprocess.run(
             [*argv, "--revoke", "--json"], env=environment, capture_output=True, timeout=90, check=False, cwd="/"
         )

@@ -202,7 +202,7 @@ def test_only_what_the_job_listens_on_is_led_to(inner: Inner) -> None:
                 ours.settimeout(0)
                 with pytest.raises(BlockingIOError):
                     ours.accept()  # it was not even tried
-            with pytest.raises(PortNotListening, match="nothing listens"):
+            with pytest.raises(PortNotListening, match="no process listens"):
                 await link.check(1)
 
     run(test)
@@ -225,9 +225,9 @@ def test_it_leaves_when_nobody_listens_and_stays_while_its_job_is_told_to_end(in
 @pytest.mark.parametrize(
     ("says", "why"),
     [
-        ("exit 3", "it has ended"),
+        ("exit 3", "the relay has ended"),
         ("echo no such node >&2; exit 1", "no such node"),
-        ("head -c 100000 /dev/zero", "it says something else"),
+        ("head -c 100000 /dev/zero", "protocol error: no HELLO"),
     ],
 )
 def test_one_that_does_not_begin_says_why(says: str, why: str) -> None:
@@ -241,24 +241,24 @@ def test_one_that_does_not_begin_says_why(says: str, why: str) -> None:
 def test_one_that_does_not_begin_in_time_is_ended() -> None:
     async def test() -> None:
         silent = ExecCommand(("/bin/sh", "-c", "cat >/dev/null"), {"PATH": "/usr/bin:/bin"})
-        with pytest.raises(RelayLost, match="did not begin in time"):
+        with pytest.raises(RelayLost, match="did not start in time"):
             await RelayLink.start(silent, LinkLimits(start_seconds=0.2))
 
     run(test)
 
 
 HOSTILE = {
-    "more than there is room for": frames.encode_frame(frames.OPENED, 1)
+    "data beyond the window": frames.encode_frame(frames.OPENED, 1)
     + frames.encode_data_frames(1, b"x" * (frames.WINDOW_BYTES + frames.MAX_FRAME_DATA_BYTES)),
     "credit without end": frames.encode_frame(frames.OPENED, 1) + frames.encode_credit_frame(1, 2**32 - 1),
     "credit for what was never sent": frames.encode_frame(frames.OPENED, 1) + frames.encode_credit_frame(1, 1),
-    "nothing": frames.encode_frame(frames.OPENED, 1) + frames.encode_frame(frames.DATA, 1),
-    "frames of nobody": frames.encode_frame(frames.EOF, 99) * 2000,
-    "bytes of nobody": frames.encode_data_frames(99, b"x" * 2**20),
-    "more after the last word": frames.encode_frame(frames.OPENED, 1) + frames.encode_frame(frames.EOF, 1) * 2,
-    "bytes before the first word": frames.encode_data_frames(1, b"x"),
+    "empty data": frames.encode_frame(frames.OPENED, 1) + frames.encode_frame(frames.DATA, 1),
+    "frames of an unknown connection": frames.encode_frame(frames.EOF, 99) * 2000,
+    "data of an unknown connection": frames.encode_data_frames(99, b"x" * 2**20),
+    "frames after EOF": frames.encode_frame(frames.OPENED, 1) + frames.encode_frame(frames.EOF, 1) * 2,
+    "data before OPENED": frames.encode_data_frames(1, b"x"),
     "kinds that do not exist": b"\xff" * 20,
-    "frames out of turn": frames.encode_frame(frames.OPENED, 1) + frames.encode_frame(frames.OPENED, 1),
+    "OPENED twice": frames.encode_frame(frames.OPENED, 1) + frames.encode_frame(frames.OPENED, 1),
     "numbers of the wrong size": frames.encode_frame(frames.OPENED, 1)
     + frames.encode_frame(frames.CREDIT, 1, b"x"),
 }
@@ -332,7 +332,7 @@ def test_what_goes_wrong_is_said_kindly_and_not_tried_all_the_time(inner: Inner)
             with pytest.raises(EngineUnavailable, match="cannot be reached: srun: the node is away"):
                 await relays.check_async(ATTEMPT, 4000)
         good = RelayPool(inner.inside)
-        with pytest.raises(Conflict, match="nothing listens on port 1 ") as refused:
+        with pytest.raises(Conflict, match="no process listens on port 1 ") as refused:
             await good.open(ATTEMPT, 1, Client)
         assert (refused.value.code, len(tries)) == ("not_listening", 1)
         await good.close()

@@ -25,7 +25,7 @@ def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def two_people() -> Iterator[list[Person]]:
+def two_unix_users() -> Iterator[list[Person]]:
     """Whom nobody has let into this Slurm before."""
     with people(f"ht{os.getpid()}eva", f"ht{os.getpid()}max") as made:
         yield made
@@ -58,9 +58,9 @@ def apply(server: RunningServer) -> list[str]:
 
 
 def test_slurms_accounts_follow_ours_and_nothing_else_is_touched(
-    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_unix_users: list[Person]
 ) -> None:
-    anna, bert = two_people
+    anna, bert = two_unix_users
     slurm.run("sacctmgr", "-i", "add", "account", "byhand", "fairshare=7")
     for uid in (anna.uid, bert.uid):
         server.ask("GET", "/whoami", uid=uid)
@@ -96,9 +96,9 @@ def test_slurms_accounts_follow_ours_and_nothing_else_is_touched(
 
 
 def test_a_job_is_counted_in_its_projects_account_with_its_class(
-    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_unix_users: list[Person]
 ) -> None:
-    anna, bert = two_people
+    anna, bert = two_unix_users
     job = server.submit(command=["sleep", "600"], gpus=1, project="tumours", priority_class="urgent", uid=anna.uid)
     wait_for(lambda: server.show(job)["state"] == "running", "it runs", lambda: server.show(job))
     (line,) = slurm.run("squeue", "-h", "-u", anna.name, "-o", "%a|%q|%u").splitlines()
@@ -130,9 +130,9 @@ def test_a_job_is_counted_in_its_projects_account_with_its_class(
 
 
 def test_the_share_is_slurms_count_with_jobs_of_plain_sbatch(
-    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_unix_users: list[Person]
 ) -> None:
-    _, bert = two_people
+    _, bert = two_unix_users
     apply(server)
     identity = f"--uid={bert.uid}", f"--gid={bert.gid}", "--chdir=/"
     slurm.submit("sleep 2", *identity, "--account=begin", "--gres=gpu:2", "--wait")
@@ -140,11 +140,11 @@ def test_the_share_is_slurms_count_with_jobs_of_plain_sbatch(
     def begin() -> Any:
         tree = ask(server, "GET", "/share")
         assert tree["usage_source"] == "slurm"
-        projects = [project for one in tree["items"] for project in one["below"]]
+        projects = [project for one in tree["items"] for project in one["children"]]
         return next(project for project in projects if project["name"] == "begin")
 
     wait_for(lambda: begin()["usage_ratio"] > 0, "Slurm has counted it", lambda: json.dumps(begin()))
-    (mine,) = (one for one in begin()["below"] if one["name"] == bert.name)
+    (mine,) = (one for one in begin()["children"] if one["name"] == bert.name)
     assert mine["usage_ratio"] > 0
     assert mine["entitled"] is not None
     page = Surfer(server).by_link().get("/share?people=true").text
@@ -152,7 +152,7 @@ def test_the_share_is_slurms_count_with_jobs_of_plain_sbatch(
     assert f'p-begin-u-{bert.name}"' in page
 
 
-def test_only_admins_may_look_or_change(server: RunningServer, two_people: list[Person]) -> None:
-    uid = two_people[0].uid
+def test_only_admins_may_look_or_change(server: RunningServer, two_unix_users: list[Person]) -> None:
+    uid = two_unix_users[0].uid
     assert server.ask("GET", "/slurm/plan", uid=uid).status == 403
     assert server.ask("POST", "/slurm/apply", {}, uid=uid).status == 403

@@ -46,9 +46,9 @@ def arrays_in_slurm(slurm: SlurmTestCluster, name: str) -> list[str]:
 
 
 def test_each_element_runs_as_its_owner_with_its_own_number_index_folder_and_logs(
-    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_unix_users: list[Person]
 ) -> None:
-    ann = two_people[0]
+    ann = two_unix_users[0]
     slurm.add_user(ann.name)
     script = (
         'id -un; echo "$HELIOSTAT_JOB_ID $HELIOSTAT_ARRAY_INDEX $HELIOSTAT_ATTEMPT_ID"; pwd; echo e >&2; exit $1'
@@ -142,9 +142,9 @@ def test_a_thousand_elements_are_handed_over_with_one_submission(
 
 
 def test_an_array_larger_than_its_owner_may_have_in_slurm_goes_through_in_parts(
-    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_unix_users: list[Person]
 ) -> None:
-    bob = two_people[1]
+    bob = two_unix_users[1]
     slurm.add_user(bob.name)
     slurm.run("sacctmgr", "-i", "-Q", "modify", "user", bob.name, "set", "MaxSubmitJobs=4", "MaxWall=60")
     try:

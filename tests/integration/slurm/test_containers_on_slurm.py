@@ -81,9 +81,9 @@ class Way:
 
 
 @pytest.fixture(scope="module")
-def scratch(two_people: list[Person]) -> Iterator[Path]:
+def scratch(two_unix_users: list[Person]) -> Iterator[Path]:
     """What people's containers keep on the nodes, which are all this machine."""
-    ann = two_people[0]
+    ann = two_unix_users[0]
     top = Path(f"/var/tmp/ht{os.getpid()}")
     top.mkdir()
     top.chmod(0o1777)
@@ -100,8 +100,8 @@ def settings_of(scratch: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(slurm: SlurmTestCluster, two_people: list[Person], scratch: Path) -> Iterator[RunningServer]:
-    for person in two_people:
+def server(slurm: SlurmTestCluster, two_unix_users: list[Person], scratch: Path) -> Iterator[RunningServer]:
+    for person in two_unix_users:
         slurm.add_user(person.name)
     server = RunningServer(settings_of(scratch), {**os.environ, **slurm.env})
     yield server

@@ -27,7 +27,7 @@ NO_DRIVER, NOT_PERMITTED = 6, 1  # ENXIO: allowed, though there is nothing behin
 
 
 @pytest.fixture(scope="module")
-def scratch(two_people: list[Person]) -> Iterator[Path]:
+def scratch(two_unix_users: list[Person]) -> Iterator[Path]:
     """What their containers keep on the nodes, which are this machine."""
     top = Path(f"/var/tmp/hcg{os.getpid()}")
     top.mkdir()
@@ -37,9 +37,9 @@ def scratch(two_people: list[Person]) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(own: ProvisionedSlurm, two_people: list[Person], scratch: Path) -> Iterator[RunningServer]:
-    server = RunningServer(f'server.engine = "slurm"\ncontainers.scratch = "{scratch}"\n', own.env)
-    for person in two_people:
+def server(provisioned_slurm: ProvisionedSlurm, two_unix_users: list[Person], scratch: Path) -> Iterator[RunningServer]:
+    server = RunningServer(f'server.engine = "slurm"\ncontainers.scratch = "{scratch}"\n', provisioned_slurm.env)
+    for person in two_unix_users:
         server.ask("GET", "/status", uid=person.uid)
     assert server.ask("POST", "/slurm/apply").status == 200
     yield server
@@ -47,7 +47,7 @@ def server(own: ProvisionedSlurm, two_people: list[Person], scratch: Path) -> It
 
 
 def is_told_as_out_of_memory(server: RunningServer, person: Person, job: dict[str, Any]) -> None:
-    told = "out of memory: it used more than its 100 MiB of memory; ask for more with --memory"
+    told = "out of memory: it used more than its 100 MiB of memory; request more with --memory"
     errors = server.output(job["id"], person.uid, "stderr")
     assert (job["state"], job["reason"]) == ("failed", told), errors
     seen = wait_for(
@@ -88,14 +88,14 @@ def test_a_container_has_the_memory_of_its_job_and_no_more(
     fits = server.run(ann.uid, command=enough, image=TEST_IMAGE, memory="100M")
     assert fits["state"] == "completed", server.output(fits["id"], ann.uid, "stderr")
     killed = server.run(ann.uid, command=too_much, image=TEST_IMAGE, memory="100M")
-    told = "out of memory: it used more than its 100 MiB of memory; ask for more with --memory"
+    told = "out of memory: it used more than its 100 MiB of memory; request more with --memory"
     assert (killed["state"], killed["exit_code"], killed["reason"]) == ("failed", 137, told)
     itself = server.run(ann.uid, command=["/bin/sh", "-c", "kill -KILL $$"], image=TEST_IMAGE, memory="100M")
     assert (itself["state"], itself["exit_code"], itself["reason"]) == ("failed", 137, "exit code 137")
 
 
-def test_a_job_opens_its_own_gpu_and_no_other(own: ProvisionedSlurm, server: RunningServer, ann: Person) -> None:
-    files = [str(own.devices / f"gpu{number}") for number in range(2)]
+def test_a_job_opens_its_own_gpu_and_no_other(provisioned_slurm: ProvisionedSlurm, server: RunningServer, ann: Person) -> None:
+    files = [str(provisioned_slurm.devices / f"gpu{number}") for number in range(2)]
     opening = ["/usr/bin/python3", "-c", OPEN, *files]
     job = server.run(ann.uid, command=opening, gpus=1, gpu_type="a100", memory="100M")
     said = [line.split() for line in server.output(job["id"], ann.uid).splitlines()]
@@ -105,9 +105,9 @@ def test_a_job_opens_its_own_gpu_and_no_other(own: ProvisionedSlurm, server: Run
 
 
 def test_another_person_neither_reads_nor_signals_a_job_nor_enters_its_control_groups(
-    server: RunningServer, two_people: list[Person]
+    server: RunningServer, two_unix_users: list[Person]
 ) -> None:
-    ann, bob = two_people
+    ann, bob = two_unix_users
     script = "echo $$; exec sleep 600"
     hers = server.submit(ann.uid, command=["sh", "-c", script], env={"TOKEN": "swordfish"}, memory="100M")
     wait_for(lambda: server.output(hers, ann.uid), "it to run", lambda: server.show(hers, ann.uid))

@@ -38,7 +38,7 @@ def test_a_forgotten_session_ends_after_a_warning_and_one_that_works_does_not(se
     forgotten = start(server, memory="500M")
     wait_for(lambda: server.show(forgotten)["ended_at"], "it is ended", seconds=PATIENCE_SECONDS)
     ended = server.show(forgotten)
-    assert (ended["state"], "nobody used it for 24s" in ended["reason"]) == ("cancelled", True)
+    assert (ended["state"], "it was idle for 24s" in ended["reason"]) == ("cancelled", True)
     assert len(warnings(server, forgotten)) == 1
     assert (server.show(busy)["state"], look(server, busy)["warning"]) == ("running", None)
     server.ask("POST", f"/jobs/{busy}/cancel?force=true")

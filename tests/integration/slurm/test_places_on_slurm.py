@@ -96,9 +96,9 @@ def names(server: RunningServer) -> list[str]:
 
 
 def test_reservations_are_made_listed_and_deleted_in_slurm(
-    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_unix_users: list[Person]
 ) -> None:
-    ann = two_people[0]
+    ann = two_unix_users[0]
     slurm.add_user(ann.name)
     assert server.run(ann.uid, command=["true"])["state"] == "completed"  # now she is known
     made = server.ask("POST", "/reservations", reservation("course", project="default", weeks=2))
@@ -135,10 +135,10 @@ def test_reservations_are_made_listed_and_deleted_in_slurm(
 
 
 def test_who_it_is_for_runs_in_a_reservation_unasked_and_others_wait(
-    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_unix_users: list[Person]
 ) -> None:
-    ann, bob = two_people
-    for person in two_people:
+    ann, bob = two_unix_users
+    for person in two_unix_users:
         slurm.add_user(person.name)
         assert server.run(person.uid, command=["true"])["state"] == "completed"
     assert server.ask("POST", "/projects", {"name": "thesis", "department": "default"}).status == 201

@@ -21,8 +21,8 @@ LARGE = 50_000_000
 
 
 @pytest.fixture(scope="module")
-def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
-    for person in two_people:
+def server(slurm: SlurmTestCluster, two_unix_users: list[Person]) -> Iterator[RunningServer]:
+    for person in two_unix_users:
         slurm.add_user(person.name)
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
@@ -30,15 +30,15 @@ def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[Runnin
 
 
 @pytest.fixture(scope="module")
-def ann_job(server: RunningServer, two_people: list[Person]) -> Iterator[tuple[int, int]]:
-    job = start_echo_job(server, two_people[0].uid, cpus=1, env={"SLURM_TEST": "1"})
+def ann_job(server: RunningServer, two_unix_users: list[Person]) -> Iterator[tuple[int, int]]:
+    job = start_echo_job(server, two_unix_users[0].uid, cpus=1, env={"SLURM_TEST": "1"})
     yield job
     server.ask("POST", f"/jobs/{job[0]}/cancel?force=true")
 
 
 @pytest.fixture(scope="module")
-def bob_job(server: RunningServer, two_people: list[Person]) -> Iterator[tuple[int, int]]:
-    job = start_echo_job(server, two_people[1].uid, cpus=1)
+def bob_job(server: RunningServer, two_unix_users: list[Person]) -> Iterator[tuple[int, int]]:
+    job = start_echo_job(server, two_unix_users[1].uid, cpus=1)
     yield job
     server.ask("POST", f"/jobs/{job[0]}/cancel?force=true")
 
@@ -155,7 +155,7 @@ def test_neither_another_job_of_ones_own_nor_a_server_outside_of_it_is_reached(
 
 def test_where_nothing_listens_it_says_so(server: RunningServer, ann: Person, ann_job: tuple[int, int]) -> None:
     answer = server.ask("GET", f"/jobs/{ann_job[0]}/ports/{_unused()}", uid=ann.uid)
-    assert (answer.status, "nothing listens" in answer.error["message"]) == (409, True)
+    assert (answer.status, "no process listens" in answer.error["message"]) == (409, True)
     assert "Start a server in the job first" in answer.error["hint"]
 
 
@@ -210,7 +210,7 @@ def test_the_command_opens_a_port(server: RunningServer) -> None:
     ran = run_helio(server, "port", str(job[0]), str(job[1]), "--json")
     assert (ran.returncode, f"/s/{job[0]}-{job[1]}/" in ran.stdout) == (0, True), ran.stderr
     refused = run_helio(server, "port", str(job[0]), str(_unused()))
-    assert (refused.returncode != 0, "nothing listens" in refused.stderr) == (True, True)
+    assert (refused.returncode != 0, "no process listens" in refused.stderr) == (True, True)
     server.ask("POST", f"/jobs/{job[0]}/cancel?force=true")
 
 

@@ -18,8 +18,8 @@ PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
-def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
-    for person in two_people:
+def server(slurm: SlurmTestCluster, two_unix_users: list[Person]) -> Iterator[RunningServer]:
+    for person in two_unix_users:
         slurm.add_user(person.name)
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server

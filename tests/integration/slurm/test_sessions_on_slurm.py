@@ -21,8 +21,8 @@ JUPYTER = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
 
 
 @pytest.fixture(scope="module")
-def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
-    for person in two_people:
+def server(slurm: SlurmTestCluster, two_unix_users: list[Person]) -> Iterator[RunningServer]:
+    for person in two_unix_users:
         slurm.add_user(person.name)
     settings = f'server.engine = "slurm"\nsessions.jupyter_command = "{JUPYTER}"\n'
     server = RunningServer(settings, {**os.environ, **slurm.env})

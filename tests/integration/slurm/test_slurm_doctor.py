@@ -27,8 +27,8 @@ def said(server: RunningServer, method: str) -> str:
     )
 
 
-def test_a_probe_looks_from_a_node_and_is_remembered(server: RunningServer, two_people: list[Person]) -> None:
-    for person in two_people:
+def test_a_probe_looks_from_a_node_and_is_remembered(server: RunningServer, two_unix_users: list[Person]) -> None:
+    for person in two_unix_users:
         server.ask("GET", "/status", uid=person.uid)  # at first contact they get an account
     assert "has not been tried" in said(server, "GET")
     found = said(server, "POST")
@@ -37,8 +37,8 @@ def test_a_probe_looks_from_a_node_and_is_remembered(server: RunningServer, two_
     assert not list(server.home.glob("probe-*"))
 
 
-def test_only_admins_probe(server: RunningServer, two_people: list[Person]) -> None:
-    assert server.ask("POST", "/doctor", uid=two_people[0].uid).status == 403
+def test_only_admins_probe(server: RunningServer, two_unix_users: list[Person]) -> None:
+    assert server.ask("POST", "/doctor", uid=two_unix_users[0].uid).status == 403
 
 
 def test_what_keeps_jobs_within_their_limits_is_looked_at(server: RunningServer) -> None:

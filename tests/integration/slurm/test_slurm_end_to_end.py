@@ -22,10 +22,10 @@ def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def admitted(slurm: SlurmTestCluster, two_people: list[Person]) -> list[Person]:
-    for person in two_people:
+def admitted(slurm: SlurmTestCluster, two_unix_users: list[Person]) -> list[Person]:
+    for person in two_unix_users:
         slurm.add_user(person.name)
-    return two_people
+    return two_unix_users
 
 
 def kill(server: RunningServer) -> None:

@@ -16,8 +16,8 @@ pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
-    for person in two_people:
+def server(slurm: SlurmTestCluster, two_unix_users: list[Person]) -> Iterator[RunningServer]:
+    for person in two_unix_users:
         slurm.add_user(person.name)
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
@@ -25,8 +25,8 @@ def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[Runnin
 
 
 @pytest.fixture(scope="module")
-def job(server: RunningServer, two_people: list[Person]) -> Iterator[int]:
-    ann = two_people[0].uid
+def job(server: RunningServer, two_unix_users: list[Person]) -> Iterator[int]:
+    ann = two_unix_users[0].uid
     job = start_sleeping_job(
         server, ann, gpus=2, gpu_type="t4", env={"TOKEN": "sword fish", "LD_PRELOAD": "/nonexistent.so"}
     )
@@ -35,9 +35,9 @@ def job(server: RunningServer, two_people: list[Person]) -> Iterator[int]:
 
 
 def test_a_command_is_a_step_of_the_job_with_its_gpus_environment_and_folder(
-    server: RunningServer, job: int, two_people: list[Person]
+    server: RunningServer, job: int, two_unix_users: list[Person]
 ) -> None:
-    ann = two_people[0]
+    ann = two_unix_users[0]
     script = (
         "echo $TOKEN; echo $HELIOSTAT_NODE; echo $CUDA_VISIBLE_DEVICES; pwd; id -u; id -G; echo $SLURM_STEP_ID"
     )
@@ -51,24 +51,24 @@ def test_a_command_is_a_step_of_the_job_with_its_gpus_environment_and_folder(
 
 
 def test_nothing_the_user_has_set_acts_on_this_machine(
-    server: RunningServer, job: int, two_people: list[Person]
+    server: RunningServer, job: int, two_unix_users: list[Person]
 ) -> None:
-    ran = exec_in_job(server, job, "/bin/true", uid=two_people[0].uid)
+    ran = exec_in_job(server, job, "/bin/true", uid=two_unix_users[0].uid)
     complaints = [line for line in ran.stderr.splitlines() if "LD_PRELOAD" in line]
     assert len(complaints) == 1, ran.stderr  # of the command itself: neither of setpriv nor of srun
 
 
 def test_streams_and_the_exit_code_are_the_commands(
-    server: RunningServer, job: int, two_people: list[Person]
+    server: RunningServer, job: int, two_unix_users: list[Person]
 ) -> None:
-    ran = exec_in_job(server, job, "sh", "-c", "read x; echo $x; exit 7", uid=two_people[0].uid, stdin=b"one\n")
+    ran = exec_in_job(server, job, "sh", "-c", "read x; echo $x; exit 7", uid=two_unix_users[0].uid, stdin=b"one\n")
     assert (ran.exit_code, ran.stdout) == (7, "one\n")
-    missing = exec_in_job(server, job, "no-such-command", uid=two_people[0].uid)
+    missing = exec_in_job(server, job, "no-such-command", uid=two_unix_users[0].uid)
     assert (missing.exit_code, "no-such-command" in missing.stderr) == (127, True)
 
 
-def test_nobody_else_enters(server: RunningServer, job: int, two_people: list[Person]) -> None:
-    for uid in (two_people[1].uid, None):
+def test_nobody_else_enters(server: RunningServer, job: int, two_unix_users: list[Person]) -> None:
+    for uid in (two_unix_users[1].uid, None):
         answer = server.ask("POST", f"/jobs/{job}/exec", raw=b'{"command": ["true"]}\n', uid=uid)
         assert answer.status == 403
 
@@ -93,9 +93,9 @@ def test_it_ends_when_nobody_listens_and_the_job_goes_on(server: RunningServer, 
 
 
 def test_a_shell_is_on_a_terminal_inside_the_allocation(
-    server: RunningServer, job: int, two_people: list[Person], slurm: SlurmTestCluster
+    server: RunningServer, job: int, two_unix_users: list[Person], slurm: SlurmTestCluster
 ) -> None:
-    ann = two_people[0]
+    ann = two_unix_users[0]
     python, environment = python_for(ann)
     home = {"HELIOSTAT_HOME": str(server.home)}
     me = TerminalProcess(["ssh", str(job), "sh"], {**environment, **home}, uid=ann.uid, python=python)

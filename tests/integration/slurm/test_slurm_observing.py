@@ -101,7 +101,7 @@ def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slu
 
     wait_for(lambda: why(third)["position"] == 2, "it is second in line", lambda: why(third))
     wait_for(lambda: why(second)["forecast"], "Slurm has a plan", lambda: why(second))
-    wait_for(lambda: why(second)["blocked_by"] == "room", "Slurm says what it lacks", lambda: why(second))
+    wait_for(lambda: why(second)["blocked_by"] == "resources", "Slurm says what it lacks", lambda: why(second))
     told = why(second)
     assert told["forecast"]["source"] == "Slurm's plan"
     assert "in use" in told["sentence"]
@@ -117,9 +117,9 @@ def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slu
 
 
 def test_jobs_that_went_to_slurm_without_us_are_shown_and_counted(
-    server: RunningServer, slurm: SlurmTestCluster, two_people: list[Person]
+    server: RunningServer, slurm: SlurmTestCluster, two_unix_users: list[Person]
 ) -> None:
-    ann, bob = two_people
+    ann, bob = two_unix_users
     slurm.add_user(ann.name)
     name = "<b>evil\n99|RUNNING\x1b[2J"
     as_ann = (f"--uid={ann.uid}", f"--gid={ann.gid}", "--chdir=/")
@@ -129,7 +129,7 @@ def test_jobs_that_went_to_slurm_without_us_are_shown_and_counted(
     array = slurm.submit("sleep 600", "--array=1-5", "--gres=gpu:t4:4", *as_ann)
 
     def others(uid: int | None = None) -> dict[str, Any]:
-        return {one["id"]: one for one in server.ask("GET", "/others", uid=uid).json["items"]}
+        return {one["id"]: one for one in server.ask("GET", "/foreign-jobs", uid=uid).json["items"]}
 
     key, waits = f"slurm:{number}", f"slurm:{array}"
     wait_for(lambda: others().get(key, {}).get("devices") and waits in others(), "they are shown", others)
@@ -148,7 +148,7 @@ def test_jobs_that_went_to_slurm_without_us_are_shown_and_counted(
     assert others(ann.uid)[key]["name"] == job["name"]
     assert (others(bob.uid)[key]["name"], others(bob.uid)[waits]["reason"]) == (None, None)
     node = server.ask("GET", "/nodes/n4").json
-    assert (node["gpus_used"], node["others"], node["jobs"]) == (2, [key], [])
+    assert (node["gpus_used"], node["foreign_jobs"], node["jobs"]) == (2, [key], [])
     assert ann.name in node["devices"][0]["used_outside"]
     assert node["devices"][2]["used_outside"] is None
     surfer = Surfer(server).by_link()

@@ -20,40 +20,40 @@ pytestmark = needs_root
 
 
 @pytest.fixture(scope="module")
-def server(own: ProvisionedSlurm) -> Iterator[RunningServer]:
-    server = RunningServer('server.engine = "slurm"\n', own.env)
+def server(provisioned_slurm: ProvisionedSlurm) -> Iterator[RunningServer]:
+    server = RunningServer('server.engine = "slurm"\n', provisioned_slurm.env)
     yield server
     server.remove()
 
 
-def test_it_was_killed_after_each_step_and_all_nodes_came_up(own: ProvisionedSlurm) -> None:
-    assert own.kill_count >= 8  # the key, four files, the database's folder, the database, the cluster
+def test_it_was_killed_after_each_step_and_all_nodes_came_up(provisioned_slurm: ProvisionedSlurm) -> None:
+    assert provisioned_slurm.kill_count >= 8  # the key, four files, the database's folder, the database, the cluster
     ready = [FIRST_NODE, "idle", SECOND_NODE, "idle"]
     wait_for(
-        lambda: own.run("sinfo", "-h", "-N", "-o", "%N %T").split() == ready,
+        lambda: provisioned_slurm.run("sinfo", "-h", "-N", "-o", "%N %T").split() == ready,
         "nodes",
-        own.logs,
+        provisioned_slurm.logs,
     )
 
 
-def test_applied_once_more_it_changes_nothing(own: ProvisionedSlurm) -> None:
-    before = _contents(own.conf_folder)
-    assert list(apply_setup(own.sources)) == []
-    assert _contents(own.conf_folder) == before
-    assert {one.state for one in plan_setup(own.sources).files} == {"same"}
+def test_applied_once_more_it_changes_nothing(provisioned_slurm: ProvisionedSlurm) -> None:
+    before = _contents(provisioned_slurm.conf_folder)
+    assert list(apply_setup(provisioned_slurm.sources)) == []
+    assert _contents(provisioned_slurm.conf_folder) == before
+    assert {one.state for one in plan_setup(provisioned_slurm.sources).files} == {"same"}
 
 
-def test_secrets_are_for_their_users_alone(own: ProvisionedSlurm) -> None:
-    key = own.folder / "p" / "etc" / "munge" / "munge.key"
+def test_secrets_are_for_their_users_alone(provisioned_slurm: ProvisionedSlurm) -> None:
+    key = provisioned_slurm.folder / "p" / "etc" / "munge" / "munge.key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o400
     assert key.owner() == "munge"
-    conf = own.conf_folder / "slurmdbd.conf"
+    conf = provisioned_slurm.conf_folder / "slurmdbd.conf"
     assert stat.S_IMODE(conf.stat().st_mode) == 0o600
     assert conf.owner() == "slurm"
     password = conf.read_text().partition("StoragePass=")[2].strip()
     assert len(password) >= 24
-    assert password not in json.dumps([one.diff for one in plan_setup(own.sources).files])
-    assert password not in own.logs()
+    assert password not in json.dumps([one.diff for one in plan_setup(provisioned_slurm.sources).files])
+    assert password not in provisioned_slurm.logs()
 
 
 def test_the_doctor_finds_nothing_wrong_with_it(server: RunningServer) -> None:
@@ -70,9 +70,9 @@ def test_slurm_has_all_that_its_accounts_want_of_it(server: RunningServer) -> No
 
 
 def test_a_job_of_a_person_runs_with_its_gpus(
-    own: ProvisionedSlurm, server: RunningServer, two_people: list[Person]
+    provisioned_slurm: ProvisionedSlurm, server: RunningServer, two_unix_users: list[Person]
 ) -> None:
-    person = two_people[0]
+    person = two_unix_users[0]
     server.ask("GET", "/status", uid=person.uid)
     assert server.ask("POST", "/slurm/apply").status == 200
     job = server.run(
@@ -82,43 +82,43 @@ def test_a_job_of_a_person_runs_with_its_gpus(
         gpu_type="a100",
         memory="200M",
     )
-    assert (job["state"], job["node"]) == ("completed", FIRST_NODE), own.logs()
+    assert (job["state"], job["node"]) == ("completed", FIRST_NODE), provisioned_slurm.logs()
     assert server.output(job["id"], person.uid).split() == [person.name, "0,1"]
 
 
-def test_a_file_somebody_changed_or_made_is_left_alone(own: ProvisionedSlurm) -> None:
-    conf = own.conf_folder / "slurm.conf"
+def test_a_file_somebody_changed_or_made_is_left_alone(provisioned_slurm: ProvisionedSlurm) -> None:
+    conf = provisioned_slurm.conf_folder / "slurm.conf"
     ours = conf.read_bytes()
     moments = conf.stat()
     try:
         for text, words in ((ours + b"KillWait=5\n", "changed by hand"), (b"ClusterName=old\n", "not made by")):
             conf.write_bytes(text)
-            before = _contents(own.conf_folder)
+            before = _contents(provisioned_slurm.conf_folder)
             with pytest.raises(Conflict, match=words) as refused:
-                list(apply_setup(own.sources))
+                list(apply_setup(provisioned_slurm.sources))
             assert refused.value.hint
-            assert _contents(own.conf_folder) == before
+            assert _contents(provisioned_slurm.conf_folder) == before
     finally:
         conf.write_bytes(ours)
         os.utime(conf, ns=(moments.st_atime_ns, moments.st_mtime_ns))
 
 
-def test_a_change_shows_in_the_plan_and_wants_a_new_start_of_the_controller(own: ProvisionedSlurm) -> None:
-    old = (own.conf_folder / "slurm.conf").read_text()
-    nodes = own.sources.nodes_file
+def test_a_change_shows_in_the_plan_and_wants_a_new_start_of_the_controller(provisioned_slurm: ProvisionedSlurm) -> None:
+    old = (provisioned_slurm.conf_folder / "slurm.conf").read_text()
+    nodes = provisioned_slurm.sources.nodes_file
     nodes.write_text(nodes.read_text().replace('features = ["fast"]', 'features = ["fast", "new"]'))
-    assert "Feature=fast,new" in "".join(one.diff for one in plan_setup(own.sources).files)
-    assert own.run_one_step() is None
-    assert [path.read_text() for path in own.conf_folder.glob("slurm.conf.until-*")] == [old]
+    assert "Feature=fast,new" in "".join(one.diff for one in plan_setup(provisioned_slurm.sources).files)
+    assert provisioned_slurm.run_one_step() is None
+    assert [path.read_text() for path in provisioned_slurm.conf_folder.glob("slurm.conf.until-*")] == [old]
     with pytest.raises(Conflict, match="runs with the files of before") as stopped:
-        list(apply_setup(own.sources))
-    own.restart(stopped.value.fields["start"])
-    assert list(apply_setup(own.sources)) == []
-    assert "new" in own.run("sinfo", "-h", "-n", FIRST_NODE, "-o", "%f")
+        list(apply_setup(provisioned_slurm.sources))
+    provisioned_slurm.restart(stopped.value.fields["start"])
+    assert list(apply_setup(provisioned_slurm.sources)) == []
+    assert "new" in provisioned_slurm.run("sinfo", "-h", "-n", FIRST_NODE, "-o", "%f")
 
 
-def test_the_script_for_nodes_says_what_it_did_and_does_it_once(own: ProvisionedSlurm) -> None:
-    there = SetupInput(own.sources.nodes_file, str(own.folder / "node"))
+def test_the_script_for_nodes_says_what_it_did_and_does_it_once(provisioned_slurm: ProvisionedSlurm) -> None:
+    there = SetupInput(provisioned_slurm.sources.nodes_file, str(provisioned_slurm.folder / "node"))
     script = render_node_script(there.read_cluster_spec(), there.paths, b"k" * 128)
     first = _run_script(script)
     assert first.returncode == 0, first.stderr

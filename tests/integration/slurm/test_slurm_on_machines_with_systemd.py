@@ -41,7 +41,7 @@ def ready(both: list[SystemdMachine]) -> list[SystemdMachine]:
     assert done.splitlines()[-1] == "Slurm is set up.", done
     join(gpu1, gpu2)
     used = gpu1.run("helio slurm setup apply --use").stdout
-    assert "Heliostat is set to Slurm: start it with helio up --background.\n" in used
+    assert "Heliostat now uses Slurm. Start it: helio up --background\n" in used
     gpu1.run("helio up --background")
     gpu1.run("helio user create ann --unix-user ann")
     gpu1.run("helio slurm apply")
@@ -94,17 +94,17 @@ def test_the_doctor_finds_no_problem_and_slurm_has_all_that_its_accounts_want(re
     assert "of partition main sees /srv/heliostat, knows 2 users as we do" in found
     plan = gpu1.run("helio slurm plan").stdout
     assert "as it is set up" not in plan
-    assert "Slurm's accounts on lab are in step." in plan
+    assert "Slurm's accounts on lab are up to date." in plan
 
 
 def test_repeated_it_changes_nothing(ready: list[SystemdMachine]) -> None:
     gpu1, gpu2 = ready
-    assert gpu1.run("helio slurm setup apply").stdout == "Slurm is set up; there was nothing to change.\n"
+    assert gpu1.run("helio slurm setup apply").stdout == "Slurm is set up; nothing had to be changed.\n"
     assert join(gpu1, gpu2) == "nothing to change\n"
     assert gpu1.run(f"systemctl is-enabled {SERVICES}").stdout.split() == ["enabled"] * 5
     assert gpu2.run("systemctl is-enabled munge slurmd").stdout.split() == ["enabled"] * 2
     gpu1.run("cp nodes.toml /tmp")
-    assert "can be read by root alone" in of_ann(gpu1, "helio slurm setup plan --nodes /tmp/nodes.toml")
+    assert "can be read only by root" in of_ann(gpu1, "helio slurm setup plan --nodes /tmp/nodes.toml")
 
 
 def test_a_node_whose_gpus_are_new_is_used_again_and_a_late_gpu_is_waited_for(ready: list[SystemdMachine]) -> None:

@@ -103,16 +103,16 @@ def test_the_command_says_what_it_would_do_and_how_far_it_is(server: RunningServ
 
     lines = helio("--gpus", "a100=4", "--dry-run").splitlines()
     assert (len(lines), lines[2]) == (6, f"  3. Stop slurmd on {NODE_NAME}.")
-    assert helio() == f"Nothing is being changed on {NODE_NAME}.\n"
-    assert helio("--gpus", "a100=1") == f"Node {NODE_NAME} has these GPUs already.\n"
+    assert helio() == f"Node {NODE_NAME} is not being changed.\n"
+    assert helio("--gpus", "a100=1") == f"Node {NODE_NAME} already has these GPUs.\n"
 
 
 def test_a_node_of_slurm_conf_and_people_who_are_no_admins_are_refused(
-    server: RunningServer, two_people: list[Person]
+    server: RunningServer, two_unix_users: list[Person]
 ) -> None:
     answer = server.ask("POST", "/nodes/n1/recompose", {"gpus": {"a100": 1}})
     assert (answer.status, "slurm.conf" in answer.error["message"]) == (409, True)
-    bob = two_people[1].uid
+    bob = two_unix_users[1].uid
     for method, body in (("POST", {"gpus": {"a100": 1}}), ("GET", None)):
         assert server.ask(method, f"/nodes/{NODE_NAME}/recompose", body, uid=bob).status == 403
     assert server.ask("POST", f"/nodes/{NODE_NAME}/recompose", {"gpus": {"a;b": 1}}).status == 422

@@ -110,7 +110,7 @@ def test_each_element_of_an_array_waits_for_its_own(
 def test_a_job_waits_here_for_its_time_to_begin(server: RunningServer) -> None:
     job = server.submit(command=["true"], cpus=1, begin="+1h")
     soon = server.submit(command=["true"], cpus=1, begin="+2s")
-    assert "is not to begin before" in server.show(job)["reason"]
+    assert "waits for its begin time" in server.show(job)["reason"]
     over = server.finished(soon)
     assert over["state"] == "completed"
     assert over["started_at"] >= over["begin_at"]

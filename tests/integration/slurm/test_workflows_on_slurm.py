@@ -19,8 +19,8 @@ SMALL: dict[str, Any] = {"memory": "64M", "cpus": 1, "workdir": "/"}
 
 
 @pytest.fixture(scope="module")
-def server(slurm: SlurmTestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
-    slurm.add_user(two_people[0].name)
+def server(slurm: SlurmTestCluster, two_unix_users: list[Person]) -> Iterator[RunningServer]:
+    slurm.add_user(two_unix_users[0].name)
     server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()

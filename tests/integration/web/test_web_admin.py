@@ -172,7 +172,7 @@ def test_a_role_is_changed_after_asking_once_more(server: RunningServer, admin: 
 def test_a_new_password_asks_once_more_and_ends_the_old_one(server: RunningServer, admin: Surfer) -> None:
     server.ask("POST", "/users", {"name": "forgetful", "password": PASSWORD})
     old = logged_in(server, "forgetful")
-    assert "Give forgetful a new password?" in send(admin, "/admin/users/forgetful/password").text
+    assert "Generate a new password for forgetful?" in send(admin, "/admin/users/forgetful/password").text
     assert old.get("/").status == 200
     seen = send(admin, "/admin/users/forgetful/password", ("confirmed", "yes"))
     found = re.search(r"<code>([a-z2-9-]{19})</code>", seen.text)
@@ -202,7 +202,7 @@ def test_a_token_is_revoked_after_asking_once_more(server: RunningServer, admin:
     assert "&lt;b&gt;laptop" in page
     assert made["token"] not in page
     token = ("token", str(made["id"]))
-    assert "Revoke it" in send(admin, f"/admin/users/{me}/revoke", token).text
+    assert "Revoke token" in send(admin, f"/admin/users/{me}/revoke", token).text
     assert send(admin, f"/admin/users/{me}/revoke", token, ("confirmed", "yes")).status == 303
     assert last_audit(server)["action"] == "token.revoke"
     assert send(admin, "/admin/users/plain/revoke", token, ("confirmed", "yes")).status == 404
@@ -233,7 +233,7 @@ def test_shares_quotas_and_data_classes_are_set_and_wrong_ones_refused(
 
 def test_a_data_class_no_node_takes_is_told_at_once(server: RunningServer, admin: Surfer) -> None:
     assert send(admin, "/admin/projects/other/set", ("share", "1"), ("data_class", "3")).status == 303
-    assert "No node takes data of class 3" in html.unescape(admin.get("/admin/projects/other").text)
+    assert "No node accepts data of class 3" in html.unescape(admin.get("/admin/projects/other").text)
 
 
 def test_departments_and_projects_are_made(server: RunningServer, admin: Surfer) -> None:
@@ -265,7 +265,7 @@ def test_times_of_a_reservation_are_those_of_the_clusters_zone(server: RunningSe
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert" in text
     asked = send(admin, "/admin/reservations/course/end")
-    assert "End the reservation course?" in asked.text
+    assert "End reservation course?" in asked.text
     assert send(admin, "/admin/reservations/course/end", ("confirmed", "yes")).status == 303
     assert server.ask("GET", "/reservations").json["items"] == []
     assert send(admin, "/admin/reservations/course/end", ("confirmed", "yes")).status == 404
@@ -340,7 +340,7 @@ def test_labels_classes_and_splitting_of_a_node_are_set(server: RunningServer, a
         assert seen.status == 422
         assert error_at(seen, "labels")
     clash = send(admin, f"/admin/nodes/{name}/set", ("data_class", "0"), ("min_data_class", "3"), ("labels", own))
-    assert "nothing could run" in error_at(clash, "min_data_class")
+    assert "no job could run" in error_at(clash, "min_data_class")
     fields = (("data_class", "0"), ("min_data_class", "0"), ("splits_devices", "no"), ("labels", own))
     assert send(admin, f"/admin/nodes/{name}/set", *fields).status == 303
 
@@ -405,6 +405,6 @@ def test_what_is_not_there_is_told_with_a_hint(admin: Surfer) -> None:
         assert "<script>" not in seen.text
     assert admin.get("/admin/users/" + "x" * 500).status == 422
     assert admin.get("/admin/users?page=0").status == 422
-    assert "Nobody fits" in admin.get("/admin/users?q=%3Cscript%3E").text
-    assert "No node fits" in admin.get("/admin/nodes?q=nothing-like-it").text
+    assert "No matching users" in admin.get("/admin/users?q=%3Cscript%3E").text
+    assert "No matching nodes" in admin.get("/admin/nodes?q=nothing-like-it").text
     assert admin.get("/admin/users?page=99").status == 200

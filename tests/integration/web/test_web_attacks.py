@@ -111,7 +111,7 @@ def test_a_form_that_is_too_large_is_answered_with_a_page(server: RunningServer)
     text = "x" * (65 * 2**10)
     seen = Surfer(server).post("/login", [("name", text)])
     assert seen.status == 413
-    assert "<h1>Too large</h1>" in seen.text
+    assert "<h1>Request too large</h1>" in seen.text
     assert "default-src 'none'" in seen.headers["content-security-policy"]
     assert server.ask("POST", "/login", raw=text.encode(), tcp=True).error["code"] == "too_large"
 
@@ -125,4 +125,4 @@ def test_a_large_form_of_unknown_length_is_answered_with_a_page(server: RunningS
         while part := wire.recv(2**16):
             answer += part
     assert answer.startswith(b"HTTP/1.1 413")
-    assert b"<h1>Too large</h1>" in answer
+    assert b"<h1>Request too large</h1>" in answer

@@ -96,7 +96,7 @@ def test_filters_leave_what_fits(server: RunningServer, admin: Surfer) -> None:
     seen = admin.get("/cluster?label=rack%3Da1&state=free").text
     assert 'id="node-a100-01"' in seen
     assert 'id="node-a100-02"' not in seen
-    assert "No GPU is like that" in admin.get("/cluster?type=H9000").text
+    assert "No matching GPUs" in admin.get("/cluster?type=H9000").text
 
 
 def test_guests_are_sent_to_the_login(server: RunningServer) -> None:
@@ -112,7 +112,7 @@ def test_an_admin_drains_a_node_after_confirming_and_resumes_it(server: RunningS
     done = send(admin, "/cluster/a100-01/drain", reason="new <fan>", confirmed="yes")
     assert (done.status, done.location) == (303, "/cluster/a100-01")
     assert "new &lt;fan&gt;" in admin.get("/cluster").text
-    assert "Use a100-01 again?" in send(admin, "/cluster/a100-01/resume").text
+    assert "Resume a100-01?" in send(admin, "/cluster/a100-01/resume").text
     assert send(admin, "/cluster/a100-01/resume", confirmed="yes").status == 303
     assert server.ask("GET", "/nodes/a100-01").json["state"] == "up"
 
@@ -157,7 +157,7 @@ def test_parts_of_the_page_come_alone(admin: Surfer) -> None:
 def test_home_tells_those_who_cannot_run_jobs_and_shows_jobs_to_those_who_have_some(
     server: RunningServer, admin: Surfer, nora: Surfer
 ) -> None:
-    assert "You may look, but not run jobs yet" in nora.get("/").text
+    assert "You cannot run jobs yet" in nora.get("/").text
     assert "Your first job in three steps" not in nora.get("/").text
     number = start(server, name="mine")
     blocked = server.submit(command=["sleep", "600"], gpus=4, name="waits", exclusive=True, tasks=2)
@@ -171,12 +171,12 @@ def test_home_tells_those_who_cannot_run_jobs_and_shows_jobs_to_those_who_have_s
 
 
 def test_home_says_quotas_in_words(server: RunningServer, admin: Surfer) -> None:
-    assert "No quota limits you" in admin.get("/").text
+    assert "No quota applies to you" in admin.get("/").text
     me = server.ask("GET", "/status").json["user"]
     limits = {"running_gpus": 4, "queued_gpus": 8, "gpu_hours_per_month": 100}
     server.ask("PATCH", f"/users/{me}", {"quota": limits})
     text = admin.get("/").text
-    assert "0 of 4 GPUs at once" in text
-    assert "0 of 8 GPUs in the queue" in text
+    assert "0 of 4 Running GPUs" in text
+    assert "0 of 8 Queued GPUs" in text
     assert " of 100 GPU-hours this month" in text
     server.ask("PATCH", f"/users/{me}", {"quota": dict.fromkeys(limits)})

@@ -33,17 +33,17 @@ def test_the_page_of_a_job_says_how_to_repeat_it(surfer: Surfer, two_jobs: tuple
     first, second = two_jobs
     text = surfer.get(f"/jobs/{first}").text
     assert f"<code>helio rerun {first}</code>" in text
-    assert "aaaaaaaaaaaa, with changes that were not committed" in text
-    assert f'Repeated by <a href="/jobs/{second}">' in text
-    assert f'Repeats <a href="/jobs/{first}">' in surfer.get(f"/jobs/{second}").text
+    assert "aaaaaaaaaaaa, with uncommitted changes" in text
+    assert f'Run again as <a href="/jobs/{second}">' in text
+    assert f'Rerun of <a href="/jobs/{first}">' in surfer.get(f"/jobs/{second}").text
 
 
 def test_two_jobs_are_compared(surfer: Surfer, two_jobs: tuple[int, int]) -> None:
     first, second = two_jobs
     text = surfer.get(f"/compare?a={first}&b={second}").text
-    assert "What was asked for" in text
+    assert "<h2>Request</h2>" in text
     assert "another value" in text
-    assert "The same:" in text
+    assert "Identical:" in text
     assert SECRET not in text
 
 
@@ -70,5 +70,5 @@ def test_a_stranger_compares_nothing(server: RunningServer, two_jobs: tuple[int,
     outsider = Surfer(server)
     outsider.log_in("outsider", PASSWORD)
     text = outsider.get(f"/compare?a={two_jobs[0]}&b={two_jobs[1]}").text
-    assert "belongs to someone else" in text
+    assert "belongs to another user" in text
     assert "another value" not in text

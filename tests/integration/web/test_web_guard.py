@@ -60,7 +60,7 @@ def test_a_hostile_name_stays_text(server: RunningServer) -> None:
 
 def test_faults_are_pages_for_people_and_json_for_programs(server: RunningServer) -> None:
     surfer = Surfer(server).by_link()
-    assert "<h1>There is nothing here</h1>" in surfer.get("/nothing").text
+    assert "<h1>Not found</h1>" in surfer.get("/nothing").text
     assert surfer.get("/jobs?state=nonsense").status == 422
     assert surfer.get("/jobs?page=0").status == 422
     assert server.ask("GET", "/nothing").error["code"] == "not_found"
@@ -105,7 +105,7 @@ def test_a_live_page_needs_a_login_and_the_right_to_see(server: RunningServer) -
 def test_static_files_are_kept_for_ever_under_their_digest(server: RunningServer) -> None:
     surfer = Surfer(server).by_link()
     text = surfer.get("/").text
-    found = re.search(r"/static/[0-9a-f]{12}/tokens\.css", text)
+    found = re.search(r"/static/[0-9a-f]{12}/design_tokens\.css", text)
     assert found
     assert "immutable" in surfer.get(found[0]).headers["cache-control"]
     assert surfer.get("/static/000000000000/design_tokens.css").headers["cache-control"] == "no-cache"

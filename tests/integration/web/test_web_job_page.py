@@ -68,7 +68,7 @@ def test_the_jobs_of_others_are_refused_with_a_hint(server: RunningServer, stran
     job = server.submit(command=["sleep", "60"], name="secret-plan", **SMALL)
     seen = stranger.get(f"/jobs/{job}{path}")
     assert seen.status == 403
-    assert "belongs to someone else" in seen.text
+    assert "belongs to another user" in seen.text
     assert "secret-plan" not in seen.text
     server.ask("POST", f"/jobs/{job}/cancel?force=true", {})
 
@@ -155,7 +155,7 @@ def test_what_a_job_left_is_listed_and_downloaded(server: RunningServer, surfer:
     assert f'href="/jobs/{job}/files"' in surfer.get(f"/jobs/{job}").text
     text = surfer.get(f"/jobs/{job}/files").text
     assert "&lt;b&gt;.txt" in text
-    assert "a link or the like" in text
+    assert "not a regular file" in text
     seen = surfer.get(f"/jobs/{job}/file?path=out/m.pt")
     assert seen.text == "weights\n"
     assert seen.headers["content-disposition"].startswith("attachment;")

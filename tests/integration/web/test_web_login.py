@@ -32,7 +32,7 @@ def test_a_login_never_leads_to_another_site(people: RunningServer, goal: str) -
 def test_a_wrong_password_is_told_kindly_and_keeps_the_name(people: RunningServer) -> None:
     seen = Surfer(people).log_in("berta", "wrong")
     assert seen.status == 401
-    assert "The name or the password is wrong." in seen.text
+    assert "Wrong user name or password." in seen.text
     assert 'value="berta"' in seen.text
 
 

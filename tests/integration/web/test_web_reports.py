@@ -46,7 +46,7 @@ def test_a_plain_user_sees_only_their_own(used: RunningServer, by: str) -> None:
     seen = surfer.get(f"/reports?by={by}")
     assert seen.status == 200
     assert "Your own jobs." in seen.text
-    assert "Nothing ran in" in seen.text
+    assert "No jobs in" in seen.text
     assert "secretive" not in seen.text
     assert len(surfer.get(f"/reports.csv?by={by}").text.splitlines()) == 1
 
@@ -64,7 +64,7 @@ def test_wrong_months_and_groups_are_refused_as_a_page(used: RunningServer, quer
 
 def test_an_old_month_is_empty_and_says_so(used: RunningServer) -> None:
     text = Surfer(used).by_link().get("/reports?month=2001-05").text
-    assert "Nothing ran in May 2001" in text
+    assert "No jobs in May 2001" in text
     assert '<option value="2001-05" selected>' in text
 
 

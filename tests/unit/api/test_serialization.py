@@ -1,7 +1,7 @@
 from heliostat.api.request_schemas import JobBody
 from heliostat.api.serialization import serialize_job, serialize_node, serialize_request
 from heliostat.models import JobSpec, JobState, PlacementRequest, Resources, TaskLayout, TaskPlacement
-from unit.scheduling.made_up import a_job, a_node
+from unit.scheduling.builders import a_job, a_node
 
 
 def test_a_request_shown_submits_the_same_again() -> None:

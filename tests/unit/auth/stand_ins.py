@@ -32,7 +32,7 @@ class FakeUnix(UnixAccounts):
 
     def find_by_name(self, name: str) -> UnixAccount | None:
         uids = {known: uid for uid, known in self.users.items()} | self.aliases
-        return self.by_uid(uids[name]) if name in uids else None
+        return self.find_by_uid(uids[name]) if name in uids else None
 
 
 @dataclass

@@ -66,7 +66,7 @@ def test_an_unknown_account_costs_the_work_of_a_known_one() -> None:
 
 
 def test_a_crowd_is_turned_away_instead_of_taking_all_memory() -> None:
-    passwords = Passwords(CHEAP_HASHER, most_at_once=1, wait_seconds=0.01)
+    passwords = Passwords(CHEAP_HASHER, max_concurrent=1, wait_seconds=0.01)
     with passwords.hashing_slot(), pytest.raises(TooManyRequests):
         passwords.verify("whatever it is", None)
     assert not passwords.verify("whatever it is", None)

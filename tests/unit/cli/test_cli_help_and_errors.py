@@ -44,7 +44,7 @@ def test_help_names_every_command(helio):
 
 @pytest.mark.parametrize("entry", COMMANDS.values(), ids=COMMANDS)
 def test_the_catalogue_says_what_the_command_says_of_itself(entry):
-    module, _, attribute = entry.place.partition(":")
+    module, _, attribute = entry.entry_point.partition(":")
     found = getattr(import_module(f"heliostat.cli.{module}"), attribute)
     said = found.info.help if isinstance(found, typer.Typer) else inspect.getdoc(found).splitlines()[0]
     assert said == entry.summary
@@ -90,14 +90,14 @@ def test_the_version_is_printed(helio):
         (["pss"], "No such command 'pss'"),
         (["ps", "--limit", "x"], "'x' is not a whole number"),
         (["ps", "--limit", "0"], "at least 1"),
-        (["run"], "Say what to run"),
+        (["run"], "The command is missing"),
         (["run", "--gpux", "1", "true"], "No such option: --gpux"),
-        (["run", "--follow", "--array", "0-3", "true"], "An array has many outputs"),
+        (["run", "--follow", "--array", "0-3", "true"], "The outputs of an array cannot be followed"),
         (["run", "--env", "NOT_SET_HERE", "true"], "NOT_SET_HERE is not set here"),
         (["run", "--grace", "soon", "true"], "'soon' is not a duration"),
         (["run", "--script", "/nonexistent"], "cannot be read"),
         (["submit", "/nonexistent"], "cannot be read"),
-        (["cancel"], "Say which"),
+        (["cancel"], "Name the jobs"),
         (["node"], "Missing command"),
         (["node", "drain", "gpu1"], "Missing option '--reason'"),
         (["up", "--port", "99999"], "at most 65535"),

@@ -43,7 +43,7 @@ def test_a_file_of_sacct_is_sent_and_what_became_of_it_told(helio, serve, tmp_pa
     ran = helio("history", "import", "slurm", *words)
     assert (ran.code, ran.out) == (
         0,
-        "1 job imported, 2 were there already.\nleft out: 1 not over\nnew accounts: ann\n",
+        "1 job imported, 2 were imported before.\nskipped: 1 (not over)\nnew accounts: ann\n",
     )
     assert b'"projects":{"lab":"imaging","*":"default"}' in server.requests[0]
     assert b"POST /api/v1/history/slurm" in server.requests[0]
@@ -68,13 +68,13 @@ def test_sacct_is_run_month_by_month_and_its_pieces_are_added_up(helio, serve, t
 def test_what_cannot_be_read_or_run_is_said(helio, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = helio("history", "import", "slurm")
-    assert (ran.code, "sacct cannot be run here" in ran.err) == (1, True)
+    assert (ran.code, "Cannot run sacct" in ran.err) == (1, True)
     assert "no file" in helio("history", "import", "slurm", "--file", str(tmp_path / "none")).err
-    assert "no pair" in helio("history", "import", "slurm", "--project", "lab").err
+    assert "is not a pair" in helio("history", "import", "slurm", "--project", "lab").err
     assert helio("history", "import", "slurm", "--since", "2026-02-01", "--until", "2026-01-01").code == 2
 
 
-def test_pieces_are_cut_only_where_a_job_begins():
+def test_chunks_are_split_only_at_the_first_line_of_a_job():
     lines = ["JobID|x\n", "1|a\n", "1.batch|\n", "1.0|\n", "2_[3-4]|b\n", "3|c\n", "3.batch|\n"]
-    pieces = [piece.text.splitlines()[1:] for piece in history.split_into_chunks("t", lines, "|", most_lines=2)]
-    assert pieces == [["1|a", "1.batch|", "1.0|"], ["2_[3-4]|b", "3|c", "3.batch|"]]
+    chunks = [chunk.text.splitlines()[1:] for chunk in history.split_into_chunks("t", lines, "|", max_lines=2)]
+    assert chunks == [["1|a", "1.batch|", "1.0|"], ["2_[3-4]|b", "3|c", "3.batch|"]]

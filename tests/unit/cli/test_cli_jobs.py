@@ -134,7 +134,7 @@ def test_show_tells_of_tasks_parts_classes_and_checkpoints(helio, serve):
     out = helio("show", "7").out
     for words in (
         "3 tasks, each 0.5 A100 GPU with 40G each, 4 CPUs, 16G memory",
-        "one for each task, fast",
+        "one node per task, fast",
         "4h00m, overtime",
         "scavenger, preemptible",
         "2 times",
@@ -148,7 +148,7 @@ def test_a_job_says_that_it_has_saved_its_work(helio, serve, monkeypatch):
     server = serve(answer({**JOB, "state": "running", "checkpointed_at": "2026-01-02T03:04:05Z"}))
     ran = helio("checkpointed")
     assert (ran.code, server.requests[0].split()[:2]) == (0, [b"POST", b"/api/v1/jobs/7/checkpoint"])
-    assert "is saved" in ran.out
+    assert "is recorded as saved" in ran.out
 
 
 def test_outside_of_a_job_one_must_say_which_has_saved_its_work(helio, serve, monkeypatch):
@@ -200,7 +200,7 @@ def test_waiting_ends_with_the_code_of_the_job(helio, serve, state, code, expect
     ran = helio("run", "--wait", "true")
     assert ran.code == expected
     assert ran.out == ""
-    assert f"Job 7 {state}" in ran.err
+    assert f"Job 7 {state.replace('_', ' ')}" in ran.err
 
 
 def test_following_keeps_the_streams_apart(helio, serve):
@@ -290,7 +290,7 @@ def test_one_missing_job_does_not_keep_the_others_from_being_cancelled(helio, se
 
 def test_a_cancel_can_be_forced(helio, serve):
     server = serve(answer({**JOB, "state": "running", "stop_requested": "kill"}), answer({"count": 8}))
-    assert helio("cancel", "--force", "7").out == "Job 7 running, being stopped (kill)\n"
+    assert helio("cancel", "--force", "7").out == "Job 7 running, stopping (kill)\n"
     assert helio("cancel", "--force", "--array", "3").out == "8 jobs cancelled.\n"
     assert b"/jobs/7/cancel?force=true " in server.requests[0]
     assert b'"force":true' in server.requests[1]
@@ -315,7 +315,7 @@ def test_waiting_in_vain_says_so(helio, serve):
     assert "not over" in ran.err
 
 
-OTHER = {
+FOREIGN = {
     "id": "slurm:12",
     "user": "ann",
     "name": None,
@@ -335,11 +335,11 @@ OTHER = {
 
 
 def test_jobs_that_went_to_slurm_directly_are_listed_with_where_to_act(helio, serve):
-    server = serve(answer({"items": [OTHER]}), answer({"items": [OTHER]}), answer({"items": []}))
-    ran = helio("ps", "--others", "--node", "n1")
+    server = serve(answer({"items": [FOREIGN]}), answer({"items": [FOREIGN]}), answer({"items": []}))
+    ran = helio("ps", "--foreign", "--node", "n1")
     words = ran.out.splitlines()[1].split()
     assert (words[0], words[2], words[3], words[-1]) == ("slurm:12", "ann", "running", "n1,n2")
     assert "scancel 12" in ran.err
-    assert json.loads(helio("ps", "--others", "--json").out) == [OTHER]
-    assert helio("ps", "--others").out == "All jobs here came through Heliostat.\n"
-    assert server.requests[0].split()[1] == b"/api/v1/others?node=n1&limit=50"
+    assert json.loads(helio("ps", "--foreign", "--json").out) == [FOREIGN]
+    assert helio("ps", "--foreign").out == "No jobs were submitted to Slurm directly.\n"
+    assert server.requests[0].split()[1] == b"/api/v1/foreign-jobs?node=n1&limit=50"

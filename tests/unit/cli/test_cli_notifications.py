@@ -19,8 +19,8 @@ NOTIFICATION = {
     "created_at": "2026-11-01T09:00:00Z",
     "sent_at": None,
     "problem": "hooks.example.org answered \x1b[31m500",
-    "waiting": 1,
-    "given_up": 0,
+    "pending_deliveries": 1,
+    "failed_deliveries": 0,
 }
 
 
@@ -36,7 +36,7 @@ def test_notifications_are_listed_and_cannot_steer_the_terminal(helio: Any, serv
     assert "\x1b" not in ran.out
 
 
-def test_who_is_told_nothing_learns_how_to_begin(helio: Any, serve: Callable[..., Any]) -> None:
+def test_an_empty_list_shows_how_to_add_a_notification(helio: Any, serve: Callable[..., Any]) -> None:
     serve(answer({"items": []}))
     assert "helio notification add email" in helio("notification", "list").out
 
@@ -92,8 +92,7 @@ def test_what_is_to_be_retried_and_told_is_sent_as_words(helio: Any, serve: Call
     options = ["--max-retries=3", "--retry-on=lost,exit:75", "--retry-delay=30s", "--notify=ended,late"]
     assert helio("run", "--no-record", *options, "--", "true").code == 0
     body = sent(server)
-    told = {name: body[name] for name in ("max_retries", "retry_on", "retry_delay", "notify")}
-    assert told == {
+    assert {name: body[name] for name in ("max_retries", "retry_on", "retry_delay", "notify")} == {
         "max_retries": 3,
         "retry_on": ["lost", "exit:75"],
         "retry_delay": "30s",

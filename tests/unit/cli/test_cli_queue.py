@@ -30,8 +30,8 @@ def options():
 WHY = {
     "job_id": 7,
     "state": "pending",
-    "sentence": "4 jobs of 2 projects are ahead; needs 4 A100 on one node",
-    "blocked_by": "room",
+    "sentence": "needs 4 A100 on one node; 4 jobs of 2 projects are ahead",
+    "blocked_by": "resources",
     "position": 5,
     "pending": 9,
     "ahead": 4,
@@ -42,9 +42,9 @@ WHY = {
     "accuracy": {"within": 83, "of": 100},
 }
 OPTIONS = [
-    {"words": "at most 2h", "change": {"time_limit": 7200}, "starts_now": True},
-    {"words": "2 A100", "change": {"gpus": 2}, "starts_now": True},
-    {"words": "any GPU type", "change": {"gpu_type": None}, "starts_now": False},
+    {"description": "at most 2h", "change": {"time_limit": 7200}, "starts_now": True},
+    {"description": "2 A100", "change": {"gpus": 2}, "starts_now": True},
+    {"description": "any GPU type", "change": {"gpu_type": None}, "starts_now": False},
 ]
 
 
@@ -53,13 +53,13 @@ def test_why_says_it_all_in_a_few_lines(helio, serve):
     ran = helio("why", "7")
     assert ran.code == 0
     first, position, ahead, starts, latest, accuracy = ran.out.splitlines()
-    assert first == "Job 7 pending: 4 jobs of 2 projects are ahead; needs 4 A100 on one node"
+    assert first == "Job 7 pending: needs 4 A100 on one node; 4 jobs of 2 projects are ahead"
     assert position.split() == ["position", "5", "of", "9"]
     assert ahead.endswith("1 (bert in mri), 2 (bert in mri), 3 (bert in mri) and 1 more")
     assert "in about 2h10m, between " in starts
-    assert "(in 8 of 10 trial runs)" in starts
-    assert latest.endswith("if every job takes all its time")
-    assert accuracy.endswith("83 of the last 100 starts were within the range first told")
+    assert "(80% likely)" in starts
+    assert latest.endswith("if every job uses its full time limit")
+    assert accuracy.endswith("83 of the last 100 starts were within the first forecast")
 
 
 def test_what_if_lists_what_would_start_earlier(helio, serve):
@@ -80,27 +80,21 @@ def test_why_of_a_job_that_runs_is_one_line(helio, serve):
 
 def test_why_without_a_forecast_says_when_to_ask_again(helio, serve):
     serve(answer(why(forecast=None, accuracy={"within": 0, "of": 0})))
-    assert "ask again in a minute" in helio("why", "7").out
+    assert "try again in a minute" in helio("why", "7").out
 
 
 def test_a_young_cluster_says_that_its_forecasts_are_not_proven(helio, serve):
     serve(*(answer(why(accuracy={"within": within, "of": of})) for within, of in ((0, 0), (1, 4), (4, 5))))
     for _ in range(2):
-        assert (
-            helio("why", "7")
-            .out.splitlines()[-1]
-            .endswith("too few have been put to the test here to say how good they are")
-        )
-    assert (
-        helio("why", "7").out.splitlines()[-1].endswith("4 of the last 5 starts were within the range first told")
-    )
+        assert helio("why", "7").out.splitlines()[-1].endswith("too few so far to know their accuracy")
+    assert helio("why", "7").out.splitlines()[-1].endswith("4 of the last 5 starts were within the first forecast")
 
 
 def test_why_says_when_a_job_can_start_at_the_earliest_and_that_no_node_can_run_it(helio, serve):
     month = why(forecast=None, blocked_by="quota", not_before="2099-04-01T00:00:00Z")
     serve(answer(month), answer(why(forecast=None, blocked_by="nodes")))
     assert "starts     not before 2099-0" in helio("why", "7").out
-    assert "starts     not with the nodes there are" in helio("why", "7").out
+    assert "starts     cannot start until a node is back" in helio("why", "7").out
 
 
 def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
@@ -123,10 +117,10 @@ def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
         "labels": ["fast"],
         "exclusive": True,
     }
-    assert ran.out.startswith("Submitted now, it would start in about 2h10m, between ")
+    assert ran.out.startswith("If submitted now, the job would start in about 2h10m, between ")
 
 
-def test_when_says_that_it_would_start_at_once_or_that_nobody_can_tell(helio, serve):
+def test_when_reports_an_immediate_start_or_no_start_within_the_horizon(helio, serve):
     moment = at(0)
     now = dict.fromkeys(("earliest_at", "likely_at", "latest_at", "limits_at"), moment) | {
         "confidence": 1.0,
@@ -134,12 +128,12 @@ def test_when_says_that_it_would_start_at_once_or_that_nobody_can_tell(helio, se
     }
     none = {"starts_now": False, "what_if": [], "accuracy": {"within": 0, "of": 0}}
     serve(answer({**none, "starts_now": True, "forecast": now}), answer({"forecast": None, **none}))
-    assert helio("when", "--gpus", "1").out == "Submitted now, it would start at once.\n"
-    assert helio("when", "--gpus", "1").out.startswith("Nobody can tell")
+    assert helio("when", "--gpus", "1").out == "If submitted now, the job would start immediately.\n"
+    assert helio("when", "--gpus", "1").out == "No start within the forecast horizon.\n"
 
 
 def test_share_is_a_tree(helio, serve):
-    def account(kind, name, entitled=0.5, below=()):
+    def account(kind, name, entitled=0.5, children=()):
         return {
             "kind": kind,
             "name": name,
@@ -148,11 +142,12 @@ def test_share_is_a_tree(helio, serve):
             "usage_gpu_hours": 12.34,
             "usage_ratio": 2.1,
             "priority_penalty": 1.26,
-            "below": list(below),
+            "children": list(children),
         }
 
     user = account("user", "anna")
-    serve(answer({"items": [account("department", "lab", below=[account("project", "mri", below=[user])])]}))
+    project = account("project", "mri", children=[user])
+    serve(answer({"items": [account("department", "lab", children=[project])]}))
     lines = helio("share").out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["lab", "mri", "anna"]
     assert lines[3].startswith("    anna")
@@ -185,7 +180,7 @@ def test_report_is_a_table_json_or_csv(helio, serve):
     assert b"month=2026-11&by=department" in server.requests[0]
     assert json.loads(helio("report", "--json").out) == [LINE]
     assert helio("report", "--csv").out == "a,b\n1\n"
-    assert helio("report").out == "Nothing ran in that month.\n"
+    assert helio("report").out == "No jobs ran in that month.\n"
 
 
 def test_a_list_of_jobs_shows_when_they_start(helio, serve):
@@ -198,11 +193,15 @@ def test_a_list_of_jobs_shows_when_they_start(helio, serve):
 def test_why_on_slurm_names_its_plan_and_says_nothing_of_trial_runs(helio, serve):
     planned = {**forecast(130, None), "runs": 0, "source": "Slurm's plan"}
     told = why(
-        sentence="41 jobs are ahead; waits for room", first_ahead=[], ahead=41, position=42, forecast=planned
+        sentence="the requested resources are in use; 41 jobs are ahead",
+        first_ahead=[],
+        ahead=41,
+        position=42,
+        forecast=planned,
     )
     serve(answer(told))
     first, position, starts = helio("why", "7").out.splitlines()
-    assert first == "Job 7 pending: 41 jobs are ahead; waits for room"
+    assert first == "Job 7 pending: the requested resources are in use; 41 jobs are ahead"
     assert position.split() == ["position", "42", "of", "9"]
     assert "in about 2h10m, by " in starts
     assert starts.endswith("(Slurm's plan)")

@@ -64,14 +64,14 @@ def test_down_of_nothing_says_so(helio):
 
 
 def test_down_ends_the_process_that_holds_the_lock(home, holder):
-    home.status.write_text(json.dumps({"pid": holder.pid}))
+    home.status_file.write_text(json.dumps({"pid": holder.pid}))
     assert stop_server(home) == holder.pid
     assert holder.wait(120) == -15
 
 
 def test_a_process_that_only_has_the_number_of_an_old_server_is_left_alone(home):
     home.lock_file.touch()
-    home.status.write_text(json.dumps({"pid": os.getpid()}))
+    home.status_file.write_text(json.dumps({"pid": os.getpid()}))
     assert running_server_pid(home) is None
     assert stop_server(home) is None
 

@@ -16,7 +16,7 @@ PROJECT = {
     "data_class": 1,
     "quota": QUOTA,
     "members": [],
-    "note": "No node takes data of class 1.",
+    "note": "No node accepts data of class 1.",
 }
 NODE = {
     "name": "n1",
@@ -103,7 +103,7 @@ def test_a_limit_that_is_no_number_is_refused_before_anything_is_sent(helio, tex
 def test_to_change_nothing_is_a_mistake_that_names_the_options(helio, words):
     ran = helio(*words, "x")
     assert ran.code == 2
-    assert "Say what to change: --" in ran.err
+    assert "Nothing to change. Use --" in ran.err
 
 
 def test_lists_show_shares_classes_and_quotas(helio, serve):
@@ -141,8 +141,8 @@ def test_times_of_a_reservation_are_local_unless_they_say_otherwise(helio, serve
     assert body["starts_at"] == "2026-12-03T09:00:00+05:30"
     assert body["ends_at"] == "2026-12-03T22:30:00+05:30"
     assert body["nodes"] == ["n1", "n2"]
-    assert "maintenance: nobody" in ran.out
-    assert "2026-12-03 14:30 to 2026-12-03 22:30, 12 weeks in a row" in ran.out
+    assert "maintenance (no jobs)" in ran.out
+    assert "2026-12-03 14:30 to 2026-12-03 22:30, weekly for 12 weeks" in ran.out
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "2026-13-01", "0001-01-01", ""])
@@ -158,8 +158,8 @@ def test_reservations_are_listed_with_their_next_time(helio, serve):
     lines = helio("reservation", "list", "--all").out.splitlines()
     assert sent(server)[0] == "GET /api/v1/reservations?past=true"
     assert "2026-12-10 14:30-22:30" in lines[1]
-    assert "over" in lines[2]
-    assert "Nothing is set aside." in helio("reservation", "list").out
+    assert "ended" in lines[2]
+    assert "No reservations." in helio("reservation", "list").out
 
 
 def test_reservations_and_jobs_can_be_read_on_80_columns():
@@ -206,7 +206,7 @@ def test_a_node_says_for_whom_it_is_set_aside_and_which_job_is_alone_there(helio
     node = NODE | {"exclusive_job": 7, "jobs": [7], "reserved": [now, soon]}
     serve(answer({"items": [node]}), answer(node))
     listed = helio("nodes").out
-    assert "job 7 is alone here; maintenance until 2099-12-03 22:30; 2 GPUs for project ml from " in listed
+    assert "exclusive to job 7; maintenance until 2099-12-03 22:30; 2 GPUs for project ml from " in listed
     shown = helio("node", "show", "n1").out
-    assert "jobs           7, which nobody may join" in shown
-    assert "set aside      maintenance until 2099-12-03 22:30 (disks: new disk)" in shown
+    assert "jobs           7 (exclusive)" in shown
+    assert "reserved       maintenance until 2099-12-03 22:30 (disks: new disk)" in shown

@@ -13,8 +13,8 @@ def test_made_up_jobs_are_compared_side_by_side(helio):
     ran = helio("simulate", "--generate", "60", "--seed", "7", "--nodes", "2x8", "--compare", "fifo,easy")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert lines[0] == "trace made up, seed 7, jobs 60, nodes 2x8, offered load 0.90"
-    assert lines[2].split() == ["FIGURE", "fifo", "easy"]
+    assert lines[0] == "trace synthetic, seed 7, jobs 60, nodes 2x8, offered load 0.90"
+    assert lines[2].split() == ["METRIC", "fifo", "easy"]
     assert any(line.startswith("wait, p99") for line in lines)
 
 
@@ -52,7 +52,7 @@ def test_our_own_history_and_swf_are_known_by_their_names(helio):
 def test_impossible_jobs_are_told(helio):
     ran = helio("simulate", str(CASES / "table.csv"), "--map", MAP, "--nodes", "1x4", "--policy", "fifo")
     assert ran.code == 0
-    assert "1 job is impossible here: larger than the cluster." in ran.err
+    assert "1 job cannot run on these nodes: larger than the cluster." in ran.err
     assert "jobs 3 of 4" in ran.out.splitlines()[0]
     assert "--nodes" not in ran.err
 
@@ -60,7 +60,7 @@ def test_impossible_jobs_are_told(helio):
 def test_own_jobs_that_the_default_nodes_cannot_run_are_told_with_a_hint(helio, tmp_path):
     (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,gpu_type\n0,10,1,\n1,10,1,V100\n")
     ran = helio("simulate", str(tmp_path / "t.csv"))
-    assert "1 job is impossible here: no node has a GPU of type V100." in ran.err
+    assert "1 job cannot run on these nodes: no node has a GPU of type V100." in ran.err
     assert "hint: These are the default nodes, 8x8. Describe your own: --nodes" in ran.err
     (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,gpu_type\n1,10,1,V100\n")
     assert "hint: These are the default nodes" in helio("simulate", str(tmp_path / "t.csv")).err
@@ -70,8 +70,8 @@ def test_a_class_that_no_policy_knows_is_refused_with_its_line(helio, tmp_path):
     (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,priority_class\n0,10,1,normal\n1,10,1,gold\n")
     ran = helio("simulate", str(tmp_path / "t.csv"))
     assert ran.code == 2
-    assert "t.csv, line 3, priority_class: 'gold' is none of scavenger, normal, interactive, urgent." in ran.err
-    assert "1 line gives no job" in helio("simulate", str(tmp_path / "t.csv"), "--skip-bad").err
+    assert "t.csv, line 3, priority_class: 'gold' is not one of scavenger, normal, interactive, urgent." in ran.err
+    assert "1 line skipped" in helio("simulate", str(tmp_path / "t.csv"), "--skip-bad").err
     (tmp_path / "mine.toml").write_text("[classes.gold]\nrank = 2\n")
     assert helio("simulate", str(tmp_path / "t.csv"), "--policy", str(tmp_path / "mine.toml")).code == 0
 
@@ -98,19 +98,19 @@ def test_names_from_a_trace_cannot_become_markup(helio, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "Name a trace"),
-        (["t.csv", "--generate", "5"], "Either a trace or --generate"),
-        (["none.csv"], "no file none.csv"),
-        (["--generate", "5", "--nodes", "many"], "Cannot read 'many' as nodes"),
-        (["--generate", "5", "--policy", "best"], "no policy 'best'"),
+        ([], "Name a trace file"),
+        (["t.csv", "--generate", "5"], "either a trace file or --generate"),
+        (["none.csv"], "File none.csv does not exist"),
+        (["--generate", "5", "--nodes", "many"], "'many' does not describe nodes"),
+        (["--generate", "5", "--policy", "best"], "Policy 'best' does not exist"),
         (["--generate", "5", "--policy", "fifo", "--compare", "easy"], "--compare fifo,easy"),
         (["--generate", "5", "--report", "/no/such/place.html"], "mkdir -p /no/such"),
         (["--generate", "5", "--report", "/"], "is a folder"),
-        (["t.csv", "--map", "gpus=milli/0"], "'milli/0': milli cannot be divided by 0"),
+        (["t.csv", "--map", "gpus=milli/0"], "'milli/0': 0 is not a valid divisor"),
         (["--generate", "5", "--limit-factor", "0"], "--limit-factor must be above 0"),
         (["--generate", "5", "--load", "nan"], "--load must be above 0"),
         (["--generate", "5", "--checkpoint", "often"], "not a duration"),
-        (["--generate", "5", "--nodes", "2xcpu", "--cpus", "4"], "Made-up jobs want GPUs"),
+        (["--generate", "5", "--nodes", "2xcpu", "--cpus", "4"], "Synthetic jobs request GPUs"),
     ],
 )
 def test_mistakes_are_told_in_one_line(helio, words, says):

@@ -19,21 +19,21 @@ def test_a_plan_shows_steps_then_what_is_not_ours_and_what_slurm_cannot(helio, s
     assert ran.out.splitlines() == [
         "Add ann to the account vision.",
         "",
-        "Not ours:",
+        "Not managed by Heliostat:",
         "  The account old was not made by this Heliostat.",
         "",
-        "Slurm cannot:",
+        "Not supported by Slurm:",
         "  The 9 GPUs in the queue of user ann: Slurm has no such limit.",
         "",
     ]
-    assert "1 step. Do it: helio slurm apply" in ran.err
+    assert "1 step. Apply them: helio slurm apply" in ran.err
     assert server.requests[0].startswith(b"GET /api/v1/slurm/plan ")
 
 
 def test_a_plan_without_steps_says_so(helio, serve):
     serve(answer(NOTHING), answer(NOTHING))
-    assert helio("slurm", "plan").out == "Slurm's accounts on lab are in step.\n"
-    assert helio("slurm", "apply").out == "Slurm's accounts on lab were in step already.\n"
+    assert helio("slurm", "plan").out == "Slurm's accounts on lab are up to date.\n"
+    assert helio("slurm", "apply").out == "Slurm's accounts on lab were up to date already.\n"
 
 
 def test_apply_says_what_was_done(helio, serve):

@@ -101,7 +101,7 @@ def test_who_may_not_read_the_password_is_shown_the_rest_of_the_plan(helio, tmp_
     monkeypatch.setattr(Path, "read_text", reads_what_it_may)
     ran = helio("slurm", "setup", "plan", "--nodes", nodes(tmp_path), "--prefix", "/srv/no/such")
     assert ran.code == 0
-    assert "/srv/no/such/etc/slurm/slurmdbd.conf can be read by root alone\n" in ran.out
+    assert "/srv/no/such/etc/slurm/slurmdbd.conf can be read only by root\n" in ran.out
     assert "+++ /srv/no/such/etc/slurm/slurm.conf" in ran.out
 
 

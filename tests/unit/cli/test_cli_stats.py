@@ -29,9 +29,9 @@ JOB = {
 }
 STATS = {
     "job_id": 12,
-    "asked": {"cpus": 8, "memory_mib": 65536, "gpus": 1},
+    "requested": {"cpus": 8, "memory_mib": 65536, "gpus": 1},
     "device_memory_mib": [81920],
-    "verdict": {
+    "efficiency": {
         "sentences": ["used 1 of 4 GPUs"],
         "judged": True,
         "wasteful": True,
@@ -63,7 +63,7 @@ def test_a_job_is_shown_against_what_it_asked_for_and_judged(helio, serve):
     lines = ran.out.splitlines()
     assert lines[:2] == ["Job 12 train running for 2h10m on gpu1", "Used 1 of 4 GPUs."]
     rows = {line[:12].strip(): line[12:].split() for line in lines[4:]}
-    assert rows["cpus busy"] == ["8", "4", "8", "8", "▁▅█"]
+    assert rows["CPUs busy"] == ["8", "4", "8", "8", "▁▅█"]
     assert rows["memory"][:4] == ["3G", "2G", "3G", "64G"]
     assert rows["GPU 0 load"] == ["100%", "50%", "100%", "-", "▁▅█"]
     assert rows["GPU 0 memory"][:4] == ["40G", "26.7G", "40G", "80G"]
@@ -74,8 +74,8 @@ def test_without_a_job_it_is_the_cluster(helio, serve):
     ran = helio("stats", "--span", "week")
     assert ran.code == 0, ran.err
     assert b"GET /api/v1/cluster/stats?span=week" in server.requests[0]
-    assert ran.out.splitlines()[0] == "The cluster, the last week"
-    assert "GPUs given out    4     3     4   8" in ran.out
+    assert ran.out.splitlines()[0] == "Cluster, last week"
+    assert "GPUs allocated    4     3     4      8" in ran.out
     assert "\ngpus " not in ran.out
 
 
@@ -99,7 +99,7 @@ def test_following_a_job_ends_with_the_job(helio, serve):
 
 def test_before_the_first_sample_it_says_so(helio, serve):
     serve(answer(CLUSTER | {"series": []}))
-    assert "Nothing is known yet" in helio("stats").out
+    assert "No usage data yet" in helio("stats").out
 
 
 def test_a_job_and_a_node_at_once_are_refused(helio):
@@ -126,7 +126,7 @@ def test_a_long_series_is_squeezed_into_means():
     assert (mean_value([]), max_value([None])) == (None, None)
 
 
-def test_what_an_engine_counted_is_told_though_nobody_has_looked(helio, serve):
+def test_usage_from_accounting_is_shown_without_samples(helio, serve):
     used = {
         "elapsed_seconds": 600.0,
         "cpu_seconds": 624.0,
@@ -136,6 +136,5 @@ def test_what_an_engine_counted_is_told_though_nobody_has_looked(helio, serve):
     }
     serve(answer(JOB), answer({**STATS, "series": [], "accounting_usage": used}))
     ran = helio("stats", "12")
-    told = "10m24s of cpu time, 20m00s of GPU time, 3.1G of memory at most, ran out of memory"
-    assert f"Counted in all: {told}." in ran.out
-    assert "Nothing is known" not in ran.out
+    assert "Total usage: 10m24s CPU time, 20m00s GPU time, 3.1G peak memory, out of memory." in ran.out
+    assert "No usage data" not in ran.out

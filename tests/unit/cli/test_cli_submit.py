@@ -50,11 +50,11 @@ def test_numbers_and_truths_of_yaml_become_text_where_text_is_meant(helio, serve
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "a job is a set of fields"),
-        ("[]", "there is no job"),
+        ("", "a job must be a mapping of fields"),
+        ("[]", "it contains no job"),
         ("a: [", "neither YAML nor JSON"),
-        ("just words", "a job is a set of fields"),
-        ('{"jobs": [], "name": "x"}', "nothing else"),
+        ("just words", "a job must be a mapping of fields"),
+        ('{"jobs": [], "name": "x"}', "no field besides `jobs`"),
         ("!!python/object/apply:os.system [id]", "neither YAML nor JSON"),
     ],
 )

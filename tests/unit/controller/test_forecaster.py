@@ -19,7 +19,7 @@ from heliostat.store import transitions
 from heliostat.store.database import Store
 from support.new_database import create_database
 from support.waiting import wait_until
-from unit.scheduling.made_up import a_board, a_node, a_running_job
+from unit.scheduling.builders import a_queue_state, a_node, a_running_job
 from unit.store.made_up import NOW, a_job, add_people
 
 ONE_GPU = Resources(1, 10, 1)
@@ -34,7 +34,7 @@ class Queue:
 
     def copy_queue_state(self) -> QueueState:
         self.forks += 1
-        return a_board((a_node("a", gpus=1),), self.jobs)
+        return a_queue_state((a_node("a", gpus=1),), self.jobs)
 
     latest_queue_state = copy_queue_state
 
@@ -96,7 +96,7 @@ def test_how_good_it_was_is_known_once_jobs_have_started(store: Store) -> None:
 def test_an_empty_queue_is_left_alone_until_something_changes(store: Store) -> None:
     queue = Queue()
     made = a_forecaster(store, queue, min_pause_seconds=0.01, settling_seconds=0.01)
-    assert made._look() == threading.TIMEOUT_MAX
+    assert made._run_once() == threading.TIMEOUT_MAX
     assert queue.forks == 1
 
 
@@ -124,7 +124,7 @@ def test_it_stops_at_once_also_in_the_middle_of_a_thought(store: Store, monkeypa
     thinking = []
 
     def think_for_ever(board: Any, durations: Any, now: Any, effort: Any) -> dict[int, Any]:
-        while effort.go_on():
+        while effort.may_continue():
             thinking.append(1)
         return {}
 

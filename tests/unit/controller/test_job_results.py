@@ -143,7 +143,7 @@ def test_values_together_are_small_and_the_newest_stay() -> None:
 def test_of_many_reports_the_last_count(tmp_path: Path) -> None:
     lines = "\n".join(json.dumps({"name": "acc", "value": number}) for number in range(10))
     assert reported(tmp_path, lines) == {"acc": 9.0}
-    assert read_metrics(FilesEngine(tmp_path), 7, most_lines=3)["acc"].count == 3
+    assert read_metrics(FilesEngine(tmp_path), 7, max_lines=3)["acc"].count == 3
 
 
 def test_of_a_large_file_of_reports_only_the_end_is_looked_at(

@@ -13,7 +13,7 @@ from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.store.database import StoreChanges
 from support.hypothesis_examples import example_count
-from unit.scheduling.made_up import NOW, a_job, a_node
+from unit.scheduling.builders import NOW, a_job, a_node
 
 STEPS = st.lists(
     st.tuples(st.integers(1, 6), st.sampled_from(JobState), st.integers(-2, 2), st.integers(0, 3)), max_size=40

@@ -9,7 +9,7 @@ from heliostat.controller.transition_rules import attempt_state_after, end_trans
 from heliostat.models import TERMINAL_STATES, AttemptEnded, EndCause, JobState
 from heliostat.models.retries import MAX_RETRY_DELAY_SECONDS, RetryPolicy, parse_retry_on
 from heliostat.scheduling.dependencies import explain_ineligible
-from unit.scheduling.made_up import NOW, a_job
+from unit.scheduling.builders import NOW, a_job
 
 RUNNING = a_job(1, state=JobState.RUNNING, attempt=1, node="a", time_limit_seconds=60, max_retries=3)
 NAMED = {
@@ -44,7 +44,7 @@ def end(cause: EndCause, exit_code: int | None = None) -> AttemptEnded:
 def test_unless_more_is_named_only_what_the_cluster_did_is_tried_again(
     ended: AttemptEnded, state: JobState
 ) -> None:
-    assert end_transition(RUNNING, ended, may_try_again=True).to_state is state
+    assert end_transition(RUNNING, ended, may_retry=True).to_state is state
 
 
 @given(causes, st.sampled_from(EndCause), st.none() | st.integers(0, 255), st.integers(0, 4))
@@ -52,7 +52,7 @@ def test_what_is_named_is_tried_again_and_nothing_else(
     on: list[str], cause: EndCause, exit_code: int | None, retries: int
 ) -> None:
     job = replace(RUNNING, retries=retries, retry=RetryPolicy(parse_retry_on(on)))
-    move = end_transition(job, end(cause, exit_code), may_try_again=False)
+    move = end_transition(job, end(cause, exit_code), may_retry=False)
     wanted = cause is EndCause.EXITED and bool(exit_code) and ("exit" in on or f"exit:{exit_code}" in on)
     wanted = wanted or NAMED.get(cause) in on
     if cause is EndCause.REQUEUED:
@@ -68,7 +68,7 @@ def test_what_is_named_is_tried_again_and_nothing_else(
 @given(st.sampled_from(["cancel", "kill"]), st.sampled_from(EndCause), st.integers(0, 255))
 def test_who_is_cancelled_is_not_tried_again_whatever_is_named(stop: str, cause: EndCause, exit_code: int) -> None:
     job = replace(RUNNING, stop_requested=stop, retry=RetryPolicy(("lost", "exit", "timed_out", "out_of_memory")))
-    assert end_transition(job, end(cause, exit_code), may_try_again=True).to_state is JobState.CANCELLED
+    assert end_transition(job, end(cause, exit_code), may_retry=True).to_state is JobState.CANCELLED
 
 
 @given(st.integers(0, 7 * 86400), st.integers(0, 100))
@@ -81,12 +81,12 @@ def test_the_delay_doubles_never_shrinks_and_has_an_end(delay: int, used: int) -
 
 def test_who_waits_for_its_next_try_says_when_and_after_what() -> None:
     job = replace(RUNNING, retries=1, retry=RetryPolicy(("exit:75",), 30))
-    move = end_transition(job, replace(end(EndCause.EXITED, 75), detail=None), may_try_again=True)
+    move = end_transition(job, replace(end(EndCause.EXITED, 75), detail=None), may_retry=True)
     assert move.values["begin_at"] == NOW + timedelta(seconds=60)
     waiting = replace(job, state=JobState.PENDING, **move.values)
     words = explain_ineligible(waiting, {}, NOW)
     assert words is not None
-    assert words.startswith("is tried again at ")
+    assert words.startswith("is retried at ")
     assert words.endswith("after exit code 75 (retry 2 of 3)")
     assert not waiting.is_eligible(NOW)
     assert waiting.is_eligible(NOW + timedelta(seconds=60))

@@ -53,7 +53,7 @@ def test_who_will_start_much_later_than_foretold_is_noted_once(site: Site) -> No
     look(site, NOON + 9 * HOUR, a_notification("late"))
     (event,) = told(site)
     assert event.job_id == 1
-    assert event.detail == "was to start by 2026-03-01 14:00 UTC, now likely at 2026-03-01 16:00 UTC"
+    assert event.detail == "first forecast: by 2026-03-01 14:00 UTC; now: 2026-03-01 16:00 UTC"
 
 
 def test_a_little_later_is_not_late(site: Site) -> None:

@@ -103,4 +103,4 @@ def test_it_ends_when_it_is_told_to(bench: Bench) -> None:
     bench.keeper.start()
     bench.look()
     bench.keeper.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "timekeeper" and thread.is_alive()]
+    assert not [thread for thread in threading.enumerate() if thread.name == "schedules" and thread.is_alive()]

@@ -30,7 +30,7 @@ def test_it_says_its_port_first_and_tells_the_server(tmp_path: Path) -> None:
 def test_what_is_not_installed_is_said(tmp_path: Path) -> None:
     ran = launched(tmp_path, "jupyterhub-nothing", JUPYTERHUB_SERVICE_URL="http://127.0.0.1:0/")
     assert ran.returncode == 127
-    assert "jupyterhub-nothing is not installed where this job runs" in ran.stderr
+    assert "jupyterhub-nothing is not installed on the node of this job" in ran.stderr
 
 
 def test_certificates_become_files_that_only_the_user_reads_and_leave_the_environment(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_kernels_are_written_into_the_folder_of_the_session_and_nowhere_else(
     spec = json.loads((session / "kernels/venv-good/kernel.json").read_text())
     assert spec["display_name"] == "good (venv)"
     assert spec["env"]["VIRTUAL_ENV"] == str(home / "venvs/good")
-    assert "venvs/bad is no kernel" in capsys.readouterr().err
+    assert "venvs/bad cannot be a kernel" in capsys.readouterr().err
     assert sorted(os.listdir(home)) == before
 
 

@@ -31,12 +31,12 @@ def test_the_script_and_the_server_call_things_by_the_same_names() -> None:
     ("kept", "fault"),
     [
         (WHOLE, ""),
-        ("", "not whole"),
-        (json.dumps(WHOLE)[:-20], "not whole"),
+        ("", "not readable"),
+        (json.dumps(WHOLE)[:-20], "not readable"),
         ([], "0 of 2 cells"),
         ({**WHOLE, "cells": [{}]}, "1 of 2 cells"),
-        ({**WHOLE, "metadata": {}}, "not finished"),
-        ({**WHOLE, "metadata": {"papermill": {"end_time": None}}}, "not finished"),
+        ({**WHOLE, "metadata": {}}, "did not finish"),
+        ({**WHOLE, "metadata": {"papermill": {"end_time": None}}}, "did not finish"),
     ],
 )
 def test_only_a_notebook_that_is_whole_is_believed(kept: object, fault: str, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_kernel_is_the_one_asked_for_or_the_environment_or_the_notebooks_own
 
 def test_a_kernel_that_is_missing_is_named_with_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HELIOSTAT_ENVIRONMENT", raising=False)
-    with pytest.raises(KernelMissing, match="no kernel julia where it ran; there are: ir, python3"):
+    with pytest.raises(KernelMissing, match="no kernel julia on its node; available: ir, python3"):
         choose_kernel("julia", {}, "python", ["ir", "python3"])
     monkeypatch.setenv("HELIOSTAT_ENVIRONMENT", "3fa9")
     with pytest.raises(KernelMissing, match="add ipykernel"):

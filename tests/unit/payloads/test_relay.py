@@ -33,7 +33,7 @@ async def _write_to_one_that_has_answered_and_gone() -> list[frames.Frame]:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
         server.close()
         connection.begin()
-        connection.hear(frames.Frame(frames.DATA, 1, b"more"))
+        connection.receive_frame(frames.Frame(frames.DATA, 1, b"more"))
         await asyncio.wait_for(is_over.wait(), 20)
     return told
 

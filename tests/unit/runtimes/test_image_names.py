@@ -57,5 +57,5 @@ def test_names_are_written_in_full(text: str, full: str) -> None:
     ],
 )
 def test_what_is_no_name_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not the name of an image"):
+    with pytest.raises(ValueError, match="is not an image name"):
         parse_image(text)

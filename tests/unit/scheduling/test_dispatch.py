@@ -1,4 +1,4 @@
-"""What is handed to an engine that queues by itself."""
+"""Dispatch to engines with their own queue."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,30 +16,30 @@ def job(number: int, **fields: object) -> Job:
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def test_everything_that_waits_is_handed_over_in_order() -> None:
+def test_all_pending_jobs_are_dispatched_in_order() -> None:
     jobs = [job(3), job(1), job(2, state=JobState.HELD), job(4, state=JobState.RUNNING), job(5, dispatched=True)]
     assert [one.id for one in select_jobs_to_dispatch(jobs, NOW)] == [1, 3]
 
 
-def test_who_is_delayed_waits_a_little_longer() -> None:
+def test_a_delayed_job_is_not_dispatched() -> None:
     assert [one.id for one in select_jobs_to_dispatch([job(1), job(2)], NOW, delayed={1})] == [2]
 
 
-def test_of_an_array_no_more_than_its_limit_is_in_hand() -> None:
+def test_no_more_jobs_of_an_array_than_its_limit_are_dispatched() -> None:
     array = {"array_id": 7, "array_limit": 3}
     jobs = [job(1, state=JobState.RUNNING, **array), job(2, dispatched=True, **array)]
     jobs += [job(number, **array) for number in (3, 4, 5)]
     assert [one.id for one in select_jobs_to_dispatch([*jobs, job(6)], NOW)] == [3, 6]
 
 
-def test_an_engine_that_limits_arrays_gets_all_of_one_it_has_nothing_of() -> None:
+def test_an_engine_that_limits_arrays_gets_a_new_array_as_a_whole() -> None:
     whole = [job(number, array_id=7, array_limit=2) for number in range(1, 6)]
     assert [one.id for one in select_jobs_to_dispatch(whole, NOW, whole_arrays=True)] == [1, 2, 3, 4, 5]
     rest = [replace(whole[0], dispatched=True), *whole[1:]]
     assert [one.id for one in select_jobs_to_dispatch(rest, NOW, whole_arrays=True)] == [2]
 
 
-def test_the_next_of_an_array_follows_in_the_round_in_which_one_ends() -> None:
+def test_the_next_job_of_an_array_is_dispatched_when_one_ends() -> None:
     jobs = [
         job(1, array_id=7, array_limit=1, attempt=1, state=JobState.RUNNING),
         job(2, array_id=7, array_limit=1),
@@ -55,23 +55,23 @@ def child(number: int, *parents: int, rule: DependencyCondition = DependencyCond
 
 @pytest.mark.parametrize("rule", list(DependencyCondition))
 @pytest.mark.parametrize("state", [JobState.HELD, JobState.PENDING, JobState.RUNNING])
-def test_a_job_that_waits_for_another_is_kept_back(state: JobState, rule: DependencyCondition) -> None:
+def test_a_job_that_waits_for_a_parent_is_not_dispatched(state: JobState, rule: DependencyCondition) -> None:
     parent = job(1, state=state, dispatched=state is JobState.PENDING)
     assert select_jobs_to_dispatch([parent, child(2, 1, rule=rule), child(3, 2)], NOW) == []
 
 
-def test_a_job_is_handed_over_once_the_jobs_it_waited_for_are_over() -> None:
+def test_a_job_is_dispatched_after_its_parents_have_ended() -> None:
     ready = replace(child(2, 1), parents_left=0)
     assert select_jobs_to_dispatch([ready, child(3, 2)], NOW) == [ready]
 
 
-def test_of_an_array_those_elements_go_whose_own_parents_are_over() -> None:
+def test_array_elements_are_dispatched_when_their_own_parents_have_ended() -> None:
     elements = [child(number, number - 10, array_id=7) for number in (11, 12, 13)]
     ready = [replace(one, parents_left=0) for one in elements[:2]]
     assert select_jobs_to_dispatch([*ready, elements[2]], NOW, whole_arrays=True) == ready
 
 
-def test_a_job_is_kept_back_until_its_time_to_begin() -> None:
+def test_a_job_is_not_dispatched_before_its_begin_time() -> None:
     later = job(1, begin_at=NOW + timedelta(hours=1))
     assert select_jobs_to_dispatch([later], NOW) == []
     assert select_jobs_to_dispatch([later], NOW + timedelta(hours=1)) == [later]

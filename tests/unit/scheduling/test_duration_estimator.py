@@ -1,9 +1,9 @@
-"""How long jobs take, learnt from those that are over."""
+"""Run time estimates from finished jobs."""
 
 import pytest
 
 from heliostat.scheduling.duration_estimator import MIN_SAMPLES, DurationEstimator, RunDuration
-from unit.scheduling.made_up import a_job
+from unit.scheduling.builders import a_job
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -19,23 +19,23 @@ def ran(part: float, user: str = "ann", project: str = "default", name: str = "j
     return RunDuration(user, project, name, part * HOUR, HOUR)
 
 
-def test_where_nothing_is_known_it_may_take_anything_up_to_its_limit() -> None:
+def test_without_samples_all_times_up_to_the_limit_are_possible() -> None:
     job, nothing = a_job(1, time_limit_seconds=100), known()
     assert not nothing.has_samples_for(job)
     assert [nothing.estimate_seconds(job, 0.0, chance) for chance in (0.0, 0.5, 1.0)] == [0.0, 50.0, 100.0]
     assert nothing.estimate_seconds(job, 80.0, 0.5) == 90.0
 
 
-def test_a_job_without_a_limit_is_taken_to_have_the_assumed_one() -> None:
+def test_a_job_without_a_limit_has_the_assumed_limit() -> None:
     assert known().estimate_seconds(a_job(1), 0.0, 1.0) == DAY
 
 
-def test_jobs_are_compared_by_the_part_of_their_limit_that_they_used() -> None:
+def test_samples_are_fractions_of_the_time_limit() -> None:
     durations = known(*[ran(0.5)] * MIN_SAMPLES)
     assert durations.estimate_seconds(a_job(1, time_limit_seconds=1000), 0.0, 0.3) == 500.0
 
 
-def test_those_of_the_same_name_count_before_those_of_the_user_the_project_and_everybody() -> None:
+def test_jobs_of_the_same_name_count_before_those_of_the_user_the_project_and_all() -> None:
     durations = known(
         *[ran(0.1)] * MIN_SAMPLES,
         *[ran(0.2, name="other")] * 50,
@@ -54,11 +54,11 @@ def test_those_of_the_same_name_count_before_those_of_the_user_the_project_and_e
     assert durations.estimate_seconds(stranger, 0.0, 0.9) == pytest.approx(400)
 
 
-def test_too_few_samples_say_nothing() -> None:
+def test_too_few_samples_are_ignored() -> None:
     assert not known(*[ran(0.5)] * (MIN_SAMPLES - 1)).has_samples_for(a_job(1, time_limit_seconds=10))
 
 
-def test_what_has_run_for_long_does_not_end_before_now() -> None:
+def test_a_job_that_has_run_for_long_does_not_end_in_the_past() -> None:
     durations = known(*(ran(tenths / 10) for tenths in range(1, 11)))
     job = a_job(1, time_limit_seconds=1000)
     assert durations.estimate_seconds(job, 450.0, 0.0) == pytest.approx(500)
@@ -66,7 +66,7 @@ def test_what_has_run_for_long_does_not_end_before_now() -> None:
     assert durations.estimate_seconds(job, 1500.0, 0.0) > 1500
 
 
-def test_jobs_without_a_limit_are_compared_by_their_seconds_and_apart_from_the_others() -> None:
+def test_jobs_without_a_limit_have_separate_samples_in_seconds() -> None:
     without = [RunDuration("ann", "default", "job", 77.0, None)] * MIN_SAMPLES
     durations = known(*[ran(0.5)] * MIN_SAMPLES, *without)
     assert durations.estimate_seconds(a_job(1), 0.0, 0.5) == 77.0

@@ -1,16 +1,16 @@
-"""Whatever the cluster and the queue: every job that waits is told why, and the reason agrees with the plan."""
+"""Properties: every pending job has a reason, and the reason agrees with the plan."""
 
 from hypothesis import given
 
 from heliostat.scheduling.explain.explainer import WaitExplainer
 from heliostat.scheduling.plan import plan
-from unit.scheduling.cases import MANY, Case, cases
-from unit.scheduling.made_up import NOW
+from unit.scheduling.builders import NOW
+from unit.scheduling.random_cases import MANY, Case, cases
 
 
 @MANY
 @given(cases())
-def test_every_job_that_waits_has_a_cause_and_a_place(case: Case) -> None:
+def test_every_pending_job_has_a_reason_and_a_position(case: Case) -> None:
     snapshot = case.board().snapshot(NOW)
     made = plan(snapshot, case.policy, NOW)
     explainer = WaitExplainer(snapshot, case.policy, made, NOW)
@@ -23,7 +23,7 @@ def test_every_job_that_waits_has_a_cause_and_a_place(case: Case) -> None:
 
 @MANY
 @given(cases())
-def test_a_job_for_which_room_is_booked_is_never_told_that_no_node_can_run_it(case: Case) -> None:
+def test_a_job_with_a_booking_never_gets_the_reason_that_no_node_can_run_it(case: Case) -> None:
     snapshot = case.board().snapshot(NOW)
     made = plan(snapshot, case.policy, NOW)
     explainer = WaitExplainer(snapshot, case.policy, made, NOW)

@@ -1,4 +1,4 @@
-"""Who has had more than is theirs: examples worked out by hand."""
+"""Usage relative to shares: examples calculated by hand."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ NOTHING_MORE = (np.zeros(4), np.zeros(4), np.zeros(4))
 ALL = np.arange(4)
 
 
-def test_the_tree_knows_whose_is_what() -> None:
+def test_the_tree_assigns_projects_and_departments() -> None:
     assert TREE.departments == ("north", "south")
     assert TREE.projects == ("red", "green", "blue")
     assert TREE.department_of.tolist() == [0, 0, 0, 1]
@@ -31,13 +31,13 @@ def test_the_tree_knows_whose_is_what() -> None:
 
 def test_departments_projects_and_users_are_each_measured_against_their_siblings() -> None:
     departments, projects, users = compute_share_levels(TREE, USAGE, floor=0.0)
-    # Of 120, three parts of four are north's: 90, which is just what it used.
+    # north is entitled to 3/4 of 120: 90, which is exactly what it used.
     assert departments.entitled_usage == pytest.approx([90, 30])
     assert departments.usage_ratio == pytest.approx([1, 1])
-    # Of north's 90, red may have two parts of three.
+    # red is entitled to 2/3 of the 90 of north.
     assert projects.entitled_usage == pytest.approx([60, 30, 30])
     assert projects.usage_ratio == pytest.approx([1, 1, 1])
-    # Of red's 60, ann and bob half each: ann had twice her part, bob nothing.
+    # ann and bob are each entitled to half of the 60 of red: ann used twice her share, bob nothing.
     assert users.entitled_usage == pytest.approx([30, 30, 30, 30])
     assert users.usage_ratio == pytest.approx([2, 0, 1, 1])
 
@@ -47,20 +47,20 @@ def test_the_levels_count_by_their_weights() -> None:
     assert found == pytest.approx([0.5 + 0.3 + 0.2 * 2, 0.5 + 0.3, 1.0, 1.0])
 
 
-def test_what_stands_before_a_job_counts_as_used() -> None:
+def test_jobs_ahead_of_a_job_count_as_usage() -> None:
     more = tuple(np.array([30.0, 0, 0, 0]) for _ in range(3))
     found = compute_share_ratios(compute_share_levels(TREE, USAGE, 0.0), more, ALL)  # type: ignore[arg-type]
     assert found[0] == pytest.approx(0.5 * 120 / 90 + 0.3 * 90 / 60 + 0.2 * 90 / 30)
 
 
-def test_a_floor_makes_differences_small_as_long_as_little_was_used() -> None:
+def test_a_floor_makes_differences_small_while_usage_is_low() -> None:
     departments, projects, users = compute_share_levels(TREE, USAGE, floor=1200.0)
     assert departments.entitled_usage == pytest.approx([0.75 * 1320, 0.25 * 1320])
     assert projects.entitled_usage == pytest.approx([(90 + 900) * 2 / 3, (90 + 900) / 3, 30 + 300])
     assert users.entitled_usage == pytest.approx([(60 + 600) / 2, (60 + 600) / 2, 30 + 300, 30 + 300])
 
 
-def test_a_level_without_siblings_says_nothing() -> None:
+def test_a_level_without_siblings_has_no_weight() -> None:
     tree = build_fair_share_tree((("red", "ann"), ("red", "bob")), ACCOUNTS)
     found = compute_share_ratios(
         compute_share_levels(tree, np.array([60.0, 0.0]), 0.0), (np.zeros(2),) * 3, np.arange(2)

@@ -16,7 +16,7 @@ from heliostat.scheduling.feasibility import (
     has_labels,
 )
 from heliostat.scheduling.policy import DEFAULT_PRIORITY_CLASSES
-from unit.scheduling.made_up import a_node
+from unit.scheduling.builders import a_node
 
 ONE = Resources(1, 100, 1)
 
@@ -36,16 +36,16 @@ ONE = Resources(1, 100, 1)
         (Resources(1, 100, 0.5), 0),
     ],
 )
-def test_an_empty_node_holds_as_many_tasks_as_its_scarcest_part_allows(wanted: Resources, tasks: int) -> None:
+def test_an_empty_node_fits_as_many_tasks_as_its_scarcest_resource_allows(wanted: Resources, tasks: int) -> None:
     assert count_tasks_on_node(a_node(gpus=4), wanted) == tasks
 
 
 @pytest.mark.parametrize(("part", "jobs"), [(0.5, 2), (0.33, 3), (0.1, 10), (0.35, 2), (0.05, 20), (0.6, 1)])
-def test_parts_of_a_gpu_are_counted_in_hundredths(part: float, jobs: int) -> None:
+def test_fractions_of_a_gpu_are_counted_in_hundredths(part: float, jobs: int) -> None:
     assert fractions_per_device(part) == jobs
 
 
-def test_only_a_node_that_shares_its_gpus_holds_parts_of_them() -> None:
+def test_only_a_node_that_shares_gpus_allocates_fractions() -> None:
     node = a_node(cpus=64, gpus=2, splits_devices=True)
     assert count_tasks_on_node(node, Resources(1, 10, 0.25)) == 8
 
@@ -59,7 +59,7 @@ def test_tasks_are_counted_over_all_nodes_and_spread_counts_each_node_once() -> 
     assert not could_ever_run(nodes, ONE, PlacementRequest(tasks=3, layout=TaskLayout.SPREAD))
 
 
-def test_a_label_is_there_with_any_value_or_with_the_one_asked_for() -> None:
+def test_a_label_matches_any_value_or_the_requested_one() -> None:
     node = a_node(labels={"fast": "", "disk": "ssd"})
     assert has_labels(node, ("fast", "disk", "disk=ssd"))
     assert not has_labels(node, ("disk=hdd",))
@@ -67,18 +67,18 @@ def test_a_label_is_there_with_any_value_or_with_the_one_asked_for() -> None:
 
 
 @given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
-def test_data_stay_where_they_are_allowed(data_class: int, cleared: int, kept: int) -> None:
+def test_nodes_accept_only_their_data_classes(data_class: int, cleared: int, kept: int) -> None:
     node = a_node(data_class=cleared, min_data_class=kept)
     assert could_ever_run([node], Resources(1, 1), PlacementRequest(), data_class) == (
         kept <= data_class <= cleared
     )
 
 
-def test_drained_nodes_count_as_they_may_come_back() -> None:
+def test_drained_nodes_count_as_feasible() -> None:
     assert could_ever_run([replace(a_node(gpus=1), reason="new disk")], ONE, PlacementRequest())
 
 
-def test_what_is_asked_for_is_said_in_words() -> None:
+def test_requested_resources_are_formatted() -> None:
     assert format_resources(Resources(1, 100, 2, "A100")) == "2 A100, 1 cpu, 100 MiB"
     assert format_gpus(0.5, None) == "0.5 GPU"
     assert format_gpus(2, None, 40960) == "2 GPUs with at least 40 GiB"

@@ -1,4 +1,4 @@
-"""The fast plan against one that is slow and easy to believe."""
+"""Plans compared with the reference planner."""
 
 from dataclasses import replace
 
@@ -6,9 +6,9 @@ from hypothesis import given
 
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import QueueOrdering
-from unit.scheduling.cases import ALL, MANY, Case, cases, smallest
-from unit.scheduling.made_up import NOW
-from unit.scheduling.oracle import Oracle
+from unit.scheduling.builders import NOW
+from unit.scheduling.random_cases import ALL, MANY, Case, cases, smallest
+from unit.scheduling.reference_planner import ReferencePlanner
 
 PLAIN = replace(ALL, parts=False, mixed_nodes=False, partial_reservations=False, stops=False, classes=False)
 PLAIN = replace(
@@ -17,28 +17,28 @@ PLAIN = replace(
 SINGLE = replace(PLAIN, gangs=False, nodes=5, pending=16, running=12)
 
 
-def complaints(case: Case) -> list[str]:
+def differences(case: Case) -> list[str]:
     made = plan(case.board().snapshot(NOW), case.policy, NOW)
-    return list(Oracle(case, made).complaints())
+    return list(ReferencePlanner(case, made).differences())
 
 
 def blame(found: list[str], case: Case) -> None:
     if found:
-        small = smallest(case, lambda smaller: bool(complaints(smaller)))
-        assert complaints(small) == [], small
+        small = smallest(case, lambda smaller: bool(differences(smaller)))
+        assert differences(small) == [], small
 
 
 @MANY
 @given(cases(SINGLE))
-def test_the_plan_starts_just_those_the_oracle_starts_and_books_the_same_time(case: Case) -> None:
-    blame(complaints(case), case)
+def test_the_plan_starts_the_same_jobs_as_the_reference_and_books_the_same_time(case: Case) -> None:
+    blame(differences(case), case)
 
 
 @MANY
 @given(cases(PLAIN))
-def test_so_it_is_for_gangs_except_that_more_may_be_kept_for_a_blocked_one(case: Case) -> None:
-    """For a blocked gang room is kept task by task; the oracle would let its tasks move between their nodes."""
-    found = complaints(case)
+def test_the_plan_matches_the_reference_for_gangs_except_for_larger_bookings(case: Case) -> None:
+    """A booking of a gang fixes the tasks per node; the reference lets tasks move between its nodes."""
+    found = differences(case)
     made = plan(case.board().snapshot(NOW), case.policy, NOW)
     gangs = {job.id for job in case.pending if job.placement.tasks > 1}
     if made.booked_starts and made.booked_starts[0].job_id in gangs:

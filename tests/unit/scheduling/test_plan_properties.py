@@ -1,4 +1,4 @@
-"""Whatever the cluster and the queue: what every plan keeps to."""
+"""Properties of every plan, for random clusters and queues."""
 
 import copy
 from dataclasses import replace
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.snapshot import Plan
-from unit.scheduling.cases import ALL, MANY, Case, cases, smallest
-from unit.scheduling.made_up import NOW
-from unit.scheduling.rules import broken
+from unit.scheduling.builders import NOW
+from unit.scheduling.plan_rules import find_violations
+from unit.scheduling.random_cases import ALL, MANY, Case, cases, smallest
 
 
 def plan_of(case: Case) -> Plan:
@@ -21,14 +21,14 @@ def plan_of(case: Case) -> Plan:
 @MANY
 @given(cases())
 def test_no_plan_breaks_a_rule(case: Case) -> None:
-    if broken(case, plan_of(case)):
-        found = smallest(case, lambda smaller: bool(broken(smaller, plan_of(smaller))))
-        assert broken(found, plan_of(found)) == [], found
+    if find_violations(case, plan_of(case)):
+        found = smallest(case, lambda smaller: bool(find_violations(smaller, plan_of(smaller))))
+        assert find_violations(found, plan_of(found)) == [], found
 
 
 @MANY
 @given(cases(), st.randoms(use_true_random=False))
-def test_the_same_cluster_gets_the_same_plan_in_whatever_order_its_jobs_became_known(case, random) -> None:  # type: ignore[no-untyped-def]
+def test_the_plan_does_not_depend_on_the_order_in_which_jobs_were_added(case, random) -> None:  # type: ignore[no-untyped-def]
     jobs = list(case.jobs)
     random.shuffle(jobs)
     again = plan(case.board(jobs).snapshot(NOW), case.policy, NOW)
@@ -39,7 +39,7 @@ def test_the_same_cluster_gets_the_same_plan_in_whatever_order_its_jobs_became_k
 
 @MANY
 @given(cases())
-def test_a_plan_changes_nothing_in_its_snapshot(case: Case) -> None:
+def test_a_plan_does_not_change_its_snapshot(case: Case) -> None:
     snapshot = case.board().snapshot(NOW)
     pending, running, usage = snapshot.pending.copy(), snapshot.running.copy(), snapshot.usage_by_leaf.copy()
     before = copy.deepcopy(
@@ -75,5 +75,5 @@ def test_a_plan_changes_nothing_in_its_snapshot(case: Case) -> None:
 @given(
     cases(replace(ALL, nodes=2, running=14, pending=5, parts=False, accounts=False, arrays=False, max_reserved=1))
 )
-def test_no_plan_of_a_crowded_cluster_sends_away_the_wrong_ones(case: Case) -> None:
-    assert broken(case, plan_of(case)) == []
+def test_no_plan_of_a_crowded_cluster_preempts_the_wrong_jobs(case: Case) -> None:
+    assert find_violations(case, plan_of(case)) == []

@@ -1,4 +1,4 @@
-"""Who is sent away, and who is not."""
+"""Preemption: which jobs are stopped, and which are not."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -7,8 +7,8 @@ import pytest
 
 from heliostat.models import Job, PlacementRequest, Reservation, Resources, TaskPlacement
 from heliostat.scheduling.policy import SchedulingPolicy
-from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_plan, a_running_job, started
-from unit.scheduling.passing_time import World
+from unit.scheduling.builders import NOW, a_job, a_node, a_plan, a_queue_state, a_running_job, started
+from unit.scheduling.simulated_time import Simulation
 
 HOUR = 3600
 
@@ -26,24 +26,24 @@ def scavenger(number: int, node: str, *devices: int, minutes: float = 30, **fiel
 
 
 def stopped(*jobs: Job, nodes: tuple = (a_node("a", gpus=4),), **more: object) -> list[int]:  # type: ignore[type-arg]
-    return [stop.job.id for stop in a_plan(a_board(nodes, jobs, **more)).stops]  # type: ignore[arg-type]
+    return [stop.job.id for stop in a_plan(a_queue_state(nodes, jobs, **more)).stops]  # type: ignore[arg-type]
 
 
 WAITING = a_job(1, gpus(2), time_limit_seconds=HOUR)
 
 
-def test_one_job_that_frees_enough_goes_rather_than_two_that_lose_more_together() -> None:
+def test_one_job_that_frees_enough_is_preempted_rather_than_two_that_lose_more() -> None:
     small = [scavenger(7, "a", 0, minutes=20), scavenger(8, "a", 1, minutes=30)]
     assert stopped(WAITING, *small, scavenger(9, "a", 2, 3, minutes=21)) == [9]
     assert stopped(WAITING, *small, scavenger(9, "a", 2, 3, minutes=40)) == [7, 8]
 
 
-def test_nobody_more_is_sent_away_than_is_needed() -> None:
+def test_no_more_jobs_than_needed_are_preempted() -> None:
     jobs = [scavenger(7, "a", 0, minutes=1), scavenger(8, "a", 1, 2, 3, minutes=10)]
     assert stopped(WAITING, *jobs) == [8]
 
 
-def test_nobody_is_sent_away_where_a_reservation_keeps_the_room_for_others() -> None:
+def test_no_job_is_preempted_for_resources_reserved_for_others() -> None:
     running = scavenger(9, "a", 0, 1, 2, 3, project="course")
     course = Reservation("course", ("a",), NOW - timedelta(hours=1), NOW + timedelta(hours=3), project="course")
     assert stopped(WAITING, running) == [9]
@@ -54,7 +54,7 @@ def test_nobody_is_sent_away_where_a_reservation_keeps_the_room_for_others() -> 
     assert stopped(WAITING, running, reservations=(later,)) == [9]
 
 
-def test_nobody_is_sent_away_for_a_faulty_device() -> None:
+def test_no_job_is_preempted_for_a_faulty_device() -> None:
     node = a_node("a", gpus=2)
     faulty = replace(node, devices=(replace(node.devices[0], problem="ECC"), node.devices[1]))
     other = a_running_job(8, "a", gpus(1), devices=("a-1",), time_limit_seconds=HOUR)
@@ -63,25 +63,25 @@ def test_nobody_is_sent_away_for_a_faulty_device() -> None:
     assert stopped(one, scavenger(9, "a", 0), other, nodes=(faulty,)) == []
 
 
-def test_nobody_is_sent_away_for_room_that_comes_within_a_minute() -> None:
+def test_no_job_is_preempted_for_resources_that_become_free_within_a_minute() -> None:
     ending = a_running_job(8, "a", gpus(2), devices=("a-2", "a-3"), time_limit_seconds=59)
     assert stopped(WAITING, scavenger(9, "a", 0, 1), ending) == []
     assert stopped(WAITING, scavenger(9, "a", 0, 1), replace(ending, time_limit_seconds=61)) == [9]
 
 
-def test_nobody_is_sent_away_for_a_job_that_waits_for_a_quota_or_for_no_job_at_all() -> None:
+def test_no_job_is_preempted_for_a_job_blocked_by_a_quota_or_without_blocked_jobs() -> None:
     assert stopped(scavenger(9, "a", 0, 1)) == []
     assert stopped(replace(WAITING, resources=gpus(8)), scavenger(9, "a", 0, 1, 2, 3)) == []
 
 
-def test_what_was_freed_for_the_first_is_not_there_for_the_second() -> None:
+def test_resources_freed_for_the_first_job_are_not_used_for_the_second() -> None:
     jobs = [scavenger(8, "a", 0, 1), scavenger(9, "a", 2, 3, minutes=40)]
     second = replace(WAITING, id=2)
     assert stopped(WAITING, second, *jobs, policy=SchedulingPolicy(reservations=2)) == [8, 9]
     assert stopped(WAITING, second, *jobs, policy=SchedulingPolicy(reservations=1)) == [8]
 
 
-def test_a_gang_sends_away_on_several_nodes_and_a_victim_leaves_all_of_its_own() -> None:
+def test_a_gang_preempts_on_several_nodes_and_a_preempted_gang_leaves_all_its_nodes() -> None:
     nodes = (a_node("a", gpus=2), a_node("b", gpus=2))
     gang = replace(WAITING, placement=PlacementRequest(tasks=2))
     jobs = [scavenger(8, "a", 0, 1), scavenger(9, "b", 0, 1)]
@@ -95,14 +95,14 @@ def test_a_gang_sends_away_on_several_nodes_and_a_victim_leaves_all_of_its_own()
     assert stopped(WAITING, both, nodes=nodes) == [8]
 
 
-def test_a_reservation_of_a_job_without_gpus_loses_by_its_cpus() -> None:
+def test_the_lost_work_of_a_job_without_gpus_counts_by_its_cpus() -> None:
     node = a_node("a", cpus=2)
     busy = a_running_job(8, "a", priority_class="scavenger", time_limit_seconds=99 * HOUR)
     older = replace(busy, id=9, started_at=NOW - timedelta(hours=1))
     assert stopped(a_job(1, time_limit_seconds=HOUR), busy, older, nodes=(node,)) == [8]
 
 
-def test_who_was_sent_away_before_is_safe_until_it_has_run_twice_as_long_as_the_last_time() -> None:
+def test_the_protection_of_a_preempted_job_doubles_each_time() -> None:
     policy = SchedulingPolicy(protection_seconds=600)
 
     def goes(minutes: float, preemptions: int, **fields: object) -> bool:
@@ -120,17 +120,19 @@ def test_who_was_sent_away_before_is_safe_until_it_has_run_twice_as_long_as_the_
     assert goes(10**6, preemptions=10**6) is False
 
 
-def test_a_plan_is_made_again_when_the_protection_of_somebody_ends() -> None:
+def test_a_plan_wakes_up_when_the_protection_of_a_job_ends() -> None:
     running = scavenger(9, "a", 0, 1, 2, 3, minutes=4, preemptions=1)
-    made = a_plan(a_board((a_node("a", gpus=4),), [running, WAITING], SchedulingPolicy(protection_seconds=600)))
+    made = a_plan(
+        a_queue_state((a_node("a", gpus=4),), [running, WAITING], SchedulingPolicy(protection_seconds=600))
+    )
     assert (made.stops, made.wake_at) == ((), NOW + timedelta(minutes=6))
 
 
 @pytest.mark.parametrize("minutes", [1, 7, 45])
-def test_one_who_sends_others_away_again_and_again_cannot_keep_them_from_ending(minutes: int) -> None:
-    """A job of five hours that never saves its work, against one who submits and cancels every few minutes."""
+def test_repeated_preemption_does_not_prevent_jobs_from_completing(minutes: int) -> None:
+    """A job of five hours without checkpoints, and a user who submits and cancels every few minutes."""
     victim = replace(scavenger(9, "a", 0, 1, 2, 3, minutes=0), time_limit_seconds=5 * HOUR)
-    world = World(a_board((a_node("a", gpus=4),), [victim]), lambda job: 5 * HOUR if job.id == 9 else 1)
+    world = Simulation(a_queue_state((a_node("a", gpus=4),), [victim]), lambda job: 5 * HOUR if job.id == 9 else 1)
     attacks = [
         replace(WAITING, id=10 + number, submitted_at=NOW + timedelta(minutes=minutes * number))
         for number in range(1, 48 * 60 // minutes)
@@ -141,19 +143,19 @@ def test_one_who_sends_others_away_again_and_again_cannot_keep_them_from_ending(
 
 
 @pytest.mark.parametrize("why", ["preempt", "overtime"])
-def test_the_words_say_for_whom(why: str) -> None:
+def test_the_message_names_the_job_that_needs_the_resources(why: str) -> None:
     overtime = {"overtime": True, "time_limit_seconds": 60, "priority_class": "normal"}
     running = scavenger(9, "a", 0, 1, 2, 3, **(overtime if why == "overtime" else {}))
-    made = a_plan(a_board((a_node("a", gpus=4),), [running, WAITING]))
+    made = a_plan(a_queue_state((a_node("a", gpus=4),), [running, WAITING]))
     assert started(made) == {}
     words = {
-        "preempt": "made room for job 1 of class normal",
-        "overtime": "its time limit was over and job 1 waits for what it held",
+        "preempt": "job 1 of class normal needs its resources",
+        "overtime": "time limit reached, and job 1 needs its resources",
     }
     assert [(stop.kind, stop.message, stop.for_job_id) for stop in made.stops] == [(why, words[why], 1)]
 
 
-def test_one_behind_the_first_that_is_blocked_may_send_somebody_away_too() -> None:
+def test_a_blocked_job_without_a_booking_may_preempt_too() -> None:
     nodes = (a_node("a", gpus=4), a_node("b", gpus=4))
     lasting = a_running_job(
         8, "a", Resources(1, 10, 4), devices=("a-0", "a-1", "a-2", "a-3"), time_limit_seconds=99 * 3600
@@ -172,6 +174,6 @@ def test_one_behind_the_first_that_is_blocked_may_send_somebody_away_too() -> No
     ]
     large = a_job(1, Resources(1, 10, 4), priority=5, priority_everywhere=True)
     small = a_job(2, Resources(1, 10, 1), priority_class="interactive", time_limit_seconds=3600)
-    made = a_plan(a_board(nodes, [lasting, scavenger, *others, large, small]))
+    made = a_plan(a_queue_state(nodes, [lasting, scavenger, *others, large, small]))
     assert [head.job_id for head in made.booked_starts] == [1]
     assert [(stop.job.id, stop.for_job_id) for stop in made.stops] == [(9, 2)]

@@ -1,4 +1,4 @@
-"""Who comes first."""
+"""The order of the queue."""
 
 import math
 from collections.abc import Iterable
@@ -12,17 +12,17 @@ from hypothesis import given
 from heliostat.models import Job, Resources
 from heliostat.scheduling.policy import QueueOrdering, SchedulingPolicy
 from heliostat.scheduling.queue_order import priority_points, sort_pending
-from unit.scheduling.cases import ALL, MANY, Case, cases
-from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_running_job
-from unit.scheduling.passing_time import World
-from unit.scheduling.points import order_by_hand, points_by_hand
+from unit.scheduling.builders import NOW, a_job, a_node, a_queue_state, a_running_job
+from unit.scheduling.random_cases import ALL, MANY, Case, cases
+from unit.scheduling.reference_points import reference_order, reference_points
+from unit.scheduling.simulated_time import Simulation
 
 HOUR = 3600
 NODES = (a_node("a", gpus=4),)
 
 
 def in_order(jobs: Iterable[Job], policy: SchedulingPolicy | None = None) -> list[int]:
-    board = a_board(NODES, jobs, policy)
+    board = a_queue_state(NODES, jobs, policy)
     snapshot = board.snapshot(NOW)
     return snapshot.pending["job"][sort_pending(snapshot, board.policy, NOW.timestamp())].tolist()
 
@@ -32,20 +32,20 @@ def gpu_job(number: int, hours: float = 1, waited: float = 0, **fields: object) 
     return replace(job, submitted_at=NOW - timedelta(hours=waited))
 
 
-def test_ten_times_the_size_has_the_same_claim_after_ten_times_the_wait() -> None:
+def test_ten_times_the_size_has_the_same_points_after_ten_times_the_wait() -> None:
     assert in_order([gpu_job(1, hours=10, waited=8), gpu_job(2, hours=1)]) == [2, 1]
     assert in_order([gpu_job(1, hours=10, waited=12), gpu_job(2, hours=1)]) == [1, 2]
 
 
-def test_points_are_the_class_and_priority_less_the_size_plus_the_wait() -> None:
+def test_points_are_class_and_priority_minus_size_plus_wait() -> None:
     job = gpu_job(1, hours=2, waited=3, priority=1, priority_everywhere=True, priority_class="interactive")
-    snapshot = a_board(NODES, [job]).snapshot(NOW)
+    snapshot = a_queue_state(NODES, [job]).snapshot(NOW)
     size = 2 * (1 + 0.02 + 10 / 1024 * 0.002) + 0.1
     expected = 4 + 3 * 1 - math.log2(size) + math.log2(3 + 1)
     assert priority_points(snapshot, SchedulingPolicy(), NOW.timestamp())[0] == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_priority_of_a_manager_orders_their_project_and_costs_nobody_else_a_place() -> None:
+def test_the_priority_of_a_manager_orders_their_project_and_delays_no_other_project() -> None:
     others = [gpu_job(number, hours=number, project="other", user="bob") for number in (1, 3, 5)]
     mine = [gpu_job(number, hours=number, project="mine") for number in (2, 4, 6)]
     policy = SchedulingPolicy(share_weight=0)
@@ -66,7 +66,7 @@ def test_the_priority_of_a_manager_does_not_mix_classes() -> None:
 
 @MANY
 @given(cases(replace(ALL, orders=(QueueOrdering.FAIR_SHARE,))))
-def test_whatever_priority_a_manager_gives_no_job_of_another_project_loses_a_place_to_it(case: Case) -> None:
+def test_no_priority_of_a_manager_delays_a_job_of_another_project(case: Case) -> None:
     plain = replace(case, policy=replace(case.policy, share_weight=0.0))
     without = replace(plain, pending=tuple(replace(job, priority=0) for job in plain.pending))
     raised = replace(
@@ -76,14 +76,14 @@ def test_whatever_priority_a_manager_gives_no_job_of_another_project_loses_a_pla
             for job in without.pending
         ),
     )
-    before, after = order_by_hand(without), order_by_hand(raised)
+    before, after = reference_order(without), reference_order(raised)
     mine = {job.id for job in case.pending if job.project == "red"}
     for number in set(before) - mine:
         ahead = [set(order[: order.index(number)]) & mine for order in (before, after)]
         assert len(ahead[1]) <= len(ahead[0])
 
 
-def test_only_time_in_the_queue_is_waiting() -> None:
+def test_only_time_in_the_queue_counts_as_waiting() -> None:
     old = gpu_job(1, hours=2, waited=100)
     since = replace(old, waits_since=NOW - timedelta(hours=1))
     assert in_order([gpu_job(2, waited=2), old]) == [1, 2]
@@ -93,7 +93,7 @@ def test_only_time_in_the_queue_is_waiting() -> None:
 
 @pytest.mark.parametrize("name", ["normal", "scavenger", "urgent"])
 @pytest.mark.parametrize("order", list(QueueOrdering))
-def test_of_equals_the_one_submitted_first_goes_first_however_they_became_known(
+def test_of_equal_jobs_the_one_submitted_first_is_first_in_any_order_of_arrival(
     order: QueueOrdering, name: str
 ) -> None:
     jobs = [gpu_job(number, priority_class=name) for number in range(1, 200)]
@@ -101,7 +101,7 @@ def test_of_equals_the_one_submitted_first_goes_first_however_they_became_known(
     assert in_order(jobs, SchedulingPolicy(order=order)) == list(range(1, 200))
 
 
-def test_the_other_orders_are_plain() -> None:
+def test_the_other_orders_sort_by_one_value() -> None:
     jobs = [gpu_job(1, hours=3), gpu_job(2, hours=1), gpu_job(3, hours=2, user="bob")]
     assert in_order(jobs, SchedulingPolicy(order=QueueOrdering.FIFO)) == [1, 2, 3]
     assert in_order(jobs, SchedulingPolicy(order=QueueOrdering.SHORTEST_JOB_FIRST)) == [2, 3, 1]
@@ -110,7 +110,7 @@ def test_the_other_orders_are_plain() -> None:
 
 
 @pytest.mark.parametrize("order", list(QueueOrdering))
-def test_those_who_may_be_sent_away_wait_behind_those_who_may_send_them(order: QueueOrdering) -> None:
+def test_preemptible_jobs_are_behind_the_jobs_that_may_preempt_them(order: QueueOrdering) -> None:
     jobs = [
         gpu_job(1, waited=500, preemptible=True),
         gpu_job(2, priority_class="interactive"),
@@ -124,15 +124,15 @@ def test_those_who_may_be_sent_away_wait_behind_those_who_may_send_them(order: Q
 
 
 @pytest.mark.parametrize("order", list(QueueOrdering))
-def test_one_who_was_sent_away_does_not_take_the_place_back(order: QueueOrdering) -> None:
+def test_a_preempted_job_does_not_take_its_place_back(order: QueueOrdering) -> None:
     old = replace(gpu_job(1, hours=5, waited=500, preemptible=True), resources=Resources(1, 10, 4))
     uuids = tuple(f"a-{index}" for index in range(4))
     running = replace(
         a_running_job(1, "a", old.resources, devices=uuids), time_limit_seconds=5 * HOUR, preemptible=True
     )
     running = replace(running, submitted_at=old.submitted_at)
-    world = World(
-        a_board(NODES, [running, gpu_job(2, priority_class="interactive")], SchedulingPolicy(order=order))
+    world = Simulation(
+        a_queue_state(NODES, [running, gpu_job(2, priority_class="interactive")], SchedulingPolicy(order=order))
     )
     world.run(NOW + timedelta(hours=9))
     assert world.started_at == {2: NOW, 1: NOW + timedelta(hours=1)}
@@ -141,9 +141,9 @@ def test_one_who_was_sent_away_does_not_take_the_place_back(order: QueueOrdering
 
 @MANY
 @given(cases(replace(ALL, orders=(QueueOrdering.FAIR_SHARE,))))
-def test_points_and_order_are_those_worked_out_by_hand(case: Case) -> None:
+def test_points_and_order_match_the_reference(case: Case) -> None:
     snapshot = case.board().snapshot(NOW)
     found = priority_points(snapshot, case.policy, NOW.timestamp())
-    assert dict(zip(snapshot.pending["job"].tolist(), found, strict=True)) == pytest.approx(points_by_hand(case))
+    assert dict(zip(snapshot.pending["job"].tolist(), found, strict=True)) == pytest.approx(reference_points(case))
     in_turn = snapshot.pending["job"][sort_pending(snapshot, case.policy, NOW.timestamp())].tolist()
-    assert in_turn == order_by_hand(case)
+    assert in_turn == reference_order(case)

@@ -1,4 +1,4 @@
-"""The picture of all jobs that are not over."""
+"""The state of the queue and its snapshots."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,8 +14,8 @@ from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_state import PastUsage, QueueState
 from heliostat.scheduling.snapshot import Snapshot
-from unit.scheduling.cases import MANY, Case, cases
-from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_plan, a_running_job, started
+from unit.scheduling.builders import NOW, a_job, a_node, a_plan, a_queue_state, a_running_job, started
+from unit.scheduling.random_cases import MANY, Case, cases
 
 HOUR = 3600
 GPU = Resources(1, 10, 1)
@@ -23,7 +23,7 @@ LATER = NOW + timedelta(hours=2)
 
 
 def picture(snapshot: Snapshot) -> dict[str, object]:
-    """All that a plan may see, whatever the order of rows."""
+    """All values that a plan may read, independent of the order of rows."""
     free, usage = (
         snapshot.free,
         zip(snapshot.share_tree.leaves, snapshot.usage_by_leaf.round(6).tolist(), strict=True),
@@ -47,7 +47,7 @@ def _values(row: np.void, hidden: set[str]) -> str:
 
 @MANY
 @given(cases(), st.integers(0, 99))
-def test_whatever_happened_before_the_picture_is_that_of_a_fresh_board(case: Case, seed: int) -> None:
+def test_a_snapshot_equals_that_of_a_new_queue_state_whatever_happened_before(case: Case, seed: int) -> None:
     random, board = Random(seed), QueueState(case.policy)
     steps = [lambda: board.set_accounts(case.accounts), lambda: board.set_reservations(case.reservations)]
     random.shuffle(steps)
@@ -66,7 +66,7 @@ def test_whatever_happened_before_the_picture_is_that_of_a_fresh_board(case: Cas
 
 @MANY
 @given(cases(), st.integers(0, 99))
-def test_a_picture_without_those_that_end_is_that_after_they_have_ended(case: Case, seed: int) -> None:
+def test_a_snapshot_with_ended_jobs_equals_that_after_they_have_ended(case: Case, seed: int) -> None:
     ended = [job for job in case.running if Random(seed + job.id).random() < 0.5]
     before = picture(case.board().snapshot(NOW, ended={job.id for job in ended}))
     board = case.board([job for job in case.jobs if job not in ended])
@@ -78,7 +78,7 @@ def test_a_picture_without_those_that_end_is_that_after_they_have_ended(case: Ca
 
 @MANY
 @given(cases())
-def test_a_fork_goes_its_own_way(case: Case) -> None:
+def test_a_copy_is_independent(case: Case) -> None:
     board = case.board()
     fork = board.copy()
     before = picture(board.snapshot(NOW))
@@ -94,10 +94,10 @@ def test_a_fork_goes_its_own_way(case: Case) -> None:
     assert picture(board.snapshot(NOW)) == before
 
 
-def test_a_job_that_stops_running_is_charged_for_what_it_held() -> None:
+def test_a_job_that_stops_running_is_charged_for_its_resources() -> None:
     running = a_running_job(9, "a", replace(GPU, gpus=2), devices=("a-0", "a-1"))
     for state in (JobState.COMPLETED, JobState.PENDING, JobState.LOST, JobState.HELD):
-        board = a_board((a_node("a", gpus=4),), [running])
+        board = a_queue_state((a_node("a", gpus=4),), [running])
         board.update_job(replace(running, state=state, ended_at=LATER), LATER)
         snapshot = board.snapshot(LATER)
         per_hour = 2 + 0.02 + 10 / 1024 * 0.002
@@ -107,39 +107,39 @@ def test_a_job_that_stops_running_is_charged_for_what_it_held() -> None:
 
 
 @pytest.mark.parametrize("before", [JobState.STARTING, JobState.PENDING])
-def test_a_job_whose_start_and_end_are_told_together_is_charged(before: JobState) -> None:
+def test_a_job_whose_start_and_end_are_reported_together_is_charged(before: JobState) -> None:
     ended = replace(a_running_job(9, "a", GPU, devices=("a-0",)), state=JobState.COMPLETED, ended_at=LATER)
     waiting = a_job(9, GPU)
     held = replace(waiting, state=before, node="a", devices=("a-0",)) if before is JobState.STARTING else waiting
-    board = a_board((a_node("a", gpus=4),), [held])
+    board = a_queue_state((a_node("a", gpus=4),), [held])
     board.update_job(ended, LATER)
     assert board.snapshot(LATER).month_gpu_hours[("user", "ann")] == pytest.approx(2.0)
 
 
-def test_a_job_that_is_cancelled_while_it_waits_is_not_charged() -> None:
-    board = a_board((a_node("a", gpus=4),), [a_job(9, GPU)])
+def test_a_job_that_is_cancelled_while_pending_is_not_charged() -> None:
+    board = a_queue_state((a_node("a", gpus=4),), [a_job(9, GPU)])
     board.update_job(a_job(9, GPU, state=JobState.CANCELLED, ended_at=LATER), LATER)
     assert board.snapshot(LATER).past_usage.sum() == 0
 
 
 def test_a_job_that_only_changes_is_not_charged() -> None:
     running = a_running_job(9, "a", GPU, devices=("a-0",))
-    board = a_board((a_node("a", gpus=4),), [running])
+    board = a_queue_state((a_node("a", gpus=4),), [running])
     board.update_job(replace(running, checkpointed_at=LATER), LATER)
     assert board.snapshot(LATER).past_usage.sum() == 0
 
 
-def test_a_new_month_begins_with_nothing_but_what_it_used_itself() -> None:
+def test_a_new_month_includes_only_its_own_usage() -> None:
     end_of_march, april = datetime(2026, 3, 31, 22, tzinfo=UTC), datetime(2026, 4, 1, 3, tzinfo=UTC)
     running = replace(a_running_job(9, "a", GPU, devices=("a-0",)), started_at=end_of_march)
-    board = a_board((a_node("a", gpus=4),), [running])
+    board = a_queue_state((a_node("a", gpus=4),), [running])
     board.update_job(replace(running, state=JobState.COMPLETED, ended_at=april), april)
     assert board.snapshot(april).month_gpu_hours[("user", "ann")] == pytest.approx(3.0)
     assert not any(board.snapshot(april + timedelta(days=31)).month_gpu_hours.values())
 
 
-def test_what_was_used_before_counts_for_the_share_and_this_month() -> None:
-    board = a_board((a_node("a", gpus=4),), [])
+def test_past_usage_counts_for_the_share_and_this_month() -> None:
+    board = a_queue_state((a_node("a", gpus=4),), [])
     now = NOW.timestamp()
     past = [
         PastUsage("ann", "red", "normal", now - HOUR, now, 1 / HOUR, 1.0),
@@ -151,19 +151,19 @@ def test_what_was_used_before_counts_for_the_share_and_this_month() -> None:
     assert 1.0 < snapshot.past_usage.sum() < 2.0
 
 
-def test_a_job_that_is_being_started_keeps_its_time_when_nodes_change() -> None:
+def test_a_starting_job_keeps_its_start_time_when_nodes_change() -> None:
     starting = replace(a_running_job(9, "a", GPU, devices=("a-0",)), state=JobState.STARTING, started_at=None)
     starting = replace(starting, time_limit_seconds=HOUR)
-    board = a_board((a_node("a", gpus=1),), [starting, a_job(1, GPU, time_limit_seconds=HOUR), a_job(2)])
+    board = a_queue_state((a_node("a", gpus=1),), [starting, a_job(1, GPU, time_limit_seconds=HOUR), a_job(2)])
     before = picture(board.snapshot(NOW))
     board.set_nodes((a_node("a", gpus=1),))
     assert picture(board.snapshot(NOW)) == before
     assert [head.starts_at for head in a_plan(board).booked_starts] == [NOW + timedelta(hours=1)]
 
 
-def test_a_snapshot_stays_as_it_was() -> None:
+def test_a_snapshot_does_not_change() -> None:
     running = a_running_job(9, "a", GPU, devices=("a-0",))
-    board = a_board((a_node("a", gpus=1),), [running, a_job(1, GPU)], SchedulingPolicy())
+    board = a_queue_state((a_node("a", gpus=1),), [running, a_job(1, GPU)], SchedulingPolicy())
     snapshot = board.snapshot(NOW)
     before = {name: value for name, value in picture(snapshot).items() if name != "jobs"}
     board.update_job(replace(running, state=JobState.COMPLETED, ended_at=LATER), LATER)
@@ -171,19 +171,19 @@ def test_a_snapshot_stays_as_it_was() -> None:
     assert {name: value for name, value in picture(snapshot).items() if name != "jobs"} == before
 
 
-def test_a_delayed_job_is_not_tried() -> None:
-    board = a_board((a_node("a"),), [a_job(1), a_job(2)])
+def test_a_delayed_job_is_not_pending_in_the_snapshot() -> None:
+    board = a_queue_state((a_node("a"),), [a_job(1), a_job(2)])
     assert started(plan(board.snapshot(NOW, delayed={1}), board.policy, NOW)) == {2: ("a",)}
 
 
-def test_a_job_on_a_node_that_is_gone_holds_nothing_of_the_others() -> None:
+def test_a_job_on_a_removed_node_uses_nothing_of_other_nodes() -> None:
     jobs: list[Job] = [a_running_job(9, "gone", GPU, devices=("gone-0",)), a_job(1, GPU)]
-    assert started(a_plan(a_board((a_node("a", gpus=1),), jobs))) == {1: ("a",)}
+    assert started(a_plan(a_queue_state((a_node("a", gpus=1),), jobs))) == {1: ("a",)}
 
 
-def test_what_ends_at_this_moment_is_charged_already() -> None:
+def test_a_job_that_ends_now_is_charged_already() -> None:
     running = a_running_job(1, "a", Resources(1, 10, 2), devices=("a-0", "a-1"), time_limit_seconds=7200)
-    board = a_board((a_node("a", gpus=2),), [running])
+    board = a_queue_state((a_node("a", gpus=2),), [running])
     later = NOW + timedelta(hours=1)
     foreseen = board.snapshot(later, ended=[1]).usage_by_leaf
     board.update_job(replace(running, state=JobState.COMPLETED, ended_at=later), later)

@@ -8,7 +8,7 @@ from heliostat.models import Job, PlacementRequest, Reservation, Resources
 from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.share_accounts import ShareAccounts
-from unit.scheduling.made_up import NOW, a_job, a_node, a_plan, started
+from unit.scheduling.builders import NOW, a_job, a_node, a_plan, started
 
 HOUR = timedelta(hours=1)
 NODES = (a_node("a", gpus=2), a_node("b", gpus=2))
@@ -36,7 +36,7 @@ class Line:
         return self.queue.explain_ineligible(job, now)
 
 
-def test_it_waits_for_its_reservation_and_runs_on_its_nodes_only() -> None:
+def test_a_job_waits_for_its_reservation_and_runs_on_its_nodes_only() -> None:
     line = Line(*(inside(number) for number in (1, 2, 3)))
     assert line.starts_at(NOW) == {}
     assert line.queue.state.next_begin_at() == NOW + HOUR
@@ -45,25 +45,25 @@ def test_it_waits_for_its_reservation_and_runs_on_its_nodes_only() -> None:
     assert line.words(inside(3), NOW + HOUR) is None
 
 
-def test_others_are_neither_held_up_by_it_nor_let_in() -> None:
+def test_other_jobs_are_neither_delayed_by_it_nor_admitted() -> None:
     other = a_job(9, Resources(1, 10, 2), time_limit_seconds=3600 * 9)
     line = Line(inside(1), other, replace(other, id=10))
     assert line.starts_at(NOW) == {9: ("a",)}
     assert line.starts_at(NOW + HOUR) == {1: ("b",), 9: ("a",)}
 
 
-def test_when_it_is_over_or_deleted_it_waits_and_says_so() -> None:
+def test_a_job_whose_reservation_has_ended_or_was_deleted_waits_with_a_reason() -> None:
     line = Line(inside(1))
     assert set(line.starts_at(NOW + HOUR)) == {1}
     line.reservations = ()
     assert line.starts_at(NOW + HOUR) == {}
-    assert "is over or was deleted" in (line.words(inside(1), NOW + HOUR) or "")
+    assert "has ended or was deleted" in (line.words(inside(1), NOW + HOUR) or "")
     line.reservations = (COURSE,)
     assert set(line.starts_at(NOW + HOUR)) == {1}
     assert line.starts_at(NOW + 4 * HOUR) == {}
 
 
-def test_a_weekly_one_opens_again() -> None:
+def test_a_weekly_reservation_opens_again() -> None:
     week = timedelta(weeks=1)
     line = Line(inside(1), reservations=(replace(COURSE, weeks=2),))
     assert line.starts_at(NOW + 4 * HOUR) == {}
@@ -71,6 +71,6 @@ def test_a_weekly_one_opens_again() -> None:
     assert set(line.starts_at(NOW + week + HOUR)) == {1}
 
 
-def test_a_reservation_of_that_name_for_another_project_is_not_its_own() -> None:
+def test_a_reservation_of_the_same_name_of_another_project_does_not_count() -> None:
     line = Line(inside(1), reservations=(replace(COURSE, project="other"),))
     assert line.starts_at(NOW + HOUR) == {}

@@ -1,4 +1,4 @@
-"""What holds over time: nobody waits for ever, and those who slip through delay nobody before them."""
+"""Properties over time: no job starves, and backfilled jobs delay no booking."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -12,20 +12,20 @@ from heliostat.models import Job, PlacementRequest, Resources
 from heliostat.scheduling.capacity import is_feasible
 from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.policy import POLICY_PRESETS, QueueOrdering
-from unit.scheduling.cases import ALL, MANY, Case, Wishes, cases
-from unit.scheduling.made_up import FIFO_BACKFILL, NOW, a_board, a_job, a_node
-from unit.scheduling.passing_time import World, as_long_as_it_may
+from unit.scheduling.builders import FIFO_BACKFILL, NOW, a_job, a_node, a_queue_state
+from unit.scheduling.random_cases import ALL, MANY, Case, CaseOptions, cases
+from unit.scheduling.simulated_time import Simulation, full_time_limit
 
 HOUR = 3600
 FAR = NOW + timedelta(days=60)
 # Nobody in front of the blocked job is held back by something else than room, and may go first later.
 HONEST = replace(ALL, accounts=False, unlimited=False, stops=False, classes=False, arrays=False, backfill=True)
 HONEST = replace(HONEST, orders=(QueueOrdering.FIFO,))
-ENDLESS = Wishes(unlimited=False, accounts=False)
+ENDLESS = CaseOptions(unlimited=False, accounts=False)
 
 
-def a_world(case: Case, takes=as_long_as_it_may) -> World:  # type: ignore[no-untyped-def]
-    return World(case.board(), takes)
+def a_world(case: Case, takes=full_time_limit) -> Simulation:  # type: ignore[no-untyped-def]
+    return Simulation(case.board(), takes)
 
 
 def feasible(case: Case) -> set[int]:
@@ -36,7 +36,7 @@ def feasible(case: Case) -> set[int]:
 
 @MANY
 @given(cases(ENDLESS))
-def test_a_queue_to_which_nothing_is_added_drains(case: Case) -> None:
+def test_a_queue_without_new_jobs_becomes_empty(case: Case) -> None:
     world = a_world(case)
     world.run(FAR)
     assert feasible(case) <= world.ended
@@ -45,18 +45,18 @@ def test_a_queue_to_which_nothing_is_added_drains(case: Case) -> None:
 
 @MANY
 @given(cases(HONEST), st.integers(0, 9))
-def test_the_first_that_is_blocked_starts_no_later_than_was_booked_for_it(case: Case, seed: int) -> None:
-    """Jobs take any time up to their limit. Only the first is promised this: it may start sooner or elsewhere than
-    booked, in the room of the second."""
+def test_the_first_blocked_job_starts_no_later_than_booked(case: Case, seed: int) -> None:
+    """Jobs take any time up to their limit. Guaranteed for the first job only: it may start earlier or elsewhere
+    than booked, with the resources of the second."""
     random = Random(seed)
     parts = {job.id: random.choice([0.1, 0.5, 0.9, 1.0, 1.0]) for job in case.jobs}
-    world = a_world(case, lambda job: as_long_as_it_may(job) * parts[job.id])
+    world = a_world(case, lambda job: full_time_limit(job) * parts[job.id])
     world.run(FAR)
     assert late(world) == []
 
 
-def late(world: World) -> list[str]:
-    """Who was the first that is blocked, and started later than it was told then."""
+def late(world: Simulation) -> list[str]:
+    """Jobs that were the first blocked one and started later than booked then."""
     promised: dict[int, datetime] = {}
     found = []
     for _, made in world.plans:
@@ -71,9 +71,9 @@ def late(world: World) -> list[str]:
 
 @MANY
 @given(cases(replace(HONEST, max_reserved=1, reservations=0, parts=False)))
-def test_the_first_that_is_blocked_starts_as_if_those_behind_it_were_not_there(case: Case) -> None:
-    """Holds when jobs take just their limit: one that ends early may leave room that somebody behind has taken.
-    For parts whole devices are booked; without those behind, a shared one might have had room sooner."""
+def test_the_first_blocked_job_starts_as_if_no_job_were_behind_it(case: Case) -> None:
+    """Holds if jobs use their full limits: resources of a job that ends early may be used by a job further back.
+    Bookings of fractions use whole devices; without other jobs, a shared device might have been free earlier."""
     world = a_world(case)
     world.run(FAR)
     heads = world.plans[0][1].booked_starts
@@ -97,10 +97,10 @@ def test_the_first_that_is_blocked_starts_as_if_those_behind_it_were_not_there(c
     ],
     ids=["all devices of a node", "a gang", "alone on a node"],
 )
-def test_a_stream_of_small_jobs_does_not_keep_a_large_one_waiting_for_ever(large: Job, preset: str) -> None:
-    """The small ones alone keep the cluster busy."""
+def test_a_stream_of_small_jobs_does_not_starve_a_large_one(large: Job, preset: str) -> None:
+    """The small jobs alone would use the whole cluster."""
     nodes = (a_node("a", gpus=4), a_node("b", gpus=4))
-    world = World(a_board(nodes, [], POLICY_PRESETS[preset]))
+    world = Simulation(a_queue_state(nodes, [], POLICY_PRESETS[preset]))
     small = Resources(1, 10, 1)
     stream = [
         a_job(number, small, submitted_at=NOW + timedelta(minutes=16 * (number - 10)), time_limit_seconds=HOUR)
@@ -118,6 +118,6 @@ def test_two_gangs_that_need_everything_run_one_after_the_other() -> None:
         a_job(number, Resources(1, 10, 2), placement=PlacementRequest(tasks=3), time_limit_seconds=HOUR)
         for number in (1, 2)
     ]
-    world = World(a_board(nodes, gangs, FIFO_BACKFILL))
+    world = Simulation(a_queue_state(nodes, gangs, FIFO_BACKFILL))
     world.run(FAR)
     assert world.started_at == {1: NOW, 2: NOW + timedelta(hours=1)}

@@ -1,4 +1,4 @@
-"""Times that are set aside."""
+"""Reservation windows."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -7,7 +7,7 @@ import pytest
 
 from heliostat.models import Job, Reservation, Resources
 from heliostat.scheduling.reservations import list_reservation_windows
-from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_plan, a_running_job, started
+from unit.scheduling.builders import NOW, a_job, a_node, a_plan, a_queue_state, a_running_job, started
 
 HOUR = 3600
 NODE = a_node("a", cpus=16, gpus=4)
@@ -23,12 +23,12 @@ def reserved(start: float, end: float, **fields: object) -> Reservation:
 
 
 def starts(*jobs: Job, reservation: Reservation) -> set[int]:
-    return set(started(a_plan(a_board((NODE,), jobs, reservations=(reservation,)))))
+    return set(started(a_plan(a_queue_state((NODE,), jobs, reservations=(reservation,)))))
 
 
-def test_each_week_of_a_course_is_a_window_and_unknown_nodes_are_left_out() -> None:
+def test_each_week_of_a_course_is_a_window_and_unknown_nodes_are_ignored() -> None:
     weekly = reserved(-24 * 8, -24 * 8 + 1, weeks=4, nodes=("gone", "a"))
-    board = a_board((NODE,), [], reservations=(weekly, reserved(1, 2, nodes=("gone",))))
+    board = a_queue_state((NODE,), [], reservations=(weekly, reserved(1, 2, nodes=("gone",))))
     found = list_reservation_windows(board.snapshot(NOW), NOW)
     assert [(window.start - NOW.timestamp()) / 86400 for window in found] == [6, 13]
     assert [window.nodes.tolist() for window in found] == [[0], [0]]
@@ -38,7 +38,7 @@ def test_a_job_may_end_just_when_a_window_opens() -> None:
     assert starts(gpu_job(1, hours=2), gpu_job(2, hours=2.01), reservation=reserved(2, 4)) == {1}
 
 
-def test_its_own_project_uses_a_window_and_maintenance_is_for_nobody() -> None:
+def test_a_project_uses_its_own_reservation_and_no_project_uses_maintenance() -> None:
     jobs = gpu_job(1, project="course", hours=9), gpu_job(2, hours=9)
     assert starts(*jobs, reservation=reserved(-1, 4)) == {1}
     assert starts(*jobs, reservation=reserved(-1, 4, project=None)) == set()
@@ -46,7 +46,7 @@ def test_its_own_project_uses_a_window_and_maintenance_is_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("start", [-1, 0.5])
-def test_others_leave_as_many_devices_as_are_set_aside(start: float) -> None:
+def test_other_projects_leave_as_many_devices_as_are_reserved(start: float) -> None:
     partial = reserved(start, 4, gpus_per_node=3)
     others = [gpu_job(number) for number in (1, 2, 3)]
     assert len(starts(*others, reservation=partial)) == 1
@@ -59,13 +59,13 @@ def test_others_leave_as_many_devices_as_are_set_aside(start: float) -> None:
     assert starts(foreign, *others, reservation=partial) == set()
 
 
-def test_what_ends_before_a_window_opens_does_not_count_in_it() -> None:
+def test_jobs_that_end_before_a_reservation_do_not_count_in_it() -> None:
     foreign = a_running_job(9, "a", Resources(1, 10, 3), devices=("a-0", "a-1", "a-2"), time_limit_seconds=HOUR)
     assert starts(foreign, gpu_job(1, hours=3), reservation=reserved(2, 4, gpus_per_node=3)) == {1}
     assert starts(foreign, gpu_job(1, hours=3), reservation=reserved(0.5, 4, gpus_per_node=3)) == set()
 
 
-def test_those_it_is_for_use_up_what_is_set_aside_first() -> None:
+def test_jobs_of_its_project_use_up_the_reserved_devices_first() -> None:
     partial = reserved(-1, 4, gpus_per_node=2)
     jobs = [gpu_job(1, 2, project="course"), gpu_job(2, 1), gpu_job(3, 1), gpu_job(4, 1)]
     assert len(starts(*jobs, reservation=partial)) == 3

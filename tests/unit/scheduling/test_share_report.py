@@ -1,4 +1,4 @@
-"""The fair-share tree as it is shown is the one the queue decides by."""
+"""The fair-share report matches the queue order."""
 
 from datetime import timedelta
 
@@ -9,7 +9,7 @@ from heliostat.scheduling.queue_order import priority_points
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.scheduling.share_report import build_share_report
-from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_running_job
+from unit.scheduling.builders import NOW, a_job, a_node, a_queue_state, a_running_job
 
 ACCOUNTS = ShareAccounts(
     {"lab": Department("lab", 3), "clinic": Department("clinic"), "idle": Department("idle")},
@@ -44,10 +44,10 @@ def a_shared_board() -> QueueState:
             (5, "dan", "scans"),
         )
     ]
-    return a_board((a_node("a", gpus=4),), [busy, *waiting], accounts=ACCOUNTS)
+    return a_queue_state((a_node("a", gpus=4),), [busy, *waiting], accounts=ACCOUNTS)
 
 
-def test_the_parts_are_those_of_the_shares_among_those_in_use() -> None:
+def test_entitlements_are_shares_among_the_accounts_in_use() -> None:
     board = a_shared_board()
     clinic, idle, lab = build_share_report(board.snapshot(NOW), board.policy)
     assert (clinic.entitled, idle.entitled, lab.entitled) == (0.25, None, 0.75)
@@ -57,7 +57,7 @@ def test_the_parts_are_those_of_the_shares_among_those_in_use() -> None:
     assert [one.name for one in idle.children] == ["empty"]
 
 
-def test_usage_adds_up_and_says_who_had_more_than_is_theirs() -> None:
+def test_usage_adds_up_and_the_ratio_shows_overuse() -> None:
     board = a_shared_board()
     clinic, _, lab = build_share_report(board.snapshot(NOW + timedelta(hours=1)), board.policy)
     audio, vision = lab.children
@@ -66,7 +66,7 @@ def test_usage_adds_up_and_says_who_had_more_than_is_theirs() -> None:
     assert clinic.usage == clinic.ratio == 0
 
 
-def test_the_points_lost_are_those_the_queue_takes() -> None:
+def test_lost_points_match_the_queue_order() -> None:
     board = a_shared_board()
     snapshot = board.snapshot(NOW)
     _, _, lab = build_share_report(snapshot, board.policy)
@@ -80,12 +80,12 @@ def test_the_points_lost_are_those_the_queue_takes() -> None:
     without = dict(zip(snapshot.pending["job"].tolist(), snapshot.pending["points"].tolist(), strict=True))
     bob = lab.children[1].children[1]
     ann = lab.children[1].children[0]
-    assert without[2] - with_share[2] == pytest.approx(ann.points, rel=0.2)  # jobs of theirs ahead count there too
+    assert without[2] - with_share[2] == pytest.approx(ann.points, rel=0.2)  # jobs ahead count there too
     assert ann.points > bob.points
 
 
-def test_an_empty_board_has_its_departments_and_nothing_used() -> None:
-    board = a_board((a_node("a"),), [], accounts=ACCOUNTS)
+def test_an_empty_queue_state_has_its_departments_without_usage() -> None:
+    board = a_queue_state((a_node("a"),), [], accounts=ACCOUNTS)
     assert [
         (one.name, one.usage, one.entitled) for one in build_share_report(board.snapshot(NOW), board.policy)
     ] == [

@@ -1,4 +1,4 @@
-"""Usage that fades."""
+"""Past usage with decay."""
 
 import math
 from random import Random
@@ -34,14 +34,14 @@ def test_after_a_half_life_usage_counts_half(began: float) -> None:
     assert ledger.decayed_usage(1, began + 3600 + 10 * WEEK)[0] == pytest.approx(now / 1024)
 
 
-def test_long_use_fades_while_it_lasts() -> None:
+def test_long_usage_decays_while_it_lasts() -> None:
     ledger = charged((0, 2.0, START, START + 3 * WEEK))
     expected = 2.0 * WEEK / math.log(2) * (1 - 1 / 8)
     assert ledger.decayed_usage(1, START + 3 * WEEK)[0] == pytest.approx(expected)
     assert expected == pytest.approx(faded_by_hand(2.0, START, START + 3 * WEEK, START + 3 * WEEK), rel=1e-6)
 
 
-def test_what_runs_counts_like_what_has_been_charged() -> None:
+def test_running_usage_counts_like_charged_usage() -> None:
     ledger = UsageLedger(WEEK)
     assert ledger.decayed_seconds(np.array([START]), START + WEEK)[0] == pytest.approx(
         charged((0, 1.0, START, START + WEEK)).decayed_usage(1, START + WEEK)[0]
@@ -59,7 +59,7 @@ def test_the_order_of_charges_does_not_matter() -> None:
     assert forward[7] == pytest.approx(by_hand, rel=1e-4)
 
 
-def test_after_a_very_long_gap_old_usage_is_nothing_and_new_usage_counts() -> None:
+def test_after_a_very_long_gap_only_new_usage_counts() -> None:
     ledger = charged((0, 1.0, START, START + 3600))
     assert ledger.decayed_usage(1, START + 5000 * WEEK)[0] == 0.0
     ledger.charge(1, 1.0, START + 5000 * WEEK, START + 5000 * WEEK + 3600)
@@ -69,7 +69,7 @@ def test_after_a_very_long_gap_old_usage_is_nothing_and_new_usage_counts() -> No
     assert late.decayed_usage(1, START + 3600)[0] == pytest.approx(3600, rel=1e-2)
 
 
-def test_an_account_nobody_charged_has_used_nothing_and_a_copy_goes_its_own_way() -> None:
+def test_an_account_without_charges_has_no_usage_and_a_copy_is_independent() -> None:
     ledger = charged((3, 1.0, START, START + 3600))
     other = ledger.copy()
     other.charge(100, 1.0, START, START + 3600)
@@ -77,7 +77,7 @@ def test_an_account_nobody_charged_has_used_nothing_and_a_copy_goes_its_own_way(
     assert other.decayed_usage(200, START).nonzero()[0].tolist() == [3, 100]
 
 
-def test_a_clock_set_back_by_decades_neither_fades_nor_multiplies() -> None:
+def test_a_clock_set_back_by_decades_does_not_change_usage() -> None:
     ledger = UsageLedger(7 * 86400.0)
     ledger.charge(0, 1.0, 2e9 - 3600, 2e9)
     assert ledger.decayed_usage(1, 1e9) == ledger.decayed_usage(1, 2e9)

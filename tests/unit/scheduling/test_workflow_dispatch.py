@@ -1,4 +1,4 @@
-"""Jobs of workflows and sweeps before an engine that queues by itself."""
+"""Dispatch of workflow and sweep jobs to engines with their own queue."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ def a_job(number: int, part: WorkflowMembership | None = None, **fields: object)
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def test_who_is_decided_over_waits_here_until_that_has_happened() -> None:
+def test_a_workflow_job_is_not_dispatched_before_its_start_decision() -> None:
     parent = a_job(1, WorkflowMembership(WORKFLOW, 1, "a"), state=JobState.RUNNING, attempt=1)
     child = a_job(
         2,
@@ -28,7 +28,7 @@ def test_who_is_decided_over_waits_here_until_that_has_happened() -> None:
     assert select_jobs_to_dispatch([parent, child], NOW) == []
 
 
-def test_of_a_sweep_with_a_limit_no_more_go_than_may_run_at_once() -> None:
+def test_no_more_jobs_of_a_sweep_than_its_limit_are_dispatched() -> None:
     runs = [
         a_job(number, WorkflowMembership(SWEEP, 1, str(number)), array_id=4, array_index=number, array_limit=2)
         for number in range(1, 6)
@@ -38,7 +38,7 @@ def test_of_a_sweep_with_a_limit_no_more_go_than_may_run_at_once() -> None:
     assert len(select_jobs_to_dispatch(plain, NOW, whole_arrays=True)) == 5
 
 
-def test_each_goes_to_slurm_alone_as_each_runs_something_of_its_own() -> None:
+def test_each_job_of_a_sweep_is_dispatched_alone() -> None:
     runs = [
         a_job(number, WorkflowMembership(SWEEP, 1, str(number)), array_id=4, array_index=number)
         for number in (1, 2)

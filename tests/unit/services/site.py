@@ -1,4 +1,4 @@
-"""An installation with three made-up nodes, an admin and whoever a test lets in."""
+"""An installation with three simulated nodes, an admin, and the users that a test adds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_stor
 
 @dataclass
 class Machines:
-    """An engine that knows nodes and nothing else."""
+    """An engine that only has nodes."""
 
     found: list[Node]
 

@@ -1,4 +1,4 @@
-"""What an engine counted, beside what was seen."""
+"""Usage from an engine's accounting, merged with samples."""
 
 from heliostat.models import AttemptUsage, SeriesStatistics, UsageSummary
 from heliostat.services.efficiency import (
@@ -9,20 +9,20 @@ from heliostat.services.efficiency import (
 )
 
 
-def test_of_several_attempts_times_add_up_and_the_largest_memory_counts() -> None:
+def test_total_usage_sums_times_and_takes_the_maximum_memory() -> None:
     used = total_attempt_usage([AttemptUsage(60.0, 30.0, 512.0), AttemptUsage(40.0, None, 800.0, 80.0, True)])
     assert used == AttemptUsage(100.0, 30.0, 800.0, 80.0, True)
     assert total_attempt_usage([]) is None
 
 
-def test_a_job_nobody_looked_at_is_judged_by_what_was_counted() -> None:
+def test_a_job_without_samples_is_assessed_by_its_accounting() -> None:
     used = merge_accounting_usage(UsageSummary(), AttemptUsage(600.0, 300.0, 2048.0))
     assert used == UsageSummary(600.0, SeriesStatistics(0.5), SeriesStatistics(None, 2048.0))
     said = assess_efficiency(RequestedResources(8, 65536, 0), used, 600.0)
-    assert said.sentences == ("asked for 64 GB of memory, used 2 GB", "asked for 8 cpus, used 0.5")
+    assert said.sentences == ("requested 64 GB of memory, used 2 GB", "requested 8 cpus, used 0.5")
 
 
-def test_what_was_counted_misses_no_peak_between_two_looks() -> None:
+def test_accounting_includes_peaks_between_two_samples() -> None:
     seen = UsageSummary(50.0, SeriesStatistics(1.0, 2.0, 1.5), SeriesStatistics(100.0, 120.0, 110.0))
     used = merge_accounting_usage(seen, AttemptUsage(60.0, 30.0, 512.0))
     assert used == UsageSummary(60.0, SeriesStatistics(0.5, 2.0, 1.5), SeriesStatistics(100.0, 512.0, 110.0))

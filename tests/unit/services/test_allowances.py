@@ -29,11 +29,11 @@ def found(site: Site, caller: Caller) -> list[tuple[str, str, str, int, float]]:
     ]
 
 
-def test_who_has_no_quota_has_no_lines(site: Site, ann: Caller) -> None:
+def test_a_user_without_quotas_has_no_quota_usage(site: Site, ann: Caller) -> None:
     assert found(site, ann) == []
 
 
-def test_each_limit_is_told_with_what_counts_towards_it(site: Site, ann: Caller) -> None:
+def test_each_limit_is_listed_with_its_usage(site: Site, ann: Caller) -> None:
     runs = site.add_job(
         1,
         user="ann",
@@ -63,7 +63,7 @@ def test_each_limit_is_told_with_what_counts_towards_it(site: Site, ann: Caller)
     ]
 
 
-def test_a_job_alone_on_its_node_counts_with_all_gpus_there(site: Site, ann: Caller) -> None:
+def test_an_exclusive_job_counts_with_all_gpus_of_its_node(site: Site, ann: Caller) -> None:
     alone = site.add_job(
         1,
         user="ann",
@@ -78,7 +78,7 @@ def test_a_job_alone_on_its_node_counts_with_all_gpus_there(site: Site, ann: Cal
     assert [used for *_, used in found(site, ann)] == [4, 4]
 
 
-def test_quotas_of_projects_one_does_not_belong_to_are_not_told(site: Site, ann: Caller) -> None:
+def test_quotas_of_other_projects_are_not_listed(site: Site, ann: Caller) -> None:
     site.project("other")
     projects.update_project(site.context, site.root, "other", ProjectOrDepartmentChange(quota={"running_gpus": 1}))
     assert found(site, ann) == []

@@ -19,7 +19,7 @@ def texts(site: Site) -> list[str]:
     return [one.text for one in list_active_announcements(site.context)]
 
 
-def test_news_are_shown_newest_first_until_they_end(site: Site) -> None:
+def test_announcements_are_listed_newest_first_until_they_end(site: Site) -> None:
     add_announcement(site.context, site.root, "for ever")
     add_announcement(site.context, site.root, " new disk\r\non Saturday ", site.clock.at + HOUR)
     assert texts(site) == ["new disk\non Saturday", "for ever"]
@@ -31,7 +31,7 @@ def test_news_are_shown_newest_first_until_they_end(site: Site) -> None:
     ]
 
 
-def test_removed_news_are_gone_and_both_steps_are_in_the_audit_log(site: Site) -> None:
+def test_adding_and_removing_an_announcement_is_in_the_audit_log(site: Site) -> None:
     made = add_announcement(site.context, site.root, "hello")
     assert made.author == site.root.user.name
     remove_announcement(site.context, site.root, made.id)
@@ -44,7 +44,7 @@ def test_removed_news_are_gone_and_both_steps_are_in_the_audit_log(site: Site) -
         remove_announcement(site.context, site.root, made.id)
 
 
-def test_only_admins_write_remove_and_see_what_is_over(site: Site) -> None:
+def test_only_admins_add_remove_and_see_ended_announcements(site: Site) -> None:
     ann, made = site.person("ann"), add_announcement(site.context, site.root, "hello")
     for act in (
         lambda: add_announcement(site.context, ann, "mine"),
@@ -59,21 +59,21 @@ def test_only_admins_write_remove_and_see_what_is_over(site: Site) -> None:
 @pytest.mark.parametrize(
     "text", ["", " \n ", "x" * (MAX_TEXT_LENGTH + 1), "red \x1b[31m", "a\x00b", "turned \u202e round"]
 )
-def test_text_that_is_none_or_could_deceive_is_refused(site: Site, text: str) -> None:
+def test_empty_or_unprintable_text_is_refused(site: Site, text: str) -> None:
     with pytest.raises(Invalid) as caught:
         add_announcement(site.context, site.root, text)
     assert set(caught.value.fields) == {"text"}
     assert texts(site) == []
 
 
-def test_ends_that_make_no_sense_are_refused(site: Site) -> None:
+def test_invalid_end_times_are_refused(site: Site) -> None:
     for end in (site.clock.at, site.clock.at + timedelta(days=3000), datetime(2030, 1, 1)):
         with pytest.raises(Invalid) as caught:
             add_announcement(site.context, site.root, "hello", end)
         assert set(caught.value.fields) == {"ends_at"}
 
 
-def test_open_pages_are_told_of_news(site: Site) -> None:
+def test_open_pages_are_notified_of_announcements(site: Site) -> None:
     heard: list[bool] = []
     site.context.store.on_commit(lambda changes: heard.append(changes.rules_changed))
     remove_announcement(site.context, site.root, add_announcement(site.context, site.root, "hello").id)

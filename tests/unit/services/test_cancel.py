@@ -6,7 +6,7 @@ from heliostat.services.jobs.control import cancel_job, cancel_jobs, requeue_job
 from unit.services.site import Site
 
 
-def test_a_forced_cancel_overtakes_one_that_waits_for_the_grace(site: Site) -> None:
+def test_a_forced_cancel_replaces_a_cancel_during_its_grace_period(site: Site) -> None:
     site.add_job(1, state=JobState.RUNNING, node="n1", attempt=1)
     assert cancel_job(site.context, site.root, 1).stop_requested == "cancel"
     assert cancel_job(site.context, site.root, 1, force=True).stop_requested == "kill"
@@ -15,7 +15,7 @@ def test_a_forced_cancel_overtakes_one_that_waits_for_the_grace(site: Site) -> N
     assert "job.kill" in [entry.action for entry in site.audit()]
 
 
-def test_waiting_jobs_are_over_at_once_also_by_force(site: Site) -> None:
+def test_waiting_jobs_end_at_once_with_and_without_force(site: Site) -> None:
     site.add_job(1)
     site.add_job(2, state=JobState.RUNNING, node="n1", attempt=1)
     assert cancel_jobs(site.context, site.root, [1, 2], force=True) == [1, 2]
@@ -23,7 +23,7 @@ def test_waiting_jobs_are_over_at_once_also_by_force(site: Site) -> None:
     assert cancel_job(site.context, site.root, 2).stop_requested == "kill"
 
 
-def test_nobody_forces_what_they_may_not_cancel(site: Site) -> None:
+def test_a_forced_cancel_needs_permission(site: Site) -> None:
     site.add_job(1, state=JobState.RUNNING, node="n1", attempt=1)
     with pytest.raises(Forbidden):
         cancel_job(site.context, site.person("bob"), 1, force=True)

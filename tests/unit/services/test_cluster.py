@@ -57,7 +57,7 @@ def change(site: Site, **fields: Any) -> None:
     site.machines.found[0] = replace(node, devices=(replace(node.devices[0], **fields), *node.devices[1:]))
 
 
-def test_devices_are_free_busy_or_held_and_not_used(site: Site, samples: SampleStore) -> None:
+def test_devices_are_free_busy_or_idle(site: Site, samples: SampleStore) -> None:
     running(site, 1, "n1", "n1-0", "n1-1")
     used(site, samples, "n1", 80.0, 1.0, 0.0, 0.0)
     assert conditions(site) == [
@@ -68,9 +68,7 @@ def test_devices_are_free_busy_or_held_and_not_used(site: Site, samples: SampleS
     ]
 
 
-def test_nobody_is_called_idle_who_has_just_begun_or_of_whom_nothing_is_known(
-    site: Site, samples: SampleStore
-) -> None:
+def test_a_device_is_not_idle_after_a_recent_start_or_without_samples(site: Site, samples: SampleStore) -> None:
     running(site, 1, "n2", "n2-0")
     assert conditions(site, "n2")[0] is DeviceCondition.BUSY
     running(site, 2, "n1", "n1-0", started_at=site.clock.at - timedelta(minutes=9))
@@ -78,7 +76,7 @@ def test_nobody_is_called_idle_who_has_just_begun_or_of_whom_nothing_is_known(
     assert conditions(site)[0] is DeviceCondition.BUSY
 
 
-def test_errors_and_strangers_come_before_everything(site: Site) -> None:
+def test_faulty_and_foreign_have_priority_over_other_conditions(site: Site) -> None:
     running(site, 1, "n1", "n1-0")
     change(site, used_outside="process 7 of bob")
     assert conditions(site)[0] is DeviceCondition.FOREIGN
@@ -88,13 +86,13 @@ def test_errors_and_strangers_come_before_everything(site: Site) -> None:
     assert set(conditions(site, "n2")) == {DeviceCondition.FAULTY}
 
 
-def test_what_still_runs_on_a_drained_node_is_busy_and_the_rest_drained(site: Site) -> None:
+def test_devices_of_running_jobs_on_a_drained_node_are_busy(site: Site) -> None:
     running(site, 1, "n1", "n1-0")
     drain_node(site.context, site.root, "n1", "new fan")
     assert conditions(site) == [DeviceCondition.BUSY, *[DeviceCondition.DRAINED] * 3]
 
 
-def test_other_people_see_who_but_not_what(site: Site) -> None:
+def test_other_users_see_the_owner_but_not_the_name_of_a_job(site: Site) -> None:
     site.person("ann")
     bob = site.person("bob")
     running(site, 1, "n1", "n1-0", user="ann", name="secret-plan", time_limit_seconds=7200)
@@ -105,7 +103,7 @@ def test_other_people_see_who_but_not_what(site: Site) -> None:
     assert tenant.name == "secret-plan"
 
 
-def test_a_gang_counts_on_each_node_with_its_tasks_there(site: Site) -> None:
+def test_a_gang_counts_on_each_node_with_its_tasks_on_that_node(site: Site) -> None:
     from heliostat.models import TaskPlacement
 
     places = (TaskPlacement("n1", ("n1-0",)), TaskPlacement("n1", ("n1-1",)), TaskPlacement("n2", ("n2-0",)))
@@ -117,7 +115,7 @@ def test_a_gang_counts_on_each_node_with_its_tasks_there(site: Site) -> None:
     assert third.jobs == ()
 
 
-def test_reservations_of_the_next_week_are_told(site: Site) -> None:
+def test_reservations_of_the_next_week_are_listed(site: Site) -> None:
     soon = site.clock.at + timedelta(days=1)
     wish = Reservation("disk", ("n1",), soon, soon + timedelta(hours=4), reason="new disk")
     create_reservation(site.context, site.root, wish)
@@ -130,7 +128,7 @@ def test_reservations_of_the_next_week_are_told(site: Site) -> None:
     assert get_node_status(site.context, site.root, "n1").reservations[0].is_active
 
 
-def test_demand_counts_what_runs_and_waits_but_not_what_is_held(site: Site) -> None:
+def test_demand_counts_running_and_pending_but_not_held_jobs(site: Site) -> None:
     site.project("vision")
     running(site, 1, "n1", "n1-0")
     site.add_job(2, project="vision", resources=Resources(gpus=2), placement=PlacementRequest(tasks=3))
@@ -143,7 +141,7 @@ def test_demand_counts_what_runs_and_waits_but_not_what_is_held(site: Site) -> N
     assert found == [("vision", 0, 6, 0, 1), ("default", 1, 0, 1, 1)]
 
 
-def test_a_glance_counts_as_free_only_what_can_be_had(site: Site) -> None:
+def test_the_overview_counts_only_available_gpus_as_free(site: Site) -> None:
     job = running(site, 1, "n1", "n1-0")
     cast(Any, site.context).controller = SimpleNamespace(active_jobs_and_pending_count=lambda: ([job], 5))
     change(site, problem="broken")

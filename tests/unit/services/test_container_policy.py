@@ -1,4 +1,4 @@
-"""Containers asked for in a submission."""
+"""Container requests in a submission."""
 
 from dataclasses import dataclass, replace
 
@@ -25,18 +25,18 @@ def settled(site: Site, request: JobRequest, contains: bool) -> JobRequest:
     return resolve_containers(site.context, site.root.user, {None: "default"}, [request])[0]
 
 
-def test_what_was_left_open_is_decided(site: Site) -> None:
+def test_missing_container_settings_get_defaults(site: Site) -> None:
     spec = settled(site, BOXED, contains=True).spec
     assert (spec.image, spec.runtime) == ("docker.io/library/python:3.11", "podman")
 
 
-def test_an_engine_that_cannot_contain_takes_plain_jobs_only(site: Site) -> None:
+def test_an_engine_without_containers_accepts_only_plain_jobs(site: Site) -> None:
     assert settled(site, PLAIN, contains=False) == PLAIN
-    with pytest.raises(Invalid, match="slurm cannot run jobs in containers"):
+    with pytest.raises(Invalid, match="slurm does not support containers"):
         settled(site, BOXED, contains=False)
 
 
-def test_a_rule_of_the_admins_is_told_before_what_an_engine_can_do(site: Site) -> None:
+def test_a_violated_container_policy_is_reported_before_engine_limits(site: Site) -> None:
     site.context.settings = replace(
         site.context.settings, containers=replace(site.context.settings.containers, required=True)
     )  # type: ignore[misc]

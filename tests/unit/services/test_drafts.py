@@ -6,7 +6,7 @@ import pytest
 from heliostat.errors import Invalid
 from heliostat.models import JobRequest, JobSpec, Node, PlacementRequest, Role, TaskLayout, User
 from heliostat.services.jobs.drafts import JobDraftContext, draft_job
-from unit.scheduling.made_up import a_node
+from unit.scheduling.builders import a_node
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEC = JobSpec(command=("true",))
@@ -27,7 +27,7 @@ def refusal(request: JobRequest, at: JobDraftContext) -> Invalid:
     return refused.value
 
 
-def test_a_job_keeps_what_was_asked_for() -> None:
+def test_a_draft_has_the_requested_values() -> None:
     placement = PlacementRequest(2, TaskLayout.PACK, True, ("disk=ssd",))
     request = JobRequest(
         SPEC, gpus=1, gpu_memory_mib=40000, placement=placement, priority_class="urgent", overtime=True
@@ -42,13 +42,13 @@ def test_a_scavenger_is_always_preemptible(name: str, preemptible: bool) -> None
     assert draft_job(desk(), JobRequest(SPEC, priority_class=name)).preemptible is preemptible
 
 
-def test_an_unknown_class_is_refused_with_those_there_are() -> None:
+def test_an_unknown_priority_class_is_refused_with_the_known_ones() -> None:
     error = refusal(JobRequest(SPEC, priority_class="vip"), desk())
     assert "scavenger, normal, interactive, urgent" in str(error.hint)
     assert "priority_class" in error.fields
 
 
-def test_a_part_of_a_gpu_gets_its_part_of_the_node() -> None:
+def test_a_fraction_of_a_gpu_gets_the_same_fraction_of_the_node() -> None:
     shared = a_node("shared", cpus=16, memory_mib=64000, gpus=2, splits_devices=True)
     job = draft_job(desk(BIG, shared), JobRequest(SPEC, gpus=0.5))
     assert (job.resources.gpus, job.resources.cpus, job.resources.memory_mib) == (0.5, 4, 16000)
@@ -59,12 +59,12 @@ def test_a_part_of_a_gpu_gets_its_part_of_the_node() -> None:
     [
         (JobRequest(SPEC, gpus=5), "No node has 5 GPUs", "4 A100 of 80000 MiB", "gpus"),
         (JobRequest(SPEC, gpus=1, gpu_memory_mib=90000), "at least 90000 MiB", "80000 MiB", "gpu_memory"),
-        (JobRequest(SPEC, gpus=0.5), "parts of a GPU", "--gpus 1", "gpus"),
+        (JobRequest(SPEC, gpus=0.5), "fractions of a GPU", "--gpus 1", "gpus"),
         (JobRequest(SPEC, placement=PlacementRequest(labels=("fast",))), "labels fast", "disk=ssd", "labels"),
         (
             JobRequest(SPEC, gpus=2, placement=PlacementRequest(tasks=3)),
-            "hold 2 tasks",
-            "Ask for 2 tasks",
+            "can run 2 tasks",
+            "Request 2 tasks",
             "tasks",
         ),
         (
@@ -76,7 +76,7 @@ def test_a_part_of_a_gpu_gets_its_part_of_the_node() -> None:
     ],
     ids=["gpus", "gpu memory", "parts", "labels", "tasks", "spread"],
 )
-def test_what_no_node_could_ever_run_is_refused_with_what_is_possible(
+def test_an_infeasible_request_is_refused_with_a_hint(
     request_: JobRequest, words: str, possible: str, field: str
 ) -> None:
     error = refusal(request_, desk())
@@ -92,40 +92,40 @@ def test_data_of_a_higher_class_than_any_node_is_cleared_for_are_refused() -> No
     assert error.fields.keys() == {"project"}
 
 
-def test_a_node_kept_for_sensitive_data_takes_no_others() -> None:
+def test_a_node_reserved_for_sensitive_data_refuses_other_data() -> None:
     kept = a_node("kept", data_class=3, min_data_class=2)
     refusal(JobRequest(SPEC), desk(kept))
     assert draft_job(desk(kept, data_class=2), JobRequest(SPEC)).project == "vision"
 
 
-def test_a_node_that_may_not_hold_the_data_is_not_said_to_lack_its_gpus() -> None:
+def test_a_node_without_clearance_is_not_reported_as_missing_gpus() -> None:
     error = refusal(JobRequest(SPEC, gpus=1), desk(BIG, a_node("cleared", data_class=3), data_class=2))
-    assert error.message == "No node that takes data of class 2, as the project has it, has 1 GPU."
+    assert error.message == "No node that accepts the project's data (class 2) has 1 GPU."
     assert error.fields.keys() == {"project"}
 
 
-def test_a_node_that_gives_out_whole_gpus_only_is_not_said_to_lack_them() -> None:
+def test_a_node_without_gpu_sharing_is_not_reported_as_missing_gpus() -> None:
     t4 = tuple(type(one)(one.uuid, one.index, "T4", "T4", 16000) for one in a_node("small", gpus=2).devices)
     sharing = a_node("small", devices=t4, splits_devices=True)
     error = refusal(JobRequest(SPEC, gpus=0.5, gpu_type="A100"), desk(BIG, sharing))
-    assert error.message == "The nodes with 1 A100 give out whole GPUs only."
-    assert "Parts there are of T4." in str(error.hint)
+    assert error.message == "The nodes with 1 A100 offer whole GPUs only."
+    assert "Fractions are available of: T4." in str(error.hint)
 
 
 def test_more_gpus_than_a_node_has_are_offered_as_tasks() -> None:
     two = BIG, a_node("other", cpus=16, memory_mib=64000, gpus=4)
     error = refusal(JobRequest(SPEC, gpus=8), desk(*two))
-    assert "Several nodes together can: --tasks 2 --gpus 4" in str(error.hint)
+    assert "Several nodes together can run it: --tasks 2 --gpus 4" in str(error.hint)
     assert "--tasks" not in str(refusal(JobRequest(SPEC, gpus=8), desk()).hint)
     assert "--tasks" not in str(refusal(JobRequest(SPEC, gpus=9), desk(*two)).hint)
 
 
-def test_without_any_node_nothing_is_possible() -> None:
+def test_without_nodes_every_request_is_refused() -> None:
     at = JobDraftContext(desk().user, "ann", (), {None: "vision"}, {}, NOW, None, 86400, 300.0)
-    assert "no node at all" in refusal(JobRequest(SPEC), at).message
+    assert "no nodes" in refusal(JobRequest(SPEC), at).message
 
 
-def test_a_grace_beyond_the_longest_is_refused() -> None:
+def test_a_grace_period_above_the_maximum_is_refused() -> None:
     refused = refusal(JobRequest(JobSpec(("x",), grace_seconds=3600)), desk())
     assert "300 seconds" in refused.message
     assert draft_job(desk(), JobRequest(JobSpec(("x",), grace_seconds=300))).spec.grace_seconds == 300
@@ -134,6 +134,6 @@ def test_a_grace_beyond_the_longest_is_refused() -> None:
 @pytest.mark.parametrize(
     ("most", "words"), [(90 * 86400, "90d"), (36 * 3600, "36h"), (5400, "90m"), (100, "100s")]
 )
-def test_the_longest_time_is_said_as_people_write_it(most: int, words: str) -> None:
+def test_the_maximum_time_limit_is_shown_with_a_unit(most: int, words: str) -> None:
     at = replace(desk(), max_time_limit_seconds=most)
     assert refusal(JobRequest(SPEC, time_limit_seconds=most + 1), at).message.endswith(f"is {words}.")

@@ -1,4 +1,4 @@
-"""The verdict on what a job used of what it asked for."""
+"""Efficiency reports: used resources compared with requested ones."""
 
 import pytest
 from hypothesis import given
@@ -31,19 +31,19 @@ def asked(cpus: int = 4, memory_gib: int = 32, gpus: float = 0) -> RequestedReso
         (asked(gpus=4), used(loads=(90, 0, 0, 1)), "used 1 of 4 GPUs"),
         (asked(gpus=4), used(loads=(0, 0, 0, 1)), "used none of its 4 GPUs"),
         (asked(gpus=1), used(loads=(0,)), "did not use its GPU"),
-        (asked(gpus=1), used(loads=(12,)), "kept its GPU busy only 12% of the time"),
-        (asked(gpus=2), used(loads=(20, 28)), "kept its 2 GPUs busy only 24% of the time"),
-        (asked(memory_gib=64), used(memory_gib=3), "asked for 64 GB of memory, used 3 GB"),
-        (asked(memory_gib=64), used(memory_gib=0.25), "asked for 64 GB of memory, used 256 MB"),
-        (asked(cpus=16), used(cpus=1.24), "asked for 16 cpus, used 1.2"),
+        (asked(gpus=1), used(loads=(12,)), "its GPU was busy only 12% of the time"),
+        (asked(gpus=2), used(loads=(20, 28)), "its 2 GPUs were busy only 24% of the time"),
+        (asked(memory_gib=64), used(memory_gib=3), "requested 64 GB of memory, used 3 GB"),
+        (asked(memory_gib=64), used(memory_gib=0.25), "requested 64 GB of memory, used 256 MB"),
+        (asked(cpus=16), used(cpus=1.24), "requested 16 cpus, used 1.2"),
         (
             asked(cpus=16, memory_gib=64, gpus=2),
             used(1, 3, (80, 0)),
-            "used 1 of 2 GPUs; asked for 64 GB of memory, used 3 GB; asked for 16 cpus, used 1",
+            "used 1 of 2 GPUs; requested 64 GB of memory, used 3 GB; requested 16 cpus, used 1",
         ),
     ],
 )
-def test_waste_is_named(asked_for: RequestedResources, was_used: UsageSummary, words: str) -> None:
+def test_wasted_resources_are_reported(asked_for: RequestedResources, was_used: UsageSummary, words: str) -> None:
     found = assess_efficiency(asked_for, was_used, HOUR)
     assert found.text == words
     assert found.wasteful
@@ -64,10 +64,10 @@ def test_waste_is_named(asked_for: RequestedResources, was_used: UsageSummary, w
             used(loads=(12,)),
             "used its GPU 12% of the time, 4 of 4 cpus, 30 GB of 32 GB of memory",
         ),
-        (asked(gpus=2), used(None, None, (None, None)), "nothing is known of what it used"),
+        (asked(gpus=2), used(None, None, (None, None)), "no usage data"),
     ],
 )
-def test_what_is_well_used_or_too_small_to_matter_is_not_blamed(
+def test_well_used_or_small_amounts_are_not_reported_as_waste(
     asked_for: RequestedResources, was_used: UsageSummary, words: str
 ) -> None:
     found = assess_efficiency(asked_for, was_used, HOUR)
@@ -75,12 +75,12 @@ def test_what_is_well_used_or_too_small_to_matter_is_not_blamed(
     assert not found.wasteful
 
 
-def test_who_has_hardly_run_is_not_judged() -> None:
+def test_a_short_job_is_not_assessed() -> None:
     assert assess_efficiency(asked(gpus=4), used(loads=(0,) * 4), MIN_RUN_SECONDS - 1).text.startswith(
-        "it has run too short"
+        "ran for less than 120 s"
     )
     assert assess_efficiency(asked(), UsageSummary(), 0).text == "it has not run yet"
-    assert assess_efficiency(asked(), UsageSummary(), HOUR).text == "nothing is known of what it used"
+    assert assess_efficiency(asked(), UsageSummary(), HOUR).text == "no usage data"
 
 
 FIGURE = st.one_of(st.none(), st.floats(0, 1e6))
@@ -91,7 +91,7 @@ FIGURE = st.one_of(st.none(), st.floats(0, 1e6))
     st.builds(used, FIGURE, FIGURE, st.lists(st.one_of(st.none(), st.floats(0, 100)), max_size=8).map(tuple)),
     st.floats(0, 1e7),
 )
-def test_there_is_always_something_to_say(
+def test_a_report_always_has_a_sentence(
     asked_for: RequestedResources, was_used: UsageSummary, seconds: float
 ) -> None:
     found = assess_efficiency(asked_for, was_used, seconds)
@@ -101,7 +101,7 @@ def test_there_is_always_something_to_say(
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
-def test_who_used_more_memory_is_not_blamed_more(less: float, more: float) -> None:
+def test_using_more_memory_never_adds_a_complaint(less: float, more: float) -> None:
     less, more = sorted((less, more))
     blames = [
         assess_efficiency(asked(memory_gib=64), used(memory_gib=gib / GIB), HOUR).wasteful for gib in (less, more)

@@ -53,7 +53,7 @@ def a_job(site: Site, number: int, **fields: Any) -> ForeignJob:
     return replace(job, **fields)
 
 
-def test_nodes_are_as_full_as_jobs_of_others_make_them(site: Site, shared: SharedMachines) -> None:
+def test_foreign_jobs_count_as_allocated_resources(site: Site, shared: SharedMachines) -> None:
     before = get_cluster_overview(site.context).free_gpus
     shared.jobs = [a_job(site, 7)]
     seen = get_node_status(site.context, site.root, "n1")
@@ -63,12 +63,14 @@ def test_nodes_are_as_full_as_jobs_of_others_make_them(site: Site, shared: Share
         DeviceCondition.FOREIGN,
         DeviceCondition.FREE,
     ]
-    assert seen.devices[0].device.used_outside == "used by slurm:7 of ann, which was not submitted here"
+    assert (
+        seen.devices[0].device.used_outside == "used by slurm:7 of ann, which was not submitted through Heliostat"
+    )
     assert get_node_status(site.context, site.root, "n2").devices[3].condition is DeviceCondition.FOREIGN
     assert get_cluster_overview(site.context).free_gpus == before - 3
 
 
-def test_who_runs_comes_first_and_a_node_has_only_its_own(site: Site, shared: SharedMachines) -> None:
+def test_running_foreign_jobs_come_first_and_can_be_filtered_by_node(site: Site, shared: SharedMachines) -> None:
     waiting = a_job(site, 1, state="pending", places=(), started_at=None)
     shared.jobs = [waiting, a_job(site, 2), a_job(site, 3, places=(TaskPlacement("n3", ()),))]
     found = [job.id for job in list_foreign_jobs(site.context, site.root)]
@@ -88,6 +90,6 @@ def test_names_and_reasons_are_for_the_owner_and_for_admins(site: Site, shared: 
     ]
 
 
-def test_an_engine_that_is_ours_alone_has_no_others(site: Site) -> None:
+def test_an_engine_without_its_own_queue_has_no_foreign_jobs(site: Site) -> None:
     cast(Any, site.context).engine = site.machines
     assert list_foreign_jobs(site.context, site.root) == ()

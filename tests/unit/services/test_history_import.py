@@ -1,4 +1,4 @@
-"""Past jobs of a Slurm cluster become part of the history: once, and of the right people."""
+"""Import of past Slurm jobs: each once, for the right user."""
 
 import json
 from datetime import timedelta
@@ -48,7 +48,7 @@ def jobs(site: Site) -> list[Job]:
         return stored.list_jobs(conn, stored.JobFilter(), 100)[::-1]
 
 
-def test_a_job_is_brought_in_once_with_its_mark_its_attempt_and_what_it_used(site: Site) -> None:
+def test_a_job_is_imported_once_with_origin_attempt_and_usage(site: Site) -> None:
     rows = [row(1), row(2)]
     assert bring(site, *rows).jobs == 2
     assert bring(site, *rows, row(3)) == HistoryImportResult(1, 2, {}, [])
@@ -86,7 +86,7 @@ def test_an_account_needs_a_project_and_without_one_nothing_is_written(site: Sit
         bring(site, row(4), projects={"lab": "nope"})
 
 
-def test_who_is_a_unix_user_here_gets_their_account_and_others_are_names_only(site: Site) -> None:
+def test_unix_users_get_their_account_and_others_a_placeholder(site: Site) -> None:
     rows = [row(1), row(2, user="gone"), row(3, user="Odd@lab"), row(4, user="root"), row(5, user="daemon")]
     made = bring(site, *rows).accounts
     assert sorted(made) == ["_odd_lab", "alice", "daemon", "gone"]
@@ -98,7 +98,7 @@ def test_who_is_a_unix_user_here_gets_their_account_and_others_are_names_only(si
     assert (found["gone"].active, found["gone"].unix_user) == (False, None)
 
 
-def test_nobody_gets_the_past_of_a_namesake(site: Site) -> None:
+def test_a_user_does_not_get_the_history_of_a_namesake(site: Site) -> None:
     people_before = site.person("gone")
     site.context.store.write(lambda tx: accounts.update_user(tx, "gone", unix_user="bob"))
     assert people_before.user.name == "gone"
@@ -107,7 +107,7 @@ def test_nobody_gets_the_past_of_a_namesake(site: Site) -> None:
     assert [job.user for job in jobs(site)] == ["gone.slurm", "gone"]
 
 
-def test_a_job_of_several_equal_nodes_has_a_task_on_each(site: Site) -> None:
+def test_a_job_on_several_equal_nodes_has_one_task_per_node(site: Site) -> None:
     even, odd = {"NodeList": "n[1-2]"}, {"NodeList": "n[1-3]"}
     bring(site, row(1, **even), row(2, **odd))
     first, second = jobs(site)
@@ -116,12 +116,12 @@ def test_a_job_of_several_equal_nodes_has_a_task_on_each(site: Site) -> None:
     assert (second.placement.tasks, second.resources.cpus, second.resources.gpus) == (1, 8, 4)
 
 
-def test_only_admins_may(site: Site) -> None:
+def test_only_admins_can_import(site: Site) -> None:
     with pytest.raises(Forbidden):
         import_slurm_history(site.context, site.person("bob"), SacctImportRequest(HEADER))
 
 
-def test_it_is_in_the_audit_unless_nothing_was_new(site: Site) -> None:
+def test_an_import_with_new_jobs_is_in_the_audit_log(site: Site) -> None:
     for _ in range(2):
         bring(site, row(1))
     assert [entry.detail for entry in site.audit() if entry.action == "history.import"] == [
@@ -129,7 +129,7 @@ def test_it_is_in_the_audit_unless_nothing_was_new(site: Site) -> None:
     ]
 
 
-def test_whoever_asks_for_its_output_is_told_where_it_ran(site: Site) -> None:
+def test_reading_the_log_of_an_imported_job_reports_where_it_ran(site: Site) -> None:
     bring(site, row(1))
     with pytest.raises(Conflict, match="ran on slurm as 1"):
         read_log(site.context, jobs(site)[0], LogRange())

@@ -1,4 +1,4 @@
-"""Past jobs as lines: whose, which, and under what names."""
+"""Export of past jobs as lines of JSON: period, names and pseudonyms."""
 
 import json
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def exported(
     ]
 
 
-def test_a_job_that_is_over_is_told_with_what_it_asked_for_and_how_long_it_ran(context: Context) -> None:
+def test_an_ended_job_is_exported_with_its_request_and_run_time(context: Context) -> None:
     add(context, past_job(1, placement=PlacementRequest(tasks=2), preemptible=True))
     job, ending = exported(context)
     assert job == {
@@ -104,7 +104,7 @@ def test_the_run_time_is_that_of_all_attempts_and_the_start_that_of_the_first(co
     assert (job["run_seconds"], job["attempts"], job["started_at"]) == (90.0, 2, "2026-03-01T01:00:10Z")
 
 
-def test_a_job_that_never_started_and_one_that_is_not_over(context: Context) -> None:
+def test_jobs_without_start_are_exported_and_unfinished_jobs_are_not(context: Context) -> None:
     waiting = replace(past_job(2), state=JobState.PENDING, started_at=None, ended_at=None)
     add(context, past_job(1, state=JobState.CANCELLED, started_at=None), waiting)
     job, ending = exported(context)
@@ -112,13 +112,13 @@ def test_a_job_that_never_started_and_one_that_is_not_over(context: Context) -> 
     assert ending == {"jobs": 1}
 
 
-def test_a_period_takes_those_submitted_from_its_start_to_before_its_end(context: Context) -> None:
+def test_a_period_includes_its_start_and_excludes_its_end(context: Context) -> None:
     add(context, *(past_job(number) for number in range(1, 6)))
     found = exported(context, SubmissionPeriod(BEGAN + timedelta(hours=2), BEGAN + timedelta(hours=4)))
     assert [job.get("id") for job in found] == [2, 3, None]
 
 
-def test_many_jobs_come_in_pages_and_none_twice(context: Context) -> None:
+def test_pages_contain_each_job_once(context: Context) -> None:
     add(context, *(past_job(number) for number in range(1, 8)))
     lines = export_history(context, caller(), SubmissionPeriod(), page=3)
     assert [json.loads(line).get("id") for line in lines] == [1, 2, 3, 4, 5, 6, 7, None]
@@ -144,14 +144,14 @@ def test_pseudonyms_come_from_a_key_that_only_the_server_may_read(context: Conte
     assert [path.name for path in key.parent.glob("history.key*")] == ["history.key"]
 
 
-def test_only_admins_may_and_a_period_must_not_end_before_it_begins(context: Context) -> None:
+def test_only_admins_can_export_and_the_period_must_be_valid(context: Context) -> None:
     with pytest.raises(Forbidden):
         export_history(context, caller(Role.USER), SubmissionPeriod())
     with pytest.raises(Invalid, match="later than from"):
         export_history(context, caller(), SubmissionPeriod(BEGAN, BEGAN))
 
 
-def test_what_is_exported_can_be_replayed(context: Context, tmp_path: Path) -> None:
+def test_an_export_can_be_replayed(context: Context, tmp_path: Path) -> None:
     add(context, past_job(1), past_job(2, state=JobState.CANCELLED, started_at=None))
     (tmp_path / "month.jsonl").write_text("".join(export_history(context, caller(), SubmissionPeriod())))
     trace = read_trace(tmp_path / "month.jsonl")

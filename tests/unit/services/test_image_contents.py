@@ -1,4 +1,4 @@
-"""What a Containerfile may begin with, and the one that is written for packages."""
+"""Base images of Containerfiles, and the generated Containerfile for packages."""
 
 import time
 from dataclasses import replace
@@ -27,7 +27,7 @@ OPEN = rules()
 STRICT = rules(allowed_registries=("registry.example.org/lab", "localhost"))
 
 
-def test_images_to_begin_with_are_written_in_full():
+def test_base_images_get_their_full_names():
     text = "# mine\nFROM python:3.11 AS build\nRUN true\nFROM build\nfrom scratch\nFROM ghcr.io/x/y as z\n"
     begun = validate_containerfile(text, OPEN)
     assert begun.text == (
@@ -48,7 +48,7 @@ def test_images_to_begin_with_are_written_in_full():
     ],
     ids=["mounts", "from", "backslashes", "lines", "blanks"],
 )
-def test_a_file_made_to_be_slow_is_refused_at_once(check, text):
+def test_a_file_designed_to_be_slow_is_refused_quickly(check, text):
     """While a pattern is tried, the whole server waits."""
     began = time.process_time()
     with pytest.raises(Invalid):
@@ -56,7 +56,7 @@ def test_a_file_made_to_be_slow_is_refused_at_once(check, text):
     assert time.process_time() - began < 2
 
 
-def test_one_that_is_left_open_is_taken_where_all_are_allowed():
+def test_a_base_image_variable_is_accepted_if_all_registries_are_allowed():
     text = "ARG V=3\nFROM python:$V\n"
     assert validate_containerfile(text, OPEN).text == text
 
@@ -91,13 +91,13 @@ def test_an_image_of_another_registry_is_refused(text):
     assert refused.value.hint
 
 
-def test_images_of_allowed_registries_and_stages_are_taken():
+def test_images_of_allowed_registries_and_stages_are_accepted():
     text = "FROM registry.example.org/lab/x:1 AS a\nFROM localhost/y:1\nCOPY --from=a /b /c\nCOPY --from=0 /d /e\n"
     assert validate_containerfile(text, STRICT).base_images == ("registry.example.org/lab/x:1", "localhost/y:1")
 
 
 @pytest.mark.parametrize("text", ["", "RUN true\n", "FROM\n", "FROM a b c\n", "FROM ../x\n", "FROM x\0\n"])
-def test_what_cannot_be_read_is_refused_with_a_hint(text):
+def test_an_invalid_containerfile_is_refused_with_a_hint(text):
     with pytest.raises(Invalid) as refused:
         validate_containerfile(text, OPEN)
     assert refused.value.hint
@@ -149,15 +149,17 @@ def test_an_own_image_may_be_used_where_digests_are_required_but_not_where_its_r
         )
 
 
-def test_names_are_read_strictly():
+def test_invalid_image_names_are_refused():
     assert [parse_image_name(text) for text in ("a", "a:2", "localhost/a-b:2")] == ["a:latest", "a:2", "a-b:2"]
     for text in ("", "A", "a/b", "a:", ":1", "a:1@sha256:0", "-a", "a b", "a\n", "a" * 99, f"a:{'1' * 61}"):
-        with pytest.raises(ValueError, match="is not the name"):
+        with pytest.raises(ValueError, match="must be an image name"):
             parse_image_name(text)
 
 
-def test_why_a_push_failed_is_said_in_words():
-    assert "does not answer" in explain_push_failure("x\nError: dial tcp 127.0.0.1:1: connect: connection refused")
-    assert "refuses this login" in explain_push_failure("Error: authentication required")
+def test_a_failed_push_is_explained():
+    assert "does not respond" in explain_push_failure(
+        "x\nError: dial tcp 127.0.0.1:1: connect: connection refused"
+    )
+    assert "refused the login" in explain_push_failure("Error: authentication required")
     assert explain_push_failure("Error: strange") == "the image cannot be pushed: Error: strange"
     assert explain_push_failure("")

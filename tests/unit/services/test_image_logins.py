@@ -1,4 +1,4 @@
-"""Logins that wait for a push, and what is left of them."""
+"""Registry logins of pushes, and their deletion."""
 
 import os
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from unit.services.site import a_job
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_login_nobody_waits_for_goes_after_an_hour(tmp_path):
+def test_a_login_without_a_push_is_deleted_after_an_hour(tmp_path):
     home = Home(tmp_path)
     create_database(home.database)
     store = Store(home.database)
@@ -31,11 +31,11 @@ def test_a_login_nobody_waits_for_goes_after_an_hour(tmp_path):
         store.close()
 
 
-def test_the_end_of_a_push_says_why_it_failed(tmp_path):
+def test_the_end_of_a_failed_push_has_its_reason(tmp_path):
     (tmp_path / "jobs/1/work").mkdir(parents=True)
     (tmp_path / "jobs/1/work/why").write_text("Copying\nError: authentication required\n")
     failed = AttemptEnded("1.1", NOW, EndCause.EXITED, exit_code=1)
-    assert "refuses this login" in (
+    assert "refused the login" in (
         add_image_push_failure(FilesEngine(tmp_path), a_job(1, NOW), failed).detail or ""
     )
     for other in (

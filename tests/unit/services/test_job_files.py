@@ -40,7 +40,7 @@ def test_the_files_of_a_job_are_listed_and_read(site: Site, context: Context) ->
 @pytest.mark.parametrize(
     "path", ["../secret", "models/../../secret", "/etc/passwd", "missing", "note.txt/more", "a\0b", "x" * 300, "."]
 )
-def test_nothing_outside_and_nothing_missing_is_opened(site: Site, context: Context, path: str) -> None:
+def test_paths_outside_and_missing_files_are_not_opened(site: Site, context: Context, path: str) -> None:
     with pytest.raises(NotFound):
         open_file(context, site.root, 1, path)
 
@@ -61,8 +61,8 @@ def test_links_and_pipes_are_shown_but_never_opened(site: Site, context: Context
         list_files(context, site.root, 1, "door")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to somebody else, so it needs root")
-def test_what_belongs_to_somebody_else_is_not_opened(site: Site, context: Context, tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="changes the owner of a file, which needs root")
+def test_files_of_other_unix_users_are_not_opened(site: Site, context: Context, tmp_path: Path) -> None:
     os.chown(tmp_path / "jobs/1/work" / "note.txt", 65534, 65534)
     os.chown(tmp_path / "jobs/1/work" / "models", 65534, 65534)
     with pytest.raises(NotFound):
@@ -71,28 +71,28 @@ def test_what_belongs_to_somebody_else_is_not_opened(site: Site, context: Contex
         list_files(context, site.root, 1, "models")
 
 
-def test_a_folder_that_was_swapped_for_a_link_is_not_entered(site: Site, context: Context, tmp_path: Path) -> None:
+def test_a_folder_replaced_by_a_link_is_not_opened(site: Site, context: Context, tmp_path: Path) -> None:
     (tmp_path / "jobs/1/work").rename(tmp_path / "away")
     (tmp_path / "jobs/1/work").symlink_to(tmp_path)
     with pytest.raises((NotFound, Conflict)):
         list_files(context, site.root, 1, "")
 
 
-def test_very_many_files_are_not_all_listed(site: Site, context: Context, tmp_path: Path) -> None:
+def test_long_listings_are_cut(site: Site, context: Context, tmp_path: Path) -> None:
     for number in range(MAX_ENTRIES + 5):
         (tmp_path / "jobs/1/work" / f"{number}.txt").touch()
     listed = list_files(context, site.root, 1, "")
     assert (len(listed.entries), listed.is_cut) == (MAX_ENTRIES, True)
 
 
-def test_only_a_folder_of_its_own_is_shown(site: Site, context: Context) -> None:
+def test_only_a_private_folder_is_listed(site: Site, context: Context) -> None:
     job = site.add_job(2, attempt=1, spec=JobSpec(("true",), workdir="/etc"))
     assert not has_own_folder(context, job)
     with pytest.raises(NotFound):
         list_files(context, site.root, 2, "")
 
 
-def test_nobody_sees_the_files_of_others(site: Site, context: Context) -> None:
+def test_users_cannot_see_files_of_other_users_jobs(site: Site, context: Context) -> None:
     nosy = site.person("nosy")
     with pytest.raises(Forbidden):
         list_files(context, nosy, 1, "")
@@ -100,7 +100,7 @@ def test_nobody_sees_the_files_of_others(site: Site, context: Context) -> None:
         open_file(context, nosy, 1, "note.txt")
 
 
-def test_a_file_from_a_year_nobody_can_write_is_listed_all_the_same(tmp_path: Path) -> None:
+def test_a_file_with_an_invalid_date_is_listed(tmp_path: Path) -> None:
     (tmp_path / "far").touch()
     about = list(os.stat(tmp_path / "far"))
     about[8] = 10**15  # some file systems keep such a time

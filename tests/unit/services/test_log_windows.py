@@ -57,7 +57,7 @@ def _said(window: LogWindow) -> Sequence[tuple[str, bytes]]:
     return [(line.stream, line.data) for line in window.lines]
 
 
-def test_both_streams_are_told_in_the_order_they_were_written(printed: Printed) -> None:
+def test_both_streams_are_in_the_order_they_were_written(printed: Printed) -> None:
     printed.say("stdout", b"one\ntwo\n")
     printed.say("stderr", b"oh\n")
     printed.logs.stream_order = [("stdout", 4), ("stderr", 3)]
@@ -75,11 +75,11 @@ def test_a_huge_log_is_never_read_whole_and_can_be_paged_through(printed: Printe
     assert _said(last)[-1] == ("stdout", b"the end")
     earlier = printed.window(end_offset=last.start)
     assert (earlier.end, earlier.end - earlier.start) == (last.start, WINDOW_BYTES)
-    assert printed.window(at=2**30 + 1).lines[0].data == b"the end"
-    assert printed.window(at=2**50).lines == ()
+    assert printed.window(start_offset=2**30 + 1).lines[0].data == b"the end"
+    assert printed.window(start_offset=2**50).lines == ()
 
 
-def test_a_part_begins_with_a_whole_line_and_the_one_before_ends_there(printed: Printed) -> None:
+def test_a_window_begins_with_a_complete_line(printed: Printed) -> None:
     printed.say("stdout", b"".join(b"%d\n" % number for number in range(1, 20_001)))
     last = printed.window()
     earlier = printed.window(end_offset=last.start)
@@ -88,14 +88,14 @@ def test_a_part_begins_with_a_whole_line_and_the_one_before_ends_there(printed: 
     assert earlier.end == last.start
 
 
-def test_the_first_of_a_stream_is_a_whole_line_wherever_the_part_begins(printed: Printed) -> None:
+def test_the_first_line_of_each_stream_is_complete(printed: Printed) -> None:
     printed.say("stdout", b"x" * 100 + b"\n")
     printed.say("stderr", b"first\n" + b"y\n" * (WINDOW_BYTES // 2 - 3))
     printed.logs.stream_order = [("stdout", 101), ("stderr", 2**20)]
     assert _said(printed.window())[0] == ("stderr", b"first")
 
 
-def test_following_goes_on_where_it_was_and_shows_a_last_line_until_it_is_whole(printed: Printed) -> None:
+def test_following_continues_and_repeats_an_incomplete_last_line(printed: Printed) -> None:
     printed.say("stdout", b"one\ntw")
     first = printed.window()
     assert [line.is_incomplete for line in first.lines] == [False, True]
@@ -107,7 +107,7 @@ def test_following_goes_on_where_it_was_and_shows_a_last_line_until_it_is_whole(
     assert printed.since(dict(more.next_offsets)).lines == ()
 
 
-def test_a_bar_drawn_for_hours_costs_no_more_each_time(printed: Printed) -> None:
+def test_a_long_progress_bar_is_read_in_constant_time(printed: Printed) -> None:
     printed.say("stderr", b"".join(b"\r%d%%" % number for number in range(5000)))
     first = printed.window()
     assert first.next_offsets["stderr"] == first.total - len(b"\r4999%")
@@ -116,14 +116,14 @@ def test_a_bar_drawn_for_hours_costs_no_more_each_time(printed: Printed) -> None
     assert again.lines[0].is_incomplete
 
 
-def test_a_line_without_an_end_is_told_in_parts(printed: Printed) -> None:
+def test_a_very_long_line_is_split(printed: Printed) -> None:
     printed.say("stdout", b"x" * 50_000)
     first = printed.window()
     assert first.next_offsets["stdout"] == 50_000
     assert not first.lines[0].is_incomplete
 
 
-def test_who_is_far_behind_begins_anew_at_the_end(printed: Printed) -> None:
+def test_a_client_far_behind_continues_at_the_end(printed: Printed) -> None:
     printed.say("stdout", b"0123456789abcde\n" * 100_000)
     more = printed.since({"stdout": 16})
     assert more.skipped_bytes == 1_600_000 - 16 - WINDOW_BYTES
@@ -131,14 +131,14 @@ def test_who_is_far_behind_begins_anew_at_the_end(printed: Printed) -> None:
     assert more.next_offsets["stdout"] == 1_600_000
 
 
-def test_a_job_that_never_ran_has_printed_nothing(printed: Printed) -> None:
+def test_a_job_that_never_ran_has_an_empty_log(printed: Printed) -> None:
     printed.job = printed.site.add_job(2)
     assert printed.window().lines == ()
     with pytest.raises(NotFound):
         printed.window(attempt=1)
 
 
-def test_nobody_reads_what_the_jobs_of_others_print(printed: Printed) -> None:
+def test_users_cannot_read_logs_of_other_users_jobs(printed: Printed) -> None:
     nosy = printed.site.person("nosy")
     context = printed.context
     with pytest.raises(Forbidden):
@@ -149,7 +149,7 @@ def test_nobody_reads_what_the_jobs_of_others_print(printed: Printed) -> None:
         search_log(context, nosy, 1, LogSearchRequest("x"))
 
 
-def test_words_are_found_with_their_line_and_its_place(printed: Printed) -> None:
+def test_a_match_has_its_line_and_offset(printed: Printed) -> None:
     printed.say("stdout", b"epoch 1\nLoss is NaN\nepoch 2\n")
     printed.say("stderr", b"nan again")
     found = search_log(printed.context, printed.site.root, 1, LogSearchRequest("nan"))
@@ -160,20 +160,20 @@ def test_words_are_found_with_their_line_and_its_place(printed: Printed) -> None
     assert found.is_complete
 
 
-def test_words_are_found_across_the_blocks_in_which_a_log_is_read(printed: Printed) -> None:
+def test_matches_are_found_across_blocks(printed: Printed) -> None:
     printed.say("stdout", b"filler line\n" * 200_000 + b"needle here\n" + b"filler line\n" * 10)
     (hit,) = search_log(printed.context, printed.site.root, 1, LogSearchRequest("needle")).matches
     assert (hit.line_offset, hit.data) == (2_400_000, b"needle here")
 
 
-def test_of_very_many_lines_the_first_are_told(printed: Printed) -> None:
+def test_only_the_first_matches_are_returned(printed: Printed) -> None:
     printed.say("stdout", b"needle\n" * 5000)
     found = search_log(printed.context, printed.site.root, 1, LogSearchRequest("needle"))
     assert len(found.matches) == MAX_MATCHES
     assert not found.is_complete
 
 
-def test_of_a_very_long_line_the_part_around_the_word_is_told(printed: Printed) -> None:
+def test_a_match_in_a_very_long_line_is_cut_around_the_text(printed: Printed) -> None:
     printed.say("stdout", b"x" * 3_000_000 + b"needle" + b"y" * 1000)
     (hit,) = search_log(printed.context, printed.site.root, 1, LogSearchRequest("needle")).matches
     assert b"needle" in hit.data
@@ -181,13 +181,13 @@ def test_of_a_very_long_line_the_part_around_the_word_is_told(printed: Printed) 
 
 
 @pytest.mark.parametrize("text", ["", "x" * 201])
-def test_what_cannot_be_looked_for_is_refused(printed: Printed, text: str) -> None:
+def test_an_empty_or_long_search_text_is_refused(printed: Printed, text: str) -> None:
     with pytest.raises(Invalid):
         search_log(printed.context, printed.site.root, 1, LogSearchRequest(text))
 
 
-def test_an_engine_without_logs_says_so_before_the_job_runs_too(site: Site) -> None:
+def test_an_engine_without_logs_refuses_before_the_job_runs(site: Site) -> None:
     site.machines.name = "simulated"  # type: ignore[attr-defined]
     waiting = site.add_job(1)
-    with pytest.raises(Conflict, match="only pretend to run"):
+    with pytest.raises(Conflict, match="are simulated"):
         read_log_window(site.context, site.root, waiting.id, LogWindowRequest())

@@ -10,9 +10,7 @@ from support.fake_engines import FilesEngine
 from unit.services.site import Site, a_job
 
 
-def test_output_that_was_swept_away_is_told_as_that_and_output_that_is_not_there_yet_is_empty(
-    site: Site, tmp_path: Path
-) -> None:
+def test_deleted_output_is_an_error_and_missing_output_is_empty(site: Site, tmp_path: Path) -> None:
     site.context.engine = FilesEngine(tmp_path)  # type: ignore[misc, assignment]
     storage = replace(site.context.settings.storage, keep_job_folders_days=30)
     site.context.settings = replace(site.context.settings, storage=storage)  # type: ignore[misc]

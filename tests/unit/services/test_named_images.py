@@ -1,4 +1,4 @@
-"""Images that jobs name: one's own by name or digest, others as they are written."""
+"""Image names in job requests: the user's own images by name or digest, others unchanged."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_images_of_others_have_no_name_and_no_digest(site: Site, ann: Caller) ->
     assert resolve_image_names(site.context, bob, [in_image("torch")]) == [in_image("torch")]
     with pytest.raises(NotFound, match="You have no environment"):
         resolve_image_names(site.context, bob, [in_image(None, "a" * 64)])
-    with pytest.raises(NotFound, match="somebody else's"):
+    with pytest.raises(NotFound, match="another user"):
         resolve_image_names(site.context, site.root, [in_image(None, "a" * 64)])
 
 

@@ -8,7 +8,7 @@ from heliostat.services.cluster.nodes import NodeChange, drain_node, get_node, r
 from unit.services.site import Site
 
 
-def test_a_node_is_set_and_the_rest_stays_as_it_was(site: Site) -> None:
+def test_a_change_leaves_other_settings_of_the_node(site: Site) -> None:
     wish = NodeChange({"disk": "ssd", "fast": ""}, data_class=3, min_data_class=2, splits_devices=True)
     update_node(site.context, site.root, "n1", wish)
     node, _ = update_node(site.context, site.root, "n1", NodeChange(data_class=2))
@@ -18,7 +18,7 @@ def test_a_node_is_set_and_the_rest_stays_as_it_was(site: Site) -> None:
     assert site.audit()[0].detail == {"data_class": [3, 2]}
 
 
-def test_draining_and_resuming_keep_the_settings_and_the_other_way_round(site: Site) -> None:
+def test_drain_and_resume_do_not_change_settings(site: Site) -> None:
     set_once, _ = update_node(site.context, site.root, "n1", NodeChange({"fast": ""}, 1))
     drained = drain_node(site.context, site.root, "n1", "new disk")
     assert drained == replace(set_once, state=NodeState.DRAINED, reason="new disk")
@@ -29,7 +29,7 @@ def test_draining_and_resuming_keep_the_settings_and_the_other_way_round(site: S
     assert (resumed.labels, resumed.data_class, resumed.splits_devices) == ({"bought": "2024"}, 1, True)
 
 
-def test_what_a_node_says_of_itself_holds_until_an_admin_decides_otherwise(site: Site) -> None:
+def test_reported_values_of_a_node_apply_until_an_admin_changes_them(site: Site) -> None:
     site.machines.found[0] = replace(site.machines.found[0], data_class=2, splits_devices=True)
     drain_node(site.context, site.root, "n1", "new disk")
     node = get_node(site.context, "n1")
@@ -45,16 +45,16 @@ def test_a_node_that_is_down_stays_down_and_keeps_its_settings(site: Site) -> No
     assert (node.state, node.reason, node.data_class) == (NodeState.DOWN, "gone", 1)
 
 
-def test_a_nodes_own_label_can_be_changed_but_not_taken_away(site: Site) -> None:
+def test_a_reported_label_can_be_changed_but_not_removed(site: Site) -> None:
     node, _ = update_node(site.context, site.root, "n1", NodeChange({"bought": "2020"}))
     assert node.labels == {"bought": "2020"}
     node, _ = update_node(site.context, site.root, "n1", NodeChange({"bought": None}))
     assert node.labels == {"bought": "2024"}
-    with pytest.raises(Invalid, match="says of itself"):
+    with pytest.raises(Invalid, match="is reported by the node"):
         update_node(site.context, site.root, "n1", NodeChange({"bought": None}))
 
 
-def test_taking_away_a_label_that_is_not_there_is_success(site: Site) -> None:
+def test_removing_a_missing_label_succeeds(site: Site) -> None:
     node, _ = update_node(site.context, site.root, "n1", NodeChange({"old": None}))
     assert node.labels == {"bought": "2024"}
 

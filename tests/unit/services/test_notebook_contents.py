@@ -1,4 +1,4 @@
-"""What is a notebook, and what may be its parameters."""
+"""Validation of notebooks and their parameters."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ def test_the_cells_of_a_notebook_are_counted() -> None:
         (as_bytes(make_notebook([]) | {"cells": [{"cell_type": "sound", "source": ""}]}), "cell 1"),
     ],
 )
-def test_what_is_no_notebook_is_refused_with_the_reason(data: bytes, why: str) -> None:
+def test_an_invalid_notebook_is_refused_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(Invalid, match=why) as refused:
         count_cells(data)
     assert "notebook" in refused.value.fields
@@ -68,7 +68,7 @@ def test_parameters_that_cannot_be_set_are_refused(parameters: dict[str, Any]) -
     assert "parameters" in refused.value.fields
 
 
-def test_parameters_that_json_can_say_are_taken() -> None:
+def test_json_parameters_are_accepted() -> None:
     check_notebook_parameters(
         {"lr": 0.1, "names": ["a", None], "deep": {"x": {"y": True}}, "r.name": "z", "_": 2**70}
     )
@@ -92,6 +92,6 @@ def test_parameters_that_json_can_say_are_taken() -> None:
         ("0x10", "0x10"),
     ],
 )
-def test_what_is_typed_becomes_what_it_looks_like(text: str, value: object) -> None:
+def test_typed_parameters_are_parsed(text: str, value: object) -> None:
     found = parse_parameter_value(text)
     assert (found, type(found)) == (value, type(value))

@@ -25,7 +25,7 @@ def allow(site: Site, **settings: object) -> None:
     site.context.settings = replace(site.context.settings, notifications=notifications)  # type: ignore[misc]
 
 
-def test_a_secret_is_told_once_and_a_path_never_again(site: Site) -> None:
+def test_a_secret_is_shown_once_and_the_address_is_redacted(site: Site) -> None:
     shown, secret = notifications.add_notification(site.context, site.root, HOOK)
     assert secret is not None
     assert secret.startswith("hns_")
@@ -38,7 +38,7 @@ def test_a_secret_is_told_once_and_a_path_never_again(site: Site) -> None:
     assert secret.removeprefix("hns_") not in dump
 
 
-def test_everybody_sees_and_removes_their_own_only(site: Site) -> None:
+def test_users_see_and_remove_only_their_own_notifications(site: Site) -> None:
     anna, bob = site.person("anna"), site.person("bob")
     made, _ = notifications.add_notification(site.context, anna, HOOK)
     assert notifications.list_notifications(site.context, bob) == []
@@ -53,7 +53,7 @@ def test_everybody_sees_and_removes_their_own_only(site: Site) -> None:
     assert notifications.list_notifications(site.context, anna) == []
 
 
-def test_of_a_project_only_its_managers_are_told(site: Site) -> None:
+def test_only_managers_get_notifications_of_a_project(site: Site) -> None:
     site.project("vision")
     anna, bob = site.person("anna", "vision"), site.person("bob", "vision")
     of_project = replace(HOOK, project="vision")
@@ -64,28 +64,28 @@ def test_of_a_project_only_its_managers_are_told(site: Site) -> None:
     made, _ = notifications.add_notification(site.context, bob, of_project)
     assert made.notification.project == "vision"
     assert notifications.list_notifications(site.context, anna) == []
-    with pytest.raises(Invalid, match="must name something"):
+    with pytest.raises(Invalid, match="must not be empty"):
         notifications.add_notification(site.context, bob, replace(of_project, triggers=()))
 
 
-def test_of_a_project_that_is_not_there_nobody_is_told(site: Site) -> None:
+def test_a_notification_for_an_unknown_project_is_refused(site: Site) -> None:
     with pytest.raises(NotFound):
         notifications.add_notification(site.context, site.root, replace(HOOK, project="nowhere"))
 
 
-def test_nobody_has_more_than_admins_allow(site: Site) -> None:
+def test_the_number_of_notifications_is_limited(site: Site) -> None:
     for _ in range(3):
         notifications.add_notification(site.context, site.root, HOOK)
     with pytest.raises(Conflict, match="3 notifications"):
         notifications.add_notification(site.context, site.root, HOOK)
 
 
-def test_what_cannot_happen_cannot_be_told(site: Site) -> None:
+def test_an_unknown_trigger_is_refused(site: Site) -> None:
     with pytest.raises(Invalid, match="triggers"):
         notifications.add_notification(site.context, site.root, replace(HOOK, triggers=("exploded",)))
 
 
-def test_a_test_says_whether_it_arrived_and_is_not_a_way_to_flood(site: Site) -> None:
+def test_a_test_reports_its_result_and_is_rate_limited(site: Site) -> None:
     with running_http_receiver() as receiver:
         allow(site, hosts=(receiver.host,), networks=("127.0.0.0/8",))
         made, _ = notifications.add_notification(
@@ -103,9 +103,9 @@ def test_a_test_says_whether_it_arrived_and_is_not_a_way_to_flood(site: Site) ->
         assert len(receiver.received) == 1
 
 
-def test_a_job_that_is_to_be_told_of_needs_somebody_to_tell(site: Site) -> None:
+def test_a_job_with_notify_needs_a_notification(site: Site) -> None:
     request = JobRequest(JobSpec(("true",)), notify=("ended",))
-    with pytest.raises(Invalid, match="where to tell you"):
+    with pytest.raises(Invalid, match="you have no notifications"):
         notifications.check_notify_requests(site.context, site.root, [request])
     notifications.check_notify_requests(site.context, replace(site.root, via="schedule"), [request])
     notifications.add_notification(site.context, site.root, HOOK)

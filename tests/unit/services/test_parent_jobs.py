@@ -1,4 +1,4 @@
-"""Who may wait for whom, and how a request names them."""
+"""Dependencies in job requests: references, permissions, cycles and limits."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ def refused(site: Site, *bodies: dict[str, Any], caller: Caller | None = None) -
     return error.value
 
 
-def test_a_job_waits_for_those_it_names(site: Site) -> None:
+def test_a_job_waits_for_its_parents(site: Site) -> None:
     submit(site, {}, {}, {})
     (child,) = submit(site, {"after": "1,2", "after_any": 3})
     assert child.after == (Dependency(1), Dependency(2), Dependency(3, DependencyCondition.ANY))
@@ -69,7 +69,7 @@ def test_elements_wait_for_the_elements_of_the_same_index(site: Site) -> None:
     assert [child.after for child in children] == [(Dependency(array[1].id),), (Dependency(array[2].id),)]
 
 
-def test_elements_need_partners(site: Site) -> None:
+def test_after_each_needs_matching_indexes(site: Site) -> None:
     submit(site, {"array": "0-2"}, {})
     assert "no element 3" in refused(site, {"array": "2-3", "after_each": "array:1"}).message
     assert "after_each" in refused(site, {"after_each": "array:1"}).fields
@@ -89,13 +89,13 @@ def test_cycles_are_refused_by_name(site: Site) -> None:
     assert "a → a" in refused(site, {"name": "a", "array": "0-1", "after_each": "a"}).message
 
 
-def test_names_must_be_clear(site: Site) -> None:
+def test_ambiguous_names_are_refused(site: Site) -> None:
     assert "No job of this request is named 'prep'" in refused(site, {"after": "prep"}).message
     twins: list[dict[str, Any]] = [{"name": "a"}, {"name": "a"}, {"after": "a"}]
     assert "2 jobs of this request are named 'a'" in refused(site, *twins).message
 
 
-def test_what_one_may_not_look_into_does_not_exist_for_one(site: Site) -> None:
+def test_parents_that_the_caller_may_not_inspect_are_refused(site: Site) -> None:
     submit(site, {}, {"array": "0-1"})
     bob = site.person("bob")
     bob = replace(bob, user=replace(bob.user, unix_user="bob"))
@@ -106,14 +106,14 @@ def test_what_one_may_not_look_into_does_not_exist_for_one(site: Site) -> None:
         assert field in there.fields
     mine = submit(site, {}, caller=bob)
     assert submit(site, {"after": mine[0].id}, caller=bob)[0].parents_left == 1
-    assert submit(site, {"after": mine[0].id})[0].parents_left == 1  # an admin may look into it
+    assert submit(site, {"after": mine[0].id})[0].parents_left == 1  # an admin may inspect it
 
 
-def test_nobody_waits_for_a_job_that_is_yet_to_be_submitted(site: Site) -> None:
-    assert "no job 2 that you can wait for" in refused(site, {}, {"after": 2}).message
+def test_a_parent_with_a_future_id_is_refused(site: Site) -> None:
+    assert "no job 2 that your job can depend on" in refused(site, {}, {"after": 2}).message
 
 
-def test_parents_that_are_over_count_at_once(site: Site) -> None:
+def test_ended_parents_count_as_met(site: Site) -> None:
     over = {"ended_at": site.clock.at}
     site.add_job(1, state=JobState.COMPLETED, **over)
     site.add_job(2, state=JobState.FAILED, **over)
@@ -130,14 +130,14 @@ def test_a_job_that_could_never_start_is_refused(site: Site) -> None:
     site.context.store.reserve_job_ids(2)
     error = refused(site, {"after": 2})
     assert isinstance(error, Conflict)
-    assert error.message.startswith("Job 2 ran out of time")
+    assert error.message.startswith("Job 2 timed out")
     assert refused(site, {"after_failed": 1}).message.startswith("Job 1 completed")
 
 
-def test_many_to_many_is_refused_with_a_way_out(site: Site) -> None:
+def test_too_many_dependencies_are_refused_with_a_hint(site: Site) -> None:
     error = refused(site, {"name": "a", "array": "0-999"}, {"name": "b", "array": "0-999", "after": "a"})
-    assert "1000000 pairs" in error.message
-    assert "in between" in (error.hint or "")
+    assert "1000000 dependencies" in error.message
+    assert "Add a small job" in (error.hint or "")
 
 
 def test_a_long_chain_in_one_request_is_taken(site: Site) -> None:
@@ -161,7 +161,7 @@ def test_a_job_has_parents_and_children(site: Site) -> None:
     submit(site, {"after_any": middle.id}, {"after": middle.id})
     with site.context.store.read() as conn:
         family = load_dependency_view(conn, middle)
-        few = load_dependency_view(conn, middle, most=1)
+        few = load_dependency_view(conn, middle, limit=1)
     assert [(job.id, rule) for job, rule in family.parents] == [(1, DependencyCondition.OK)]
     assert [(job.id, rule) for job, rule in family.children] == [
         (3, DependencyCondition.ANY),
@@ -170,8 +170,8 @@ def test_a_job_has_parents_and_children(site: Site) -> None:
     assert (len(few.children), few.child_count) == (1, 2)
 
 
-def test_too_many_references_are_refused_before_anybody_looks_for_them(site: Site) -> None:
+def test_too_many_references_are_refused_before_any_lookup(site: Site) -> None:
     body = {"array": "0-99", "after": list(range(1, 2000))}
-    assert "pairs" in refused(site, body).message
+    assert "199900 dependencies" in refused(site, body).message
     with pytest.raises(ValueError, match="100000 others in all"):
         BulkSubmitBody.model_validate({"jobs": [{"command": "true", "after": [1] * 9000}] * 12})

@@ -1,4 +1,4 @@
-"""How long a job has waited: only while it stands in the queue."""
+"""The waiting time of a job: only while it is in the queue."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -42,12 +42,12 @@ def end(site: Site, cause: EndCause, **fields: object) -> None:
     seen = AttemptEnded(job.attempt_id, site.clock.at, cause)
     this_round = ReconcileRound([seen], Plan(), site.clock.at)
     site.context.store.write(
-        lambda tx: record_round(tx, this_round, lambda _: [end_transition(job, seen, may_try_again=True)])
+        lambda tx: record_round(tx, this_round, lambda _: [end_transition(job, seen, may_retry=True)])
     )
     assert job_of(site).state is JobState.PENDING
 
 
-def test_being_held_is_no_waiting(site: Site) -> None:
+def test_held_time_does_not_count_as_waiting(site: Site) -> None:
     site.add_job(1)
     pass_hours(site, 2)
     assert waited(site) == 2
@@ -60,7 +60,7 @@ def test_being_held_is_no_waiting(site: Site) -> None:
     assert waited(site) == 3
 
 
-def test_one_that_was_submitted_as_held_begins_to_wait_when_it_is_released(site: Site) -> None:
+def test_a_job_submitted_as_held_starts_waiting_when_released(site: Site) -> None:
     site.add_job(1, state=JobState.HELD)
     pass_hours(site, 100)
     release_job(site.context, site.root, 1)
@@ -77,9 +77,7 @@ def test_one_that_was_submitted_as_held_begins_to_wait_when_it_is_released(site:
         (EndCause.NOT_STARTED, {}),
     ],
 )
-def test_one_that_comes_back_has_waited_as_long_as_before_it_ran(
-    site: Site, cause: EndCause, fields: dict[str, object]
-) -> None:
+def test_a_requeued_job_keeps_its_waiting_time(site: Site, cause: EndCause, fields: dict[str, object]) -> None:
     site.add_job(1)
     for hours in (5, 11):
         pass_hours(site, 5)

@@ -24,9 +24,9 @@ def limit_project(site: Site, most: int | None, name: str = "default") -> None:
     projects.update_project(site.context, site.root, name, ProjectOrDepartmentChange(quota={"queued_gpus": most}))
 
 
-def test_without_a_quota_the_queue_is_not_even_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_quota_the_queue_is_not_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "heliostat.services.accounts.quotas.sum_requested_gpus", lambda conn: pytest.fail("it looked")
+        "heliostat.services.accounts.quotas.sum_requested_gpus", lambda conn: pytest.fail("the queue was read")
     )
     submit(site, of(1000))
     limit_project(site, 4)
@@ -35,7 +35,7 @@ def test_without_a_quota_the_queue_is_not_even_looked_at(site: Site, monkeypatch
     submit(site, of(1000))
 
 
-def test_up_to_the_quota_is_taken_and_one_more_is_refused_with_what_to_do(site: Site) -> None:
+def test_jobs_above_the_quota_are_refused_with_a_hint(site: Site) -> None:
     limit_project(site, 4)
     site.add_job(1, resources=Resources(gpus=2))
     submit(site, of(2))
@@ -43,11 +43,11 @@ def test_up_to_the_quota_is_taken_and_one_more_is_refused_with_what_to_do(site: 
         submit(site, of(1), of(2))
     assert caught.value.code == "quota"
     assert "project default" in caught.value.message
-    assert "ask for 2, and this for 3 more" in caught.value.message
+    assert "request 2, this request adds 3" in caught.value.message
     assert "helio project set default --queued-gpus 5" in str(caught.value.hint)
 
 
-def test_all_tasks_and_parts_of_a_gpu_count_and_what_is_over_does_not(site: Site) -> None:
+def test_tasks_and_fractions_count_and_ended_jobs_do_not(site: Site) -> None:
     limit_project(site, 4)
     site.add_job(1, resources=Resources(gpus=1), placement=PlacementRequest(tasks=3), state=JobState.RUNNING)
     site.add_job(2, resources=Resources(gpus=4), state=JobState.COMPLETED, ended_at=site.clock.at)
@@ -56,20 +56,20 @@ def test_all_tasks_and_parts_of_a_gpu_count_and_what_is_over_does_not(site: Site
         submit(site, of(0.5, tasks=3))
 
 
-def test_one_that_is_alone_on_its_node_counts_with_all_gpus_there(site: Site) -> None:
+def test_an_exclusive_job_counts_with_all_gpus_of_its_node(site: Site) -> None:
     limit_project(site, 8)
     alone = PlacementRequest(exclusive=True)
     site.add_job(1, resources=Resources(gpus=0), placement=alone, node="n1", state=JobState.RUNNING, attempt=1)
     site.add_job(2, resources=Resources(gpus=0), placement=alone, node="n3", state=JobState.RUNNING, attempt=1)
     submit(site, of(4))
     submit(site, replace(of(0), placement=alone))
-    with pytest.raises(Conflict, match="ask for 4, and this for 8 more"):
+    with pytest.raises(Conflict, match="request 4, this request adds 8"):
         submit(site, replace(of(1), placement=PlacementRequest(tasks=2, exclusive=True)))
     with pytest.raises(Conflict):
         submit(site, of(5))
 
 
-def test_a_person_is_limited_over_all_their_projects(site: Site) -> None:
+def test_a_user_quota_applies_to_all_their_projects(site: Site) -> None:
     site.project("other")
     users.update_user(site.context, site.root, "root", UserChange(quota={"queued_gpus": 3}))
     site.add_job(1, resources=Resources(gpus=2), project="other")
@@ -78,7 +78,7 @@ def test_a_person_is_limited_over_all_their_projects(site: Site) -> None:
         submit(site, of(2))
 
 
-def test_a_department_is_limited_over_all_its_projects_and_only_those(site: Site) -> None:
+def test_a_department_quota_applies_to_its_projects_only(site: Site) -> None:
     projects.create_department(site.context, site.root, "physics")
     site.project("optics", "physics")
     site.project("lasers", "physics")
@@ -91,7 +91,7 @@ def test_a_department_is_limited_over_all_its_projects_and_only_those(site: Site
         submit(site, of(1, "lasers"), of(1, "optics"))
 
 
-def test_a_quota_of_0_lets_jobs_without_gpus_through(site: Site) -> None:
+def test_a_quota_of_0_allows_jobs_without_gpus(site: Site) -> None:
     limit_project(site, 0)
     submit(site, of(0))
     with pytest.raises(Conflict):

@@ -1,4 +1,4 @@
-"""A request with a key that comes again."""
+"""Repeated requests with an idempotency key."""
 
 from types import SimpleNamespace
 
@@ -21,18 +21,18 @@ def submit(site: Site, *commands: str, says_what: bool = True) -> SubmissionResu
     return submit_jobs(site.context, site.root, body.to_requests(), "key", about)
 
 
-def test_the_same_one_gives_the_same_jobs(site: Site) -> None:
+def test_a_repeated_request_returns_the_same_jobs(site: Site) -> None:
     assert submit(site, "a", "b").job_ids == submit(site, "a", "b").job_ids
 
 
-def test_another_one_with_the_same_key_is_refused(site: Site) -> None:
+def test_another_request_with_the_same_key_is_refused(site: Site) -> None:
     submit(site, "a", "b")
     for others in (("a",), ("b", "a"), ("a", "b", "b"), ("a\nb",)):
         with pytest.raises(Conflict, match="another request"):
             submit(site, *others)
 
 
-def test_a_key_that_an_earlier_version_noted_is_known(site: Site) -> None:
+def test_a_key_stored_by_an_earlier_version_is_known(site: Site) -> None:
     first = submit(site, "a", "b", says_what=False)
     assert submit(site, "a", "b").job_ids == first.job_ids
     with pytest.raises(Conflict, match="another request"):

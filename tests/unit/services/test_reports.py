@@ -26,12 +26,12 @@ def a_line(name: str) -> UsageReportLine:
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@cmd", "\tx"])
-def test_what_a_spreadsheet_would_run_is_quoted(name: str) -> None:
+def test_spreadsheet_formulas_are_quoted(name: str) -> None:
     (_, line) = csv.reader(io.StringIO(usage_report_csv([a_line(name)], "user")))
     assert line[1] == f"'{name}"
 
 
-def test_commas_and_quotes_come_through_and_what_is_unknown_is_empty() -> None:
+def test_commas_and_quotes_are_escaped_and_unknown_values_are_empty() -> None:
     head, line = csv.reader(io.StringIO(usage_report_csv([a_line('a,"b')], "project")))
     assert dict(zip(head, line, strict=True)) == {
         "month": "2026-11",
@@ -55,7 +55,7 @@ def test_december_ends_with_the_year() -> None:
 @pytest.mark.parametrize(
     "month", ["", "2026", "2026-1", "2026-00", "2026-13", "26-11", "1969-12", "9999-01", "2026-11\n"]
 )
-def test_what_is_no_month_is_refused(month: str) -> None:
+def test_an_invalid_month_is_refused(month: str) -> None:
     with pytest.raises(Invalid):
         _month_span(month, NOW)
 
@@ -63,7 +63,7 @@ def test_what_is_no_month_is_refused(month: str) -> None:
 def test_a_month_that_has_not_begun_is_refused() -> None:
     with pytest.raises(Invalid, match="2026-12 has not begun") as refused:
         _month_span("2026-12", NOW)
-    assert refused.value.hint == "The present month is 2026-11."
+    assert refused.value.hint == "The current month is 2026-11."
 
 
 def test_months_go_back_to_the_first_job(site: Site) -> None:

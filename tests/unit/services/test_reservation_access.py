@@ -1,4 +1,4 @@
-"""Which jobs may name a reservation."""
+"""Which jobs may use a reservation."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -9,7 +9,7 @@ import pytest
 from heliostat.errors import Invalid
 from heliostat.models import PlacementRequest, Reservation, Resources
 from heliostat.services.cluster.reservations import check_job_reservations, create_reservation
-from unit.scheduling.made_up import a_job
+from unit.scheduling.builders import a_job
 from unit.services.site import Site
 
 HOUR = timedelta(hours=1)
@@ -27,17 +27,17 @@ def submit(site: Site, name: str, gpus: float = 0, **fields: Any) -> None:
     check_job_reservations(site.context, site.root, [job])
 
 
-def test_a_job_of_its_project_is_let_in_and_one_of_another_is_not(site: Site) -> None:
+def test_only_jobs_of_its_project_can_use_a_reservation(site: Site) -> None:
     create(site, "course", project="default")
     submit(site, "course")
     with pytest.raises(Invalid, match="is for project default, this job for vision"):
         submit(site, "course", project="vision")
 
 
-def test_others_are_refused_with_those_they_can_use(site: Site) -> None:
+def test_a_refusal_lists_the_usable_reservations(site: Site) -> None:
     create(site, "mine", project="default")
     create(site, "disk", nodes=("n2",))
-    for name, words in (("nothing", "There is no reservation"), ("disk", "is for no project")):
+    for name, words in (("nothing", "There is no reservation"), ("disk", "does not belong to a project")):
         with pytest.raises(Invalid) as refused:
             submit(site, name)
         assert words in refused.value.message
@@ -45,16 +45,16 @@ def test_others_are_refused_with_those_they_can_use(site: Site) -> None:
         assert "reservation" in refused.value.fields
 
 
-def test_one_that_is_over_is_not_known(site: Site) -> None:
+def test_an_ended_reservation_is_refused(site: Site) -> None:
     create(site, "course", project="default")
     site.clock.turn(days=1)
-    with pytest.raises(Invalid, match="or it is over"):
+    with pytest.raises(Invalid, match="or it has ended"):
         submit(site, "course")
 
 
-def test_what_its_nodes_could_never_run_is_refused(site: Site) -> None:
+def test_a_job_that_its_nodes_cannot_run_is_refused(site: Site) -> None:
     create(site, "course", project="default", gpus_per_node=1)
-    with pytest.raises(Invalid, match="has 1 GPUs on a node"):
+    with pytest.raises(Invalid, match="has 1 GPUs per node"):
         submit(site, "course", gpus=2)
-    with pytest.raises(Invalid, match="No node of the reservation course could ever run this"):
+    with pytest.raises(Invalid, match="No node of the reservation course can run this job"):
         submit(site, "course", placement=PlacementRequest(labels=("huge",), reservation="course"))

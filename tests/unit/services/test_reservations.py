@@ -25,7 +25,7 @@ def names(site: Site, **filters: bool) -> list[str]:
     return [one.name for one in list_reservations(site.context, site.person("any"), **filters)]
 
 
-def test_a_reservation_is_kept_as_asked_for_and_the_scheduler_sees_it(site: Site) -> None:
+def test_a_reservation_is_stored_and_the_scheduler_sees_it(site: Site) -> None:
     assert site.context.scheduling_rules.reservations(site.clock.at) == ()
     made = create(site, nodes=("n1", "n2"), project="default", gpus_per_node=2, weeks=12, reason="ML")
     assert site.context.scheduling_rules.reservations(site.clock.at) == (made,)
@@ -37,13 +37,13 @@ def test_a_reservation_is_kept_as_asked_for_and_the_scheduler_sees_it(site: Site
     assert site.audit()[0].action == "reservation.delete"
 
 
-def test_everybody_lists_them_by_their_next_time(site: Site) -> None:
+def test_all_users_list_reservations_by_their_next_start(site: Site) -> None:
     create(site, "later", nodes=("n2",), starts_at=site.clock.at + 2 * DAY, ends_at=site.clock.at + 3 * DAY)
     create(site, "sooner")
     assert names(site) == ["sooner", "later"]
 
 
-def test_what_is_over_is_listed_only_on_request_and_its_name_is_free_again(site: Site) -> None:
+def test_ended_reservations_are_listed_on_request_and_their_name_is_free(site: Site) -> None:
     create(site)
     site.clock.turn(days=2)
     assert names(site) == []
@@ -53,7 +53,7 @@ def test_what_is_over_is_listed_only_on_request_and_its_name_is_free_again(site:
     assert list_reservations(site.context, site.root, past=True) == [again]
 
 
-def test_it_keeps_the_zone_of_the_cluster_at_the_time_it_was_made(site: Site) -> None:
+def test_a_reservation_keeps_the_time_zone_of_its_creation(site: Site) -> None:
     settings = site.context.settings
     site.context.settings = replace(settings, server=replace(settings.server, time_zone="Europe/Berlin"))  # type: ignore[misc]
     assert create(site).time_zone == "Europe/Berlin"
@@ -81,7 +81,7 @@ def test_only_admins_create_and_delete(site: Site) -> None:
     assert len(site.context.scheduling_rules.reservations(site.clock.at)) == 1
 
 
-def test_deleting_what_is_not_there_is_not_found(site: Site) -> None:
+def test_deleting_a_missing_reservation_is_not_found(site: Site) -> None:
     with pytest.raises(NotFound):
         delete_reservation(site.context, site.root, "x\n")
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_is_refused_with_its_field(site: Site, field: str, fields
         ("starts_at", 2000 * DAY, DAY, 1),
     ],
 )
-def test_times_that_make_no_sense_are_refused(
+def test_invalid_times_are_refused(
     site: Site, field: str, starts_in: timedelta, lasts: timedelta, weeks: int
 ) -> None:
     begin = site.clock.at + starts_in
@@ -135,23 +135,23 @@ def test_times_that_make_no_sense_are_refused(
     assert set(caught.value.fields) == {field}
 
 
-def test_one_that_has_begun_but_is_not_over_is_taken(site: Site) -> None:
+def test_a_reservation_that_has_started_but_not_ended_is_accepted(site: Site) -> None:
     create(site, starts_at=site.clock.at - HOUR)
     create(
         site, "weekly", nodes=("n2",), starts_at=site.clock.at - 10 * DAY, ends_at=site.clock.at - 9 * DAY, weeks=3
     )
 
 
-def test_a_whole_node_is_set_aside_once_at_a_time(site: Site) -> None:
+def test_a_whole_node_is_reserved_once_at_a_time(site: Site) -> None:
     first = create(site, project="default")
     for fields in ({}, {"gpus_per_node": 1}, {"starts_at": first.ends_at - HOUR, "ends_at": first.ends_at + HOUR}):
-        with pytest.raises(Conflict, match="n1 is set aside for project default"):
+        with pytest.raises(Conflict, match="n1 is reserved for project default"):
             create(site, "second", **fields)
     create(site, "elsewhere", nodes=("n2",))
     create(site, "right-after", starts_at=first.ends_at, ends_at=first.ends_at + HOUR)
 
 
-def test_weekly_ones_meet_in_any_week(site: Site) -> None:
+def test_weekly_reservations_overlap_in_any_week(site: Site) -> None:
     create(site, weeks=5)
     in_three_weeks = wish(site).starts_at + timedelta(weeks=3)
     with pytest.raises(Conflict):
@@ -161,7 +161,7 @@ def test_weekly_ones_meet_in_any_week(site: Site) -> None:
     create(site, "afterwards", starts_at=in_six_weeks, ends_at=in_six_weeks + HOUR)
 
 
-def test_gpus_of_a_node_are_set_aside_as_often_as_it_has_them(site: Site) -> None:
+def test_reserved_gpus_do_not_exceed_those_of_the_node(site: Site) -> None:
     create(site, "two", gpus_per_node=2)
     create(site, "one", gpus_per_node=1)
     with pytest.raises(Conflict):
@@ -169,7 +169,7 @@ def test_gpus_of_a_node_are_set_aside_as_often_as_it_has_them(site: Site) -> Non
     create(site, "the-last", gpus_per_node=1)
 
 
-def test_gpus_set_aside_one_after_the_other_do_not_add_up(site: Site) -> None:
+def test_consecutive_gpu_reservations_do_not_add_up(site: Site) -> None:
     begin = wish(site).starts_at
     create(site, "morning", gpus_per_node=3, starts_at=begin, ends_at=begin + 4 * HOUR)
     create(site, "afternoon", gpus_per_node=3, starts_at=begin + 4 * HOUR, ends_at=begin + 8 * HOUR)

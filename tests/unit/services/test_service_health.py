@@ -1,4 +1,4 @@
-"""Looks at replicas: what each changes, and that those which change nothing wake nobody."""
+"""Health checks of replicas: changes of health, and no wake-up without a change."""
 
 import threading
 from dataclasses import replace
@@ -49,7 +49,7 @@ HEALTHY = replace(STARTING, health=ReplicaHealth.HEALTHY, attempt=1, healthy_at=
         (replace(HEALTHY, draining_at=NOW), "500", 5, 1, None),
     ],
 )
-def test_what_a_look_changes(
+def test_health_changes_by_a_probe(
     replica: Replica, problem: str, failed: int, seconds: int, expected: ReplicaHealth | None
 ) -> None:
     verdict = evaluate_health(
@@ -62,7 +62,7 @@ def test_what_a_look_changes(
 @pytest.mark.parametrize(
     ("replica", "problem", "wakes"), [(HEALTHY, "", 0), (HEALTHY, "500", 1), (STARTING, "", 1)]
 )
-def test_only_news_wake(replica: Replica, problem: str, wakes: int) -> None:
+def test_only_changes_of_health_wake_the_loop(replica: Replica, problem: str, wakes: int) -> None:
     woken: list[int] = []
     looked = threading.Event()
 

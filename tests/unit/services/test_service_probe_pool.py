@@ -1,4 +1,4 @@
-"""Slow servers of one person delay the looks at their own, and at nobody else's."""
+"""Slow servers of one user delay only probes of the same user."""
 
 import threading
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def held() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_many_slow_services_of_one_person_do_not_delay_the_look_at_anothers(held: threading.Event) -> None:
+def test_slow_services_of_one_user_do_not_delay_probes_of_another(held: threading.Event) -> None:
     began: list[int] = []
 
     def look(_: Context, service: Service, job: Job) -> str:
@@ -48,14 +48,14 @@ def test_many_slow_services_of_one_person_do_not_delay_the_look_at_anothers(held
     looks.close(wait=True)
 
 
-def test_all_of_a_persons_looks_come_to_their_turn() -> None:
+def test_all_probes_of_a_user_run_eventually() -> None:
     lanes = ProbePool()
     looked = [lanes.submit("ann", lambda number=number: str(number)) for number in range(3 * MAX_PROBES_PER_USER)]
     assert [one.result(60) for one in looked] == [str(number) for number in range(3 * MAX_PROBES_PER_USER)]
     lanes.close(wait=True)
 
 
-def test_threads_end_with_the_last_server_of_their_person() -> None:
+def test_threads_end_with_the_last_replica_of_their_user() -> None:
     lanes = ProbePool()
     seen: list[threading.Thread] = []
     for user in ("ann", "bob"):

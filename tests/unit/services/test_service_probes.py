@@ -1,4 +1,4 @@
-"""A look at a replica takes its time and no more, and shows the secret of its service to nobody else."""
+"""A probe of a replica ends with its timeout, and sends the secret only to the replica itself."""
 
 import contextlib
 import socket
@@ -24,7 +24,7 @@ ports: list[int] = []  # of the replica that serves now
 
 @dataclass
 class Replica:
-    """Its server, which does one thing with each who comes."""
+    """Its server, which handles each connection in the same way."""
 
     listener: socket.socket
     heard: list[bytes] = field(default_factory=list)
@@ -68,7 +68,7 @@ def well(_: Replica) -> Talk:
     return lambda connection: connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
 
 
-def test_one_that_drips_is_given_up_when_its_time_is_over(
+def test_a_slow_response_ends_with_the_timeout(
     serving: Callable[[Callable[[Replica], Talk]], Replica],
 ) -> None:
     """Each byte comes in time."""
@@ -81,10 +81,10 @@ def test_one_that_drips_is_given_up_when_its_time_is_over(
         return talk
 
     serving(dripping)
-    assert "did not answer in time" in look([1, 1], seconds=SHORT_SECONDS)
+    assert "no answer in time" in look([1, 1], seconds=SHORT_SECONDS)
 
 
-def test_who_has_taken_the_port_over_sees_no_secret(
+def test_a_foreign_process_on_the_port_gets_no_secret(
     serving: Callable[[Callable[[Replica], Talk]], Replica],
 ) -> None:
     replica = serving(well)
@@ -93,7 +93,7 @@ def test_who_has_taken_the_port_over_sees_no_secret(
 
 
 @pytest.mark.parametrize("path", ["/", None])
-def test_one_that_answers_is_well(
+def test_a_replica_that_responds_is_healthy(
     serving: Callable[[Callable[[Replica], Talk]], Replica], path: str | None
 ) -> None:
     replica = serving(well)

@@ -1,4 +1,4 @@
-"""Services over time, with jobs that a test starts and ends: each replica once, whoever tends."""
+"""Reconciliation of services, with jobs that a test starts and ends."""
 
 import threading
 from dataclasses import replace
@@ -34,7 +34,7 @@ class FakeController:
 
 
 class PortMachines(Machines, FilesEngine):
-    """Its jobs run, but none has said its port yet."""
+    """Its jobs run, but none has reported its port yet."""
 
     session_port: Any = staticmethod(lambda attempt: None)
 
@@ -44,12 +44,14 @@ class PortMachines(Machines, FilesEngine):
 
 
 class NoLooks:
-    """Nobody looks: tests say who is healthy."""
+    """Makes no probes: tests set the health of replicas."""
 
     def __init__(self) -> None:
         self.verdicts: dict[int, tuple[ReplicaHealth, str]] = {}
 
-    def look(self, context: object, service: object, replica: Any, job: Job) -> tuple[ReplicaHealth, str] | None:
+    def poll_replica(
+        self, context: object, service: object, replica: Any, job: Job
+    ) -> tuple[ReplicaHealth, str] | None:
         return self.verdicts.pop(job.id, None)
 
     def seconds_until_next_probe(self, attempts: object) -> float:
@@ -60,7 +62,7 @@ class NoLooks:
 
 
 class Stage:
-    """A service, and those who keep it up."""
+    """A service and its reconciliation."""
 
     def __init__(self, site: Site) -> None:
         self.site, self.context, self.looks = site, site.context, NoLooks()
@@ -80,7 +82,7 @@ class Stage:
         return web_services.show_service(self.context, self.site.root, "web")
 
     def jobs(self, *words: str) -> list[int]:
-        """Of replicas in these states; all that are not over."""
+        """Jobs of replicas in these states; default: all unfinished ones."""
         found = [
             one for one in self.view().replicas if one.status in words or (not words and one.status != "over")
         ]
@@ -111,7 +113,7 @@ def stage(site: Site) -> Stage:
     return Stage(site)
 
 
-def test_each_replica_is_a_job_of_its_owner_that_knows_its_service(stage: Stage) -> None:
+def test_each_replica_is_a_job_of_its_owner_with_the_service_in_its_env(stage: Stage) -> None:
     stage.create(2)
     stage.tend()
     stage.tend()
@@ -124,7 +126,7 @@ def test_each_replica_is_a_job_of_its_owner_that_knows_its_service(stage: Stage)
     assert stage.view().summary == "2 of 2 replicas are healthy."
 
 
-def test_many_who_tend_at_once_start_no_replica_twice(stage: Stage) -> None:
+def test_concurrent_reconciliations_start_no_replica_twice(stage: Stage) -> None:
     stage.create(3)
     threads = [threading.Thread(target=stage.tend) for _ in range(6)]
     for thread in threads:
@@ -136,7 +138,7 @@ def test_many_who_tend_at_once_start_no_replica_twice(stage: Stage) -> None:
         assert len(stored_jobs.list_jobs(conn, stored_jobs.JobFilter(), 100)) == 3
 
 
-def test_what_fails_again_and_again_is_tried_ever_later(stage: Stage) -> None:
+def test_repeated_failures_increase_the_backoff(stage: Stage) -> None:
     stage.create()
     stage.tend()
     for wait in (1, 2, 4):
@@ -154,7 +156,7 @@ def test_what_fails_again_and_again_is_tried_ever_later(stage: Stage) -> None:
     view = stage.view()
     assert (
         view.summary
-        == "0 of 1 replicas are healthy. Crash loop: it failed 4 times in a row; next try in 8 seconds."
+        == "0 of 1 replicas are healthy. Crash loop: the service failed 4 times in a row; next try in 8 seconds."
     )
     assert view.service.problem == f"job {number}: exit code 1"
     web_services.restart_service(stage.context, stage.site.root, "web")
@@ -163,7 +165,7 @@ def test_what_fails_again_and_again_is_tried_ever_later(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.TIMED_OUT])
-def test_one_that_was_cancelled_or_reached_its_limit_is_replaced_at_once(stage: Stage, state: JobState) -> None:
+def test_a_cancelled_or_timed_out_replica_is_replaced_at_once(stage: Stage, state: JobState) -> None:
     stage.create()
     stage.tend()
     (number,) = stage.jobs()
@@ -191,13 +193,13 @@ def test_a_replica_that_drains_is_stopped_when_its_requests_are_answered(stage: 
     assert stage.job(number).stop_requested == "cancel"
     stage.end(number, JobState.CANCELLED)
     view = stage.view()
-    assert (view.summary, view.service.state) == ("It is stopped.", ServiceState.STOPPED)
+    assert (view.summary, view.service.state) == ("The service is stopped.", ServiceState.STOPPED)
     web_services.remove_service(stage.context, stage.site.root, "web")
     with pytest.raises(NotFound):
         stage.view()
 
 
-def test_requests_that_take_too_long_do_not_hold_it_up(stage: Stage) -> None:
+def test_slow_requests_do_not_block_draining(stage: Stage) -> None:
     stage.create(drain_seconds=20)
     stage.tend()
     (number,) = stage.jobs()
@@ -210,7 +212,7 @@ def test_requests_that_take_too_long_do_not_hold_it_up(stage: Stage) -> None:
         assert stage.job(number).stop_requested == "cancel"
 
 
-def test_health_of_an_earlier_attempt_counts_for_nothing(stage: Stage) -> None:
+def test_health_of_an_earlier_attempt_does_not_count(stage: Stage) -> None:
     stage.create()
     stage.tend()
     (number,) = stage.jobs()
@@ -221,7 +223,7 @@ def test_health_of_an_earlier_attempt_counts_for_nothing(stage: Stage) -> None:
     assert stage.jobs("starting") == [number]
 
 
-def test_what_the_queue_refuses_is_said_and_tried_again(stage: Stage) -> None:
+def test_a_refused_replica_is_reported_and_retried(stage: Stage) -> None:
     person = stage.site.person("alice")
     alice = replace(
         person, user=update_user(stage.context, stage.site.root, "alice", UserChange(unix_user="alice"))
@@ -230,7 +232,7 @@ def test_what_the_queue_refuses_is_said_and_tried_again(stage: Stage) -> None:
     update_user(stage.context, stage.site.root, "alice", UserChange(active=False))
     stage.tend()
     view = stage.view()
-    assert view.service.problem == "no replica could be submitted: the account alice is deactivated"
+    assert view.service.problem == "the submission of a replica failed: the account alice is deactivated"
     assert view.replicas == ()
     update_user(stage.context, stage.site.root, "alice", UserChange(active=True))
     stage.site.clock.turn(seconds=31)

@@ -1,4 +1,4 @@
-"""What is done for a service: any world, any order of events; never too many, never fewer than need be."""
+"""Replica plans: properties for any state and any order of events."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,94 +33,98 @@ def worlds(draw: st.DrawFn) -> list[ReplicaSnapshot]:
     ]
 
 
-def counted(seen: list[ReplicaSnapshot]) -> list[ReplicaSnapshot]:
-    return [one for one in seen if one.phase is not ReplicaPhase.TERMINAL and not one.is_draining]
+def counted(replicas: list[ReplicaSnapshot]) -> list[ReplicaSnapshot]:
+    return [each for each in replicas if each.phase is not ReplicaPhase.TERMINAL and not each.is_draining]
 
 
-def healthy(seen: list[ReplicaSnapshot]) -> int:
-    return sum(one.phase is ReplicaPhase.HEALTHY for one in counted(seen))
+def healthy(replicas: list[ReplicaSnapshot]) -> int:
+    return sum(each.phase is ReplicaPhase.HEALTHY for each in counted(replicas))
 
 
-def after(seen: list[ReplicaSnapshot], todo: ReplicaPlan, generation: int) -> list[ReplicaSnapshot]:
-    """The world once the steps are taken; those that were stopped are over."""
-    first = max((one.job_id for one in seen), default=0) + 1
-    left = [one for one in seen if one.job_id not in todo.close]
-    drained = [replace(one, is_draining=True) if one.job_id in todo.drain else one for one in left]
-    stopped = [replace(one, phase=ReplicaPhase.TERMINAL) if one.job_id in todo.stop else one for one in drained]
+def after(replicas: list[ReplicaSnapshot], plan: ReplicaPlan, generation: int) -> list[ReplicaSnapshot]:
+    """The replicas after the plan was applied; stopped ones have ended."""
+    first = max((each.job_id for each in replicas), default=0) + 1
+    remaining = [each for each in replicas if each.job_id not in plan.close]
+    drained = [replace(each, is_draining=True) if each.job_id in plan.drain else each for each in remaining]
+    stopped = [
+        replace(each, phase=ReplicaPhase.TERMINAL) if each.job_id in plan.stop else each for each in drained
+    ]
     return stopped + [
-        ReplicaSnapshot(first + n, generation, ReplicaPhase.WAITING) for n in range(todo.start_count)
+        ReplicaSnapshot(first + n, generation, ReplicaPhase.WAITING) for n in range(plan.start_count)
     ]
 
 
 @given(wanted_ones, worlds())
-def test_there_are_never_more_than_wanted_and_the_surge(
-    wanted: DesiredReplicas, seen: list[ReplicaSnapshot]
+def test_there_are_never_more_replicas_than_desired_plus_surge(
+    desired: DesiredReplicas, replicas: list[ReplicaSnapshot]
 ) -> None:
-    then = counted(after(seen, plan_replicas(wanted, seen), wanted.generation))
-    assert len(then) <= max(wanted.count + wanted.surge, 0)
-    assert sum(one.generation == wanted.generation for one in then) <= wanted.count
+    then = counted(after(replicas, plan_replicas(desired, replicas), desired.generation))
+    assert len(then) <= max(desired.count + desired.surge, 0)
+    assert sum(each.generation == desired.generation for each in then) <= desired.count
 
 
 @given(wanted_ones, worlds())
-def test_who_works_goes_only_when_enough_others_work(wanted: DesiredReplicas, seen: list[ReplicaSnapshot]) -> None:
-    then = after(seen, plan_replicas(wanted, seen), wanted.generation)
-    least = wanted.count - (0 if wanted.surge else 1)
-    assert healthy(then) >= min(healthy(seen), least)
+def test_a_healthy_replica_is_drained_only_if_enough_others_are_healthy(
+    desired: DesiredReplicas, replicas: list[ReplicaSnapshot]
+) -> None:
+    then = after(replicas, plan_replicas(desired, replicas), desired.generation)
+    minimum = desired.count - (0 if desired.surge else 1)
+    assert healthy(then) >= min(healthy(replicas), minimum)
 
 
 @given(wanted_ones, worlds())
-def test_only_who_drains_is_stopped_and_only_who_is_over_is_closed(
-    wanted: DesiredReplicas, seen: list[ReplicaSnapshot]
+def test_only_draining_replicas_are_stopped_and_only_ended_ones_closed(
+    desired: DesiredReplicas, replicas: list[ReplicaSnapshot]
 ) -> None:
-    todo, known = plan_replicas(wanted, seen), {one.job_id: one for one in seen}
-    assert all(known[number].is_draining and known[number].may_stop for number in todo.stop)
-    assert set(todo.close) == {one.job_id for one in seen if one.phase is ReplicaPhase.TERMINAL}
-    assert not set(todo.drain) & {one.job_id for one in seen if one.is_draining}
-    assert not (todo.start_count and not wanted.may_start)
+    plan, known = plan_replicas(desired, replicas), {each.job_id: each for each in replicas}
+    assert all(known[number].is_draining and known[number].may_stop for number in plan.stop)
+    assert set(plan.close) == {each.job_id for each in replicas if each.phase is ReplicaPhase.TERMINAL}
+    assert not set(plan.drain) & {each.job_id for each in replicas if each.is_draining}
+    assert not (plan.start_count and not desired.may_start)
 
 
 @given(wanted_ones, worlds(), st.randoms(use_true_random=False))
-def test_it_comes_to_rest_with_as_many_as_wanted(
-    wanted: DesiredReplicas, seen: list[ReplicaSnapshot], chance: object
+def test_it_converges_to_the_desired_number(
+    desired: DesiredReplicas, replicas: list[ReplicaSnapshot], chance: object
 ) -> None:
     """Whatever it began with: who waits becomes healthy, who drains becomes free, and nothing else happens."""
-    wanted = replace(wanted, may_start=True)
+    desired = replace(desired, may_start=True)
     for _ in range(60):
-        todo = plan_replicas(wanted, seen)
-        seen = after(seen, todo, wanted.generation)
+        plan = plan_replicas(desired, replicas)
+        replicas = after(replicas, plan, desired.generation)
         better = {ReplicaPhase.WAITING: ReplicaPhase.STARTING, ReplicaPhase.STARTING: ReplicaPhase.HEALTHY}
-        seen = [
+        replicas = [
             replace(
-                one,
-                phase=better.get(one.phase, one.phase) if chance.random() < 0.7 else one.phase,  # type: ignore[attr-defined]
-                may_stop=one.is_draining,
+                each,
+                phase=better.get(each.phase, each.phase) if chance.random() < 0.7 else each.phase,  # type: ignore[attr-defined]
+                may_stop=each.is_draining,
             )
-            for one in seen
+            for each in replicas
         ]
-    assert not plan_replicas(wanted, seen)
-    assert [(one.generation, one.phase) for one in seen] == [
-        (wanted.generation, ReplicaPhase.HEALTHY)
-    ] * wanted.count
+    assert not plan_replicas(desired, replicas)
+    assert [(each.generation, each.phase) for each in replicas] == [
+        (desired.generation, ReplicaPhase.HEALTHY)
+    ] * desired.count
 
 
-def test_an_update_starts_a_new_one_before_an_old_one_goes() -> None:
+def test_an_update_starts_a_new_replica_before_draining_an_old_one() -> None:
     old = [ReplicaSnapshot(1, 1, ReplicaPhase.HEALTHY), ReplicaSnapshot(2, 1, ReplicaPhase.HEALTHY)]
-    wanted = DesiredReplicas(2, 2)
-    assert plan_replicas(wanted, old) == ReplicaPlan(start_count=1)
-    assert plan_replicas(wanted, [*old, ReplicaSnapshot(3, 2, ReplicaPhase.STARTING)]) == ReplicaPlan()
-    assert plan_replicas(wanted, [*old, ReplicaSnapshot(3, 2, ReplicaPhase.HEALTHY)]) == ReplicaPlan(
+    desired = DesiredReplicas(2, 2)
+    assert plan_replicas(desired, old) == ReplicaPlan(start_count=1)
+    assert plan_replicas(desired, [*old, ReplicaSnapshot(3, 2, ReplicaPhase.STARTING)]) == ReplicaPlan()
+    assert plan_replicas(desired, [*old, ReplicaSnapshot(3, 2, ReplicaPhase.HEALTHY)]) == ReplicaPlan(
         drain=(2,), start_count=1
     )
 
 
-def test_without_a_surge_an_old_one_gives_way_first() -> None:
+def test_without_a_surge_an_old_replica_is_drained_first() -> None:
     old = [ReplicaSnapshot(1, 1, ReplicaPhase.HEALTHY), ReplicaSnapshot(2, 1, ReplicaPhase.HEALTHY)]
     assert plan_replicas(DesiredReplicas(2, 2, surge=0), old) == ReplicaPlan(drain=(2,), start_count=1)
     waits = [old[0], ReplicaSnapshot(3, 2, ReplicaPhase.WAITING)]
     assert plan_replicas(DesiredReplicas(2, 2, surge=0), waits) == ReplicaPlan()
 
 
-def test_a_broken_update_leaves_the_old_ones_at_work() -> None:
+def test_a_broken_update_keeps_the_old_replicas() -> None:
     old = [ReplicaSnapshot(1, 1, ReplicaPhase.HEALTHY), ReplicaSnapshot(2, 1, ReplicaPhase.HEALTHY)]
     broken = ReplicaSnapshot(3, 2, ReplicaPhase.TERMINAL)
     assert plan_replicas(DesiredReplicas(2, 2, may_start=False), [*old, broken]) == ReplicaPlan(close=(3,))
@@ -137,7 +141,7 @@ def test_the_back_off_grows_and_is_capped(failures: int) -> None:
     assert 1 <= backoff_seconds(failures) <= backoff_seconds(failures + 1) <= 300
 
 
-def test_those_that_fail_together_count_once() -> None:
+def test_simultaneous_failures_count_once() -> None:
     failed = ReplicaFailure(NOW, NOW - timedelta(minutes=1), None, "exit code 1")
     first = replace(service(), **service_changes_after_failure(service(), failed))
     assert (first.failures, first.retry_at) == (1, NOW + timedelta(seconds=1))
@@ -148,7 +152,7 @@ def test_those_that_fail_together_count_once() -> None:
     assert service_changes_after_failure(first, later)["failures"] == 2
 
 
-def test_one_that_worked_for_a_while_begins_to_count_anew() -> None:
+def test_a_stable_replica_resets_the_failure_count() -> None:
     known = service(failures=7, failed_at=NOW - timedelta(hours=1))
     steady = ReplicaFailure(NOW, NOW - timedelta(minutes=9), NOW - timedelta(minutes=8), "killed")
     assert service_changes_after_failure(known, steady)["failures"] == 1

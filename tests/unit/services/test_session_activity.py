@@ -1,4 +1,4 @@
-"""Sessions are asked whether they are used: only their own server is, and none keeps others from being asked."""
+"""Polling the activity of sessions: only their own server is polled; an error of one does not affect others."""
 
 import json
 import socket
@@ -29,7 +29,7 @@ WAY = ProxyRoute(ProxyTarget(7), Attempt(JOB.attempt_id, JOB, "here"), frozenset
 
 @contextmanager
 def answering(body: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """A server that says this to everybody: its port, and what it was sent."""
+    """A server that always sends this response: its port, and the received requests."""
     heard: list[bytes] = []
 
     def serve() -> None:
@@ -54,7 +54,7 @@ def answering(body: bytes) -> Iterator[tuple[int, list[bytes]]]:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Say where the session listens."""
+    """Set the port of the session."""
     monkeypatch.setattr(session_activity, "find_route", lambda *_: WAY)
     return ports.append
 
@@ -70,7 +70,7 @@ def a_context(**parts: Any) -> Context:
     return cast(Context, SimpleNamespace(**{"engine": PortsEngine(_listening), "now": lambda: NOW, **parts}))
 
 
-def test_a_session_says_whether_it_is_used(found: Callable[[int], None]) -> None:
+def test_a_session_reports_its_activity(found: Callable[[int], None]) -> None:
     said = [{"execution_state": "busy", "last_activity": "2026-03-01T11:00:00Z"}]
     with answering(json.dumps(said).encode()) as (port, heard):
         found(port)
@@ -79,8 +79,8 @@ def test_a_session_says_whether_it_is_used(found: Callable[[int], None]) -> None
     assert all(b"token s3cret" in one for one in heard)
 
 
-def test_a_session_on_another_machine_is_not_asked_here(found: Callable[[int], None]) -> None:
-    """What listens on that port of this machine is somebody else's, and must not see its secret."""
+def test_a_session_on_another_node_is_not_polled_on_the_local_port(found: Callable[[int], None]) -> None:
+    """Another user's process may listen on that port of this host, and must not get the secret."""
     with answering(b"[]") as (port, heard):
         found(port)
         assert session_activity.poll_jupyter_activity(
@@ -92,19 +92,17 @@ def test_a_session_on_another_machine_is_not_asked_here(found: Callable[[int], N
 @pytest.mark.parametrize(
     "answer", [b"", b"HTTP/1.1 200", b"HTTP/1.1 403 No\r\n\r\n[]", b"HTTP/1.1 200 OK\r\n\r\n[1"]
 )
-def test_one_on_another_machine_that_says_nonsense_has_not_said(
-    found: Callable[[int], None], answer: bytes
-) -> None:
+def test_an_invalid_response_from_another_node_is_ignored(found: Callable[[int], None], answer: bytes) -> None:
     found(1)
     assert session_activity.poll_jupyter_activity(a_context(engine=RemoteEngine(answer)), JOB) is None
 
 
-def test_one_on_another_machine_is_only_asked_when_it_may_have_been_idle_for_long() -> None:
+def test_a_session_on_another_node_is_polled_only_if_it_may_be_idle() -> None:
     settings = SimpleNamespace(sessions=SessionSettings(idle_after="4h"))
     context = a_context(engine=RemoteEngine(), settings=settings)
 
     def is_asked(**known: Any) -> bool:
-        return session_watch._is_worth_asking(context, Session(7, "jupyter", "s", **known))
+        return session_watch._is_poll_needed(context, Session(7, "jupyter", "s", **known))
 
     assert is_asked()
     assert not is_asked(active_at=NOW - timedelta(hours=3))
@@ -114,13 +112,13 @@ def test_one_on_another_machine_is_only_asked_when_it_may_have_been_idle_for_lon
 
 
 @pytest.mark.parametrize("body", [b"[" * 2**20, b"[" * 5000, b"[1]", b"{}", b"\xff", b"["])
-def test_one_that_says_nonsense_has_not_said(found: Callable[[int], None], body: bytes) -> None:
+def test_an_invalid_response_is_ignored(found: Callable[[int], None], body: bytes) -> None:
     with answering(body) as (port, _):
         found(port)
         assert session_activity.poll_jupyter_activity(a_context(), JOB) is None
 
 
-def test_one_session_that_cannot_be_watched_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_one_session_does_not_stop_the_check_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def ask(_: Context, job: Any) -> None:
@@ -130,9 +128,9 @@ def test_one_session_that_cannot_be_watched_keeps_no_other_from_it(monkeypatch: 
     jobs = {number: replace(JOB, id=number) for number in (1, 2, 3)}
     sessions = [Session(number, "jupyter", "s", active_at=NOW) for number in jobs]
     monkeypatch.setattr(session_watch, "poll_jupyter_activity", ask)
-    monkeypatch.setattr(session_watch.kept, "list_running_sessions", lambda _: sessions)
+    monkeypatch.setattr(session_watch.stored_sessions, "list_running_sessions", lambda _: sessions)
     monkeypatch.setattr(session_watch.stored, "get_jobs", lambda *_: jobs)
     store = SimpleNamespace(read=nullcontext)
-    with pytest.raises(ExceptionGroup, match="not watched"):
+    with pytest.raises(ExceptionGroup, match="not checked"):
         session_watch.check_running_sessions(a_context(store=store))
     assert asked == [1, 2, 3]

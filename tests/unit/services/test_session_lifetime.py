@@ -1,4 +1,4 @@
-"""A session is warned before it ends, ended only when it is forgotten, and never while it works."""
+"""Idle policy: a warning before the end, an end only for idle sessions, never for busy ones."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ def look(minutes: float, **seen: object) -> SessionActivity:
     return SessionActivity(START + timedelta(minutes=minutes), START, None, **seen)  # type: ignore[arg-type]
 
 
-def test_a_forgotten_session_is_warned_and_then_ended() -> None:
+def test_an_idle_session_is_warned_and_then_ended() -> None:
     session, acts = decide_actions(NEW, look(44), HOUR)
     assert not acts
     session, acts = decide_actions(session, look(45), HOUR)
@@ -35,7 +35,7 @@ def test_a_forgotten_session_is_warned_and_then_ended() -> None:
     assert acts == {SessionAction.END_IDLE}
 
 
-def test_a_running_cell_is_never_ended_and_takes_the_warning_back() -> None:
+def test_a_busy_session_is_never_ended_and_its_warning_is_withdrawn() -> None:
     warned, _ = decide_actions(NEW, look(45), HOUR)
     session, acts = decide_actions(warned, look(600, is_busy=True), HOUR)
     assert (acts, session.idle_warned_at) == (frozenset(), None)
@@ -48,21 +48,21 @@ def test_use_after_the_warning_counts() -> None:
     assert (acts, session.idle_warned_at) == (frozenset(), None)
 
 
-def test_after_a_long_silence_of_ours_the_warning_comes_first() -> None:
+def test_after_a_long_pause_of_the_server_the_warning_comes_first() -> None:
     session, acts = decide_actions(NEW, look(6000), HOUR)
     assert acts == {SessionAction.WARN_IDLE}
     assert decide_actions(session, look(6001), HOUR)[1] == frozenset()
     assert decide_actions(session, look(6015), HOUR)[1] == {SessionAction.END_IDLE}
 
 
-def test_what_cannot_be_asked_or_may_be_idle_is_left_alone() -> None:
+def test_unknown_or_exempt_sessions_are_not_ended() -> None:
     warned, _ = decide_actions(NEW, look(45), HOUR)
     assert decide_actions(warned, look(600, is_known=False), HOUR)[1] == frozenset()
     assert decide_actions(replace(warned, keep_idle=True), look(600), HOUR)[1] == frozenset()
     assert decide_actions(warned, look(600), None)[1] == frozenset()
 
 
-def test_the_end_of_its_time_is_told_once_and_again_when_it_is_put_off() -> None:
+def test_the_time_limit_is_announced_once_and_again_after_an_extension() -> None:
     def at(minutes: float, end: float) -> SessionActivity:
         return replace(look(minutes, is_known=False), ends_at=START + timedelta(minutes=end))
 
@@ -96,7 +96,7 @@ MOMENTS = st.lists(
 
 
 @given(MOMENTS, st.integers(4, 120), st.booleans())
-def test_whatever_happens_nobody_is_ended_unwarned_busy_or_in_use(
+def test_a_session_is_never_ended_unwarned_busy_or_in_use(
     moments: list[Moment], minutes: int, keep_idle: bool
 ) -> None:
     whole, session, now = timedelta(minutes=minutes), replace(NEW, keep_idle=keep_idle), START
@@ -124,7 +124,7 @@ def test_whatever_happens_nobody_is_ended_unwarned_busy_or_in_use(
 
 
 @given(st.integers(1, 10_000), st.integers(1, 300))
-def test_a_session_nobody_touches_ends_within_its_time_and_two_looks(minutes: int, pause: int) -> None:
+def test_an_unused_session_ends_within_its_limit_and_two_polls(minutes: int, pause: int) -> None:
     whole = timedelta(minutes=minutes)
     session, now, acts = NEW, START, frozenset[SessionAction]()
     while SessionAction.END_IDLE not in acts:
@@ -135,12 +135,12 @@ def test_a_session_nobody_touches_ends_within_its_time_and_two_looks(minutes: in
             now = START + whole - warning_lead_time(whole) - timedelta(seconds=pause)
 
 
-def test_time_before_its_server_answers_is_not_idle() -> None:
+def test_time_before_the_first_response_is_not_idle() -> None:
     session, acts = decide_actions(replace(NEW, active_at=None), look(500), HOUR)
     assert (acts, session.active_at) == (frozenset(), START + timedelta(minutes=500))
 
 
-def test_a_session_in_use_is_not_written_down_at_every_look() -> None:
+def test_a_session_in_use_is_not_written_at_every_poll() -> None:
     new = replace(NEW, active_at=None)
     session, _ = decide_actions(new, look(1, is_busy=True), HOUR)
     assert needs_write(new, session, HOUR)

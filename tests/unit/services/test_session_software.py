@@ -1,4 +1,4 @@
-"""Whether people bring a JupyterLab of their own."""
+"""Detection of JupyterLab in the environment of a session."""
 
 import time
 
@@ -13,17 +13,17 @@ def requirements(text: str) -> EnvironmentSpec:
 
 
 @pytest.mark.parametrize("text", ["jupyterlab", "torch\n  JupyterLab==4\n", "\n'jupyterlab>=4',"])
-def test_it_is_found_wherever_a_line_begins_with_it(text: str) -> None:
+def test_jupyterlab_is_found_at_the_start_of_any_line(text: str) -> None:
     assert includes_jupyterlab(requirements(text))
 
 
 @pytest.mark.parametrize("text", ["torch", "not-jupyterlab", "jupyterlabs", "torch # jupyterlab"])
-def test_what_only_looks_alike_is_none(text: str) -> None:
+def test_similar_package_names_are_not_jupyterlab(text: str) -> None:
     assert not includes_jupyterlab(requirements(text))
 
 
 @pytest.mark.parametrize("sign", ["\n", " ", "\n "])
-def test_a_text_made_to_be_slow_is_read_at_once(sign: str) -> None:
+def test_a_text_designed_to_be_slow_is_read_quickly(sign: str) -> None:
     """While a pattern is tried, the whole server waits."""
     began = time.process_time()
     assert not includes_jupyterlab(requirements(sign * 100_000 + "x"))

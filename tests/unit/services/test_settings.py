@@ -16,7 +16,7 @@ def shown(site: Site) -> dict[str, EffectiveSetting]:
     return {one.key: one for one in list_effective_settings(site.context, site.root)}
 
 
-def test_every_setting_says_where_it_comes_from(site: Site) -> None:
+def test_every_setting_has_its_source(site: Site) -> None:
     home = site.context.settings.home
     home.config_file.write_text(
         'queue.share_weight = 3.0\nserver.time_zone = "Europe/Berlin"\nqueue.gpu_charges = { a100 = 2.0 }\n'
@@ -32,7 +32,7 @@ def test_every_setting_says_where_it_comes_from(site: Site) -> None:
     assert (found["queue.preemption"].value_text, found["queue.preemption"].source) == ("true", "default")
 
 
-def test_a_value_that_no_file_or_option_gave_is_told_so(site: Site) -> None:
+def test_a_computed_default_has_its_own_source(site: Site) -> None:
     changed = replace(site.context.settings, auth=replace(site.context.settings.auth, token_days=5))
     context = cast(Context, SimpleNamespace(settings=changed))
     found = {one.key: one for one in list_effective_settings(context, site.root)}

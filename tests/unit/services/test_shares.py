@@ -29,7 +29,7 @@ def test_an_admin_changes_the_share_and_quota_of_a_department(site: Site) -> Non
     assert entry.detail == {"share": [1, 3], "running_gpus": [None, 8]}
 
 
-def test_only_the_limits_that_are_named_change_and_none_takes_one_away(site: Site) -> None:
+def test_only_named_limits_change_and_none_removes_a_limit(site: Site) -> None:
     def set_quota(**quota: int | None) -> Quota:
         return projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(quota=quota))[
             0
@@ -109,7 +109,7 @@ def test_only_admins_change_shares_and_quotas(site: Site, update: Callable[[Site
     assert site.audit() == before
 
 
-def test_an_admin_of_a_minute_ago_is_refused_inside_the_transaction(site: Site) -> None:
+def test_a_former_admin_is_refused_inside_the_transaction(site: Site) -> None:
     boss = site.person("boss")
     stale = Caller(users.update_user(site.context, site.root, "boss", UserChange(Role.ADMIN)), "token", "")
     users.update_user(site.context, site.root, "boss", UserChange(boss.user.role))
@@ -120,7 +120,7 @@ def test_an_admin_of_a_minute_ago_is_refused_inside_the_transaction(site: Site) 
     assert projects.list_departments(site.context, site.root)[0].share == 1
 
 
-def test_the_quota_of_a_person_is_for_them_and_admins_to_see(site: Site) -> None:
+def test_only_the_user_and_admins_see_a_user_quota(site: Site) -> None:
     ann, bob = site.person("ann"), site.person("bob")
     users.update_user(site.context, site.root, "ann", UserChange(quota={"running_gpus": 2}))
     assert users.get_user(site.context, ann, "ann").quota == Quota(running_gpus=2)
@@ -128,16 +128,16 @@ def test_the_quota_of_a_person_is_for_them_and_admins_to_see(site: Site) -> None
     assert users.get_user(site.context, bob, "ann").quota == Quota()
 
 
-def test_a_project_that_no_node_is_cleared_for_is_told(site: Site) -> None:
+def test_a_project_without_a_suitable_node_gets_a_warning(site: Site) -> None:
     _, note = projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(data_class=2))
     assert note is not None
-    assert "No node takes data of class 2" in note
+    assert "No node accepts data of class 2" in note
     update_node(site.context, site.root, "n1", NodeChange(data_class=2))
     _, note = projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(data_class=2))
     assert note is None
 
 
-def test_running_jobs_left_out_of_place_by_a_new_data_class_are_named(site: Site) -> None:
+def test_running_jobs_on_unsuitable_nodes_are_listed(site: Site) -> None:
     update_node(site.context, site.root, "n1", NodeChange(data_class=2))
     site.add_job(7, state=JobState.RUNNING, node="n1")
     site.add_job(8, state=JobState.RUNNING, node="n2")

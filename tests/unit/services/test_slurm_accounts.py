@@ -1,4 +1,4 @@
-"""Who may change Slurm's accounts, and what is noted when Slurm refuses, loses an answer, or has it already."""
+"""Synchronisation of Slurm accounts: permissions, refused steps, lost responses, existing memberships."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ CONFIG = "ClusterName = lab\nAccountingStorageEnforce = associations,limits,qos\
 
 
 class EmptySlurm:
-    """Has only what every Slurm has; takes every step, and keeps none."""
+    """Has only the default accounts of Slurm; accepts every step without storing it."""
 
     def __init__(self) -> None:
         self.done: list[list[str]] = []
@@ -76,16 +76,14 @@ def test_only_admins_see_or_apply_the_plan(site: Site, slurm: EmptySlurm) -> Non
     assert slurm.done == []
 
 
-def test_another_engine_has_nothing_to_keep_in_step(site: Site) -> None:
+def test_another_engine_has_nothing_to_synchronise(site: Site) -> None:
     cast(SimpleNamespace, site.machines).name = "local"
     with pytest.raises(Conflict, match="engine local, not on Slurm"):
         plan_slurm_accounts(site.context, site.root)
     assert check_slurm_accounts(site.context) == []
 
 
-def test_a_plan_changes_nothing_and_apply_does_it_notes_it_and_leaves_a_trace(
-    site: Site, slurm: EmptySlurm
-) -> None:
+def test_a_plan_changes_nothing_and_apply_is_in_the_audit_log(site: Site, slurm: EmptySlurm) -> None:
     plan = plan_slurm_accounts(site.context, site.root)
     assert slurm.done == []
     applied = apply_slurm_accounts(site.context, site.root)
@@ -97,7 +95,7 @@ def test_a_plan_changes_nothing_and_apply_does_it_notes_it_and_leaves_a_trace(
     assert entry.detail == {"steps": [step.sentence for step in plan.steps]}
 
 
-def test_the_first_refusal_ends_it_with_what_was_refused_and_what_is_done(site: Site, slurm: EmptySlurm) -> None:
+def test_the_first_refused_step_ends_the_run_with_a_report(site: Site, slurm: EmptySlurm) -> None:
     slurm.refuses_users = refusal(" Error with request: Access denied\n more")
     with pytest.raises(Conflict) as caught:
         apply_slurm_accounts(site.context, site.root)
@@ -110,35 +108,35 @@ def test_the_first_refusal_ends_it_with_what_was_refused_and_what_is_done(site: 
     assert len(cast(list[str], site.audit()[0].detail["steps"])) == total - 1
 
 
-def test_whom_somebody_else_added_meanwhile_is_not_ours(site: Site, slurm: EmptySlurm) -> None:
+def test_a_membership_added_by_another_process_is_not_ours(site: Site, slurm: EmptySlurm) -> None:
     slurm.refuses_users = refusal(" Nothing new added.")
     apply_slurm_accounts(site.context, site.root)
     assert made(site) == frozenset()
 
 
-def test_whom_we_may_have_added_before_the_answer_was_lost_is_ours(site: Site, slurm: EmptySlurm) -> None:
+def test_a_membership_with_a_lost_response_is_ours(site: Site, slurm: EmptySlurm) -> None:
     slurm.refuses_users = EngineUnavailable("Slurm does not answer.")
     with pytest.raises(Conflict, match="Slurm does not answer"):
         apply_slurm_accounts(site.context, site.root)
     assert made(site) == {("default", "root")}
 
 
-def test_the_doctor_counts_who_is_not_in_slurm(site: Site, slurm: EmptySlurm) -> None:
+def test_the_doctor_counts_users_missing_in_slurm(site: Site, slurm: EmptySlurm) -> None:
     (finding,) = check_slurm_accounts(site.context)
     assert (finding.level, finding.message) == ("warning", "1 user and 1 project are not in Slurm yet.")
     assert "helio slurm plan" in (finding.hint or "")
 
 
-def test_no_class_is_refused_while_nobody_can_look(slurm: EmptySlurm) -> None:
+def test_no_class_is_refused_while_slurm_is_unavailable(slurm: EmptySlurm) -> None:
     slurm.away = True
     check_priority_class(replace(a_job(1, None), priority_class="urgent"), NameMapping(), SlurmAccounts(slurm))
 
 
-def test_a_class_without_its_qos_is_refused_at_the_first_look(slurm: EmptySlurm) -> None:
+def test_a_class_without_its_qos_is_refused(slurm: EmptySlurm) -> None:
     accounts, urgent = SlurmAccounts(slurm), replace(a_job(1, None), priority_class="urgent")
     check_priority_class(a_job(2, None), NameMapping(), accounts)
     check_priority_class(urgent, NameMapping(qos={"urgent": "normal"}), accounts)
-    with pytest.raises(Invalid, match="it has no QOS urgent") as caught:
+    with pytest.raises(Invalid, match="the QOS urgent does not exist") as caught:
         check_priority_class(urgent, NameMapping(), accounts)
     assert "helio slurm apply" in (caught.value.hint or "")
     assert "priority_class" in caught.value.fields

@@ -1,4 +1,4 @@
-"""Slurm's count on our tree of departments, projects and users."""
+"""Slurm's usage in the tree of departments, projects and users."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ class Slurm(SlurmAccountSync):
         return self._used
 
 
-def test_slurms_accounts_are_shown_as_our_departments_projects_and_users() -> None:
+def test_slurm_accounts_are_shown_as_departments_projects_and_users() -> None:
     imaging, new, _ = slurm_share_tree(Slurm(USED), ACCOUNTS, {"anna": "ann"})
     assert (imaging.name, imaging.share, imaging.entitled, imaging.usage) == ("imaging", 3, 0.6, 8)
     assert imaging.ratio == pytest.approx(0.75 / 0.6)
@@ -42,17 +42,17 @@ def test_slurms_accounts_are_shown_as_our_departments_projects_and_users() -> No
     assert (hearts.name, hearts.entitled) == ("hearts", None)  # Slurm does not have it
     assert (tumours.share, tumours.entitled, tumours.ratio) == (2, pytest.approx(0.3), pytest.approx(2.0))
     ann, guest = tumours.children
-    assert (ann.name, guest.name) == ("ann", "guest")  # one of ours by our name, another by the Unix user
+    assert (ann.name, guest.name) == ("ann", "guest")  # a known user by the account name, another by the Unix user
     assert (ann.entitled, ann.usage, ann.ratio) == (pytest.approx(0.15), 6, pytest.approx(1.5))
     assert (new.entitled, new.children) == (None, ())
 
 
-def test_what_is_in_no_account_of_ours_is_one_line_that_names_nobody() -> None:
+def test_other_slurm_accounts_are_one_line_without_names() -> None:
     elsewhere = slurm_share_tree(Slurm(USED), ACCOUNTS, {})[-1]
     assert (elsewhere.name, elsewhere.usage, elsewhere.children) == (OTHER_SLURM_ACCOUNTS, 2, ())
     assert elsewhere.ratio == pytest.approx(0.25 / 0.4)
 
 
-def test_a_slurm_that_says_nothing_leaves_the_tree_without_usage() -> None:
+def test_without_a_slurm_response_the_tree_has_no_usage() -> None:
     imaging, _ = slurm_share_tree(Slurm(()), ACCOUNTS, {})
     assert (imaging.entitled, imaging.usage, len(imaging.children)) == (None, 0.0, 2)

@@ -1,4 +1,4 @@
-"""What was used over time, as services give it."""
+"""Usage statistics of jobs, nodes and the cluster over time."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -52,27 +52,27 @@ def sampled(site: Site, number: int, start: datetime, minutes: int, row: list[fl
         site.context.samples.add(start.timestamp() + second, {f"job/{number}": row})
 
 
-def test_a_job_has_its_series_in_short_and_in_words(site: Site) -> None:
+def test_a_job_has_series_summary_and_sentences(site: Site) -> None:
     start = site.clock.at - 10 * MINUTE
     ran(site, 1, start, None)
     sampled(site, 1, start, 10, [2.0, 3072.0, 90.0, 1000.0, 0.0, 4.0])
     found = job_stats(site.context, site.root, 1)
     names = [one.name for one in found.series]
     assert names == ["cpu", "memory", "gpu0_utilisation", "gpu0_memory", "gpu1_utilisation", "gpu1_memory"]
-    assert found.efficiency.text == "used 1 of 2 GPUs; asked for 64 GB of memory, used 3 GB"
+    assert found.efficiency.text == "used 1 of 2 GPUs; requested 64 GB of memory, used 3 GB"
     assert found.summary.cpus.mean == 2.0
     assert found.series[0].last == 2.0
     assert found.series[0].start_at <= start
     assert found.series[0].start_at.tzinfo is UTC
 
 
-def test_a_job_that_waits_has_none_and_says_so(site: Site) -> None:
+def test_a_waiting_job_has_no_series(site: Site) -> None:
     site.add_job(1)
     found = job_stats(site.context, site.root, 1)
     assert (found.series, found.efficiency.text) == ((), "it has not run yet")
 
 
-def test_only_what_happened_while_it_ran_is_shown(site: Site) -> None:
+def test_only_samples_of_the_run_time_are_shown(site: Site) -> None:
     start = site.clock.at - 60 * MINUTE
     ran(site, 1, start, start + 5 * MINUTE)
     sampled(site, 1, start, 5, [1.0, 100.0])
@@ -81,7 +81,7 @@ def test_only_what_happened_while_it_ran_is_shown(site: Site) -> None:
     assert {value for value in cpu.mean if value is not None} == {1.0}
 
 
-def test_it_is_for_those_who_may_read_its_log(site: Site) -> None:
+def test_statistics_need_the_permission_to_read_the_log(site: Site) -> None:
     site.add_job(1)
     with pytest.raises(Forbidden):
         job_stats(site.context, site.person("bert"), 1)
@@ -113,7 +113,7 @@ def test_a_grid_covers_its_time_in_few_round_steps(start: float, seconds: float,
     assert grid.count <= MAX_POINTS + 1
 
 
-def test_what_was_rolled_up_still_gives_the_same_verdict(site: Site) -> None:
+def test_rolled_up_samples_give_the_same_report(site: Site) -> None:
     start = site.clock.at - timedelta(days=3)
     ran(site, 1, start, start + 30 * MINUTE)
     sampled(site, 1, start, 30, [2.0, 3072.0, 90.0, 1000.0, 0.0, 4.0])

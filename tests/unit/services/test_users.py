@@ -33,7 +33,7 @@ HOSTILE = [
     "",
     "Alice",
     "\u0430lice",  # a Cyrillic a
-    "alice\u200b",  # a space that takes no room
+    "alice\u200b",  # a zero-width space
     "alice\u202e",  # turns the text after it around
     "\uff41lice",  # a wide a
     "alice\n",
@@ -98,7 +98,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 def without_root(house: House) -> Caller:
-    """An admin who came from afar, and nobody else: as on a server that root never called."""
+    """Only a remote admin, without an account of root."""
     boss = house.add("boss", Role.ADMIN)
     house.context.store.write(lambda tx: stored.update_user(tx, "root", role=Role.USER.value))
     return boss
@@ -137,7 +137,7 @@ def test_a_hostile_group_name_is_refused_with_its_field(house: House, name: str)
 
 
 @pytest.mark.parametrize("name", ["a", "_", "a.b-c_d9", "x" * 32])
-def test_an_allowed_user_name_is_taken_as_it_is(house: House, name: str) -> None:
+def test_an_allowed_user_name_is_stored_unchanged(house: House, name: str) -> None:
     assert house.add(name).user.name == name
 
 
@@ -156,14 +156,14 @@ def test_an_account_is_never_mapped_to_root_a_system_account_or_nobody(house: Ho
         assert set(caught.value.fields) == {"unix_user"}
 
 
-def test_the_servers_own_user_is_not_given_to_anybody(house: House) -> None:
+def test_the_servers_own_unix_user_is_reserved(house: House) -> None:
     parts = cast(Any, house.context)
     parts.identities = Identities(
         house.context.store, house.context.settings.auth, house.clock, FakeUnix(ALICE), CHEAP_PASSWORDS
     )
     with pytest.raises(Invalid, match="runs Heliostat"):
         users.create_user(house.context, house.root, NewUser("carol", unix_user="alice"))
-    with pytest.raises(Invalid, match="rules this machine"):
+    with pytest.raises(Invalid, match="administers this server"):
         users.create_user(house.context, house.root, NewUser("alice"))
 
 
@@ -186,7 +186,7 @@ def test_on_a_simulated_cluster_the_unix_user_need_not_exist(house: House) -> No
             users.create_user(house.context, house.root, NewUser("dave", unix_user=unix_user))
 
 
-def test_taking_the_unix_user_away_leaves_an_account_that_cannot_run(house: House) -> None:
+def test_an_account_without_a_unix_user_cannot_run_jobs(house: House) -> None:
     house.add("carol", unix_user="bob")
     user = users.update_user(house.context, house.root, "carol", UserChange(clear_unix_user=True))
     assert user.unix_user is None
@@ -202,7 +202,7 @@ def test_a_name_in_use_and_an_unknown_project_are_refused(house: House) -> None:
     assert set(caught.value.fields) == {"projects"}
 
 
-def test_root_and_its_name_cannot_be_taken_demoted_or_opened_by_another_admin(house: House) -> None:
+def test_the_root_account_cannot_be_changed_by_another_admin(house: House) -> None:
     boss = house.add("boss", Role.ADMIN)
     attempts: list[Callable[[], object]] = [
         lambda: users.update_user(house.context, boss, "root", UserChange(role=Role.USER)),
@@ -258,7 +258,7 @@ def test_two_admins_who_remove_each_other_at_once_leave_one(house: House) -> Non
     assert house.caller("boss").user.is_admin != house.caller("boss2").user.is_admin
 
 
-def test_rights_lost_since_the_request_came_in_are_not_used(house: House) -> None:
+def test_permissions_lost_since_the_request_arrived_are_not_used(house: House) -> None:
     stale = house.add("boss", Role.ADMIN)
     users.update_user(house.context, house.root, "boss", UserChange(role=Role.USER))
     assert stale.user.is_admin
@@ -269,7 +269,7 @@ def test_rights_lost_since_the_request_came_in_are_not_used(house: House) -> Non
         tokens.create_token(house.context, stale, "late")
 
 
-def test_an_ordinary_user_changes_nothing_but_themselves(house: House) -> None:
+def test_a_regular_user_can_change_only_their_own_account(house: House) -> None:
     mallory = house.add("mallory", password=PASSWORD)
     house.add("victim", password=PASSWORD)
     context = house.context
@@ -295,7 +295,7 @@ def test_an_ordinary_user_changes_nothing_but_themselves(house: House) -> None:
     assert house.audit() == before
 
 
-def test_deactivation_ends_every_way_in_and_activation_brings_no_token_back(house: House) -> None:
+def test_deactivation_ends_all_logins_and_activation_restores_no_token(house: House) -> None:
     carol = house.add("carol", password=PASSWORD)
     secret, _ = tokens.create_token(house.context, carol, "laptop")
     identities = house.context.identities
@@ -309,7 +309,7 @@ def test_deactivation_ends_every_way_in_and_activation_brings_no_token_back(hous
     assert identities.authenticate_password("carol", PASSWORD, "10.0.0.1").active
 
 
-def test_ones_own_password_needs_the_current_one_except_over_the_socket(house: House) -> None:
+def test_changing_the_own_password_needs_the_current_one_except_on_the_socket(house: House) -> None:
     carol = house.add("carol", password=PASSWORD)
     for current in (None, "", OTHER_PASSWORD):
         with pytest.raises(Invalid) as caught:
@@ -321,7 +321,7 @@ def test_ones_own_password_needs_the_current_one_except_over_the_socket(house: H
     assert house.context.identities.authenticate_password("carol", PASSWORD, "10.0.0.1").name == "carol"
 
 
-def test_the_first_password_is_not_set_from_afar(house: House) -> None:
+def test_the_first_password_cannot_be_set_remotely(house: House) -> None:
     carol = house.add("carol")
     with pytest.raises(Forbidden, match="no password yet"):
         users.set_password(house.context, carol, "carol", PASSWORD, "")
@@ -336,9 +336,7 @@ def test_a_stolen_token_cannot_guess_the_current_password_fast(house: House) -> 
         users.set_password(house.context, carol, "carol", OTHER_PASSWORD, PASSWORD)
 
 
-def test_an_old_password_does_not_win_over_a_reset_made_meanwhile(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concurrent_reset_wins_over_a_password_change(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     carol = house.add("carol", password=PASSWORD)
     identities = house.context.identities
     prove = identities.authenticate_password
@@ -364,7 +362,7 @@ def test_a_new_password_ends_logins_but_leaves_tokens(house: House) -> None:
     assert house.context.identities.authenticate_token(token).name == "carol"
 
 
-def test_a_login_lasts_half_a_day(house: House) -> None:
+def test_a_login_lasts_12_hours(house: House) -> None:
     house.add("carol", password=PASSWORD)
     secret, token = tokens.create_login_token(house.context, "carol", PASSWORD, "10.0.0.1")
     assert token.expires_at == house.clock() + tokens.LOGIN_TOKEN_LIFETIME
@@ -374,7 +372,7 @@ def test_a_login_lasts_half_a_day(house: House) -> None:
         house.context.identities.authenticate_token(secret)
 
 
-def test_somebody_with_very_many_logins_loses_the_oldest(house: House) -> None:
+def test_above_the_maximum_the_oldest_logins_end(house: House) -> None:
     carol = house.add("carol", password=PASSWORD)
     first, _ = tokens.create_login_token(house.context, "carol", PASSWORD, "10.0.0.1")
     later = [tokens.create_login_token(house.context, "carol", PASSWORD, "10.0.0.1", most=3)[0] for _ in range(3)]
@@ -409,7 +407,7 @@ def test_a_token_lasts_a_year_at_most(house: House, days: int) -> None:
     assert set(caught.value.fields) == {"days"}
 
 
-def test_a_token_lasts_as_long_as_the_settings_say_by_default(house: House) -> None:
+def test_the_default_token_lifetime_comes_from_the_settings(house: House) -> None:
     _, token = tokens.create_token(house.context, house.root, "caf\u00e9 laptop")
     assert token.expires_at is not None
     assert (token.expires_at - house.clock()).days == 90
@@ -429,7 +427,7 @@ def test_only_the_owner_or_an_admin_revokes_a_token(house: House) -> None:
     assert [entry.action for entry in house.audit()].count("token.revoke") == 1
 
 
-def test_one_person_cannot_make_tokens_without_end(house: House) -> None:
+def test_the_number_of_tokens_per_user_is_limited(house: House) -> None:
     for _ in range(2):
         tokens.create_token(house.context, house.root, "laptop", 1, most=2)
     with pytest.raises(Conflict):
@@ -438,7 +436,7 @@ def test_one_person_cannot_make_tokens_without_end(house: House) -> None:
     tokens.create_token(house.context, house.root, "laptop", 1, most=2)
 
 
-def test_long_dead_tokens_are_forgotten(house: House) -> None:
+def test_old_expired_tokens_are_deleted(house: House) -> None:
     _, old = tokens.create_token(house.context, house.root, "old", 1)
     _, kept = tokens.create_token(house.context, house.root, "kept", 100)
     house.clock.turn(days=32)
@@ -447,7 +445,7 @@ def test_long_dead_tokens_are_forgotten(house: House) -> None:
     assert old.id not in (new.id, kept.id)
 
 
-def test_the_number_of_a_forgotten_token_is_not_given_again(house: House) -> None:
+def test_the_id_of_a_deleted_token_is_not_reused(house: House) -> None:
     _, old = tokens.create_token(house.context, house.root, "old", 1)
     house.clock.turn(days=60)
     _, new = tokens.create_token(house.context, house.root, "new", 1)
@@ -471,7 +469,7 @@ def test_a_manager_adds_and_removes_the_members_of_their_project(house: House) -
     assert actions.count("project.remove_member") == 1
 
 
-def test_the_manager_of_another_project_may_not_touch_this_one(house: House) -> None:
+def test_a_manager_cannot_change_another_project(house: House) -> None:
     for name in ("pi", "rival", "student"):
         house.add(name)
     house.project("chest-ct", "student", manager="pi")
@@ -486,7 +484,7 @@ def test_the_manager_of_another_project_may_not_touch_this_one(house: House) -> 
     assert house.caller("student").user.is_member_of("chest-ct")
 
 
-def test_a_manager_does_not_make_or_unmake_managers(house: House) -> None:
+def test_a_manager_cannot_appoint_or_remove_managers(house: House) -> None:
     for name in ("pi", "copi", "student"):
         house.add(name)
     house.project("chest-ct", "student", manager="pi")
@@ -529,7 +527,7 @@ def test_a_project_needs_a_department_that_exists(house: House) -> None:
         projects.create_project(house.context, house.root, "chest-ct", "radiology")
 
 
-def test_people_see_only_those_they_share_a_project_with(house: House) -> None:
+def test_users_see_only_members_of_their_projects(house: House) -> None:
     house.project("chest-ct")
     house.project("knee-mri")
     house.add("carol", projects=("chest-ct",))
@@ -572,7 +570,7 @@ def test_the_audit_log_is_read_page_by_page_from_the_newest(house: House) -> Non
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "9" * 30, "9" * 10_000, "\u0661", "1 OR 1=1"])
-def test_a_made_up_cursor_is_refused(house: House, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(house: House, cursor: str) -> None:
     with pytest.raises(Invalid) as caught:
         users.list_audit_entries(house.context, house.root, 10, cursor)
     assert set(caught.value.fields) == {"cursor"}
@@ -588,7 +586,7 @@ def test_a_change_that_fails_halfway_leaves_nothing(house: House) -> None:
     assert house.audit() == before
 
 
-def test_users_made_from_rows_are_the_users_that_were_stored(house: House) -> None:
+def test_users_read_from_rows_equal_the_stored_users(house: House) -> None:
     with house.context.store.read() as conn:
         users: list[User] = stored.list_users(conn)
         assert users == [stored.find_user(conn, user.name) for user in users]
@@ -597,7 +595,7 @@ def test_users_made_from_rows_are_the_users_that_were_stored(house: House) -> No
 @pytest.mark.parametrize(
     ("name", "days", "said"), [("", 1, "name: must"), ("a", 0, "days: must be between 1 and 366")]
 )
-def test_what_is_wrong_with_a_token_is_said_in_the_message(house: House, name: str, days: int, said: str) -> None:
+def test_the_message_names_the_problems_of_a_token(house: House, name: str, days: int, said: str) -> None:
     with pytest.raises(Invalid) as caught:
         tokens.create_token(house.context, house.root, name, days)
     assert said in caught.value.message

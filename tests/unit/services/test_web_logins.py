@@ -1,4 +1,4 @@
-"""How long a browser stays logged in, and what opens the web only once."""
+"""Lifetime of browser logins, and one-time login codes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
         identities.close()
 
 
-def test_a_login_nobody_uses_is_over_after_twelve_hours(door: Door) -> None:
+def test_an_unused_login_ends_after_12_hours(door: Door) -> None:
     secret = door.enter()
     door.clock.turn(hours=IDLE_HOURS - 0.1)
     door.holder(secret, in_use=False)
@@ -58,7 +58,7 @@ def test_a_login_nobody_uses_is_over_after_twelve_hours(door: Door) -> None:
         door.holder(secret)
 
 
-def test_a_page_that_refreshes_by_itself_keeps_no_login_alive(door: Door) -> None:
+def test_automatic_refreshes_do_not_extend_a_login(door: Door) -> None:
     secret = door.enter()
     for _ in range(int(IDLE_HOURS)):
         door.clock.turn(hours=1)
@@ -68,7 +68,7 @@ def test_a_page_that_refreshes_by_itself_keeps_no_login_alive(door: Door) -> Non
         door.holder(secret, in_use=False)
 
 
-def test_a_login_in_use_is_over_after_seven_days_all_the_same(door: Door) -> None:
+def test_a_login_in_use_ends_after_seven_days(door: Door) -> None:
     secret = door.enter()
     for _ in range(LOGIN_LIFETIME.days * 4 - 1):
         door.clock.turn(hours=6)
@@ -80,22 +80,22 @@ def test_a_login_in_use_is_over_after_seven_days_all_the_same(door: Door) -> Non
         door.holder(secret)
 
 
-def test_a_code_opens_the_web_once(door: Door) -> None:
+def test_a_login_code_works_once(door: Door) -> None:
     code, lasts = web_logins.create_login_code(door.context, door.root)
     assert lasts == LOGIN_CODE_LIFETIME
     web_logins.log_in_browser_by_code(door.context, code, HERE)
-    with pytest.raises(NotAuthenticated, match="used already"):
+    with pytest.raises(NotAuthenticated, match="already used"):
         web_logins.log_in_browser_by_code(door.context, code, HERE)
 
 
-def test_a_code_is_too_old_after_five_minutes(door: Door) -> None:
+def test_a_login_code_expires_after_five_minutes(door: Door) -> None:
     code, _ = web_logins.create_login_code(door.context, door.root)
     door.clock.turn(seconds=LOGIN_CODE_LIFETIME.total_seconds() + 1)
-    with pytest.raises(NotAuthenticated, match="too old"):
+    with pytest.raises(NotAuthenticated, match="has expired"):
         web_logins.log_in_browser_by_code(door.context, code, HERE)
 
 
-def test_a_code_of_somebody_deactivated_meanwhile_opens_nothing(door: Door) -> None:
+def test_a_code_of_a_deactivated_user_is_refused(door: Door) -> None:
     code, _ = web_logins.create_login_code(door.context, door.root)
     door.context.store.write(lambda tx: accounts.update_user(tx, "root", active=False))
     door.context.identities.clear_caches()
@@ -103,7 +103,7 @@ def test_a_code_of_somebody_deactivated_meanwhile_opens_nothing(door: Door) -> N
         web_logins.log_in_browser_by_code(door.context, code, HERE)
 
 
-def test_many_codes_of_one_person_take_nobody_elses_away(door: Door) -> None:
+def test_many_codes_of_one_user_do_not_affect_other_users(door: Door) -> None:
     code, _ = web_logins.create_login_code(door.context, door.root)
     codes = [door.context.identities.web_logins.create_code("mallory") for _ in range(2000)]
     assert web_logins.log_in_browser_by_code(door.context, code, HERE)
@@ -114,7 +114,7 @@ def test_many_codes_of_one_person_take_nobody_elses_away(door: Door) -> None:
 
 
 @pytest.mark.parametrize("ends", ["password", "everywhere"])
-def test_what_ends_all_logins_ends_the_codes_that_wait_too(door: Door, ends: str) -> None:
+def test_ending_all_logins_also_ends_unused_codes(door: Door, ends: str) -> None:
     code, _ = web_logins.create_login_code(door.context, door.root)
     if ends == "password":
         set_password(door.context, door.root, door.root.user.name, "a new long password")
@@ -133,7 +133,7 @@ def test_logging_out_everywhere_ends_every_browser(door: Door) -> None:
     door.holder(door.enter())
 
 
-def test_a_cookie_somebody_else_chose_never_becomes_a_login(door: Door) -> None:
+def test_a_chosen_cookie_never_becomes_a_login(door: Door) -> None:
     with pytest.raises(NotAuthenticated):
         door.holder("chosen-by-somebody-else")
     assert door.enter() != "chosen-by-somebody-else"

@@ -1,4 +1,4 @@
-"""When many jobs become ready at once, those they all needed are looked up once."""
+"""When many jobs become ready at once, their common parents are looked up once."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,14 +27,14 @@ def ann(site: Site) -> Caller:
 
 @pytest.fixture
 def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys of the jobs over that were read, each as often as it was read."""
-    read, found = workflow_start_decisions._over, list[str]()
+    """The keys of ended jobs that were read, each as often as it was read."""
+    read, found = workflow_start_decisions._finished_parent, list[str]()
 
     def counting(row: Row[Any], named: frozenset[str]) -> FinishedParent:
         found.append(row.key)
         return read(row, named)
 
-    monkeypatch.setattr(workflow_start_decisions, "_over", counting)
+    monkeypatch.setattr(workflow_start_decisions, "_finished_parent", counting)
     return found
 
 
@@ -56,7 +56,7 @@ def test_parents_are_looked_up_once_for_all_their_children(site: Site, ann: Call
     assert words == [("echo", f"a.7-{joined}", str(place)) for place in range(MANY)]
 
 
-def test_what_is_decided_in_the_same_round_is_seen_by_those_who_come_after_it(
+def test_decisions_of_the_same_round_are_visible_to_later_jobs(
     site: Site, ann: Caller, looked_up: list[str]
 ) -> None:
     """The failure of `a` skips all of `b`, and `c`, who needs both, learns of all of it in the same round."""

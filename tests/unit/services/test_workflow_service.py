@@ -1,4 +1,4 @@
-"""Workflows: submitted whole, decided when parents end, tried again from what failed."""
+"""Workflows: atomic submission, decisions when parents end, retries of failed jobs."""
 
 import random
 from dataclasses import replace
@@ -88,7 +88,7 @@ def spec_of(site: Site, one: Job) -> Any:
     return found.spec
 
 
-def test_a_child_gets_what_its_parent_handed_on_when_that_ends(site: Site, ann: Caller) -> None:
+def test_a_child_gets_the_outputs_of_its_ended_parent(site: Site, ann: Caller) -> None:
     late = {"command": ["run", "${{ jobs.prep.outputs.best }}"], "env": {"B": "<${{ jobs.prep.outputs.best }}>"}}
     number = submitted(site, ann, {"prep": job(), "train": {**late, "needs": "prep"}})
     found = jobs_of(site, ann, number)
@@ -102,18 +102,18 @@ def test_a_child_gets_what_its_parent_handed_on_when_that_ends(site: Site, ann: 
     assert jobs_of(site, ann, number)["train"].parents_left == 0
 
 
-def test_what_was_not_handed_on_keeps_the_child_from_starting(site: Site, ann: Caller) -> None:
+def test_a_missing_output_prevents_the_child_from_starting(site: Site, ann: Caller) -> None:
     number = submitted(
         site, ann, {"prep": job(), "train": job("prep", command=["x", "${{ jobs.prep.outputs.a }}"])}
     )
     end(site, jobs_of(site, ann, number)["prep"])
     train = jobs_of(site, ann, number)["train"]
     assert (train.state, states(site, ann, number)["train"]) == (JobState.CANCELLED, "refused")
-    assert "prep has handed on no value a" in (train.reason or "")
+    assert "job prep has no output a" in (train.reason or "")
     assert services.get_workflow(site.context, ann, number).tally.state is WorkflowState.FAILED
 
 
-def test_a_child_over_which_nobody_can_decide_does_not_keep_its_parent_from_ending(
+def test_an_undecidable_child_does_not_prevent_its_parent_from_ending(
     site: Site, ann: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = submitted(
@@ -126,36 +126,36 @@ def test_a_child_over_which_nobody_can_decide_does_not_keep_its_parent_from_endi
     monkeypatch.setattr(start_decision, "evaluate", broken)
     end(site, jobs_of(site, ann, number)["prep"])
     assert states(site, ann, number) == {"prep": "completed", "train": "refused"}
-    assert "cannot be worked out" in (jobs_of(site, ann, number)["train"].reason or "")
+    assert "cannot be evaluated" in (jobs_of(site, ann, number)["train"].reason or "")
 
 
-def test_a_number_larger_than_any_is_refused_before_anything_runs(site: Site) -> None:
+def test_an_infinite_number_is_refused_before_any_job_runs(site: Site) -> None:
     for late in ({"if": "join(1e999) == 'x'"}, {"command": ["${{ 1e999 }}", "${{ jobs.prep.state }}"]}):
-        with pytest.raises(Invalid, match="too large a number") as caught:
+        with pytest.raises(Invalid, match="is too large") as caught:
             plan({"prep": job(), "train": job("prep", **late)})
         assert caught.value.fields
 
 
-def test_jobs_that_are_no_array_are_too_large_together_too(site: Site, ann: Caller) -> None:
+def test_the_size_limit_applies_to_jobs_without_arrays_too(site: Site, ann: Caller) -> None:
     settings = replace(
         site.context.settings, server=replace(site.context.settings.server, max_request_bytes=10_000)
     )
     site.context.settings = settings  # type: ignore[misc]
     jobs = {"a": job(env={"A": "y" * 1000}, matrix={"x": list(range(11))})}
-    with pytest.raises(TooLarge, match="Written out") as caught:
+    with pytest.raises(TooLarge, match="The expanded jobs are larger") as caught:
         submitted(site, ann, jobs)
     assert caught.value.hint
     assert services.list_workflows(site.context, ann) == []
 
 
-def test_a_child_sees_values_in_its_condition_and_in_its_words(site: Site, ann: Caller) -> None:
+def test_condition_and_command_of_a_child_use_outputs(site: Site, ann: Caller) -> None:
     late = job("prep", command=["run", "${{ jobs.prep.outputs.a }}"], **{"if": "jobs.prep.outputs.b == 2"})
     number = submitted(site, ann, {"prep": job(), "train": late})
     end(site, jobs_of(site, ann, number)["prep"], a="1", b="2", c="3")
     assert spec_of(site, jobs_of(site, ann, number)["train"]).command == ("run", "1")
 
 
-def test_failure_success_and_always_decide_who_goes_on(site: Site, ann: Caller) -> None:
+def test_failure_success_and_always_decide_which_jobs_start(site: Site, ann: Caller) -> None:
     jobs = {
         "a": job(),
         "good": job("a"),
@@ -174,7 +174,7 @@ def test_failure_success_and_always_decide_who_goes_on(site: Site, ann: Caller) 
     assert jobs_of(site, ann, number)["both"].parents_left == 0
 
 
-def test_a_condition_on_parameters_is_decided_at_once_also_for_those_after_it(site: Site, ann: Caller) -> None:
+def test_a_condition_on_parameters_is_decided_at_submission(site: Site, ann: Caller) -> None:
     jobs = {"a": job(**{"if": "params.mode == 'full'"}), "b": job("a"), "c": job("b", **{"if": "always()"})}
     params = {"mode": "quick"}
     number = submitted(site, ann, jobs, params=params)
@@ -184,7 +184,7 @@ def test_a_condition_on_parameters_is_decided_at_once_also_for_those_after_it(si
     assert states(site, ann, number) == dict.fromkeys("abc", "pending")
 
 
-def test_a_failure_that_is_forgiven_fails_nobody(site: Site, ann: Caller) -> None:
+def test_continue_on_failure_does_not_fail_other_jobs(site: Site, ann: Caller) -> None:
     number = submitted(site, ann, {"a": job(continue_on_failure=True), "b": job("a")})
     end(site, jobs_of(site, ann, number)["a"], JobState.FAILED)
     end(site, jobs_of(site, ann, number)["b"])
@@ -192,7 +192,7 @@ def test_a_failure_that_is_forgiven_fails_nobody(site: Site, ann: Caller) -> Non
     assert (tally.state, tally.forgiven) == (WorkflowState.COMPLETED, 1)
 
 
-def test_one_who_waits_for_many_is_decided_over_when_the_last_is_over(site: Site, ann: Caller) -> None:
+def test_a_job_with_many_parents_is_decided_when_the_last_has_ended(site: Site, ann: Caller) -> None:
     many = job(matrix={"x": [1, 2, 3]})
     best = {"command": ["${{ argmax(jobs.t.outputs.acc) }}"], "needs": "t"}
     number = submitted(site, ann, {"t": many, "best": best})
@@ -211,7 +211,7 @@ def test_the_same_key_gives_the_same_workflow_and_another_request_is_refused(sit
         services.submit_workflow(site.context, ann, plan({"b": job()}), "k")
 
 
-def test_nothing_is_left_of_a_workflow_that_is_refused(site: Site, ann: Caller) -> None:
+def test_a_refused_workflow_leaves_no_jobs(site: Site, ann: Caller) -> None:
     with pytest.raises(Invalid, match=r"jobs\.b: gpus"):
         plan({"a": job(), "b": job("a", gpus=-1)})
     with pytest.raises(HeliostatError):
@@ -219,7 +219,7 @@ def test_nothing_is_left_of_a_workflow_that_is_refused(site: Site, ann: Caller) 
     assert services.list_workflows(site.context, ann) == []
 
 
-def test_what_failed_is_tried_again_with_all_that_needs_it(site: Site, ann: Caller) -> None:
+def test_a_retry_includes_failed_jobs_and_their_descendants(site: Site, ann: Caller) -> None:
     jobs = {
         "a": job(),
         "b": job("a", matrix={"x": [1, 2]}),
@@ -230,7 +230,7 @@ def test_what_failed_is_tried_again_with_all_that_needs_it(site: Site, ann: Call
     first = jobs_of(site, ann, number)
     end(site, first["a"], v="7")
     end(site, first["b.1"])
-    with pytest.raises(Conflict, match="is not over"):
+    with pytest.raises(Conflict, match="has not ended"):
         services.retry_workflow(site.context, ann, number, read_job)
     end(site, first["b.2"], JobState.FAILED)
     end(site, jobs_of(site, ann, number)["d"])
@@ -251,7 +251,7 @@ def test_what_failed_is_tried_again_with_all_that_needs_it(site: Site, ann: Call
         services.retry_workflow(site.context, ann, number, read_job)
 
 
-def test_cancelling_lets_nobody_start(site: Site, ann: Caller) -> None:
+def test_cancelling_starts_no_job(site: Site, ann: Caller) -> None:
     jobs = {"a": job(), "b": job("a", **{"if": "always()"}), "c": job("b", **{"if": "failure()"})}
     number = submitted(site, ann, jobs)
     assert len(services.cancel_workflow(site.context, ann, number)) == 3
@@ -259,7 +259,7 @@ def test_cancelling_lets_nobody_start(site: Site, ann: Caller) -> None:
     assert services.cancel_workflow(site.context, ann, number) == []
 
 
-def test_strangers_see_and_change_nothing(site: Site, ann: Caller) -> None:
+def test_other_users_cannot_see_or_change_a_workflow(site: Site, ann: Caller) -> None:
     number = submitted(site, ann, {"a": job()})
     bob = person(site, "bob")
     assert services.list_workflows(site.context, bob, all_users=True) == []
@@ -276,7 +276,7 @@ def test_strangers_see_and_change_nothing(site: Site, ann: Caller) -> None:
     assert len(services.list_workflows(site.context, site.root, all_users=True)) == 1
 
 
-def test_random_graphs_end_as_a_plain_reading_of_their_rules_says(site: Site, ann: Caller) -> None:
+def test_random_graphs_end_as_a_reference_implementation_says(site: Site, ann: Caller) -> None:
     chance = random.Random(7)
     for _ in range(12):
         size = chance.randint(2, 9)

@@ -1,4 +1,4 @@
-"""What a job of a trace becomes on a cluster."""
+"""Jobs of a trace, fitted to a cluster."""
 
 import pytest
 
@@ -34,7 +34,9 @@ def shaped(nodes: str, cpus: int | None = None, any_type: bool = False, **wanted
         (8, 4, "larger than the cluster"),
     ],
 )
-def test_what_no_node_can_hold_becomes_a_gang_of_whole_nodes(gpus: float, tasks: int, shape: object) -> None:
+def test_a_job_too_large_for_one_node_becomes_a_gang_of_whole_nodes(
+    gpus: float, tasks: int, shape: object
+) -> None:
     assert shaped("3x8", gpus=gpus, tasks=tasks) == shape
 
 
@@ -57,11 +59,9 @@ def test_many_processors_become_whole_nodes() -> None:
     assert (made.placement.tasks, made.resources.cpus) == (3, 8)
 
 
-def test_a_job_with_gpus_that_wants_more_cpus_than_a_node_has_is_impossible() -> None:
+def test_a_gpu_job_that_requests_more_cpus_than_a_node_has_is_impossible() -> None:
     job = TraceJob(0, 60, gpus=1, cpus=20)
-    assert build_workload([job], parse_cluster("4x8", 8)).impossible == {
-        "no node has so many cpus or so much memory": 1
-    }
+    assert build_workload([job], parse_cluster("4x8", 8)).impossible == {"no node has enough cpus or memory": 1}
 
 
 def test_times_count_from_the_first_job_that_fits() -> None:
@@ -74,7 +74,7 @@ def test_times_count_from_the_first_job_that_fits() -> None:
 @pytest.mark.parametrize(
     "text", ["", "8", "0x8", "8x0", "8x", "x8", "8x99", "99999x8", "20xcpu", "8x8xA 100", "8x8,"]
 )
-def test_nodes_that_make_no_sense_are_refused_with_an_example(text: str) -> None:
+def test_invalid_node_descriptions_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(Invalid) as caught:
         parse_cluster(text)
     assert caught.value.hint

@@ -1,4 +1,4 @@
-"""Figures against values worked out by hand."""
+"""Metrics compared with values calculated by hand."""
 
 import numpy as np
 import pytest
@@ -17,10 +17,10 @@ from heliostat.simulation.report.curves import (
     queue_length_over_time,
     utilisation_over_time,
 )
-from unit.simulation.stand_ins import workload_of
+from unit.simulation.reference_planners import workload_of
 
 
-def test_a_small_replay_gives_what_one_reckons_on_paper() -> None:
+def test_metrics_of_a_small_replay_match_a_manual_calculation() -> None:
     cluster, workload = workload_of("1x4", (0, 100, 4), (50, 20, 2), (80, 5, 2))
     spans = to_attempt_table([AttemptSpan(0, 0, 100, 0), AttemptSpan(1, 100, 120, 0), AttemptSpan(2, 100, 105, 0)])
     figures = compute_metrics(workload, cluster, spans)
@@ -34,7 +34,7 @@ def test_a_small_replay_gives_what_one_reckons_on_paper() -> None:
     assert figures.utilisation_while_arriving == pytest.approx(1.0)
 
 
-def test_work_lost_and_time_back_in_the_queue_are_counted() -> None:
+def test_lost_work_and_waits_after_preemption_are_counted() -> None:
     cluster, workload = workload_of("1x4", (0, 100, 2))
     spans = to_attempt_table([AttemptSpan(0, 10, 40, 30), AttemptSpan(0, 50, 150, 0)])
     figures = compute_metrics(workload, cluster, spans)
@@ -45,19 +45,19 @@ def test_work_lost_and_time_back_in_the_queue_are_counted() -> None:
     assert figures.slowdown.mean == pytest.approx(1.5)
 
 
-def test_jobs_that_never_started_are_told_and_not_averaged() -> None:
+def test_jobs_that_never_started_are_counted_and_not_averaged() -> None:
     cluster, workload = workload_of("1x4", (0, 10, 1), (0, 10, 1))
     figures = compute_metrics(workload, cluster, to_attempt_table([AttemptSpan(0, 0, 10, 0)]))
     assert (figures.jobs, figures.unstarted, figures.wait.mean) == (1, 1, 0)
 
 
-def test_nothing_that_ran_gives_zeros_and_not_an_error() -> None:
+def test_a_replay_without_runs_gives_zeros() -> None:
     cluster, workload = workload_of("1x4", (0, 10, 1))
     figures = compute_metrics(workload, cluster, to_attempt_table([]))
     assert (figures.unstarted, figures.wait.mean, figures.utilisation, figures.projects.jain) == (1, 0, 0, 1)
 
 
-def test_slowdown_is_at_least_one_and_takes_short_runs_for_ten_seconds() -> None:
+def test_slowdown_is_at_least_one_and_short_runs_count_as_ten_seconds() -> None:
     found = bounded_slowdown(np.array([5.0, 20.0, 100.0]), np.array([5.0, 1.0, 50.0]))
     assert found.tolist() == [1.0, 2.0, 2.0]
 
@@ -72,7 +72,7 @@ def test_fairness_compares_the_means_of_groups(slowdowns: list[float], jain: flo
     assert found.slowdowns == {"a": sum(slowdowns[:2]) / 2, "b": sum(slowdowns[2:]) / 2}
 
 
-def test_the_worst_off_is_named() -> None:
+def test_the_project_with_the_worst_slowdown_is_named() -> None:
     found = compute_fairness(["a", "b", "c"], np.array([1.0, 9.0, 2.0]))
     assert (found.worst, found.worst_slowdown) == ("b", 9.0)
 
@@ -82,7 +82,7 @@ def test_percentiles_lie_between_values() -> None:
     assert (found.mean, found.p50, found.p90, found.p99, found.max) == (50, 50, 90, 99, 100)
 
 
-def test_use_over_time_adds_up_to_the_utilisation() -> None:
+def test_utilisation_over_time_adds_up_to_the_mean_utilisation() -> None:
     _, workload = workload_of("1x4", (0, 100, 4), (0, 50, 2))
     attempts = to_attempt_table([AttemptSpan(0, 0, 100, 0), AttemptSpan(1, 100, 150, 0)])
     points = utilisation_over_time(attempts, np.array([4.0, 2.0]), 4, 200)
@@ -92,7 +92,7 @@ def test_use_over_time_adds_up_to_the_utilisation() -> None:
     assert len(compute_job_times(workload, attempts).job_indexes) == 2
 
 
-def test_the_queue_over_time_knows_those_sent_back() -> None:
+def test_the_queue_length_includes_preempted_jobs() -> None:
     attempts = to_attempt_table(
         [AttemptSpan(0, 0, 50, 50), AttemptSpan(0, 100, 200, 0), AttemptSpan(1, 50, 100, 0)]
     )
@@ -100,7 +100,7 @@ def test_the_queue_over_time_knows_those_sent_back() -> None:
     assert [round(points[at][1], 3) for at in (10, 75, 150, 230)] == [1, 1, 0, 0]
 
 
-def test_a_distribution_ends_at_all_jobs() -> None:
+def test_a_cumulative_distribution_ends_at_100_percent() -> None:
     points = cumulative_distribution(np.array([0.0, 10.0, 1000.0]), 1.0)
     assert points[0] == (1.0, 0.0)
     assert points[-1] == (1000.0, 100.0)

@@ -1,4 +1,4 @@
-"""The live planner in a replay: never too much on a node, no job lost, and what each preset promises."""
+"""The live planner in a replay: no node is overcommitted, no job is lost, presets behave as documented."""
 
 from collections import defaultdict
 from datetime import datetime
@@ -15,7 +15,7 @@ from heliostat.simulation.replay import AttemptSpan, replay
 from heliostat.simulation.traces.trace import TraceJob
 from heliostat.simulation.workload import Workload, build_workload
 from support.hypothesis_examples import example_count
-from unit.simulation.stand_ins import InOrder, workload_of
+from unit.simulation.reference_planners import InOrder, workload_of
 
 PRESETS = ["fifo", "easy", "sjf", "las", "fairshare"]
 MADE = st.builds(
@@ -31,7 +31,7 @@ MADE = st.builds(
 
 
 class Watched(QueuePlanner):
-    """Adds up what is held of each device."""
+    """Sum of the allocated fractions of each device."""
 
     def __init__(self, cluster: ReplayCluster, preset: str) -> None:
         super().__init__(read_policy(preset), cluster.nodes, {"vision": "radiology", "speech": "languages"})
@@ -57,7 +57,7 @@ def sorted_workload(jobs: list[TraceJob], cluster: ReplayCluster) -> Workload:
 @pytest.mark.parametrize("preset", PRESETS)
 @settings(max_examples=40, deadline=None)
 @given(jobs=st.lists(MADE, min_size=1, max_size=20))
-def test_no_device_is_given_twice_and_every_job_runs_to_its_end(preset: str, jobs: list[TraceJob]) -> None:
+def test_no_device_is_allocated_twice_and_every_job_runs_to_its_end(preset: str, jobs: list[TraceJob]) -> None:
     cluster = parse_cluster("2x4")
     workload = sorted_workload(jobs, cluster)
     spans = replay(workload, Watched(cluster, preset))
@@ -85,7 +85,7 @@ def test_fifo_starts_jobs_when_a_plain_queue_does(jobs: list[tuple[int, int, int
     assert sorted(live) == sorted(replay(workload, InOrder(cluster.nodes)))
 
 
-def test_small_jobs_fill_the_hole_before_a_large_one_under_easy_and_not_under_fifo() -> None:
+def test_small_jobs_are_backfilled_under_easy_and_not_under_fifo() -> None:
     cluster = parse_cluster("1x8")
     jobs = [TraceJob(0, 100, 100, gpus=6), TraceJob(1, 10, 10, gpus=8), TraceJob(2, 50, 50, gpus=2)]
     starts = {}
@@ -95,7 +95,7 @@ def test_small_jobs_fill_the_hole_before_a_large_one_under_easy_and_not_under_fi
     assert starts == {"fifo": [0, 100, 110], "easy": [0, 100, 2]}
 
 
-def test_a_scavenger_makes_room_and_begins_again() -> None:
+def test_a_scavenger_is_preempted_and_starts_again() -> None:
     cluster = parse_cluster("1x8")
     jobs = [TraceJob(0, 100, 100, gpus=8, priority_class="scavenger"), TraceJob(10, 20, 20, gpus=8)]
     spans = replay(build_workload(jobs, cluster), QueuePlanner(read_policy("fairshare"), cluster.nodes, {}))

@@ -50,9 +50,9 @@ radiology = 2
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("order = ", "cannot be read"),
+        ("order = ", "is not valid TOML"),
         ('order = "luck"', "order = 'luck'"),
-        ("backfil = true", "no backfil"),
+        ("backfil = true", "unknown setting backfil"),
         ("backfill = 1", "backfill = '1'"),
         ("reservations = true", "reservations = 'True'"),
         ("reservations = 1.5", "reservations = '1.5'"),
@@ -61,19 +61,19 @@ radiology = 2
         ("projects = 3", "projects = '3'"),
         ("[projects]\na = 0", "projects.a = '0'"),
         ("[classes]\nurgent = 1", "classes = "),
-        ("[classes.urgent]\nname = 'x'", "no classes.urgent.name"),
+        ("[classes.urgent]\nname = 'x'", "unknown setting classes.urgent.name"),
         ("[charges]\ngpus = { A100 = 'much' }", "charges.gpus = "),
         ("charges = 1", "charges = '1'"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused_with_what_is_possible(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_policy_file_is_refused_with_a_hint(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(Invalid) as caught:
         read_policy(written(tmp_path, text))
     assert says in caught.value.message
     assert caught.value.hint
 
 
-def test_an_unknown_policy_is_told_which_there_are() -> None:
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(Invalid) as caught:
         read_policy("best")
     assert "fairshare" in (caught.value.hint or "")

@@ -1,4 +1,4 @@
-"""The replay keeps what the trace says and what the planner decides."""
+"""The replay follows the trace and the decisions of the planner."""
 
 import pytest
 from hypothesis import given, settings
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from heliostat.simulation.replay import AttemptSpan, replay
 from heliostat.simulation.workload import Workload
 from support.hypothesis_examples import example_count
-from unit.simulation.stand_ins import Decided, Impatient, InOrder, workload_of
+from unit.simulation.reference_planners import Decided, Impatient, InOrder, workload_of
 
 JOBS = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 40), st.sampled_from([0, 1, 2, 3, 4, 6, 8])),
@@ -17,7 +17,7 @@ JOBS = st.lists(
 
 
 def brute_force(workload: Workload, gpus: int) -> dict[int, float]:
-    """When each job starts on one node if nobody may overtake, second by second. Whole seconds only."""
+    """Start of each job on one node without backfill, second by second. Whole seconds only."""
     starts: dict[int, float] = {}
     for second in range(10_000):
         while len(starts) < len(workload.jobs):
@@ -36,7 +36,7 @@ def brute_force(workload: Workload, gpus: int) -> dict[int, float]:
 
 @settings(max_examples=example_count(100), deadline=None)
 @given(jobs=JOBS)
-def test_first_come_first_served_is_what_a_second_by_second_reckoning_gives(
+def test_fifo_matches_a_second_by_second_simulation(
     jobs: list[tuple[int, int, int]],
 ) -> None:
     cluster, workload = workload_of("1x8", *jobs)
@@ -57,7 +57,7 @@ def test_no_job_is_lost_and_each_runs_as_long_as_it_did(jobs: list[tuple[int, in
 
 @settings(max_examples=50, deadline=None)
 @given(jobs=JOBS, seconds=st.integers(1, 20), every=st.sampled_from([None, 1.0, 3.0]))
-def test_a_preempted_job_works_as_long_as_it_must_whatever_it_loses(
+def test_a_preempted_job_completes_its_full_work(
     jobs: list[tuple[int, int, int]], seconds: int, every: float | None
 ) -> None:
     cluster, workload = workload_of("2x4", *jobs)
@@ -75,7 +75,7 @@ def test_a_preempted_job_starts_over_without_checkpoints() -> None:
     assert spans == [AttemptSpan(0, 0.0, 30.0, 30.0), AttemptSpan(0, 30.0, 130.0, 0.0)]
 
 
-def test_a_preempted_job_goes_on_from_its_last_checkpoint() -> None:
+def test_a_preempted_job_continues_from_its_last_checkpoint() -> None:
     cluster, workload = workload_of("1x8", (0, 100, 8))
     spans = replay(workload, Impatient(cluster.nodes, 35), checkpoint_seconds=10)
     assert spans == [AttemptSpan(0, 0.0, 35.0, 5.0), AttemptSpan(0, 35.0, 105.0, 0.0)]
@@ -86,7 +86,7 @@ def test_a_gang_waits_for_whole_nodes() -> None:
     assert [span.started_seconds for span in replay(workload, InOrder(cluster.nodes))] == [0.0, 10.0]
 
 
-def test_what_happens_at_one_instant_is_decided_at_once() -> None:
+def test_events_at_the_same_time_lead_to_one_decision() -> None:
     class Counting(InOrder):
         asked = 0
 
@@ -109,8 +109,8 @@ def test_a_job_the_planner_never_starts_has_no_attempt() -> None:
     assert replay(workload, Lazy(cluster.nodes)) == []
 
 
-def test_the_one_who_watches_is_told_how_many_are_over() -> None:
+def test_progress_is_reported() -> None:
     told: list[int] = []
     cluster, workload = workload_of("1x8", *[(n, 1, 1) for n in range(450)])
-    replay(workload, InOrder(cluster.nodes), told=told.append)
+    replay(workload, InOrder(cluster.nodes), report_progress=told.append)
     assert told == [200, 400, 450]

@@ -1,4 +1,4 @@
-"""Readers, on small files that show what each format can hold."""
+"""Trace readers, with a small file of each format."""
 
 import gzip
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_a_table_is_read_through_its_mapping_in_the_order_of_submission() -> Non
     )
 
 
-def test_a_timestamp_may_name_its_zone_and_a_gpu_may_be_a_part() -> None:
+def test_a_timestamp_may_have_a_zone_and_gpus_may_be_a_fraction() -> None:
     trace = read_trace(
         CASES / "table.csv",
         TraceReadOptions(columns=parse_column_map([MAP]), row_filter={"cluster": frozenset({"red"})}),
@@ -39,19 +39,19 @@ def test_conditions_on_one_column_widen_and_on_several_narrow() -> None:
     assert trace.skipped == {"not selected": 2}
 
 
-def test_a_packed_file_reads_the_same(tmp_path: Path) -> None:
+def test_a_compressed_file_gives_the_same_trace(tmp_path: Path) -> None:
     packed = tmp_path / "table.csv.gz"
     packed.write_bytes(gzip.compress((CASES / "table.csv").read_bytes()))
     how = TraceReadOptions(columns=parse_column_map([MAP]))
     assert read_trace(packed, how).jobs == read_trace(CASES / "table.csv", how).jobs
 
 
-def test_without_users_a_job_counts_as_its_projects() -> None:
+def test_the_default_user_is_the_project() -> None:
     how = TraceReadOptions(columns=parse_column_map(["submitted_at=stamp,run_seconds=seconds,project=cluster"]))
     assert {job.user for job in read_trace(CASES / "table.csv", how).jobs} == {"blue", "red", "green"}
 
 
-def test_start_and_end_stand_for_the_run_time(tmp_path: Path) -> None:
+def test_start_and_end_give_the_run_time(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("submitted_at,started_at,ended_at\n0,5,65\n1,,\n")
     trace = read_trace(file)
@@ -67,7 +67,7 @@ def test_the_standard_workload_format_gives_cpus_limits_users_and_groups() -> No
     assert read_trace(CASES / "small.swf").skipped == {"never ran": 1}
 
 
-def test_our_own_history_is_read_whole() -> None:
+def test_a_history_export_is_read_completely() -> None:
     trace = read_trace(CASES / "history.jsonl")
     assert trace.jobs == (
         TraceJob(
@@ -112,18 +112,20 @@ def test_a_limit_the_trace_has_is_kept() -> None:
         ("t.csv", "submitted_at,run_seconds\n0,-5\n", "column run_seconds: -5"),
         ("t.csv", "submitted_at,run_seconds,gpus\n0,1,nan\n", "column gpus: 'nan'"),
         ("t.csv", "submitted_at,run_seconds\n,1\n", "column submitted_at: is missing"),
-        ("t.csv", "when,run_seconds\n0,1\n", "no column is submitted_at"),
-        ("t.csv", "submitted_at,took\n0,1\n", "no column is run_seconds"),
-        ("t.csv", "", "no column is submitted_at"),
+        ("t.csv", "when,run_seconds\n0,1\n", "no column for submitted_at"),
+        ("t.csv", "submitted_at,took\n0,1\n", "no column for run_seconds"),
+        ("t.csv", "", "no column for submitted_at"),
         ("t.swf", "1 2 3\n", "t.swf, line 1, line: has 3 fields instead of 18"),
-        ("t.swf", "; only a comment\n", "no job to replay: it is empty"),
+        ("t.swf", "; only a comment\n", "no job to replay: the file is empty"),
         ("t.jsonl", "{\n", "t.jsonl, line 1, line: is not JSON"),
         ("t.jsonl", "[1]\n", "is not a JSON object"),
         ("t.jsonl", '{"submitted_at": 1, "run_seconds": true}\n', "run_seconds: 'True' is not a number"),
-        ("t.txt", "hello", "does not say what format"),
+        ("t.txt", "hello", "The format of t.txt is unknown"),
     ],
 )
-def test_what_cannot_be_read_says_where_and_what_to_do(tmp_path: Path, name: str, content: str, says: str) -> None:
+def test_an_unreadable_trace_gives_the_place_and_a_hint(
+    tmp_path: Path, name: str, content: str, says: str
+) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(Invalid) as caught:
         read_trace(tmp_path / name)
@@ -153,26 +155,26 @@ def test_bad_lines_are_counted_when_they_may_be_skipped(tmp_path: Path) -> None:
     assert trace.skipped == {"bad lines": 2}
 
 
-def test_a_missing_or_broken_file_is_told_kindly(tmp_path: Path) -> None:
+def test_a_missing_or_broken_file_gives_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         read_trace(tmp_path / "none.csv")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"submitted_at,run_seconds\n" * 100)[:30])
-    with pytest.raises(Invalid, match="cannot be unpacked"):
+    with pytest.raises(Invalid, match="cannot be decompressed"):
         read_trace(tmp_path / "cut.csv.gz")
 
 
 @pytest.mark.parametrize("text", ["gpus", "gpus=", "colour=red", "=x"])
-def test_a_mapping_that_makes_no_sense_is_refused(text: str) -> None:
+def test_an_invalid_mapping_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
         parse_column_map([text])
 
 
-def test_made_up_jobs_are_the_same_for_the_same_seed_and_differ_for_another() -> None:
+def test_synthetic_jobs_depend_only_on_the_seed() -> None:
     assert generate_trace(SyntheticTraceSpec(200, 7)) == generate_trace(SyntheticTraceSpec(200, 7))
     assert generate_trace(SyntheticTraceSpec(200, 7)) != generate_trace(SyntheticTraceSpec(200, 8))
 
 
-def test_made_up_jobs_ask_for_the_load_that_was_asked_for() -> None:
+def test_synthetic_jobs_have_the_requested_load() -> None:
     jobs = generate_trace(SyntheticTraceSpec(2000, 1, gpus=64, load=0.9)).jobs
     asked = sum(job.gpus * job.run_seconds for job in jobs)
     assert asked / (64 * jobs[-1].submitted_at) == pytest.approx(0.9, rel=1e-4)

@@ -43,7 +43,7 @@ def _parts(path: Path) -> dict[str, list[str]]:
 
 def _clauses(sql: str) -> list[str]:
     plain = (
-        " ".join(sql.split()).replace("CONSTRAINT alembic_version_pkc ", "").replace('TABLE "jobs"', "TABLE jobs")
+        " ".join(sql.split()).replace("CONSTRAINT alembic_version_pkc ", "").replace('"', "")
     )
     return re.split(r", (?![^()]*\))", re.sub(r"^(CREATE TABLE \w+) \( | \)$", r"\1, ", plain))
 
@@ -80,3 +80,22 @@ def test_tables_of_which_nobody_knows_the_version_are_not_taken_for_new_ones(tmp
     with pytest.raises(OperationalError, match="already exists"):
         migrate(path)
     assert database_revision(path) is None
+
+
+def test_renamed_tables_and_columns_keep_their_rows(tmp_path: Path) -> None:
+    path = tmp_path / "heliostat.db"
+    upgrade(path, "0023")
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute(
+            "INSERT INTO notices (id, user, channel, address, occasions, salt, created_at, after_event)"
+            " VALUES (7, 'anna', 'email', 'anna@example.org', 'failed', 'salt', 0, 3)"
+        )
+        conn.execute("INSERT INTO notice_deliveries VALUES ('d1', 7, '[4]', 0, 'waiting', 0, 0, 1, NULL)")
+        conn.execute(
+            "INSERT INTO events (job_id, attempt, at, kind, state) VALUES (1, 1, 0, 'handed_over', 'pending')"
+        )
+    migrate(path)
+    with closing(sqlite3.connect(path)) as conn:
+        assert conn.execute("SELECT id, triggers FROM notifications").fetchall() == [(7, "failed")]
+        assert conn.execute("SELECT notification_id FROM notification_deliveries").fetchall() == [(7,)]
+        assert conn.execute("SELECT kind FROM events").fetchall() == [("dispatched",)]

@@ -19,8 +19,8 @@ Make = Callable[..., SampleStore]
 def make(tmp_path: Path) -> Iterator[Make]:
     made: list[SampleStore] = []
 
-    def new(step: int = 10, most_rolled: int = 500, **kept: float) -> SampleStore:
-        made.append(SampleStore(tmp_path / "samples.db", step, SampleRetention(**kept), most_rolled=most_rolled))
+    def new(step: int = 10, max_rolled_up: int = 500, **kept: float) -> SampleStore:
+        made.append(SampleStore(tmp_path / "samples.db", step, SampleRetention(**kept), max_rolled_up=max_rolled_up))
         return made[-1]
 
     yield new
@@ -130,7 +130,7 @@ def test_what_is_very_old_is_dropped(make: Make) -> None:
 
 
 def test_rolling_up_in_parts_gives_the_same(make: Make) -> None:
-    store = make(most_rolled=2)
+    store = make(max_rolled_up=2)
     fill(store, 5)
     rounds = 1
     while store.compact(START + 3 * DAY):
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_is_begun_anew_with_a_word(make: Make, tmp_pa
         store = make()
         store.add(START, {"job/1": [1.0]})
         store.flush(START)
-    assert [entry["event"] for entry in logs] == ["samples_begun_anew"]
+    assert [entry["event"] for entry in logs] == ["samples_file_replaced"]
     store.close()
     assert values_of(make()) == [1.0]
 
@@ -191,7 +191,7 @@ def test_a_disk_without_room_loses_samples_says_so_once_and_goes_on_later(make: 
                 blocked.add(START + hour * HOUR + second, {"job/1": [1.0]})
             blocked.flush(START + hour * HOUR)
             blocked.compact(START)
-    assert [entry["event"] for entry in logs] == ["samples_not_kept"]
+    assert [entry["event"] for entry in logs] == ["samples_not_written"]
     assert 0 < len(values_of(blocked)) <= 3 * 6
     (tmp_path / "missing").mkdir()
     blocked.flush(START + 5 * HOUR)
@@ -210,6 +210,6 @@ def test_a_file_that_was_deleted_is_begun_anew_with_a_word(make: Make, tmp_path:
     with capture_logs() as logs:
         store.add(START + 10, {"job/1": [2.0]})
         store.flush(START + 10)
-    assert [entry["event"] for entry in logs] == ["samples_begun_anew"]
+    assert [entry["event"] for entry in logs] == ["samples_file_replaced"]
     store.close()
     assert values_of(make()) == [1.0, 2.0]

@@ -57,7 +57,7 @@ def test_a_moment_that_no_clock_shows_is_refused(text: str) -> None:
 def test_everything_wrong_is_said_at_once() -> None:
     reading = FormReader(a_form(share="x", reason=""))
     reading.read_integer("share", 1, 2)
-    reading.read_line("reason", needed=True)
+    reading.read_line("reason", required=True)
     with pytest.raises(Invalid) as error:
         reading.raise_if_invalid()
     assert set(error.value.fields) == {"share", "reason"}

@@ -42,7 +42,7 @@ def test_a_label_says_what_it_is_who_is_on_it_and_for_how_much_longer() -> None:
     assert describe_device(*seen(DeviceCondition.BUSY, TENANT), NOW).split("\n") == [
         "n 1/<b>, GPU 0: busy",
         "A100, 83 % used, 40 GiB of 80 GiB memory",
-        "ann (vision): job 12 train, for 2 h, at most 3 h more",
+        "ann (vision): job 12 train, for 2 h, at most 3 h left",
     ]
 
 
@@ -60,7 +60,9 @@ def test_a_tenant_that_has_not_begun_or_has_no_limit_says_so() -> None:
     starting = replace(TENANT, state=JobState.STARTING, started_at=None, ends_at=None)
     assert describe_device(*seen(DeviceCondition.BUSY, starting), NOW).endswith("train, starting")
     late = replace(TENANT, started_at=NOW, ends_at=NOW - timedelta(seconds=1))
-    assert describe_device(*seen(DeviceCondition.BUSY, late), NOW).endswith("just begun, its time is nearly over")
+    assert describe_device(*seen(DeviceCondition.BUSY, late), NOW).endswith(
+        "just started, time limit almost reached"
+    )
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_numbers_are_refused_by_the_api_in_its_own_words(text: str) -> None:
 @pytest.mark.parametrize(
     ("texts", "field", "words"),
     [
-        ({"command": "a 'b", "command_kind": "words"}, "command", "no partner"),
+        ({"command": "a 'b", "command_kind": "words"}, "command", "unclosed quotation mark"),
         ({"command": "true", "env": "FOO"}, "env", "has no ="),
         ({"command": "true", "env": "A=1\nA=2"}, "env", "twice"),
         ({"command": "true", "grace_seconds": "soon"}, "grace_seconds", "not a duration"),
@@ -111,7 +111,7 @@ def test_variables_are_read_as_they_stand_there_and_in_quotation_marks_as_json()
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "nothing in it"),
+        ("", "the file is empty"),
         ("[]", "no job"),
         ("just words", "no job"),
         ("a: [", "neither YAML nor JSON"),

@@ -8,7 +8,7 @@ import pytest
 from heliostat.services.logs.windows import LogWindow
 from heliostat.web.job_page import log_view
 from heliostat.web.request_context import AuthenticatedRequest
-from unit.scheduling.made_up import a_running_job
+from unit.scheduling.builders import a_running_job
 
 
 class _Visit:

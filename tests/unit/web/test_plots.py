@@ -42,7 +42,12 @@ def test_what_was_used_is_drawn_against_what_was_asked_for() -> None:
         "CPU cores",
         "Memory in GiB",
     ]
-    assert [plot.limit_label for plot in told.plots] == ["", "each has 40 GiB", "asked for 8", "asked for 16 GiB"]
+    assert [plot.limit_label for plot in told.plots] == [
+        "",
+        "capacity per GPU: 40 GiB",
+        "requested: 8",
+        "requested: 16 GiB",
+    ]
     assert told.plots[0].summary == "on average 70 %, at most 90 %"
     assert told.plots[1].summary == "on average 20 GiB, at most 20 GiB"
     assert told.plots[2].summary == "on average 2, at most 3"
@@ -51,7 +56,7 @@ def test_what_was_used_is_drawn_against_what_was_asked_for() -> None:
     assert (told.assessment, told.is_wasteful) == ("Used 1 of 4 GPUs.", True)
 
 
-@pytest.mark.parametrize(("gpus", "names"), [(2, ["GPU 0", "GPU 1"]), (16, ["most", "mean", "least"])])
+@pytest.mark.parametrize(("gpus", "names"), [(2, ["GPU 0", "GPU 1"]), (16, ["maximum", "mean", "minimum"])])
 def test_many_gpus_are_drawn_as_few_curves(gpus: int, names: list[str]) -> None:
     plot = build_usage_view(_stats(gpus), [A100]).plots[0]
     assert all(name in plot.legend for name in names)

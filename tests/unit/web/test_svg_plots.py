@@ -60,7 +60,7 @@ def test_a_legend_escapes_names() -> None:
 
 
 def test_a_legend_names_the_dashed_line_where_there_is_one() -> None:
-    assert "all there is" in draw_legend([_series(1)], "all there is")
+    assert "capacity" in draw_legend([_series(1)], "capacity")
     assert "limit" not in draw_legend([_series(1)])
 
 

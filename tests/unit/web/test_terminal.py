@@ -51,7 +51,7 @@ def test_very_long_lines_are_cut_and_say_so() -> None:
     shown = parse_ansi_line(b"x" * 1_000_000)
     assert sum(len(text) for _, text in shown) < MAX_LINE_CHARACTERS + 100
     assert shown[-1][0] == "cut"
-    assert "1,000,000 letters" in shown[-1][1]
+    assert "1,000,000 characters" in shown[-1][1]
 
 
 def test_what_is_no_text_is_shown_as_well_as_possible() -> None:

@@ -33,7 +33,9 @@ def _story() -> JobHistory:
         (61, "starting", JobState.STARTING),
         (62, "running", JobState.RUNNING),
     )
-    first = AttemptRecord(7, 1, "n1", (), JobState.PREEMPTED, _at(10), _at(11), _at(41), 143, "made room for 9")
+    first = AttemptRecord(
+        7, 1, "n1", (), JobState.PREEMPTED, _at(10), _at(11), _at(41), 143, "job 9 needs its resources"
+    )
     second = AttemptRecord(7, 2, "n2", (), JobState.RUNNING, _at(61), _at(62))
     return JobHistory(_job(), (first, second), events)
 
@@ -46,7 +48,7 @@ def test_the_life_of_a_job_is_told_by_state_and_attempt() -> None:
         "running": 40,
     }
     first, second = told.attempts
-    assert (first.waited_seconds, first.ran_seconds, first.outcome) == (600, 1800, "made room for 9")
+    assert (first.waited_seconds, first.ran_seconds, first.outcome) == (600, 1800, "job 9 needs its resources")
     assert (second.waited_seconds, second.ran_seconds, second.running_since) == (1200, 600, _at(62))
     assert (first.log_url, second.log_url) == ("/jobs/7?attempt=1#log", "")
 
@@ -55,7 +57,7 @@ def test_the_bar_says_the_same_in_words_and_trusts_no_text() -> None:
     told = build_timeline(_story(), _at(72), 2)
     assert "pending 10 min, then starting 1 min, then running 30 min, then pending 20 min" in told.svg
     assert "<script" not in told.svg
-    assert told.events[3].description == "made room, back in the queue"
+    assert told.events[3].description == "preempted, requeued"
 
 
 def test_a_job_that_was_just_submitted_has_a_bar_too() -> None:

@@ -13,7 +13,7 @@ def series(name: str, *values: float | None, unit: str = "") -> TimeSeries:
 def test_the_cluster_is_drawn_against_what_there_is() -> None:
     known = [series("gpus", 100, 100), series("gpus_allocated", 40, None), series("gpu_utilisation", 30, 35)]
     plots = draw_cluster_plots(known, StatsPeriod.DAY, NOW)
-    assert [plot.title for plot in plots] == ["GPUs given to jobs", "GPU utilisation"]
+    assert [plot.title for plot in plots] == ["GPUs allocated", "GPU utilisation"]
     assert 'class="limit"' in plots[0].svg
 
 

@@ -93,7 +93,7 @@ def test_names_in_the_drawing_are_text_and_nothing_else() -> None:
         layout_graph({nasty: []}), [BoxLabel(nasty, nasty, "running", f"/jobs/1?{nasty}", 0.5)], nasty
     )
     assert "<script>" not in drawn
-    assert "look-running" in drawn
+    assert "step-running" in drawn
     bars = draw_gantt([GanttBar(nasty, "failed", "/jobs/1", NOW, None, nasty)], NOW, nasty)
     assert "<script>" not in bars
 

@@ -1,4 +1,4 @@
-"""What becomes of a job when those it needs are over."""
+"""Start decision for a job whose parents have ended."""
 
 from typing import Any
 
@@ -37,33 +37,33 @@ def decided(
         ("jobs.a0.state == 'failed' and always()", ["failed"], True),
     ],
 )
-def test_conditions_decide_who_starts(condition: str | None, states: list[str], starts: bool) -> None:
+def test_conditions_decide_whether_a_job_starts(condition: str | None, states: list[str], starts: bool) -> None:
     verdict = decided(condition, *(over(f"a{place}", state) for place, state in enumerate(states)))
     assert (verdict.outcome is None) == starts
     assert starts or (verdict.reason or "").startswith("skipped")
 
 
-def test_a_failure_that_is_forgiven_is_no_failure() -> None:
+def test_a_failure_with_continue_on_failure_counts_as_success() -> None:
     forgiven = over("a", "failed", continue_on_failure=True)
     assert decided(None, forgiven).outcome is None
     assert decided("failure()", forgiven).outcome == "skipped"
     assert decided(None, over("a", "skipped", continue_on_failure=True)).outcome == "skipped"
 
 
-def test_a_failure_further_back_counts_as_one() -> None:
+def test_a_failure_of_an_indirect_parent_counts() -> None:
     between = over("b", "skipped", is_after_failure=True)
     assert decided("failure()", between).outcome is None
     assert decided("failure()", between).is_after_failure
     assert decided(None, over("a", "failed")).is_after_failure
 
 
-def test_values_are_filled_into_words_as_they_are() -> None:
+def test_values_are_filled_in_unchanged() -> None:
     nasty = "$(rm -rf /); `id` '\" ${{ params.lr }}"
     verdict = decided(None, over("a", outputs={"x": nasty}), words=("run", "--x=${{ jobs.a.outputs.x }}"))
     assert verdict.filled_words == ("run", f"--x={nasty}")
 
 
-def test_the_best_of_many_is_found() -> None:
+def test_min_and_max_find_the_best_variant() -> None:
     those = [over("t.1", outputs={"acc": "0.5"}), over("t.2", outputs={"acc": "0.9"}), over("t.3")]
     words = (
         "${{ argmax(jobs.t.outputs.acc) }}",
@@ -78,18 +78,18 @@ def test_the_best_of_many_is_found() -> None:
 @pytest.mark.parametrize(
     ("word", "why"),
     [
-        ("${{ jobs.a.outputs.y }}", "a has handed on no value y"),
-        ("${{ max(jobs.a.outputs.x) }}", "values of a job with a matrix"),
-        ("${{ jobs.b.outputs.y }}", "there is no jobs.b.outputs.y here"),
+        ("${{ jobs.a.outputs.y }}", "job a has no output y"),
+        ("${{ max(jobs.a.outputs.x) }}", "need outputs of a job with a matrix"),
+        ("${{ jobs.b.outputs.y }}", "jobs.b.outputs.y does not exist here"),
     ],
 )
-def test_what_cannot_be_filled_in_is_refused_with_the_reason(word: str, why: str) -> None:
+def test_a_template_that_cannot_be_filled_in_is_refused_with_a_reason(word: str, why: str) -> None:
     verdict = decided(None, over("a", outputs={"x": "1"}), words=(word,))
     assert verdict.outcome == "refused"
     assert why in (verdict.reason or "")
 
 
-def test_a_value_that_was_not_handed_on_is_null_in_a_condition() -> None:
+def test_a_missing_output_is_null_in_a_condition() -> None:
     assert decided("jobs.a.outputs.y == null", over("a")).outcome is None
     assert decided("jobs.a.outputs.x > 3", over("a", outputs={"x": "5"})).outcome is None
     assert decided("jobs.a.outputs.x > 3", over("a", outputs={"x": "many"})).outcome == "refused"

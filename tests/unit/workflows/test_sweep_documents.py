@@ -1,4 +1,4 @@
-"""Sweeps over parameters: what each run gets, and what is refused."""
+"""Sweep files: values of each run, and validation errors."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ def sweep(**fields: Any) -> SweepDocument:
     return parse_sweep({"name": "lr", "job": {"command": ["run", "{lr}"]}, **fields})
 
 
-def test_a_grid_is_every_combination_and_a_list_is_itself() -> None:
+def test_a_grid_gives_all_combinations_and_a_list_its_rows() -> None:
     made = sweep(grid={"lr": [0.1, 0.01], "seed": [1, 2]}, at_once=3)
     assert [dict(row) for row in made.variants][:2] == [{"lr": 0.1, "seed": 1}, {"lr": 0.1, "seed": 2}]
     assert made.job_fields["array"] == "0-3%3"
     assert [dict(row) for row in sweep(list=[{"lr": 1}, {"lr": 7}]).variants] == [{"lr": 1}, {"lr": 7}]
 
 
-def test_the_same_seed_draws_the_same_and_another_draws_otherwise() -> None:
+def test_random_samples_depend_only_on_the_seed() -> None:
     values = {"lr": {"from": 1e-4, "to": 0.1, "log": True}, "n": {"from": 1, "to": 9}, "kind": ["a", "b"]}
     one, same, other = (sweep(random={"count": 50, "seed": seed, "values": values}).variants for seed in (7, 7, 8))
     assert one == same != other
@@ -37,50 +37,50 @@ def test_the_same_seed_draws_the_same_and_another_draws_otherwise() -> None:
     assert sum(row["lr"] < 0.003 for row in one) > 10, "small ones are as likely as large ones"  # type: ignore[operator]
 
 
-def test_values_become_words_and_variables() -> None:
+def test_values_become_arguments_and_environment_variables() -> None:
     values = {"lr": 0.1, "name": "a b; $(id)", "on": True, "n": 3.0}
     words = ("--lr={lr}", "{name}", "{on}{n}", "{other} {} {{lr}}", "{lr}{lr}")
     assert fill_words(words, values) == ("--lr=0.1", "a b; $(id)", "true3", "{other} {} {0.1}", "0.10.1")
     assert parameter_environment(values)["HELIOSTAT_PARAM_NAME"] == "a b; $(id)"
 
 
-def test_what_is_filled_in_is_not_looked_at_again() -> None:
+def test_filled_in_values_are_not_expanded_again() -> None:
     assert fill_words(("{a}",), {"a": "{b}", "b": "x"}) == ("{b}",)
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({}, "grid, list, or random"),
-        ({"grid": {"a": [1]}, "list": [{"a": 1}]}, "grid, list, or random"),
+        ({}, "exactly one of grid, list and random"),
+        ({"grid": {"a": [1]}, "list": [{"a": 1}]}, "exactly one of grid, list and random"),
         ({"grid": {"a": []}}, "must be a list of values"),
-        ({"grid": {"a": [1]}, "grdi": 1}, "there is no such field, perhaps grid"),
+        ({"grid": {"a": [1]}, "grdi": 1}, r"unknown field \(did you mean grid\?\)"),
         ({"grid": {"a": [1]}, "at_once": 0}, "from 1 to 10000"),
         ({"grid": {"a": [1]}, "retries": "x"}, "from 0 to 100"),
         ({"grid": {"a": [1]}, "name": "../x"}, "letters, digits"),
-        ({"grid": {"a": [1]}, "job": []}, "must be a set of fields"),
-        ({"grid": {"a": [1]}, "job": {"command": ["x"], "array": "0-3"}}, "is not for the job of a sweep"),
-        ({"grid": {"a": [1]}, "job": {"command": "echo {a}"}}, "a shell would read"),
-        ({"grid": {"a": [1]}, "job": {"script": "#!/bin/sh\necho {a}"}}, "a shell would read"),
+        ({"grid": {"a": [1]}, "job": []}, "must be a mapping of fields"),
+        ({"grid": {"a": [1]}, "job": {"command": ["x"], "array": "0-3"}}, "is not allowed in a sweep"),
+        ({"grid": {"a": [1]}, "job": {"command": "echo {a}"}}, "that a shell reads"),
+        ({"grid": {"a": [1]}, "job": {"script": "#!/bin/sh\necho {a}"}}, "that a shell reads"),
         ({"random": {"values": {"a": [1]}}}, "whole number from 1 to 10000"),
         ({"random": {"count": 10**9, "values": {"a": [1]}}}, "whole number from 1 to 10000"),
-        ({"random": {"count": 1, "values": {}}}, "must be a set of names"),
-        ({"random": {"count": 1, "values": {"a": {"from": 2, "to": 1}}}}, "not smaller"),
+        ({"random": {"count": 1, "values": {}}}, "must be a mapping of names"),
+        ({"random": {"count": 1, "values": {"a": {"from": 2, "to": 1}}}}, "from at most to"),
         ({"random": {"count": 1, "values": {"a": {"from": 0, "to": 1, "log": True}}}}, "above 0"),
-        ({"random": {"count": 1, "values": {"a": {"from": "x", "to": 1}}}}, "must have numbers"),
+        ({"random": {"count": 1, "values": {"a": {"from": "x", "to": 1}}}}, "must be numbers"),
         ({"random": {"count": 1, "seed": 1.5, "values": {"a": [1]}}}, "must be a whole number"),
-        ({"random": {"count": 1, "sed": 1, "values": {"a": [1]}}}, "has count, seed and values"),
-        ({"grid": {"a": list(range(200)), "b": list(range(200))}}, "makes 40,000 jobs"),
+        ({"random": {"count": 1, "sed": 1, "values": {"a": [1]}}}, "must have count, seed and values"),
+        ({"grid": {"a": list(range(200)), "b": list(range(200))}}, "gives 40,000 jobs"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_field(fields: dict[str, Any], words: str) -> None:
+def test_errors_name_the_field(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(Invalid, match=words) as caught:
         sweep(**fields)
     assert caught.value.fields
     assert caught.value.hint
 
 
-def test_a_sweep_that_would_become_gigabytes_is_refused() -> None:
+def test_a_sweep_that_would_expand_to_gigabytes_is_refused() -> None:
     table = sweep(list=[{"lr": "x" * 10_000}] * 1000).variants
     with pytest.raises(TooLarge):
         check_expanded_size(["{lr}{lr}"] * 10, table)
@@ -88,7 +88,7 @@ def test_a_sweep_that_would_become_gigabytes_is_refused() -> None:
 
 
 @given(some.recursive(some.none() | some.booleans() | some.floats() | some.text(max_size=8), some.lists))
-def test_whatever_is_given_is_read_or_refused_in_words(value: object) -> None:
+def test_any_document_is_parsed_or_refused_with_a_reason(value: object) -> None:
     for fields in ({"grid": value}, {"list": value}, {"random": value}, {"random": {"count": 2, "values": value}}):
         try:
             sweep(**fields)

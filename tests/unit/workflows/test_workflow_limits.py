@@ -1,4 +1,4 @@
-"""Small files must not become large: what is filled in is counted while it is filled in."""
+"""Size limits of workflow expansion: small files must not expand to large ones."""
 
 from typing import Any
 
@@ -23,9 +23,9 @@ HUGE = 10**400
 
 
 def expanded(
-    jobs: dict[str, Any], params: dict[str, Any] | None = None, room: ExpansionBudget | None = None
+    jobs: dict[str, Any], params: dict[str, Any] | None = None, budget: ExpansionBudget | None = None
 ) -> ExpandedWorkflow:
-    return expand_workflow(parse_workflow({"name": "train", "jobs": jobs, "params": params or {}}), {}, room)
+    return expand_workflow(parse_workflow({"name": "train", "jobs": jobs, "params": params or {}}), {}, budget)
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -48,15 +48,15 @@ def little_room() -> ExpansionBudget:
         {},  # parameters are variables of each job
     ],
 )
-def test_what_grows_beyond_the_room_while_it_is_filled_in_is_too_large(fields: dict[str, Any]) -> None:
+def test_jobs_that_exceed_the_budget_while_filled_in_are_too_large(fields: dict[str, Any]) -> None:
     params = {"p": "y" * 1000}
-    with pytest.raises(TooLarge, match="Written out, these jobs take more than") as caught:
+    with pytest.raises(TooLarge, match="The expanded jobs are larger than") as caught:
         expanded({"a": job(matrix=variants(60), **fields)}, params, little_room())
     assert caught.value.hint
     assert len(expanded({"a": job(matrix=variants(3), **fields)}, params, little_room()).jobs) == 3
 
 
-def test_one_job_is_stopped_before_all_of_it_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expansion_of_one_large_job_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     plain = ExpansionBudget.take_bytes
 
@@ -70,15 +70,15 @@ def test_one_job_is_stopped_before_all_of_it_is_filled_in(monkeypatch: pytest.Mo
     assert 1 < len(taken) < 20
 
 
-def test_a_word_is_not_joined_beyond_what_a_word_can_be() -> None:
-    with pytest.raises(Invalid, match="longer than a word can be"):
+def test_an_argument_is_not_longer_than_the_limit() -> None:
+    with pytest.raises(Invalid, match="the limit of one argument"):
         expanded({"a": job(command=["${{ params.p }}" * 14])}, {"p": "y" * 10_000})
     assert as_text(["y" * 1000] * 100).count("y") == 100_000
-    with pytest.raises(ExpressionError, match="longer than a word can be"):
+    with pytest.raises(ExpressionError, match="the limit of one argument"):
         as_text(["y" * 1000] * 132)
 
 
-def test_matrices_are_counted_while_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrices_are_counted_during_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
     plain = workflow_file.parse_matrix
 
@@ -87,15 +87,15 @@ def test_matrices_are_counted_while_they_are_read(monkeypatch: pytest.MonkeyPatc
         return plain(field, given)
 
     monkeypatch.setattr(workflow_file, "parse_matrix", counted)
-    with pytest.raises(Invalid, match="makes more than 10,000 jobs"):
+    with pytest.raises(Invalid, match="gives more than 10,000 jobs"):
         expanded({f"a{number}": job(matrix=variants(5000)) for number in range(6)})
     assert len(read) == 3
 
 
-def test_pairs_of_those_with_the_same_values_are_counted_too() -> None:
+def test_dependencies_of_needs_each_are_counted_too() -> None:
     first = {"same": [1], "x": list(range(400))}
     second = {"same": [1], "y": list(range(400))}
-    with pytest.raises(Invalid, match="pairs of a job and one it needs") as caught:
+    with pytest.raises(Invalid, match="dependencies between jobs") as caught:
         expanded({"a": job(matrix=first), "b": job(needs_each="a", matrix=second)})
     assert caught.value.fields
 
@@ -104,9 +104,9 @@ def test_many_expressions_over_many_jobs_are_refused() -> None:
     parents = job(matrix=variants(20))
     few = job(needs="a", command=["run", *["${{ count(jobs.a.outputs.n) }}"] * 5])
     many = job(needs="a", command=["run", *["${{ count(jobs.a.outputs.n) }}"] * 6])
-    assert len(expanded({"a": parents, "b": few}, room=ExpansionBudget(most_lookups=100)).jobs) == 21
-    with pytest.raises(Invalid, match="looks more than 100 times") as caught:
-        expanded({"a": parents, "b": many}, room=ExpansionBudget(most_lookups=100))
+    assert len(expanded({"a": parents, "b": few}, budget=ExpansionBudget(most_lookups=100)).jobs) == 21
+    with pytest.raises(Invalid, match="refers to outputs of other jobs more than 100 times") as caught:
+        expanded({"a": parents, "b": many}, budget=ExpansionBudget(most_lookups=100))
     assert caught.value.fields
 
 
@@ -122,14 +122,14 @@ def decided(those: list[FinishedParent], *words: str) -> StartDecision:
     return decide_start(StartCondition("me", None, {}, {}, words), those)
 
 
-def test_values_that_others_hand_on_are_not_joined_beyond_what_a_word_can_be() -> None:
+def test_joined_outputs_are_not_longer_than_one_argument() -> None:
     those = [FinishedParent(f"a.{number}", "a", "completed", {"x": "y" * 4096}, True) for number in range(40)]
     verdict = decided(those, "${{ join(jobs.a.outputs.x) }}" * 100)
     assert verdict.outcome == "refused"
-    assert "longer than a word can be" in (verdict.reason or "")
+    assert "the limit of one argument" in (verdict.reason or "")
 
 
-def test_all_words_of_a_job_together_may_not_grow_much() -> None:
+def test_the_total_growth_of_all_arguments_is_limited() -> None:
     those = [FinishedParent(f"a.{number}", "a", "completed", {"x": "y" * 4096}, True) for number in range(20)]
     word = "${{ join(jobs.a.outputs.x) }}"
     assert decided(those, "run", word).outcome is None
@@ -138,26 +138,26 @@ def test_all_words_of_a_job_together_may_not_grow_much() -> None:
     assert "128 KiB" in (verdict.reason or "")
 
 
-def test_a_long_word_that_hardly_grows_is_no_matter() -> None:
+def test_a_long_argument_that_hardly_grows_is_allowed() -> None:
     long = f"{'z' * (MAX_WORD_BYTES - 100)}${{{{ jobs.a.outputs.x }}}}"
     assert decided([FinishedParent("a", "a", "completed", {"x": "1"})], long, long).outcome is None
 
 
-def test_a_gate_says_which_values_it_looks_at() -> None:
+def test_referenced_outputs_of_a_condition_are_found() -> None:
     words = ("run", "${{ max(jobs.a.outputs.acc) }}", "${{ params.lr }}")
     assert find_referenced_outputs(StartCondition("me", "jobs.b.outputs.n > 1", {}, {}, words)) == {"acc", "n"}
     assert find_referenced_outputs(StartCondition("me", None, {}, {})) == frozenset()
     assert find_referenced_outputs(StartCondition("me", "1 <", {}, {})) == frozenset()
 
 
-def test_long_texts_are_not_kept_in_memory() -> None:
+def test_long_templates_are_not_cached() -> None:
     before = templates.parse_cached.cache_info().currsize
     for number in range(5):
         parse_template(f"{number}{'z' * 5000} ${{{{ 1 }}}}")
     assert templates.parse_cached.cache_info().currsize == before
 
 
-def test_numbers_larger_than_any_are_refused_with_their_place() -> None:
+def test_infinite_numbers_are_refused_with_their_place() -> None:
     for wrong in (
         {"jobs": {"a": job(matrix={"x": [HUGE]})}},
         {"jobs": {"a": job(matrix=[{"x": -HUGE}])}},
@@ -178,20 +178,20 @@ def test_numbers_larger_than_any_are_refused_with_their_place() -> None:
         {"random": {"count": 2, "values": {"lr": {"from": -1.7e308, "to": 1.7e308}}}},
     ],
 )
-def test_sweeps_over_numbers_larger_than_any_are_refused(swept: dict[str, Any]) -> None:
+def test_sweeps_over_infinite_numbers_are_refused(swept: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as caught:
         parse_sweep({"name": "lr", "job": {"command": ["run", "{lr}"]}, **swept})
     assert caught.value.fields
 
 
-def test_a_sweep_up_to_the_largest_number_is_drawn() -> None:
+def test_a_sweep_up_to_the_largest_float_is_sampled() -> None:
     values = {"lr": {"from": 1.7976931348623157e308, "to": 1.7976931348623157e308, "log": True}}
     made = parse_sweep({"name": "lr", "job": {"command": ["run"]}, "random": {"count": 1, "values": values}})
     assert len(made.variants) == 1
 
 
-def test_needs_named_twice_among_thousands_are_refused() -> None:
+def test_duplicate_needs_among_thousands_are_refused() -> None:
     names = [f"j{number}" for number in range(1500)]
     jobs = {name: job() for name in names}
-    with pytest.raises(Invalid, match="names 'j7' twice"):
+    with pytest.raises(Invalid, match="contains 'j7' twice"):
         parse_workflow({"name": "a", "jobs": {**jobs, "last": job(needs=[*names, "j7"])}})

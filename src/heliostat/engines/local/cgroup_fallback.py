@@ -1,4 +1,4 @@
-"""The processes of an attempt on a machine without cgroups: found by session and mark, with no limits."""
+"""Fallback without cgroups: finds the processes of an attempt by session and mark, and enforces no limits."""
 
 import contextlib
 import os
@@ -18,8 +18,7 @@ MARK_VARIABLE = "HELIOSTAT_MARK"
 
 
 def container_runtime_folder(instance: str) -> str:
-    """Where tools that hold containers keep their notes. Podman takes only short names, and wants it empty after
-    a boot."""
+    """The runtime folder of container tools. Podman requires a short path that is empty after a boot."""
     if os.geteuid() == 0:
         return f"/run/heliostat-{instance}"
     own = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -27,12 +26,12 @@ def container_runtime_folder(instance: str) -> str:
 
 
 class FallbackCgroup:
-    """Does what a cgroup does, as well as it can be done without one."""
+    """The interface of a cgroup, as far as it can be provided without one."""
 
     enter_files: tuple[str, ...] = ()
 
     def __init__(self, instance: str, name: str) -> None:
-        # A tool that holds a container forgets all variables but where it may keep its things.
+        # Container tools clear their environment except for XDG_RUNTIME_DIR.
         self._markers = (
             f"{MARK_VARIABLE}={instance}-{name}",
             f"XDG_RUNTIME_DIR={container_runtime_folder(instance)}/{name}",
@@ -40,12 +39,12 @@ class FallbackCgroup:
         self._wrapper = WrapperClaim(0, 0)
 
     def set_wrapper(self, wrapper: WrapperClaim) -> None:
-        """The session is the wrapper's; the wrapper itself is not one of the payload's processes."""
-        born = wrapper.start_time
-        if born is None:
-            with contextlib.suppress(OSError):  # no descriptor left, say: the marks tell its processes too
-                born = process_start_time(wrapper.pid)
-        self._wrapper = WrapperClaim(wrapper.pid, born)
+        """Processes in the wrapper's session belong to the attempt; the wrapper itself does not."""
+        start_time = wrapper.start_time
+        if start_time is None:
+            with contextlib.suppress(OSError):  # for example no free descriptor; marks identify the processes too
+                start_time = process_start_time(wrapper.pid)
+        self._wrapper = WrapperClaim(wrapper.pid, start_time)
 
     def pids(self) -> list[int]:
         leader = self._wrapper
@@ -53,21 +52,21 @@ class FallbackCgroup:
             leader.pid, self._markers, leader_start_time=leader.start_time, spare=[leader.pid]
         )
 
-    def kill(self, patience_seconds: float = 2.0) -> bool:
+    def kill(self, timeout_seconds: float = 2.0) -> bool:
         leader = self._wrapper
         left = kill_attempt_processes(
             leader.pid,
             self._markers,
             leader_start_time=leader.start_time,
             spare=[leader.pid],
-            patience_seconds=patience_seconds,
+            timeout_seconds=timeout_seconds,
         )
         return not left
 
     def signal(self, signal_number: int) -> None:
         for pid in self.pids():
-            if (born := process_start_time(pid)) is not None:
-                send_signal(pid, born, signal_number)
+            if (start_time := process_start_time(pid)) is not None:
+                send_signal(pid, start_time, signal_number)
 
     def oom_kills(self) -> int:
         return 0
@@ -79,12 +78,12 @@ class FallbackCgroup:
         return read_process_usage(self.pids())
 
     def remove(self) -> bool:
-        """Nothing to remove; like a cgroup, it cannot be while processes are left."""
+        """There is nothing to remove; like a cgroup, False while processes are left."""
         return not self.pids()
 
 
 class FallbackCgroupTree:
-    """Stands in for the cgroup tree."""
+    """The interface of a cgroup tree, without cgroups."""
 
     description = "no cgroups: memory and cpu limits are not enforced"
     controllers: frozenset[str] = frozenset()
@@ -106,12 +105,12 @@ class FallbackCgroupTree:
 
 
 def make_marked_group(instance: str, attempt_id: AttemptId) -> Cgroup:
-    """What carries its mark: all there can be left when its cgroup is gone, or outside of it."""
+    """Processes with the attempt's mark: those left when its cgroup is gone, or outside of it."""
     return FallbackCgroup(instance, attempt_id)
 
 
 def with_wrapper_session(group: Cgroup, wrapper: WrapperClaim) -> Cgroup:
-    """Without a cgroup, those of the wrapper's session are the attempt's too."""
+    """Without a cgroup, processes in the wrapper's session belong to the attempt too."""
     if isinstance(group, FallbackCgroup):
         group.set_wrapper(wrapper)
     return group

@@ -1,6 +1,6 @@
-"""What both cgroup versions do with their file system.
+"""Access to the cgroup file system, shared by cgroup v1 and v2.
 
-Plain os calls instead of pathlib: a group is made and removed for every attempt, hundreds of times a second.
+Plain os calls instead of pathlib, since a cgroup is created and removed for every attempt, hundreds per second.
 """
 
 import errno
@@ -12,28 +12,28 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 MIB = 1 << 20
-MAX_OPEN_PROCESSES = 256  # processes held open at once: far below the usual limit of 1024 open files
-_NAME = re.compile(r"[0-9]+(\.[0-9]+)*")  # neither "." nor ".." passes
-_GONE = frozenset({errno.ENOENT, errno.ENODEV})  # ENODEV: removed while we held the file open
-_NOTHING_TO_READ = _GONE | {errno.EOPNOTSUPP}  # a threaded group refuses to list processes
+MAX_OPEN_PROCESSES = 256  # pidfds open at the same time: far below the default limit of 1024 open files
+_NAME = re.compile(r"[0-9]+(\.[0-9]+)*")  # excludes "." and ".."
+_GONE = frozenset({errno.ENOENT, errno.ENODEV})  # ENODEV: removed while the file was open
+_NOTHING_TO_READ = _GONE | {errno.EOPNOTSUPP}  # a threaded cgroup cannot list processes
 
 ListPids = Callable[[], list[int]]
 
 
 def require_group_name(name: str) -> str:
-    """The name, when it cannot lead out of its folder; ValueError otherwise."""
+    """The name, if it cannot escape its folder. Raises ValueError."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"a group is named by numbers and dots, not {name!r}")
+        raise ValueError(f"a cgroup name consists of digits and dots, unlike {name!r}")
     return name
 
 
 def list_group_names(folder: str) -> list[str]:
-    """The groups of attempts directly inside this folder; none when the folder is gone."""
+    """The cgroups of attempts directly inside this folder; empty if the folder does not exist."""
     return [name for name in _child_names(folder) if _NAME.fullmatch(name)]
 
 
 def write_file(path: str, text: str) -> None:
-    """Write into a file that exists. OSError names the file."""
+    """Write to an existing file. OSError has the file name."""
     descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -44,7 +44,7 @@ def write_file(path: str, text: str) -> None:
 
 
 def write_if_exists(path: str, text: str) -> None:
-    """As `write_file`, but a group that is gone is left at that."""
+    """As `write_file`, but without an error if the cgroup does not exist."""
     try:
         write_file(path, text)
     except OSError as error:
@@ -53,7 +53,7 @@ def write_if_exists(path: str, text: str) -> None:
 
 
 def read_file(path: str) -> str:
-    """The whole text; empty when the group or the file is gone."""
+    """The whole text; empty if the cgroup or the file does not exist."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -68,7 +68,7 @@ def read_file(path: str) -> str:
 
 
 def parse_counter(text: str, key: str) -> int:
-    """The number after the key in lines of `key number`; 0 when there is none."""
+    """The number of this key in lines of `key number`; 0 if it is missing."""
     for line in text.splitlines():
         name, _, number = line.partition(" ")
         if name == key:
@@ -77,7 +77,7 @@ def parse_counter(text: str, key: str) -> int:
 
 
 def sum_counters(text: str, keys: Collection[str]) -> int:
-    """The numbers after these keys in lines of `key number`, together. Quicker than `counter` in long texts."""
+    """The sum of these keys in lines of `key number`. Faster than `parse_counter` for long texts."""
     lines = f"\n{text}\n"
     total = 0
     for key in keys:
@@ -88,12 +88,12 @@ def sum_counters(text: str, keys: Collection[str]) -> int:
 
 
 def mib_rounded_up(text: str) -> int | None:
-    """A file's number of bytes in MiB; None for an empty file."""
+    """A number of bytes as MiB; None for an empty text."""
     return -(-int(text) // MIB) if text.strip() else None
 
 
 def make_folder(path: str) -> bool:
-    """True when it is new, False when it was there."""
+    """True: created; False: it existed."""
     try:
         os.mkdir(path, 0o755)
     except FileExistsError:
@@ -102,10 +102,10 @@ def make_folder(path: str) -> bool:
 
 
 def remove_folder(path: str) -> bool:
-    """Remove a group and those inside it. Gone is success; False while processes are left in it."""
+    """Remove a cgroup and nested ones. True also if it does not exist; False while processes are left in it."""
     if _remove_one(path):
         return True
-    # Almost no job makes groups of its own, so we look for them only when the plain way fails.
+    # Few jobs create nested cgroups, so they are listed only when the simple removal fails.
     removed = [_remove_one(folder) for folder in reversed(folder_and_descendants(path))]
     return all(removed)
 
@@ -113,22 +113,22 @@ def remove_folder(path: str) -> bool:
 def folder_and_descendants(folder: str) -> list[str]:
     """The folder and every folder below it, parents before children."""
     found = [folder]
-    for parent in found:  # grows while we go
+    for parent in found:  # grows during the loop
         found += [f"{parent}/{name}" for name in _child_names(parent)]
     return found
 
 
 def read_pids(folder: str) -> list[int]:
-    """The processes of this group and of those inside it."""
+    """The processes of this cgroup and of nested ones."""
     texts = [read_file(f"{group}/cgroup.procs") for group in folder_and_descendants(folder)]
-    # A process of another pid namespace is listed as 0.
+    # A process in a foreign pid namespace is listed as 0.
     return [pid for text in texts for pid in map(int, text.split()) if pid > 0]
 
 
 def signal_all(list_pids: ListPids, signal_number: int) -> None:
-    """Signal every process that is listed, never init, ourselves, or a stranger who got a listed number.
+    """Signal every listed process, but never init, ourselves, or another process that reuses a listed pid.
 
-    We open the process first, then ask whether the number is still listed: if so, what we opened is a member.
+    The process is opened first, then its pid is listed again: if it is still there, the open process is a member.
     """
     listed = sorted(set(list_pids()) - {1, os.getpid()})
     for start in range(0, len(listed), MAX_OPEN_PROCESSES):
@@ -136,15 +136,15 @@ def signal_all(list_pids: ListPids, signal_number: int) -> None:
 
 
 def kill_until_empty(
-    list_pids: ListPids, freeze: Callable[[], None], thaw: Callable[[], None], patience_seconds: float
+    list_pids: ListPids, freeze: Callable[[], None], thaw: Callable[[], None], timeout_seconds: float
 ) -> bool:
-    """KILL all while frozen, so that nobody forks away between the listing and the signal. True when empty.
+    """KILL all while frozen, so that no process forks between the listing and the signal. True if empty.
 
-    At least one round is made; rounds go on until the group is empty or the patience is over.
+    Makes at least one round, and repeats until the cgroup is empty or the timeout is reached.
     """
-    deadline = time.monotonic() + patience_seconds
+    deadline = time.monotonic() + timeout_seconds
     while True:
-        if os.getpid() not in list_pids():  # or nobody would be left to thaw
+        if os.getpid() not in list_pids():  # otherwise no process would be left to thaw it
             freeze()
         try:
             signal_all(list_pids, signal.SIGKILL)
@@ -157,9 +157,10 @@ def kill_until_empty(
             return False
 
 
-def wait_until(condition: Callable[[], bool], patience_seconds: float) -> bool:
-    """Ask at once, then ever more seldom until the patience is over. The last answer."""
-    deadline = time.monotonic() + patience_seconds
+def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
+    """Poll the condition at increasing intervals until it is true or the timeout is reached. Returns the
+    result."""
+    deadline = time.monotonic() + timeout_seconds
     pause_seconds = 0.0002
     while not condition():
         if time.monotonic() >= deadline:
@@ -198,7 +199,7 @@ def _remove_one(path: str) -> bool:
 
 def _child_names(folder: str) -> list[str]:
     try:
-        # A link for the name, one for "." and one for each ".." inside: two spares us a listing of 60 files.
+        # Two links mean no subfolder ("..") inside, which saves listing about 60 files.
         if os.stat(folder).st_nlink == 2:
             return []
         with os.scandir(folder) as entries:

@@ -26,20 +26,20 @@ class CgroupV2:
     def pids(self) -> list[int]:
         return files.read_pids(self._folder)
 
-    def kill(self, patience_seconds: float = 2.0) -> bool:
+    def kill(self, timeout_seconds: float = 2.0) -> bool:
         if self._is_empty():
             return True
-        # cgroup.kill (Linux 5.14) spares nobody, so it is not for a group that we are in ourselves.
+        # cgroup.kill (Linux 5.14) kills all processes, so it must not be used on our own cgroup.
         if "cgroup.kill" not in self._files or os.getpid() in self.pids():
-            return files.kill_until_empty(self.pids, self._freeze, self._thaw, patience_seconds)
+            return files.kill_until_empty(self.pids, self._freeze, self._thaw, timeout_seconds)
         files.write_if_exists(f"{self._folder}/cgroup.kill", "1")
-        return files.wait_until(self._is_empty, patience_seconds)
+        return files.wait_until(self._is_empty, timeout_seconds)
 
     def signal(self, signal_number: int) -> None:
         files.signal_all(self.pids, signal_number)
 
     def oom_kills(self) -> int:
-        # Counts the groups inside as well, also those that are gone.
+        # Includes nested cgroups, also removed ones.
         return files.parse_counter(files.read_file(f"{self._folder}/memory.events"), "oom_kill")
 
     def memory_peak_mib(self) -> int | None:
@@ -47,20 +47,20 @@ class CgroupV2:
         return files.mib_rounded_up(files.read_file(f"{self._folder}/memory.peak"))
 
     def usage(self) -> ProcessUsage:
-        spent = files.read_file(f"{self._folder}/cpu.stat")
-        held = files.read_file(f"{self._folder}/memory.stat") if "memory.stat" in self._files else ""
-        if not spent or not held:
-            counted = read_process_usage(self.pids(), with_memory=not held)
+        cpu_stat = files.read_file(f"{self._folder}/cpu.stat")
+        memory_stat = files.read_file(f"{self._folder}/memory.stat") if "memory.stat" in self._files else ""
+        if not cpu_stat or not memory_stat:
+            measured = read_process_usage(self.pids(), with_memory=not memory_stat)
         return ProcessUsage(
-            files.parse_counter(spent, "usage_usec") / 1e6 if spent else counted.cpu_seconds,
-            files.sum_counters(held, ("anon", "shmem")) / files.MIB if held else counted.memory_mib,
+            files.parse_counter(cpu_stat, "usage_usec") / 1e6 if cpu_stat else measured.cpu_seconds,
+            files.sum_counters(memory_stat, ("anon", "shmem")) / files.MIB if memory_stat else measured.memory_mib,
         )
 
     def remove(self) -> bool:
         return files.remove_folder(self._folder)
 
     def _is_empty(self) -> bool:
-        # Covers the groups inside in one look, so that nobody slips from one to another while we read.
+        # One read covers nested cgroups, so that no process can move from one to another meanwhile.
         return files.parse_counter(files.read_file(f"{self._folder}/cgroup.events"), "populated") == 0
 
     def _freeze(self) -> None:
@@ -79,9 +79,9 @@ class CgroupV2:
 
 class CgroupV2Tree:
     def __init__(self, folder: str, enabled: frozenset[str]) -> None:
-        """`enabled` are the controllers that the groups inside the folder will have."""
+        """`enabled`: the controllers of the cgroups inside the folder."""
         self._folder = folder
-        # Our folder has the files that the groups inside it will have, those of other controllers aside.
+        # Except for other controllers, our folder has the same files as the cgroups inside it.
         self._files = frozenset(
             name for name in os.listdir(folder) if name.partition(".")[0] in enabled | {"cgroup"}
         )
@@ -113,11 +113,11 @@ class CgroupV2Tree:
 
     def _settings(self, limits: CgroupLimits, is_new: bool) -> Iterator[tuple[str, str]]:
         memory = "max" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)
-        wanted = (
+        settings = (
             ("memory.max", memory),
             ("memory.swap.max", "max" if limits.memory_mib is None else "0"),
-            # Out of memory ends the whole job: half a training run hangs in its next collective call and
-            # keeps its GPUs. The wrapper is outside the group and lives to tell.
+            # Out of memory ends the whole job: otherwise the remaining processes of a training run would hang in
+            # their next collective call and keep the GPUs. The wrapper is outside the cgroup and reports the end.
             ("memory.oom.group", "1"),
             (
                 "cpu.max",
@@ -125,19 +125,19 @@ class CgroupV2Tree:
             ),
             ("pids.max", "max" if limits.pids is None else str(limits.pids)),
         )
-        for file, text in wanted:
+        for file, text in settings:
             if file in self._files and not (is_new and text == "max"):
                 yield file, text
 
 
 def open_tree(instance: str, root: str) -> CgroupV2Tree:
-    """Make or find our folder in the highest place that lets us. OSError, naming a file, when none does.
+    """Create or open our folder at the highest level where that is permitted. Raises OSError with a file name.
 
-    Root gets the top. Others get what systemd has delegated to them (user@UID.service), provided that we run
-    inside it: only who may write to the group above both its old place and its new one can move a process.
+    Root uses the top. Other users use what systemd has delegated to them (user@UID.service), provided that we run
+    inside it: moving a process requires write access to the common ancestor of its old and new cgroup.
     """
     refusal = OSError(errno.EACCES, os.strerror(errno.EACCES), root)
-    for base in _places(root):
+    for base in _candidate_folders(root):
         if not os.access(f"{base}/cgroup.procs", os.W_OK, effective_ids=True):
             continue
         folder = f"{base}/heliostat-{instance}"
@@ -147,38 +147,38 @@ def open_tree(instance: str, root: str) -> CgroupV2Tree:
             refusal = error
             continue
         _enable(base)
-        # Enabled here, systemd cannot take a controller away above us: the kernel says EBUSY.
+        # While a controller is enabled here, systemd cannot disable it above us: the kernel returns EBUSY.
         return CgroupV2Tree(folder, _enable(folder))
     raise refusal
 
 
 def own_cgroup() -> str:
-    """Our own place in the hierarchy, as a path that starts with a slash."""
+    """The path of our own cgroup in the hierarchy; starts with a slash."""
     for line in files.read_file("/proc/self/cgroup").splitlines():
         if line.startswith("0::"):
             return line.removeprefix("0::")
     return "/"
 
 
-def _places(root: str) -> Iterator[str]:
+def _candidate_folders(root: str) -> Iterator[str]:
     yield root
-    place = root
+    folder_path = root
     names = own_cgroup().strip("/").split("/")
-    if ".." in names:  # outside of our cgroup namespace: not reachable from here
+    if ".." in names:  # outside of our cgroup namespace, so not reachable
         return
     for name in filter(None, names):
-        place = f"{place}/{name}"
-        yield place
+        folder_path = f"{folder_path}/{name}"
+        yield folder_path
 
 
 def _enable(folder: str) -> frozenset[str]:
-    """Give the groups inside the folder our controllers, as far as possible; which ones they are."""
+    """Enable our controllers for the cgroups inside the folder, as far as possible. Returns those enabled."""
     offered = files.read_file(f"{folder}/cgroup.controllers").split()
-    wanted = [name for name in _CONTROLLERS if name in offered]
-    if _try_enable(folder, wanted):
-        return frozenset(wanted)
-    # One refused spoils the whole line: cpu, for instance, while there are real-time processes.
-    return frozenset(name for name in wanted if _try_enable(folder, [name]))
+    controllers = [name for name in _CONTROLLERS if name in offered]
+    if _try_enable(folder, controllers):
+        return frozenset(controllers)
+    # If one is refused (cpu, while there are real-time processes), the kernel enables none of the line.
+    return frozenset(name for name in controllers if _try_enable(folder, [name]))
 
 
 def _try_enable(folder: str, controllers: list[str]) -> bool:

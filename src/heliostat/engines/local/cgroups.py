@@ -1,10 +1,10 @@
-"""Control groups: one per attempt, to limit it, to count what it took and to end all of it at once.
+"""Control groups (cgroups): one per attempt, to limit its resources, measure its usage and kill its processes.
 
-    find_cgroups ──> CgroupTree ──create/find──> Group
-                └──> NoCgroups, which says why
+    find_cgroups ──> CgroupTree ──create/find──> Cgroup
+                └──> CgroupsUnavailable, with the reason
 
-All groups of an installation live in one folder, `heliostat-INSTANCE`, at the top of the hierarchy: a restart
-of the service, or of systemd, leaves them alone, and limits on the service itself do not touch the jobs.
+All cgroups of an installation are in one folder, `heliostat-INSTANCE`, at the top of the hierarchy: restarts of
+the service or of systemd do not affect them, and limits of the service do not apply to jobs.
 """
 
 import os
@@ -22,77 +22,78 @@ _INSTANCE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class CgroupLimits:
-    """What an attempt may take; None is as much as there is."""
+    """Limits of an attempt; None: unlimited."""
 
-    memory_mib: int | None = None  # no swap on top of it
+    memory_mib: int | None = None  # without swap
     cpus: int | None = None
     pids: int | None = None  # processes and threads
 
 
 class Cgroup(Protocol):
-    """The processes of one attempt. A group that is gone is empty: nothing here fails because of that."""
+    """The processes of one attempt. A cgroup that does not exist counts as empty; no method fails because of
+    that."""
 
-    enter_files: tuple[str, ...]  # a process with one thread that writes "0" into each, in this order, is inside
+    enter_files: tuple[str, ...]  # a single-threaded process enters by writing "0" into each, in this order
 
     def pids(self) -> list[int]:
-        """The processes inside, also in groups the job has made itself."""
+        """The processes inside, including nested cgroups."""
 
-    def kill(self, patience_seconds: float = 2.0) -> bool:
-        """KILL everything inside, also what forks at this moment. True when the group is empty.
+    def kill(self, timeout_seconds: float = 2.0) -> bool:
+        """KILL all processes inside, including those that fork at this moment. True if the cgroup is empty.
 
-        False when something outlives the patience: usually a process that hangs in a driver or on a dead file
-        server. Who enters later is not killed: `remove` the group to shut the door.
+        False after the timeout: usually a process hangs in a driver or on an unreachable file server. Processes
+        that enter later are not killed: `remove` the cgroup to prevent that.
         """
 
     def signal(self, signal_number: int) -> None:
-        """Signal everything inside, never a stranger."""
+        """Signal all processes inside, and no others."""
 
     def oom_kills(self) -> int:
-        """How many processes the kernel has killed for want of memory."""
+        """How many processes the kernel has killed because memory ran out."""
 
     def memory_peak_mib(self) -> int | None:
-        """The most memory that was in use, files in the page cache included; None where nobody counts it."""
+        """Peak memory usage, including the page cache; None: not measured."""
 
     def usage(self) -> ProcessUsage:
-        """What it has used so far. OSError when that cannot be read."""
+        """Usage so far. Raises OSError."""
 
     def remove(self) -> bool:
-        """Remove the group and those inside it. Gone is success; False while processes are left in it."""
+        """Remove the cgroup and nested ones. True also if it does not exist; False while processes are left."""
 
 
 class CgroupTree(Protocol):
-    """The groups of one installation."""
+    """The cgroups of one installation."""
 
     description: str
-    controllers: frozenset[str]  # those of memory, cpu and pids whose limits the kernel will enforce
+    controllers: frozenset[str]  # of memory, cpu and pids: those whose limits the kernel enforces
 
     def create(self, name: str, limits: CgroupLimits) -> Cgroup:
-        """Make the group, or set the limits of the one that is there. OSError when the kernel refuses.
+        """Create the cgroup, or set the limits of the existing one. Raises OSError.
 
-        Limits without their controller are left out. The name is numbers with dots, like "12.1".
+        Limits without a controller are skipped. The name consists of digits and dots, for example "12.1".
         """
 
     def find(self, name: str) -> Cgroup | None:
-        """The group that an earlier run of Heliostat has made."""
+        """An existing cgroup, for example of an earlier server process."""
 
     def names(self) -> Sequence[str]:
-        """Every group there is, in no order; also one that was removed only in part."""
+        """All existing cgroups, unordered; including partially removed ones."""
 
     def remove(self) -> bool:
-        """Remove the folder of the installation, when no group is left in it."""
+        """Remove the folder of the installation if no cgroup is left in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupsUnavailable:
-    """This machine gives us no control groups."""
+    """No cgroups can be created on this machine."""
 
-    reason: str  # what is wrong, and what to do
+    reason: str  # cause and next step
 
 
 def find_cgroups(instance: str, root: Path = Path("/sys/fs/cgroup")) -> CgroupTree | CgroupsUnavailable:
-    """The tree of this installation, made when it is not there yet."""
+    """The cgroup tree of this installation, created if needed."""
     if not _INSTANCE.fullmatch(instance):
-        raise ValueError(f"an instance is named by letters, digits, - and _, not {instance!r}")
+        raise ValueError(f"an instance name consists of letters, digits, - and _, unlike {instance!r}")
     try:
         if (root / "cgroup.controllers").exists():
             return cgroup_v2.open_tree(instance, str(root))
@@ -102,7 +103,7 @@ def find_cgroups(instance: str, root: Path = Path("/sys/fs/cgroup")) -> CgroupTr
 
 
 def _reason(error: OSError) -> str:
-    cause = f"Jobs run without limits, since {error.filename} cannot be used: {error.strerror}."
+    cause = f"Jobs run without limits, because {error.filename} cannot be used: {error.strerror}."
     if os.geteuid() == 0:
-        return f"{cause} Mount the cgroup file system there, writable; in a container, ask for it."
-    return f"{cause} Run Heliostat as root, or with cgroup v2 as a service of `systemctl --user`."
+        return f"{cause} Mount a writable cgroup file system there; in a container, enable it in the runtime."
+    return f"{cause} Run Heliostat as root, or, with cgroup v2, as a service of `systemctl --user`."

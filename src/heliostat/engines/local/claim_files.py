@@ -1,4 +1,4 @@
-"""What an attempt's wrapper leaves on disk (see attempt.sh), and who may still claim it."""
+"""Claim files: the files that the wrapper of an attempt writes (see attempt.sh), and claims on attempts."""
 
 import contextlib
 import os
@@ -14,33 +14,33 @@ from heliostat.models import AttemptId
 
 _SUFFIXES = ("started", "timed_out", "payload", "limit", "limit.new")
 _DISOWNED = b"disowned\n"
-_PATIENCE_SECONDS = 5.0
-_WORDS, _WORDS_WITH_GROUP = 4, 5  # of a claim; wrappers of an earlier version named their cgroup too
-_MOST_BYTES = 4096  # of a trace, which has less than a hundred
+_EMPTY_FILE_SECONDS = 5.0
+_WORDS, _WORDS_WITH_GROUP = 4, 5  # of a claim; wrappers of an earlier version wrote their cgroup too
+_MAX_BYTES = 4096  # a claim file has less than 100
 
 
 @dataclass(frozen=True, slots=True)
 class WrapperClaim:
-    """The wrapper process that runs an attempt; the time in the ticks of `processes.start_time`.
+    """The wrapper process that runs an attempt.
 
-    Without a time it is our own child: its number stays its own until we have waited for it. To ask for the time
-    of a program that is just being loaded would mean to wait for that.
+    `start_time` is in clock ticks, see `processes.process_start_time`. None: it is our own child, whose pid cannot
+    be reused before we wait for it. Reading the start time of a program that is being loaded would block.
     """
 
     pid: int
     start_time: int | None = None
-    cgroup_name: str = ""  # the name of its cgroup
+    cgroup_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WrapperExit:
-    exit_code: int | None  # None: the wrapper is gone without a word
+    exit_code: int | None  # None: the wrapper ended without writing one
     timed_out: bool
-    written_at: datetime | None = None  # when it was written, by the clock of the file system
+    written_at: datetime | None = None  # modification time of the file
 
 
 class ClaimFiles:
-    """The traces of all attempts of one installation, in one folder."""
+    """The claim files of all attempts of one installation, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ class ClaimFiles:
         return os.access(self.path(attempt_id, ".started"), os.F_OK)
 
     def disown(self, attempt_id: AttemptId) -> bool:
-        """Make sure the attempt never runs. False: too late, a wrapper has claimed it."""
+        """Make sure that the attempt never runs. False: a wrapper has already claimed it."""
         try:
             descriptor = os.open(self.path(attempt_id, ".started"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
@@ -63,16 +63,16 @@ class ClaimFiles:
         return True
 
     def read_claim(self, attempt_id: AttemptId) -> WrapperClaim | None:
-        """Who runs it since this boot."""
+        """The wrapper that claimed the attempt since the last boot."""
         words, _ = self._read(attempt_id)
-        boot, _, born = words[2].partition(":") if words else ("", "", "")
+        boot, _, start_time = words[2].partition(":") if words else ("", "", "")
         if words is None or boot != boot_id():
             return None
         group = words[3] if len(words) == _WORDS_WITH_GROUP else attempt_id
-        return WrapperClaim(int(words[0]), int(born), group)
+        return WrapperClaim(int(words[0]), int(start_time), group)
 
     def read_exit(self, attempt_id: AttemptId) -> WrapperExit:
-        """To be asked once the wrapper is gone."""
+        """Call this after the wrapper has ended."""
         words, written_at = self._read(attempt_id)
         status = words[-1].rstrip("+-") if words else ""
         timed_out = os.path.exists(self.path(attempt_id, ".timed_out"))
@@ -81,14 +81,14 @@ class ClaimFiles:
         return WrapperExit(int(status), timed_out, datetime.fromtimestamp(written_at, UTC))
 
     def read_claim_time(self, attempt_id: AttemptId) -> datetime | None:
-        """When its wrapper began, if that was since this boot."""
+        """When the wrapper started; None: before the last boot."""
         words, _ = self._read(attempt_id)
         if words is None or words[2].partition(":")[0] != boot_id():
             return None
         return datetime.now(UTC) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - float(words[1]))
 
     def extend_time_limit(self, attempt_id: AttemptId, limit_seconds: int) -> None:
-        """Its wrapper reads this when the time it knows of is over. Never a shorter one than before."""
+        """The wrapper reads the new limit when the old one is reached. A shorter limit than before is ignored."""
         with self._extending:
             if self._limit(attempt_id) >= limit_seconds:
                 return
@@ -100,7 +100,7 @@ class ClaimFiles:
             os.replace(draft, self.path(attempt_id, ".limit"))
 
     def _limit(self, attempt_id: AttemptId) -> int:
-        """What it was extended to; 0: it was not."""
+        """The extended limit; 0: not extended."""
         try:
             with open(self.path(attempt_id, ".limit"), encoding="ascii") as file:
                 return int(file.read())
@@ -114,30 +114,30 @@ class ClaimFiles:
                     os.unlink(self.path(attempt_id, f".{suffix}"))
 
     def remove_all_except(self, kept: Collection[AttemptId], older_than_seconds: float = 3600) -> None:
-        """Sweep what is over. The young stay: a wrapper may still come and must find itself disowned."""
+        """Remove files of ended attempts. Recent files stay: a late wrapper must find its attempt disowned."""
         before = time.time() - older_than_seconds
-        over = {_attempt_of(entry.name) for entry in os.scandir(self.folder) if entry.stat().st_mtime < before}
-        self.remove(over.difference(kept))
+        old = {_attempt_of(entry.name) for entry in os.scandir(self.folder) if entry.stat().st_mtime < before}
+        self.remove(old.difference(kept))
 
     def _is_disowned(self, attempt_id: AttemptId) -> bool:
-        """Empty for long: whoever made the file died before it could write, and nothing ran."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        """If the file stays empty, the process that created it died before it could write, and nothing ran."""
+        deadline = time.monotonic() + _EMPTY_FILE_SECONDS
         path = Path(self.path(attempt_id, ".started"))
         while not (text := path.read_bytes()) and time.monotonic() < deadline:
             time.sleep(0.01)
         return text in (b"", _DISOWNED)
 
     def _read(self, attempt_id: AttemptId) -> tuple[list[str] | None, float]:
-        """The words of its wrapper, once they are complete, and when they were written.
+        """The words of the claim (None: incomplete) and the modification time of the file.
 
-        Plain os calls: this happens hundreds of times a second.
+        Plain os calls, since this runs hundreds of times per second.
         """
         try:
             descriptor = os.open(self.path(attempt_id, ".started"), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None, 0.0
         try:
-            text, written_at = os.read(descriptor, _MOST_BYTES), os.fstat(descriptor).st_mtime
+            text, written_at = os.read(descriptor, _MAX_BYTES), os.fstat(descriptor).st_mtime
         finally:
             os.close(descriptor)
         words = text.decode("ascii", "replace").split()

@@ -1,4 +1,4 @@
-"""Ways to ports of jobs on this machine, each connection proven to end in the job it was opened for."""
+"""Local endpoints: verified connections to ports of jobs on this machine."""
 
 import asyncio
 import socket
@@ -19,14 +19,14 @@ _PIECE_BYTES = 2**16
 
 @dataclass(frozen=True, slots=True)
 class LocalEndpoint:
-    """A port of an attempt on this machine. The server there is its user's own, and may be anything."""
+    """A port of an attempt on this machine. The server there belongs to the user and is not trusted."""
 
     ownership_checks: PortOwnershipChecks
     attempt: Attempt
     port: int
 
     def check(self, *, again: bool = True) -> ListeningSocket:
-        del again  # to look costs little here
+        del again  # a check is cheap here
         return self.ownership_checks.find(self.attempt, self.port)
 
     async def open(self, protocol: Callable[[], P]) -> P:
@@ -36,8 +36,8 @@ class LocalEndpoint:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 transport, connected = await loop.create_connection(protocol, before.host, before.port)
         except (OSError, TimeoutError) as error:
-            said = f"Port {self.port} of job {self.attempt.job.id} does not answer: {error}."
-            raise EngineUnavailable(said, "Look at the job's log.") from error
+            message = f"Port {self.port} of job {self.attempt.job.id} does not answer: {error}."
+            raise EngineUnavailable(message, "See the job's log.") from error
         try:
             if await self.ownership_checks.find_async(self.attempt, self.port) != before:
                 raise _changed()
@@ -64,16 +64,16 @@ class LocalEndpoint:
 
 
 def _receive(connection: socket.socket, most_bytes: int, deadline: float) -> bytes:
-    """However slowly it drips, the deadline holds."""
+    """Enforces the deadline even if the server sends slowly."""
     try:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
         piece = connection.recv(min(_PIECE_BYTES, most_bytes))
     except TimeoutError:
         piece = None
     if piece is None or time.monotonic() >= deadline:
-        raise TimeoutError("it did not answer in time")
+        raise TimeoutError("no answer in time")
     return piece
 
 
 def _changed() -> Conflict:
-    return Conflict("Who listens there has just changed.", "Try again.", code="not_listening")
+    return Conflict("The listening process has just changed.", "Try again.", code="not_listening")

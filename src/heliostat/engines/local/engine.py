@@ -1,4 +1,4 @@
-"""Runs jobs on this machine. They need no server while they run, and outlive it."""
+"""Local engine: runs jobs on this machine. Running jobs do not need the server, and survive its restart."""
 
 import contextlib
 import os
@@ -50,12 +50,12 @@ from heliostat.server_log import get_logger
 log = get_logger()
 _SWEEP_SECONDS = 600.0
 
-# Enters the cgroup first, as whoever the server is; a group that is gone lets nobody in.
+# Enters the cgroup first, with the server's permissions; fails if the cgroup is gone.
 _ENTER = 'for file in $1; do echo 0 >"$file" || exit 125; done; shift; exec "$@"'
 
 
 class LocalEngine:
-    """The engine of one machine."""
+    """The engine for one machine."""
 
     name = "local"
     capabilities = Capabilities(runs_containers=True, provides_environments=True, runs_on_server_host=True)
@@ -64,19 +64,19 @@ class LocalEngine:
         self._settings = settings
         self._node = resolve_node_name(settings.server.node_name)
         self._instance = containers.installation_id(settings.home)
-        self._traces = ClaimFiles(settings.home.attempts)
-        found = find_cgroups(self._instance)
-        self._no_cgroups = found.reason if isinstance(found, CgroupsUnavailable) else None
+        self._claims = ClaimFiles(settings.home.attempts)
+        cgroups = find_cgroups(self._instance)
+        self._no_cgroups = cgroups.reason if isinstance(cgroups, CgroupsUnavailable) else None
         self._groups: CgroupTree = (
-            FallbackCgroupTree(self._instance) if isinstance(found, CgroupsUnavailable) else found
+            FallbackCgroupTree(self._instance) if isinstance(cgroups, CgroupsUnavailable) else cgroups
         )
-        self._supervision = AttemptSupervisor(settings, self._instance, self._traces, self._groups)
+        self._supervision = AttemptSupervisor(settings, self._instance, self._claims, self._groups)
         self._running, self._lock = self._supervision.running, self._supervision.lock
         self._watch, self._reapers = self._supervision.process_watch, self._supervision.reapers
         self._devices = self._supervision.devices
         self._queued: set[AttemptId] = set()
         self._forgotten: list[AttemptId] = []
-        self._uncontained: set[AttemptId] = set()  # those started here that are in no container
+        self._uncontained: set[AttemptId] = set()  # attempts started by this server without a container
         self._usage = UsageSampler(self._devices)
         self._report: ObservationCallback = lambda observations: None
         self._starters = ThreadPoolExecutor(4, "starter")
@@ -101,7 +101,7 @@ class LocalEngine:
         return start_store_cleanups(self._settings.home, self._settings.containers)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        """In other threads: to start an attempt may mean to ask a driver that hangs, or to copy many files."""
+        """Starts in other threads, since a start may wait for a driver that hangs, or copy many files."""
         for attempt in attempts:
             with self._lock:
                 if attempt.id in self._queued or attempt.id in self._running:
@@ -110,7 +110,7 @@ class LocalEngine:
             self._starters.submit(self._start_queued, attempt)
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
-        waiting = set(self._queued)  # they are not started yet, and will be
+        waiting = set(self._queued)  # they will be started
         return [self._supervision.adopt(attempt) for attempt in attempts if attempt.id not in waiting]
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
@@ -127,39 +127,41 @@ class LocalEngine:
         self._watch.call_after(grace_seconds, lambda: self._supervision.kill_attempt(attempt.id))
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        """Swept a while later, many at once: file systems are slow where files come and go all the time."""
+        """Files are removed later in batches, since file systems are slow if files are created and removed
+        often."""
         with self._lock:
             if not self._forgotten:
                 self._watch.call_after(_SWEEP_SECONDS, lambda: self._reapers.submit(self._sweep))
             forgotten = list(attempt_ids)
             self._forgotten += forgotten
-            doubtful = [attempt_id for attempt_id in forgotten if attempt_id not in self._uncontained]
+            maybe_contained = [attempt_id for attempt_id in forgotten if attempt_id not in self._uncontained]
             self._uncontained.difference_update(forgotten)
-        place = ContainerPaths(self._settings, self._instance)
-        if over := [attempt_id for attempt_id in doubtful if containers.has_container_files(place, attempt_id)]:
-            self._reapers.submit(containers.remove_container_files, place, over)
+        paths = ContainerPaths(self._settings, self._instance)
+        ended = [attempt_id for attempt_id in maybe_contained if containers.has_container_files(paths, attempt_id)]
+        if ended:
+            self._reapers.submit(containers.remove_container_files, paths, ended)
 
     def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
-        self._traces.remove_all_except(attempt_ids)
-        claims = [self._traces.read_claim(attempt_id) for attempt_id in attempt_ids]
+        self._claims.remove_all_except(attempt_ids)
+        claims = [self._claims.read_claim(attempt_id) for attempt_id in attempt_ids]
         for name in set(self._groups.names()) - {claim.cgroup_name for claim in claims if claim}:
             if (group := self._groups.find(name)) and group.kill():
                 group.remove()
-        place = ContainerPaths(self._settings, self._instance)
-        containers.remove_container_files(place, containers.find_orphaned_containers(place, attempt_ids))
+        paths = ContainerPaths(self._settings, self._instance)
+        containers.remove_container_files(paths, containers.find_orphaned_containers(paths, attempt_ids))
 
     def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> ExecCommand:
         with self._lock:
             running = self._running.get(attempt.id)
         if running is None or running.has_exited:
-            raise Conflict(f"Job {attempt.job.id} is not running any more.", f"helio show {attempt.job.id}")
-        person, folder = require_run_as_user(attempt.job.unix_user), self._folder(attempt.job.id)
+            raise Conflict(f"Job {attempt.job.id} is no longer running.", f"See `helio show {attempt.job.id}`.")
+        run_as, folder = require_run_as_user(attempt.job.unix_user), self._folder(attempt.job.id)
         mark = f"{self._instance}-{attempt.id}"
         if running.is_in_container:
-            place = ContainerPaths(self._settings, self._instance)
-            door = containers.find_exec_target(place, attempt, running.group.pids(), terminal)
-            return exec_in_cgroup(container_enter_script(attempt, door, command), person, running.group, mark)
-        places = PayloadContext(
+            paths = ContainerPaths(self._settings, self._instance)
+            target = containers.find_exec_target(paths, attempt, running.group.pids(), terminal)
+            return exec_in_cgroup(container_enter_script(attempt, target, command), run_as, running.group, mark)
+        context = PayloadContext(
             workdir=attempt.job.spec.workdir or f"{folder.path}/work",
             script_path=None,
             installation_folder=str(self._settings.home.path),
@@ -168,10 +170,10 @@ class LocalEngine:
             device_memory_mib=self._devices.memory_mib(attempt.devices),
         )
         environment = (
-            base_variables(attempt, person, places) | dict(attempt.job.spec.env) | terminal_variables(terminal)
+            base_variables(attempt, run_as, context) | dict(attempt.job.spec.env) | terminal_variables(terminal)
         )
         return exec_in_cgroup(
-            render_exec_script(environment, places.workdir, command), person, running.group, mark
+            render_exec_script(environment, context.workdir, command), run_as, running.group, mark
         )
 
     def endpoint(self, attempt: Attempt, port: int) -> LocalEndpoint:
@@ -181,7 +183,7 @@ class LocalEngine:
         return self._files.session_port(attempt.job.id, [attempt.job.attempt])
 
     def attach_endpoints(self) -> None:
-        """They need no loop of their own."""
+        """Local endpoints need no event loop of their own."""
 
     async def detach_endpoints(self) -> None:
         self._port_checks.close()
@@ -190,7 +192,7 @@ class LocalEngine:
         with self._lock:
             running = self._running.get(attempt.id)
         if running is None or running.has_exited:
-            raise Conflict(f"Job {attempt.job.id} is not running any more.", f"helio show {attempt.job.id}")
+            raise Conflict(f"Job {attempt.job.id} is no longer running.", f"See `helio show {attempt.job.id}`.")
         try:
             return find_listening(port, self._pids(running))
         except NotListening as error:
@@ -198,16 +200,17 @@ class LocalEngine:
             raise Conflict(f"Job {attempt.job.id}: {error}.", hint, code="not_listening") from error
 
     def _pids(self, running: RunningAttempt) -> list[int]:
-        """Without cgroups a mark tells whose a process is, which anybody can set: then only those of its user."""
+        """Without cgroups, processes are found by a mark that any user can set: then only those of the job's
+        user."""
         pids = running.group.pids()
         if self._no_cgroups is None:
             return pids
-        person = require_run_as_user(running.attempt.job.unix_user)
-        return [pid for pid in pids if belongs_to_user(pid, person.name, person.uid)]
+        run_as = require_run_as_user(running.attempt.job.unix_user)
+        return [pid for pid in pids if belongs_to_user(pid, run_as.name, run_as.uid)]
 
     def extend_time_limit(self, attempt: Attempt, limit_seconds: int) -> None:
         if limit_seconds > (attempt.job.time_limit_seconds or 0):
-            self._traces.extend_time_limit(attempt.id, limit_seconds)
+            self._claims.extend_time_limit(attempt.id, limit_seconds)
 
     def read_log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         return read_log_order(Path(self._folder(job_id).log_path(attempt, "order")))
@@ -217,7 +220,7 @@ class LocalEngine:
 
     def sample(self) -> SampleBatch:
         with self._lock:
-            running = [one for one in self._running.values() if not one.has_exited]
+            running = [attempt for attempt in self._running.values() if not attempt.has_exited]
         return self._usage.read(self._node, running)
 
     def close(self) -> None:
@@ -225,12 +228,12 @@ class LocalEngine:
         self._watch.close()
         self._devices.close()
         self._reapers.shutdown(wait=False, cancel_futures=True)
-        self._groups.remove()  # unless there are jobs inside
+        self._groups.remove()  # fails while jobs run, which is fine
         containers.remove_empty_folders(ContainerPaths(self._settings, self._instance))
 
     def _start_queued(self, attempt: Attempt) -> None:
         try:
-            if not self._traces.is_claimed(attempt.id):
+            if not self._claims.is_claimed(attempt.id):
                 self._start(attempt)
         except AttemptRefused as error:
             self._report([AttemptEnded(attempt.id, utc_now(), EndCause.REFUSED, detail=str(error))])
@@ -244,16 +247,16 @@ class LocalEngine:
                 self._queued.discard(attempt.id)
 
     def _start(self, attempt: Attempt) -> None:
-        person = require_run_as_user(attempt.job.unix_user)
+        run_as = require_run_as_user(attempt.job.unix_user)
         if busy := self._devices.unavailable_reason(attempt.devices):
             self._not_started(attempt, busy)
             return
         folder = self._folder(attempt.job.id)
         mark = f"{self._instance}-{attempt.id}"
         memory_mib = self._devices.memory_mib(attempt.devices)
-        place = ContainerPaths(self._settings, self._instance, self._devices.device_files(attempt.devices))
+        paths = ContainerPaths(self._settings, self._instance, self._devices.device_files(attempt.devices))
         payload = launch.prepare_attempt(
-            attempt, person, folder, launch.LaunchContext(self._settings, mark, memory_mib, place)
+            attempt, run_as, folder, launch.LaunchContext(self._settings, mark, memory_mib, paths)
         )
         with contextlib.ExitStack() as unless_started:
             group = self._groups.create(attempt.id, launch.make_cgroup_limits(attempt, self._settings.queue))
@@ -262,10 +265,10 @@ class LocalEngine:
                 containers.make_cgroups_readable(group.enter_files)
             self._supervision.start_log_recording(attempt)
             unless_started.callback(self._supervision.cancel_log_recording, attempt.id)
-            with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
+            with self._lock:  # `stop` cancels the start before this point, and stops the running attempt after it
                 if attempt.id not in self._queued:
                     return
-                claim = launch.start_wrapper(payload, folder, self._traces.path(attempt.id), group)
+                claim = launch.start_wrapper(payload, folder, self._claims.path(attempt.id), group)
                 unless_started.pop_all()
                 running = RunningAttempt(
                     attempt,
@@ -284,43 +287,43 @@ class LocalEngine:
     def _sweep(self) -> None:
         with self._lock:
             forgotten, self._forgotten = self._forgotten, []
-        self._traces.remove(forgotten)
+        self._claims.remove(forgotten)
 
     def _not_started(self, attempt: Attempt, detail: str) -> None:
         self._report([AttemptEnded(attempt.id, utc_now(), EndCause.NOT_STARTED, detail=detail)])
 
 
 def read_checkpoint_times(jobs: Path, attempts: Iterable[Attempt], now: datetime) -> dict[AttemptId, datetime]:
-    """When jobs have said, by touching a file, that their work is saved: those that have since they started.
-    The files are theirs, and not trusted; a time to come counts as now."""
-    found: dict[AttemptId, datetime] = {}
+    """The last checkpoints since the start of the attempts, which jobs report by touching a file. The files belong
+    to the users and are not trusted: a time in the future counts as now."""
+    times: dict[AttemptId, datetime] = {}
     for attempt in attempts:
         folder = JobFolder.for_job(jobs, attempt.job.id)
-        saved_at = _modified_at(f"{folder.checkpoint_folder}/{CHECKPOINT_FILE}")
+        saved_at = _modification_time(f"{folder.checkpoint_folder}/{CHECKPOINT_FILE}")
         started_at = attempt.job.started_at
         if saved_at is not None and started_at is not None and saved_at >= started_at:
-            found[attempt.id] = min(saved_at, now)
-    return found
+            times[attempt.id] = min(saved_at, now)
+    return times
 
 
-def _modified_at(path: str) -> datetime | None:
-    """Of a plain file; a link could tell of a file that its user may not see."""
+def _modification_time(path: str) -> datetime | None:
+    """Of a regular file. A link could reveal the time of a file that its user may not read."""
     try:
-        facts = os.lstat(path)
-        return datetime.fromtimestamp(facts.st_mtime, UTC) if stat.S_ISREG(facts.st_mode) else None
+        status = os.lstat(path)
+        return datetime.fromtimestamp(status.st_mtime, UTC) if stat.S_ISREG(status.st_mode) else None
     except (OSError, OverflowError, ValueError):
         return None
 
 
-def exec_in_cgroup(script: str, person: RunAsUser, group: Cgroup, mark: str) -> ExecCommand:
-    """The script on a descriptor: neither on the disk nor on a command line. OSError when there is none left."""
+def exec_in_cgroup(script: str, run_as: RunAsUser, group: Cgroup, mark: str) -> ExecCommand:
+    """The script is passed on a descriptor: it appears neither on disk nor on a command line. Raises OSError."""
     descriptor = os.memfd_create("inside")
     os.write(descriptor, script.encode("utf-8", "surrogateescape"))
-    program = (*setpriv_argv(person), "/bin/sh", f"/proc/self/fd/{descriptor}")
+    program = (*setpriv_argv(run_as), "/bin/sh", f"/proc/self/fd/{descriptor}")
     return ExecCommand(
         argv=("/bin/sh", "-c", _ENTER, "inside", " ".join(group.enter_files), *program),
         environment={"PATH": DEFAULT_PATH, MARK_VARIABLE: mark},
         inherited_descriptors=(descriptor,),
         close=lambda: os.close(descriptor),
-        terminal_owner_uid=person.uid,
+        terminal_owner_uid=run_as.uid,
     )

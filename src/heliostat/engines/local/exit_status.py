@@ -1,4 +1,4 @@
-"""Attempts under way, and the word that one has ended: pure but for the clock."""
+"""Exit status: the cause and time of the end of an attempt, from its exit code, signals and memory."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,62 +10,66 @@ from heliostat.engines.local.claim_files import WrapperClaim, WrapperExit
 from heliostat.models import Attempt, AttemptEnded, AttemptId, EndCause
 
 _KILLED = 137
-_COARSE = timedelta(seconds=0.1)  # so much at most a file's time is behind the clock
+_MAX_FILE_TIME_LAG = timedelta(seconds=0.1)  # of a modification time behind the clock
 
 
 @dataclass(slots=True)
 class RunningAttempt:
-    """An attempt under way, as the engine knows it."""
+    """A running attempt, with the state that the engine keeps of it."""
 
     attempt: Attempt
     claim: WrapperClaim
     group: Cgroup
-    stop_signals: tuple[str, ...] = ()  # those it was asked to stop with
-    is_in_container: bool = False  # in a container
+    stop_signals: tuple[str, ...] = ()  # sent to stop it
+    is_in_container: bool = False
     out_of_memory: bool = False
-    has_exited: bool = False  # nothing of it is left to run; its devices are not yet given back
-    started_monotonic: float = (
-        -inf
-    )  # by the monotonic clock; not known of an attempt that an earlier server started
+    has_exited: bool = False  # all its processes have ended; its devices are not released yet
+    started_monotonic: float = -inf  # on the monotonic clock; -inf: started by an earlier server process
 
 
 def attempts_by_device(running: Iterable[RunningAttempt]) -> dict[str, list[AttemptId]]:
-    """For each device the attempts that run there; those that are over are not among them."""
-    found: dict[str, list[AttemptId]] = {}
-    for one in running:
-        for uuid in () if one.has_exited else one.attempt.devices:
-            found.setdefault(uuid, []).append(one.attempt.id)
-    return found
+    """For each device, the attempts that run there, without those that have ended."""
+    attempts: dict[str, list[AttemptId]] = {}
+    for item in running:
+        for uuid in () if item.has_exited else item.attempt.devices:
+            attempts.setdefault(uuid, []).append(item.attempt.id)
+    return attempts
 
 
-def make_attempt_ended(running: RunningAttempt, ending: WrapperExit) -> AttemptEnded:
-    cause, detail = _why(ending, running)
-    at, started_at = _end_time(ending), running.attempt.job.started_at
-    if started_at and at < started_at < at + _COARSE:
+def make_attempt_ended(running: RunningAttempt, wrapper_exit: WrapperExit) -> AttemptEnded:
+    cause, detail = _end_cause(wrapper_exit, running)
+    at, started_at = _end_time(wrapper_exit), running.attempt.job.started_at
+    if started_at and at < started_at < at + _MAX_FILE_TIME_LAG:
         at = started_at
-    return AttemptEnded(running.attempt.id, at, cause, ending.exit_code, detail)
+    return AttemptEnded(running.attempt.id, at, cause, wrapper_exit.exit_code, detail)
 
 
-def ran_out_of_memory(running: RunningAttempt, ending: WrapperExit) -> bool:
-    """Whether the kernel killed something of it for want of memory.
+def ran_out_of_memory(running: RunningAttempt, wrapper_exit: WrapperExit) -> bool:
+    """Whether the kernel killed one of its processes because memory ran out.
 
-    With cgroup v1 a container of root's is a group of its own, and takes the count along when it goes. What is
-    left to be seen is that all memory was in use, and that it was killed.
+    With cgroup v1, a container of root has its own cgroup, and the count is lost when that is removed. Then it is
+    inferred: the peak has reached the limit, and the container was killed.
     """
     if running.group.oom_kills() > 0:
         return True
-    if not running.is_in_container or ending.exit_code != _KILLED or running.stop_signals or ending.timed_out:
+    if (
+        not running.is_in_container
+        or wrapper_exit.exit_code != _KILLED
+        or running.stop_signals
+        or wrapper_exit.timed_out
+    ):
         return False
     allowed_mib = running.attempt.job.resources.memory_mib * len(running.attempt.task_placements)
     return (running.group.memory_peak_mib() or 0) >= allowed_mib
 
 
-def make_ended_before_boot(attempt: Attempt, ending: WrapperExit) -> AttemptEnded:
-    """Nothing of it runs any more. It may have ended before, and left its exit status."""
-    if ending.exit_code is None:
-        return AttemptEnded(attempt.id, utc_now(), EndCause.LOST, detail="the machine restarted while it ran")
-    cause = EndCause.TIMED_OUT if ending.timed_out else EndCause.EXITED
-    return AttemptEnded(attempt.id, _end_time(ending), cause, ending.exit_code)
+def make_ended_before_boot(attempt: Attempt, wrapper_exit: WrapperExit) -> AttemptEnded:
+    """The end of an attempt from before the last boot. It may have ended before the boot and left an exit
+    status."""
+    if wrapper_exit.exit_code is None:
+        return AttemptEnded(attempt.id, utc_now(), EndCause.LOST, detail="the node restarted while it ran")
+    cause = EndCause.TIMED_OUT if wrapper_exit.timed_out else EndCause.EXITED
+    return AttemptEnded(attempt.id, _end_time(wrapper_exit), cause, wrapper_exit.exit_code)
 
 
 def utc_now() -> datetime:
@@ -77,24 +81,24 @@ def describe_os_error(error: OSError) -> str:
     return f"{error.filename}: {cause}" if error.filename else cause
 
 
-def _why(ending: WrapperExit, running: RunningAttempt) -> tuple[EndCause, str | None]:
-    if ending.timed_out:
+def _end_cause(wrapper_exit: WrapperExit, running: RunningAttempt) -> tuple[EndCause, str | None]:
+    if wrapper_exit.timed_out:
         return EndCause.TIMED_OUT, None
     if running.stop_signals:
         return EndCause.STOPPED, None
-    if ending.exit_code is None:
-        return EndCause.LOST, "its supervising process was killed"
+    if wrapper_exit.exit_code is None:
+        return EndCause.LOST, "its wrapper process was killed"
     if running.out_of_memory:
         limit = running.attempt.job.resources.memory_mib * len(running.attempt.task_placements)
         return EndCause.OUT_OF_MEMORY, f"it used more than its {limit} MiB of memory"
     return EndCause.EXITED, None
 
 
-def _end_time(ending: WrapperExit) -> datetime:
-    """Now, unless it ended while no server looked: the clock of the file system is a little coarse."""
+def _end_time(wrapper_exit: WrapperExit) -> datetime:
+    """Now, or the time of the file if it ended while no server was running. File times are less precise."""
     now = utc_now()
     return (
-        ending.written_at
-        if ending.written_at is not None and (now - ending.written_at).total_seconds() > 1
+        wrapper_exit.written_at
+        if wrapper_exit.written_at is not None and (now - wrapper_exit.written_at).total_seconds() > 1
         else now
     )

@@ -1,4 +1,4 @@
-"""The GPUs of this machine over time: which may be handed out, and who else uses them."""
+"""GPU monitor: which GPUs of this machine may be allocated, and which other processes use them."""
 
 import os
 import re
@@ -11,18 +11,18 @@ from pathlib import Path
 from heliostat.engines.local.gpus import NoGpus, SimulatedGpus, find_gpus, mark_used_outside
 from heliostat.models import AttemptId, Device
 
-_EVERY_SECONDS = 5.0
+_INTERVAL_SECONDS = 5.0
 _GONE = "gone"
 
 ListAttemptsByDevice = Callable[[], Mapping[str, Collection[AttemptId]]]
-"""For each device the attempts that run there."""
+"""For each device, the attempts that run there."""
 
 
 class GpuMonitor:
-    """Keeps the newest reading and says when something that matters for handing out has changed.
+    """Keeps the latest reading, and reports changes that affect the allocation of devices.
 
-    A device goes to the next job only when it is proven empty: as long as the driver shows anybody there but the
-    attempts it was given to, it may not be used, and says why.
+    A device is allocated only when it is empty: while the driver lists other processes than those of the attempts
+    that hold it, it is unavailable and has a problem with the reason.
     """
 
     def __init__(
@@ -31,10 +31,10 @@ class GpuMonitor:
         instance: str,
         holders: ListAttemptsByDevice = dict,
         *,
-        patience_seconds: float = 2.0,
+        release_seconds: float = 2.0,
     ) -> None:
-        """`patience_seconds`: how long a device may still show an attempt that has ended."""
-        self._patience_seconds = patience_seconds
+        """`release_seconds`: how long a device may still list processes of an attempt that has ended."""
+        self._release_seconds = release_seconds
         self._gpus = find_gpus(simulate)
         self._holders = holders
         self._in_group = re.compile(rf"heliostat-{instance}/(\d+\.\d+)")
@@ -57,17 +57,17 @@ class GpuMonitor:
         return self._now
 
     def memory_mib(self, uuids: Sequence[str]) -> int | None:
-        """Of the first of these."""
+        """The memory of the first of these."""
         return next((device.memory_mib for device in self._now if device.uuid in uuids[:1]), None)
 
     def device_files(self, uuids: Sequence[str]) -> tuple[str, ...] | None:
-        """Through which programs use these; None: they are made up."""
+        """The device files of these GPUs; None: they are simulated."""
         if not self.are_real:
             return None
         return tuple(f"/dev/nvidia{device.index}" for device in self._now if device.uuid in uuids)
 
     def unavailable_reason(self, uuids: Sequence[str]) -> str | None:
-        """Look again right before handing out: why these may not be, or None."""
+        """Reads the devices again, just before they are allocated. Why they cannot be used; None: they can."""
         if not uuids:
             return None
         self._refresh()
@@ -75,20 +75,20 @@ class GpuMonitor:
         for uuid in uuids:
             device = devices.get(uuid)
             if device is None:
-                return f"GPU {uuid} is gone"
+                return f"GPU {uuid} no longer exists"
             if not device.is_available:
                 return f"GPU {device.index}: {device.problem or device.used_outside}"
         return None
 
     def wait_until_released(self, attempt_id: AttemptId, uuids: Sequence[str]) -> bool:
-        """Whether the driver shows nothing of this attempt, which is over, on these any more.
+        """Wait until the driver lists no process of this ended attempt on these devices.
 
-        Waits a little for that. If it is in vain, the devices say so and stay out of use until it is true.
+        False after `release_seconds`: the devices then have a problem and are unavailable until they are empty.
         """
-        deadline, pause_seconds = time.monotonic() + self._patience_seconds, 0.01
+        deadline, pause_seconds = time.monotonic() + self._release_seconds, 0.01
         while True:
             self._refresh()
-            if not self._lingers(attempt_id, uuids):
+            if not self._is_listed(attempt_id, uuids):
                 return True
             if time.monotonic() >= deadline:
                 return False
@@ -96,8 +96,10 @@ class GpuMonitor:
             pause_seconds = min(pause_seconds * 2, 0.2)
 
     def memory_used_by(self, attempt_id: AttemptId, device: Device) -> int:
-        """Of a device that several share, what the driver says of its processes."""
-        return sum(one.memory_mib for one in device.processes if self._attempt_of(one.pid) == attempt_id)
+        """The memory of the attempt's processes on a shared device, as the driver reports it."""
+        return sum(
+            process.memory_mib for process in device.processes if self._attempt_of(process.pid) == attempt_id
+        )
 
     def close(self) -> None:
         self._closing.set()
@@ -105,7 +107,7 @@ class GpuMonitor:
     def _read(self) -> tuple[Device, ...]:
         devices = mark_used_outside(self._gpus.read(), lambda pid: self._attempt_of(pid) is not None)
         holders = self._holders()
-        return tuple(self._marked_if_not_empty(device, holders.get(device.uuid, ())) for device in devices)
+        return tuple(self._with_problem_if_used(device, holders.get(device.uuid, ())) for device in devices)
 
     def _refresh(self) -> None:
         before, self._now = self._now, self._read()
@@ -113,27 +115,28 @@ class GpuMonitor:
             self._changed()
 
     def _keep_reading(self) -> None:
-        while not self._closing.wait(_EVERY_SECONDS):
+        while not self._closing.wait(_INTERVAL_SECONDS):
             self._refresh()
 
-    def _marked_if_not_empty(self, device: Device, holders: Collection[AttemptId]) -> Device:
+    def _with_problem_if_used(self, device: Device, holders: Collection[AttemptId]) -> Device:
         if device.problem is not None:
             return device
         for process in device.processes:
             attempt_id = self._attempt_of(process.pid)
-            # The dead have no name; where a job runs, they are taken for its own.
+            # The attempt of an ended process is unknown; if a job holds the device, it counts as the job's.
             if attempt_id is None or attempt_id in holders or (attempt_id == _GONE and holders):
                 continue
-            whose = "an earlier job" if attempt_id == _GONE else f"job {attempt_id.partition('.')[0]}"
-            return replace(device, problem=f"not empty: process {process.pid} of {whose} has not left it")
+            job = "an earlier job" if attempt_id == _GONE else f"job {attempt_id.partition('.')[0]}"
+            return replace(device, problem=f"not free: process {process.pid} of {job} still uses it")
         return device
 
-    def _lingers(self, attempt_id: AttemptId, uuids: Sequence[str]) -> bool:
+    def _is_listed(self, attempt_id: AttemptId, uuids: Sequence[str]) -> bool:
         pids = [process.pid for device in self._now if device.uuid in uuids for process in device.processes]
         return any(self._attempt_of(pid) in (_GONE, attempt_id) for pid in pids)
 
     def _attempt_of(self, pid: int) -> AttemptId | None:
-        """The attempt of ours it runs in; None: a stranger. The driver lists the dead for a while: `gone`."""
+        """The attempt of a process; None: it belongs to no attempt. The driver lists ended processes for a while:
+        `_GONE`."""
         folder = Path(f"/proc/{pid}")
         try:
             if found := self._in_group.search((folder / "cgroup").read_text()):
@@ -141,7 +144,7 @@ class GpuMonitor:
             marked = self._marked.search((folder / "environ").read_bytes())
             return marked[1].decode() if marked else None
         except (FileNotFoundError, ProcessLookupError):
-            return _GONE if os.geteuid() == 0 else None  # root sees every living process
+            return _GONE if os.geteuid() == 0 else None  # only root can read every living process
         except OSError:
             return None
 

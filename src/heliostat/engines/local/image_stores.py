@@ -1,7 +1,7 @@
-"""The images that people's containers have fetched to this machine: what they take, and their removal.
+"""Image stores on this machine: the size of users' container images, and their cleanup.
 
-Each store is the person's own, who may put anything there: the server reads one file of it, following no link, and
-everything else is done by a process that is that person.
+Each store belongs to its user and is not trusted: the server reads only its lists of layers and removed images,
+without following links; everything else is done by a process of that user.
 """
 
 import contextlib
@@ -30,15 +30,15 @@ from heliostat.runtimes.image_stores import (
     sum_layer_bytes,
 )
 
-_MOST_BYTES = 64 * 2**20  # of podman's list of layers
-_SWEEP_SECONDS, _GRACE_SECONDS = 600, 30
-_MOST_TOLD_BYTES = 20_000
-_MOST_NAMED = 5  # of those who have images
+_MAX_LAYERS_BYTES = 64 * 2**20  # of podman's list of layers
+_CLEANUP_SECONDS, _GRACE_SECONDS = 600, 30
+_MAX_REPORT_BYTES = 20_000
+_MAX_NAMES = 5  # of owners of images
 
 
 @dataclass(frozen=True, slots=True)
 class ImageStore:
-    """Of one Unix user."""
+    """The image store of one Unix user."""
 
     path: str
     owner: RunAsUser
@@ -46,7 +46,7 @@ class ImageStore:
 
 @dataclass(frozen=True, slots=True)
 class RunningImageCleanup:
-    """Fulfils `ImageSweep`."""
+    """Implements `ImageCleanup`."""
 
     store: ImageStore
     process: "subprocess.Popen[bytes]"
@@ -63,7 +63,7 @@ class RunningImageCleanup:
 
 
 def start_store_cleanups(home: Home, containers: ContainerSettings) -> Iterator[RunningImageCleanup]:
-    """One store after the other, if there are limits. Raises Refused, OSError."""
+    """One store after the other, if limits are set. Raises AttemptRefused, OSError."""
     if not containers.keep_days and not max_store_bytes(containers):
         return
     for store in list_image_stores(home.images):
@@ -71,7 +71,7 @@ def start_store_cleanups(home: Home, containers: ContainerSettings) -> Iterator[
 
 
 def list_image_stores(images: Path) -> Iterator[ImageStore]:
-    """Those of users this machine knows, and that are really theirs."""
+    """Stores that belong to the existing user whose name they have."""
     with contextlib.suppress(FileNotFoundError):
         for entry in sorted(os.scandir(images), key=lambda entry: entry.name):
             with contextlib.suppress(AttemptRefused, OSError):
@@ -81,30 +81,31 @@ def list_image_stores(images: Path) -> Iterator[ImageStore]:
 
 
 def image_store_bytes(store: ImageStore) -> int:
-    """What its images take, with the layers that builds have left; 0 if that cannot be read."""
+    """The size of its images, including layers of builds; 0 if it cannot be read."""
     places = ((), (BUILD_LAYERS_FOLDER,))
     return sum(
-        sum_layer_bytes(read_file_without_links(store.path, _MOST_BYTES, *place, *LAYERS_FILE.split("/")))
+        sum_layer_bytes(read_file_without_links(store.path, _MAX_LAYERS_BYTES, *place, *LAYERS_FILE.split("/")))
         for place in places
     )
 
 
 def max_store_bytes(containers: ContainerSettings) -> int | None:
-    """That the images of one person may take on one node; None: all there is."""
+    """The size limit for the images of one user on one node; None: no limit."""
     return parse_memory(containers.max_size) * 2**20 or None
 
 
 def describe_image_stores(images: Path, containers: ContainerSettings) -> str | None:
-    """For the doctor; None: there are none, or they cannot be seen."""
+    """A sentence for the doctor; None: there are no images, or they cannot be read."""
     sizes = {store.owner.name: image_store_bytes(store) for store in list_image_stores(images)}
     if not (total := sum(sizes.values())):
         return None
-    largest = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:_MAX_NAMES]
     named = ", ".join(f"{name} {_gib(sizes[name])}" for name in largest)
     days, most = containers.keep_days, containers.max_size
     rules = [f"{days} days after their last use"] if days else []
-    rules += [f"beyond {most} of one person"] if max_store_bytes(containers) else []
-    return f"Images of jobs and builds take {_gib(total)} ({named}); they go {' and '.join(rules) or 'never'}."
+    rules += [f"above {most} per user"] if max_store_bytes(containers) else []
+    removal = f"removed {' and '.join(rules)}" if rules else "never removed"
+    return f"Images of jobs and builds use {_gib(total)} ({named}); they are {removal}."
 
 
 def _gib(size: int) -> str:
@@ -112,15 +113,15 @@ def _gib(size: int) -> str:
 
 
 def start_store_cleanup(store: ImageStore, home: Home, containers: ContainerSettings) -> "subprocess.Popen[bytes]":
-    """Removes what is due, as the owner, who may do with that process what they like: nobody listens to it.
-    Raises Refused, OSError."""
+    """Remove images that are due, as the owner. The process is under the owner's control, so its output is not
+    read. Raises AttemptRefused, OSError."""
     owner = store.owner
-    kindly = ["timeout", "--kill-after=10", str(_SWEEP_SECONDS), "nice", "-n", "19"]
+    limited = ["timeout", "--kill-after=10", str(_CLEANUP_SECONDS), "nice", "-n", "19"]
     place = CleanupPaths(store.path, make_tool_folder(home, owner))
     words = image_cleanup_argv(place, containers.keep_days, max_store_bytes(containers))
     files = {name: file if os.path.exists(file) else os.devnull for name, file in CONTAINER_CONFIG_FILES.items()}
     return subprocess.Popen(
-        [*setpriv_argv(owner), *kindly, *words],
+        [*setpriv_argv(owner), *limited, *words],
         env={"PATH": TOOL_PATH, "HOME": owner.home, "LANG": "C", **files},
         cwd="/",
         stdin=subprocess.DEVNULL,
@@ -131,16 +132,16 @@ def start_store_cleanup(store: ImageStore, home: Home, containers: ContainerSett
 
 
 def wait_for_store_cleanup(store: ImageStore, process: "subprocess.Popen[bytes]") -> list[str]:
-    """Waits for it, as long as it may take; a line for each image that went."""
+    """Wait for its end, up to its time limit. Returns one line for each removed image."""
     try:
-        process.wait(_SWEEP_SECONDS + _GRACE_SECONDS)
-    except subprocess.TimeoutExpired:  # its owner has stopped it, say
+        process.wait(_CLEANUP_SECONDS + _GRACE_SECONDS)
+    except subprocess.TimeoutExpired:  # for example, its owner has stopped (SIGSTOP) it
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return _told(store) if process.returncode == 0 else []
+    return _read_report(store) if process.returncode == 0 else []
 
 
-def _told(store: ImageStore) -> list[str]:
-    """What the last sweep has noted, or the owner made of it: without signs that could steer a terminal."""
-    text = read_file_without_links(store.path, _MOST_TOLD_BYTES, "swept").decode(errors="replace")
-    return ["".join(sign for sign in line if sign.isprintable()) for line in text.splitlines()]
+def _read_report(store: ImageStore) -> list[str]:
+    """The report of the last cleanup. The owner can change it, so terminal control characters are removed."""
+    text = read_file_without_links(store.path, _MAX_REPORT_BYTES, "swept").decode(errors="replace")
+    return ["".join(char for char in line if char.isprintable()) for line in text.splitlines()]

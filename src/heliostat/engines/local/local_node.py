@@ -10,7 +10,7 @@ from heliostat.models import Device, Node
 
 @cache
 def schedulable_memory_mib() -> int:
-    """What jobs may use together: nine tenths of the memory, the rest is the system's."""
+    """The memory available to all jobs together: 90% of the total."""
     with open("/proc/meminfo", encoding="ascii") as file:
         total_kib = next(int(line.split()[1]) for line in file if line.startswith("MemTotal:"))
     return total_kib * 9 // 10 // 1024
@@ -21,7 +21,7 @@ def resolve_node_name(chosen: str | None) -> str:
 
 
 def gpu_driver_version() -> str | None:
-    """Of the GPUs; None: there is none."""
+    """The version of the NVIDIA driver; None: not installed."""
     try:
         return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""Notes in which order a job wrote to its two streams, so that they can be shown together as they came.
+"""Log order: records the order in which a job writes to stdout and stderr, so that both can be shown merged.
 
-The streams are files of their own. When one grows after the other did, the other's size at that moment is noted:
-a line of `N.order` says "up to this byte, this stream came next". A job that writes to one stream leaves no such
-file. What is written while no server runs is shown stream by stream.
+The streams are two files. When one grows after the other, the size of the other is recorded: a line of `N.order`
+means "up to this byte, this stream came next". A job that writes to one stream only has no such file. Output
+written while no server runs is shown stream by stream.
 """
 
 import os
@@ -16,9 +16,9 @@ from heliostat.inotify import Inotify
 from heliostat.models import AttemptId
 
 STREAMS = ("stdout", "stderr")
-_BREATH_SECONDS = 0.002  # between looks: a job that prints without end must not cost a core
-_MANY_OVER = 64  # removing a watch wakes the thread, so it is done for many at once
-_MOST_MARKS = 20_000  # of one attempt; what comes after is shown stream by stream
+_PAUSE_SECONDS = 0.002  # between reads, so that a job with endless output does not use a core
+_REMOVE_BATCH = 64  # removing a watch wakes the thread, so it is done in batches
+_MAX_MARKS = 20_000  # of one attempt; later output is shown stream by stream
 
 
 @dataclass(slots=True)
@@ -30,13 +30,13 @@ class _Watched:
 
 
 class LogOrderRecorder:
-    """One thread for all attempts that run."""
+    """One thread for all running attempts."""
 
     def __init__(self) -> None:
         self._inotify = Inotify(blocking=True, appearing=False)
         self._watched: dict[int, _Watched] = {}
         self._numbers: dict[AttemptId, int] = {}
-        self._over: set[int] = set()  # watches nobody needs any more
+        self._unused: set[int] = set()  # watches to remove
         self._lock = threading.Lock()
         if self._inotify.descriptor >= 0:
             threading.Thread(target=self._run, name="log-order", daemon=True).start()
@@ -47,7 +47,7 @@ class LogOrderRecorder:
             if number is not None:
                 self._watched[number] = _Watched(attempt, folder)
                 self._numbers[attempt_id] = number
-                self._over.discard(number)  # the kernel gives one number to one folder
+                self._unused.discard(number)  # the kernel returns the same number for the same folder
 
     def stop_recording(self, attempt_id: AttemptId) -> None:
         with self._lock:
@@ -55,11 +55,11 @@ class LogOrderRecorder:
             if number is None:
                 return
             self._watched.pop(number, None)
-            self._over.add(number)
-            if len(self._over) >= _MANY_OVER:
-                for over in self._over:
-                    self._inotify.remove_watch(over)
-                self._over.clear()
+            self._unused.add(number)
+            if len(self._unused) >= _REMOVE_BATCH:
+                for unused in self._unused:
+                    self._inotify.remove_watch(unused)
+                self._unused.clear()
 
     def _run(self) -> None:
         while True:
@@ -68,14 +68,14 @@ class LogOrderRecorder:
                 for number, name in changes:
                     if watched := self._watched.get(number):
                         self._note(watched, name)
-            time.sleep(_BREATH_SECONDS)
+            time.sleep(_PAUSE_SECONDS)
 
     def _note(self, watched: _Watched, name: str) -> None:
         attempt, _, stream = name.partition(".")
         if stream not in STREAMS or attempt != str(watched.number) or stream == watched.stream:
             return
         before, watched.stream = watched.stream, stream
-        if before is None or watched.marks >= _MOST_MARKS:
+        if before is None or watched.marks >= _MAX_MARKS:
             return
         watched.marks += 1
         try:
@@ -83,11 +83,11 @@ class LogOrderRecorder:
             with open(watched.folder.log_path(watched.number, "order"), "a", encoding="ascii") as file:
                 file.write(f"{before} {size}\n")
         except OSError:
-            watched.marks = _MOST_MARKS  # a full disk: the order is a comfort, not worth a word
+            watched.marks = _MAX_MARKS  # the disk is full: stop recording, since the order is not essential
 
 
 def read_log_order(path: Path) -> list[tuple[str, int]]:
-    """The marks in order: (stream, up to this byte). None where none were made."""
+    """The marks in order: (stream, up to this byte). Empty if none were recorded."""
     try:
         lines = path.read_text(encoding="ascii").split("\n")[:-1]
     except (OSError, UnicodeDecodeError):

@@ -1,6 +1,6 @@
-"""NVIDIA GPUs as their driver tells them, through NVML.
+"""NVIDIA GPUs, read from their driver by NVML.
 
-Calls may hang with a sick driver: `gpus.DriverGpus` guards against that.
+Calls may hang with a faulty driver: `gpus.DriverGpus` handles that.
 """
 
 import os
@@ -22,7 +22,7 @@ from heliostat.models.nodes import Device, DeviceProcess
 MIB = 1024 * 1024
 RETRY_SECONDS = 60.0
 
-# What this GPU, driver or user does not offer: normal, and no reason to distrust the card.
+# Not supported by this GPU or driver, or not permitted for this user. Not a fault of the card.
 _NOT_OFFERED = {
     pynvml.NVML_ERROR_NOT_SUPPORTED,
     pynvml.NVML_ERROR_NO_PERMISSION,
@@ -41,7 +41,7 @@ _DRIVER_ERRORS = {
         "the NVIDIA driver was updated while the old one was still loaded; reboot this machine"
     ),
     pynvml.NVML_ERROR_NO_PERMISSION: (
-        "the NVIDIA driver does not let this user in; check who may open /dev/nvidiactl and /dev/nvidia0"
+        "this user may not use the NVIDIA driver; check the permissions of /dev/nvidiactl and /dev/nvidia0"
     ),
 }
 _GPU_ERRORS = {
@@ -49,9 +49,9 @@ _GPU_ERRORS = {
         "lost: the GPU has fallen off the bus; reboot, and check the card and its power if it happens again"
     ),
     pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU must be reset; reboot this machine",
-    pynvml.NVML_ERROR_NO_PERMISSION: "the NVIDIA driver does not let this user use the GPU",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user has no permission to use the GPU",
 }
-# Words of a name that say how a card is built, not which it is.
+# Words of a product name that do not identify the GPU type.
 _NOISE = re.compile(
     r"NVIDIA|TESLA|GEFORCE|SXM\d?|PCIE|NVL|HBM\d\w?|\d+GB?|GPU|GENERATION|BLACKWELL|SERVER|WORKSTATION|EDITION"
     r"|WITH|DESIGN",
@@ -60,11 +60,11 @@ _NOISE = re.compile(
 
 
 class DriverUnavailable(Exception):
-    """The driver as a whole does not answer. The message says why, in words."""
+    """The driver cannot be used; the message is the reason."""
 
 
 class NvmlDriver:
-    """Reads all GPUs; stays connected between readings, as connecting may wake every card."""
+    """Reads all GPUs; stays connected between readings, since connecting may initialize every card."""
 
     def __init__(self) -> None:
         self._retry_at = 0.0
@@ -72,7 +72,7 @@ class NvmlDriver:
         self._connected = False
 
     def read(self) -> list[Device]:
-        """The devices now. A GPU that fails alone is listed with its problem. Raises `NotTalking`."""
+        """The current devices. A GPU that cannot be read is listed with its problem. Raises DriverUnavailable."""
         if not self._connected and time.monotonic() < self._retry_at:
             raise DriverUnavailable(self._why)
         try:
@@ -86,7 +86,7 @@ class NvmlDriver:
         return [read_device(index) for index in range(count)]
 
     def _disconnect(self, why: str) -> None:
-        """Try again later, not at each reading: every try makes the kernel search for cards and log it."""
+        """Retry later, not at each reading: every attempt makes the kernel search for cards and log it."""
         was_connected, self._connected = self._connected, False
         self._why = why
         self._retry_at = time.monotonic() + RETRY_SECONDS
@@ -96,7 +96,7 @@ class NvmlDriver:
 
 
 def read_device(index: int) -> Device:
-    """One GPU; if a call fails, what was learned until then, and the problem."""
+    """One GPU; if a call fails, the values read so far, and the problem."""
     device = unreadable_device(index)
     try:
         handle = _call(pynvml.nvmlDeviceGetHandleByIndex, index)
@@ -108,7 +108,7 @@ def read_device(index: int) -> Device:
 
 
 def short_gpu_type(name: str) -> str:
-    """A name people can type: "A100" for "NVIDIA A100-SXM4-80GB"."""
+    """The short type of a GPU: "A100" for "NVIDIA A100-SXM4-80GB"."""
     words = [word for word in re.findall(r"[A-Za-z0-9.]+", name) if not _NOISE.fullmatch(word)]
     if len(words) > 1 and words[0] == "RTX" and re.fullmatch(r"A\d{3,4}", words[1]):
         words = words[1:]  # "RTX A6000" is known as A6000
@@ -116,11 +116,11 @@ def short_gpu_type(name: str) -> str:
 
 
 def describe_driver_error(error: pynvml.NVMLError) -> str:
-    return _DRIVER_ERRORS.get(_code(error)) or f"the NVIDIA driver fails ({error}); see what `nvidia-smi` says"
+    return _DRIVER_ERRORS.get(_code(error)) or f"the NVIDIA driver fails ({error}); check it with `nvidia-smi`"
 
 
 def describe_gpu_error(error: pynvml.NVMLError) -> str:
-    return _GPU_ERRORS.get(_code(error)) or f"the GPU cannot be read ({error}); see what `nvidia-smi` says"
+    return _GPU_ERRORS.get(_code(error)) or f"the GPU cannot be read ({error}); check it with `nvidia-smi`"
 
 
 def _with_lasting_facts(device: Device, handle: Any) -> Device:
@@ -147,7 +147,7 @@ def _with_present_facts(device: Device, handle: Any) -> Device:
 
 
 def _memory(handle: Any) -> Any:
-    """Version 2 leaves out what the driver keeps for itself, as nvidia-smi does; old drivers lack it."""
+    """Version 2 excludes memory reserved by the driver, like nvidia-smi; old drivers do not support it."""
     newer = _or_none(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     return newer or _or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
 
@@ -155,7 +155,7 @@ def _memory(handle: Any) -> Any:
 def _problems(handle: Any) -> Iterator[str]:
     mig = _or_none(pynvml.nvmlDeviceGetMigMode, handle)
     if mig and mig[0]:
-        yield "MIG mode is on; parts of a GPU are not supported yet, turn it off to use this GPU"
+        yield "MIG mode is on, which is not supported yet; turn it off to use this GPU"
     errors = _or_none(
         pynvml.nvmlDeviceGetTotalEccErrors,
         handle,
@@ -169,10 +169,10 @@ def _problems(handle: Any) -> Iterator[str]:
 
 
 def _memory_repairs(handle: Any) -> Iterator[str]:
-    """Ampere and newer remap rows of broken memory, older GPUs retire pages; both at the next reset."""
+    """Ampere and newer GPUs remap rows of faulty memory, older GPUs retire pages; both at the next reset."""
     _, _, pending, failed = _or_none(pynvml.nvmlDeviceGetRemappedRows, handle) or (0, 0, 0, 0)
     if failed:
-        yield "broken memory can no longer be repaired (row remapping failed); have the card replaced"
+        yield "faulty memory cannot be repaired (row remapping failed); replace the card"
     elif pending:
         yield "a memory repair (row remapping) waits for a reboot"
     if _or_none(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle):
@@ -180,17 +180,17 @@ def _memory_repairs(handle: Any) -> Iterator[str]:
 
 
 def _processes(handle: Any) -> list[DeviceProcess]:
-    """Those that compute; a desktop that only draws leaves room for jobs."""
-    # By version: the plain name raises an error of another family with a driver before 510.
-    found = _or_none(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
-    if found is None:
-        found = _or_none(pynvml.nvmlDeviceGetComputeRunningProcesses_v2, handle) or []
-    used = {process.pid: (process.usedGpuMemory or 0) // MIB for process in found}
+    """Compute processes only: graphics processes of a desktop do not prevent jobs."""
+    # With the version: with a driver before 510, the name without it raises another kind of error.
+    processes = _or_none(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+    if processes is None:
+        processes = _or_none(pynvml.nvmlDeviceGetComputeRunningProcesses_v2, handle) or []
+    used = {process.pid: (process.usedGpuMemory or 0) // MIB for process in processes}
     return [DeviceProcess(pid, mib, process_user(pid), process_program_name(pid)) for pid, mib in used.items()]
 
 
 def process_user(pid: int) -> str | None:
-    """Who runs the process; None if it is gone or hidden."""
+    """The user of the process; None if it has ended or is hidden."""
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
     except OSError:
@@ -202,9 +202,9 @@ def process_user(pid: int) -> str | None:
 
 
 def process_program_name(pid: int) -> str | None:
-    """The program's name without its arguments, which may hold secrets; None if it is gone or hidden.
+    """The program's name without its arguments, which may hold secrets; None if it has ended or is hidden.
 
-    Not `comm` first: PyTorch renames its main thread to "pt_main_thread".
+    `cmdline` before `comm`, since PyTorch renames its main thread to "pt_main_thread".
     """
     try:
         first = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
@@ -217,12 +217,12 @@ def process_program_name(pid: int) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _user_name(uid: int) -> str:
-    """Remembered, as the answer may come from a slow directory server; a KeyError is not remembered."""
+    """Cached, since the lookup may use a slow directory server; a KeyError is not cached."""
     return pwd.getpwuid(uid).pw_name
 
 
 def _call(function: Callable[..., Any], *args: Any) -> Any:
-    """pynvml has no types; this is the one place that calls it."""
+    """The only place that calls pynvml, which has no type annotations."""
     return function(*args)
 
 

@@ -1,7 +1,7 @@
-"""The script an attempt's payload starts as: pure text, no input reaches a shell unquoted.
+"""The script that starts the payload of an attempt. Pure text; all input is quoted.
 
-It reaches the payload on an open descriptor: the environment in it, which may hold secrets, is neither on a
-command line, which everybody can read, nor on the disk.
+The payload reads it from an open descriptor: its environment variables, which may hold secrets, appear neither on
+a command line, which all users can read, nor on disk.
 """
 
 import os
@@ -22,33 +22,33 @@ _SCRIPT = f"/proc/self/fd/{SCRIPT_DESCRIPTOR}"
 
 @dataclass(frozen=True, slots=True)
 class PayloadContext:
-    """Where the attempt finds its things."""
+    """Folders, files and values of an attempt."""
 
     workdir: str
     script_path: str | None  # a copy of the submitted script
     installation_folder: str  # HELIOSTAT_HOME
-    process_mark: str  # tells this attempt's processes from all others on the machine
-    checkpoint_folder: str  # a folder that outlives the attempt
-    device_memory_mib: int | None = None  # of the device it has a part of
-    rendezvous_port: int | None = None  # where its tasks meet
+    process_mark: str  # value of HELIOSTAT_MARK, by which the attempt's processes are found
+    checkpoint_folder: str  # outlives the attempt
+    device_memory_mib: int | None = None  # of the device, if the attempt has a fraction of one
+    rendezvous_port: int | None = None  # on which its tasks find each other
     tool_variables: Mapping[str, str] = field(
         default_factory=dict
-    )  # of a script of ours: where podman keeps its things
+    )  # podman's folders, for image builds and pushes
 
 
 def render_payload_script(
-    attempt: Attempt, person: RunAsUser, places: PayloadContext, commands: Sequence[RuntimeCommand] = ()
+    attempt: Attempt, run_as: RunAsUser, context: PayloadContext, commands: Sequence[RuntimeCommand] = ()
 ) -> str:
-    """`commands` are those that run its tasks in containers."""
+    """`commands`: those that run the tasks in containers."""
     if commands:
-        return _contained(attempt, commands)
-    environment = base_variables(attempt, person, places) | dict(attempt.job.spec.env)
-    run = shell_lines.exec_line(payload_command(attempt, places))
+        return _container_script(attempt, commands)
+    environment = base_variables(attempt, run_as, context) | dict(attempt.job.spec.env)
+    run = shell_lines.exec_line(payload_command(attempt, context))
     lines = [
         f"exec {SCRIPT_DESCRIPTOR}<&-",
         "umask 022",
         shell_lines.export_line(environment),
-        f"cd -- {shell_lines.quote_word(places.workdir)} || {{",
+        f"cd -- {shell_lines.quote_word(context.workdir)} || {{",
         "    echo 'heliostat: the working directory cannot be entered' >&2",
         "    exit 126",
         "}",
@@ -57,19 +57,19 @@ def render_payload_script(
     return "\n".join(lines) + "\n"
 
 
-def payload_command(attempt: Attempt, places: PayloadContext) -> tuple[str, ...]:
+def payload_command(attempt: Attempt, context: PayloadContext) -> tuple[str, ...]:
     command = attempt.job.spec.command
-    words = command if places.script_path is None else (places.script_path, *command)
+    words = command if context.script_path is None else (context.script_path, *command)
     return launch_prefix(attempt.job).apply_to(words)
 
 
 def starts_each_task(attempt: Attempt) -> bool:
-    """Whether each of its tasks is started by us."""
+    """Whether the engine starts each task."""
     return bool(attempt.places) and not starts_own_tasks(attempt.job)
 
 
-def _contained(attempt: Attempt, commands: Sequence[RuntimeCommand]) -> str:
-    """The tools run with an environment of their own."""
+def _container_script(attempt: Attempt, commands: Sequence[RuntimeCommand]) -> str:
+    """The container tools have their own environment."""
     runs = [shell_lines.run_line(command) for command in commands]
     lines = [
         f"exec {SCRIPT_DESCRIPTOR}<&-",
@@ -81,47 +81,48 @@ def _contained(attempt: Attempt, commands: Sequence[RuntimeCommand]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def base_variables(attempt: Attempt, person: RunAsUser, places: PayloadContext) -> dict[str, str]:
-    """A clean environment: nothing of the server's own, what a login gives, and what the job should know."""
-    around = AttemptContext(places.installation_folder, places.process_mark, places.checkpoint_folder)
-    devices = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **_visible(attempt.devices)}
-    environment = job_variables(attempt, person, around, devices)
+def base_variables(attempt: Attempt, run_as: RunAsUser, context: PayloadContext) -> dict[str, str]:
+    """A clean environment: the variables of a login and those that describe the job, none of the server's own."""
+    attempt_context = AttemptContext(context.installation_folder, context.process_mark, context.checkpoint_folder)
+    devices = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **_device_variables(attempt.devices)}
+    environment = job_variables(attempt, run_as, attempt_context, devices)
     return (
         environment
-        | _part_of_a_device(attempt, places)
-        | _meeting_point(attempt, places)
-        | dict(places.tool_variables)
+        | _gpu_fraction_variables(attempt, context)
+        | _rendezvous_variables(attempt, context)
+        | dict(context.tool_variables)
     )
 
 
 def task_variables(place: TaskPlacement, rank: int) -> dict[str, str]:
-    """What differs between the tasks of one attempt. All run on this machine."""
+    """Variables that differ between the tasks of one attempt. All run on this machine."""
     ranks = dict.fromkeys(("HELIOSTAT_TASK", "HELIOSTAT_TASK_INDEX", "RANK", "LOCAL_RANK"), str(rank))
-    return {**_visible(place.devices), **ranks}
+    return {**_device_variables(place.devices), **ranks}
 
 
-def payload_argv(person: RunAsUser) -> list[str]:
-    """What the wrapper runs. `.` reads the script into the wrapper's own fork: one program less to start."""
-    if person.uid == os.geteuid():
+def payload_argv(run_as: RunAsUser) -> list[str]:
+    """The command that the wrapper runs. `.` runs the script in the wrapper's fork, which saves starting a
+    shell."""
+    if run_as.uid == os.geteuid():
         return [".", _SCRIPT]
-    identity = (f"--reuid={person.uid}", f"--regid={person.gid}", "--init-groups", "--inh-caps=-all")
+    identity = (f"--reuid={run_as.uid}", f"--regid={run_as.gid}", "--init-groups", "--inh-caps=-all")
     return ["exec", "/usr/bin/setpriv", *identity, "/bin/sh", _SCRIPT]
 
 
-def _visible(devices: tuple[str, ...]) -> dict[str, str]:
+def _device_variables(devices: tuple[str, ...]) -> dict[str, str]:
     uuids = ",".join(devices)
     return {"CUDA_VISIBLE_DEVICES": uuids, "NVIDIA_VISIBLE_DEVICES": uuids or "void"}
 
 
-def _part_of_a_device(attempt: Attempt, places: PayloadContext) -> dict[str, str]:
+def _gpu_fraction_variables(attempt: Attempt, context: PayloadContext) -> dict[str, str]:
     gpus = attempt.job.resources.gpus
     if not 0 < gpus < 1:
         return {}
-    memory_mib = int((places.device_memory_mib or 0) * gpus)
+    memory_mib = int((context.device_memory_mib or 0) * gpus)
     return {"HELIOSTAT_GPU_FRACTION": f"{gpus:g}", "HELIOSTAT_GPU_MEMORY_MIB": str(memory_mib)}
 
 
-def _meeting_point(attempt: Attempt, places: PayloadContext) -> dict[str, str]:
+def _rendezvous_variables(attempt: Attempt, context: PayloadContext) -> dict[str, str]:
     if not attempt.places:
         return {}
     tasks = str(len(attempt.places))
@@ -131,14 +132,14 @@ def _meeting_point(attempt: Attempt, places: PayloadContext) -> dict[str, str]:
         **task_hosts_variable(["localhost"] * len(attempt.places)),
         "WORLD_SIZE": tasks,
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(places.rendezvous_port),
+        "MASTER_PORT": str(context.rendezvous_port),
     }
 
 
 def _gang(attempt: Attempt, runs: Sequence[str]) -> Iterator[str]:
-    """The tasks, each as a case of a function, and the pipeline that runs them side by side."""
+    """The tasks, each as a case of a shell function, and the pipeline that runs them in parallel."""
     yield f"heliostat_tasks={len(attempt.places)} heliostat_grace={attempt.job.spec.grace_seconds}"
-    is_one = len(set(runs)) == 1  # in containers, each task may have a line of its own
+    is_one = len(set(runs)) == 1  # in containers, the command may differ between tasks
     yield "heliostat_task() {"
     yield "    case $1 in"
     for rank, place in enumerate(attempt.places):
@@ -150,10 +151,10 @@ def _gang(attempt: Attempt, runs: Sequence[str]) -> Iterator[str]:
     yield "}"
     yield _gang_text()
     ranks = " | ".join(f"heliostat_run {rank}" for rank in range(len(attempt.places)))
-    deaf = "trap : TERM INT HUP QUIT USR1 USR2"
-    yield f": | {{ {deaf}"  # a pipe to ourselves, in which the watch gives its word to the tasks
+    ignore_signals = "trap : TERM INT HUP QUIT USR1 USR2"
+    yield f": | {{ {ignore_signals}"  # a pipe by which the watch starts the tasks
     yield "exec 6<>/proc/self/fd/0 </dev/null"
-    yield f"{{ {deaf}; {ranks}; }} 3>&1 >&4 | heliostat_watch"
+    yield f"{{ {ignore_signals}; {ranks}; }} 3>&1 >&4 | heliostat_watch"
     yield "}"
 
 

@@ -1,4 +1,4 @@
-"""Who listens on a port of this machine, and the proof that it is the job's."""
+"""Port ownership on this machine: checks that the process listening on a port belongs to the job."""
 
 import asyncio
 import contextlib
@@ -14,9 +14,9 @@ from heliostat.models import Attempt
 from heliostat.models.sessions import ListeningSocket
 from heliostat.payloads.port_sockets import NotListening, find_port_sockets, read_proc_listeners
 
-MAX_CHECKS_PER_USER = 2  # at once, of the jobs of one user
-_AT_ONCE = 16
-_TURN_SECONDS = 30.0
+MAX_CHECKS_PER_USER = 2  # concurrent, for all jobs of one user
+_MAX_CHECKS = 16
+_WAIT_SECONDS = 30.0
 
 __all__ = ["NetlinkUnavailable", "NotListening", "PortOwnershipChecks", "find_listening", "query_listeners"]
 
@@ -25,47 +25,47 @@ _REQUEST_DUMP = 0x1 | 0x300
 _DONE, _ERROR = 3, 2
 _LISTEN = 1 << 10
 _HEADER = struct.Struct("=IHHII")
-_REQUEST = struct.Struct("=BBBBI48x")  # inet_diag_req_v2: any socket in these states
+_REQUEST = struct.Struct("=BBBBI48x")  # inet_diag_req_v2: all sockets in these states
 _ANSWER = struct.Struct("=BBBB2s2s16s16s12xIIIII")  # inet_diag_msg
 _TIMEOUT_SECONDS = 2.0
 _BUFFER_BYTES = 1 << 16
 
 
 class PortOwnershipChecks:
-    """Whether a process of an attempt listens on a port, and nobody else does. In threads of its own: a job with
-    very many open files makes that slow, for its user only."""
+    """Checks, in threads, that only processes of an attempt listen on a port. Checks are limited per user: a job
+    with very many open files makes them slow, but only for its own user."""
 
     def __init__(
-        self, find: Callable[[Attempt, int], ListeningSocket], turn_seconds: float = _TURN_SECONDS
+        self, find: Callable[[Attempt, int], ListeningSocket], wait_seconds: float = _WAIT_SECONDS
     ) -> None:
-        """`find` raises Conflict."""
-        self.find, self._turn_seconds = find, turn_seconds
-        self._threads = ThreadPoolExecutor(_AT_ONCE, "port-check")
-        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(
+        """`find` may raise Conflict."""
+        self.find, self._wait_seconds = find, wait_seconds
+        self._threads = ThreadPoolExecutor(_MAX_CHECKS, "port-check")
+        self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MAX_CHECKS_PER_USER)
         )
 
     async def find_async(self, attempt: Attempt, port: int) -> ListeningSocket:
-        """Where it listens now, on the one event loop that asks. Raises Conflict or EngineUnavailable."""
-        turn = self._turns[attempt.job.user]
+        """Where it listens now. Always called on the same event loop. Raises Conflict or EngineUnavailable."""
+        slot = self._slots[attempt.job.user]
         try:
-            async with asyncio.timeout(self._turn_seconds):
-                await turn.acquire()
+            async with asyncio.timeout(self._wait_seconds):
+                await slot.acquire()
         except TimeoutError:
-            said = f"It takes too long to see who listens on port {port} of job {attempt.job.id}."
-            raise EngineUnavailable(said, "Its processes may have very many files open: close some.") from None
+            message = f"Checking port {port} of job {attempt.job.id} takes too long."
+            raise EngineUnavailable(message, "Its processes may have too many open files: close some.") from None
         loop = asyncio.get_running_loop()
 
-        def give_back(_: Future[ListeningSocket]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is over
-                loop.call_soon_threadsafe(turn.release)
+        def release(_: Future[ListeningSocket]) -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(slot.release)
 
         try:
             work = self._threads.submit(self.find, attempt, port)
         except RuntimeError as error:
-            turn.release()
-            raise EngineUnavailable("The proxy stops.", "Try again in a moment.") from error
-        work.add_done_callback(give_back)  # when the thread is free, not when nobody waits any more
+            slot.release()
+            raise EngineUnavailable("The proxy is stopping.", "Try again in a moment.") from error
+        work.add_done_callback(release)  # when the thread is free, even if the caller was cancelled
         return await asyncio.wrap_future(work)
 
     def close(self) -> None:
@@ -73,8 +73,8 @@ class PortOwnershipChecks:
 
 
 def find_listening(port: int, pids: Iterable[int]) -> ListeningSocket:
-    """On the loopback, held by one of these processes. Raises NotListening."""
-    held = find_port_sockets(port, pids, look=_listeners)
+    """The socket on the loopback that is held by one of these processes. Raises NotListening."""
+    held = find_port_sockets(port, pids, list_listeners=_listeners)
     return ListeningSocket(held.host, port, held.sockets)
 
 
@@ -86,26 +86,25 @@ def _listeners(port: int) -> list[tuple[str, int]]:
 
 
 class NetlinkUnavailable(Exception):
-    """This kernel does not answer such questions."""
+    """This kernel does not support socket queries by netlink."""
 
 
 def query_listeners(port: int) -> list[tuple[str, int]]:
-    """(address, inode) of every socket that listens on this port; the address as /proc writes it.
+    """(address, inode) of every socket that listens on this port; the address as in /proc.
 
-    Asked of the kernel directly: it tells of listening sockets only, however many others there are, where
-    /proc/net/tcp writes out every connection of the machine.
+    Uses netlink, which returns listening sockets only, while /proc/net/tcp lists every connection of the machine.
     """
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
             kernel.settimeout(_TIMEOUT_SECONDS)
-            found = [*_asked(kernel, socket.AF_INET), *_asked(kernel, socket.AF_INET6)]
+            sockets = [*_query(kernel, socket.AF_INET), *_query(kernel, socket.AF_INET6)]
     except (OSError, struct.error) as error:
         raise NetlinkUnavailable(str(error)) from error
-    wanted = port.to_bytes(2, "big")
-    return [(address, inode) for source, address, inode in found if source == wanted]
+    port_bytes = port.to_bytes(2, "big")
+    return [(address, inode) for source, address, inode in sockets if source == port_bytes]
 
 
-def _asked(kernel: socket.socket, family: int) -> Iterator[tuple[bytes, str, int]]:
+def _query(kernel: socket.socket, family: int) -> Iterator[tuple[bytes, str, int]]:
     body = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _LISTEN)
     kernel.send(_HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + body)
     while True:

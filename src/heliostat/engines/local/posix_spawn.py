@@ -1,7 +1,7 @@
-"""Starts a program without stopping our other threads meanwhile.
+"""posix_spawn by ctypes: starts a program without blocking other threads.
 
-`os.posix_spawn` keeps the interpreter locked until the new program has been loaded, about a millisecond in which
-no request is answered. The same call of the C library through ctypes lets the others go on.
+`os.posix_spawn` holds the interpreter lock until the new program is loaded, which blocks all requests for about a
+millisecond. The same call by ctypes releases the lock.
 """
 
 import ctypes
@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from functools import cache
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_quick = ctypes.PyDLL(None)  # for calls that are over sooner than the interpreter can be unlocked
-_OPAQUE_BYTES = 1024  # the structures of the C library are opaque; the largest known has 336 bytes
+_quick = ctypes.PyDLL(None)  # for calls that take less time than releasing the interpreter lock
+_OPAQUE_BYTES = 1024  # the structures of the C library are opaque; the largest has 336 bytes
 _SETSIGDEF, _SETSIGMASK, _SETSID = 0x04, 0x08, 0x80
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to start, in a session of its own. The program sees only these descriptors and signals by default."""
+    """A program to start in a new session. It inherits only these descriptors."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
-    descriptors: Mapping[int, int]  # its number there: ours
+    descriptors: Mapping[int, int]  # number in the program: our descriptor
     default_signals: Iterable[int] = ()
 
 
 def spawn_program(program: Program) -> int:
-    """Its process id; OSError when it cannot be started."""
+    """Returns the process id. Raises OSError."""
     actions, pid = _opaque(), ctypes.c_int()
     attributes = _attributes(tuple(program.default_signals))
     _check(_quick.posix_spawn_file_actions_init(actions))
@@ -45,7 +45,7 @@ def spawn_program(program: Program) -> int:
 
 @cache
 def _attributes(default_signals: tuple[int, ...]) -> ctypes.Array[ctypes.c_char]:
-    """Only read by those who start programs with them, and kept for good."""
+    """Cached and never freed: posix_spawn only reads them."""
     attributes, none, defaults = _opaque(), _opaque(), _opaque()
     _quick.sigemptyset(none)
     _quick.sigemptyset(defaults)

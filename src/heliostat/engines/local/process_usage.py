@@ -1,4 +1,4 @@
-"""What processes have used, as /proc tells it: for machines whose cgroups do not count, or that have none."""
+"""CPU and memory usage of processes, read from /proc: for nodes without cgroups or without their accounting."""
 
 import os
 from collections import defaultdict
@@ -8,28 +8,28 @@ from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
-_DEEPEST = 64  # parents looked at
+_MAX_DEPTH = 64  # of parents
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """What an attempt has used so far; None is not known."""
+    """Usage of an attempt so far; None: unknown."""
 
     cpu_seconds: float | None = None
-    memory_mib: float | None = None  # that cannot be given back: no files in the page cache
+    memory_mib: float | None = None  # without the page cache
 
 
 def read_process_usage(pids: Iterable[int], with_memory: bool = True) -> ProcessUsage:
-    """Of these processes together, with what their ended children have used."""
-    found = [process for pid in pids if (process := _read(pid))]
-    if not found:
+    """Total usage of these processes, including their ended children."""
+    processes = [process for pid in pids if (process := _read(pid))]
+    if not processes:
         return ProcessUsage()
-    memory_mib = sum(_memory_mib(process.pid) for process in found) if with_memory else None
-    return ProcessUsage(sum(process.cpu_seconds for process in found), memory_mib)
+    memory_mib = sum(_memory_mib(process.pid) for process in processes) if with_memory else None
+    return ProcessUsage(sum(process.cpu_seconds for process in processes), memory_mib)
 
 
 def read_usage_of_trees(leaders: Mapping[str, int]) -> dict[str, ProcessUsage]:
-    """Of everything below each leader or in its session, the leader aside: all of them by one look at /proc."""
+    """Usage of the descendants and the session of each leader, without the leader itself. Reads /proc once."""
     processes = {pid: process for pid in _all_pids() if (process := _read(pid))}
     owners = {pid: name for name, pid in leaders.items()}
     members: defaultdict[str, list[int]] = defaultdict(list)
@@ -43,22 +43,22 @@ def read_usage_of_trees(leaders: Mapping[str, int]) -> dict[str, ProcessUsage]:
 
 
 def host_cpu_seconds() -> float:
-    """Of all cpus of this machine since it started."""
+    """Busy time of all cpus of this machine since its boot."""
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, _idle, _iowait, *interrupts = map(int, file.readline().split()[1:9])
     return (user + nice + system + sum(interrupts)) / _TICKS
 
 
 def host_memory_used_mib() -> float:
-    """What programs of this machine could not do without."""
-    facts = {}
+    """Memory of this machine that is not available to programs."""
+    values = {}
     with open("/proc/meminfo", encoding="ascii") as file:
         for line in file:
             name, _, value = line.partition(":")
-            facts[name] = int(value.split()[0])
+            values[name] = int(value.split()[0])
             if name == "MemAvailable":
                 break
-    return (facts["MemTotal"] - facts["MemAvailable"]) / 1024
+    return (values["MemTotal"] - values["MemAvailable"]) / 1024
 
 
 class _Process(NamedTuple):
@@ -77,8 +77,8 @@ def _read(pid: int) -> _Process | None:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             text = file.read(4096)
     except OSError:
-        return None  # gone, or no descriptor left
-    # After the last bracket, which ends the name, comes field 3 of proc(5).
+        return None  # it has ended, or no descriptor is free
+    # The last bracket ends the name; then comes field 3 of proc(5).
     fields = text[text.rfind(b")") + 2 :].split(None, 16)
     if len(fields) < 16:
         return None
@@ -86,7 +86,7 @@ def _read(pid: int) -> _Process | None:
 
 
 def _memory_mib(pid: int) -> float:
-    """Its own memory: what it shares with others, or with a file, is not counted."""
+    """Private memory: memory shared with other processes or mapped from files is not counted."""
     try:
         with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
             _size, resident, shared, *_ = file.read(256).split()
@@ -96,8 +96,8 @@ def _memory_mib(pid: int) -> float:
 
 
 def _owner(pid: int, processes: Mapping[int, _Process], owners: Mapping[int, str]) -> str | None:
-    """Up its parents; who was left by its own is still known by the session."""
-    for _ in range(_DEEPEST):
+    """The leader among the ancestors. A process whose parent has ended is still found by its session."""
+    for _ in range(_MAX_DEPTH):
         if pid not in processes:
             break
         process = processes[pid]

@@ -1,4 +1,4 @@
-"""Waits for many processes at once, in one thread, without polling."""
+"""Process watch: waits for the ends of many processes and for timers in one thread, without polling."""
 
 import contextlib
 import heapq
@@ -16,7 +16,7 @@ Callback = Callable[[], object]
 
 
 class ProcessWatch:
-    """Calls back, in its own thread, when a process ends or a time comes. Callbacks must be quick."""
+    """Runs a callback in its own thread when a process ends or a timer expires. Callbacks must be quick."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -31,7 +31,7 @@ class ProcessWatch:
         self._thread.start()
 
     def call_on_exit(self, pidfd: int, action: Callback) -> None:
-        """The watch owns the descriptor from now on. OSError when it cannot be watched; then it is closed."""
+        """The watch owns the descriptor from now on. Raises OSError, and closes it, when it cannot be watched."""
         with self._lock:
             self._actions[pidfd] = action
         try:
@@ -72,7 +72,7 @@ class ProcessWatch:
         with self._lock:
             action = self._actions.pop(pidfd)
         self._epoll.unregister(pidfd)
-        with contextlib.suppress(ChildProcessError):  # not our child: the server was restarted since
+        with contextlib.suppress(ChildProcessError):  # not our child: the server was restarted
             os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
         os.close(pidfd)
         _call(action)

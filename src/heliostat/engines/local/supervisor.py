@@ -1,4 +1,4 @@
-"""Attempts that run on this machine: their wrappers are watched by pidfd, their ends cleaned up and reported."""
+"""Supervision of running attempts: watches their wrappers, cleans up after them and reports their ends."""
 
 import os
 import threading
@@ -30,27 +30,27 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 
-# The tool that holds a container tells the exit code and goes; its last process is gone a moment later by itself.
-_ENDS_BY_ITSELF, _MOMENT_SECONDS = 8, 0.0002
-_NEVER_BEGAN = "it could not be started: its supervising shell was killed"
+# The last process of a container ends a moment after the container tool has exited: wait before killing it.
+_EXIT_WAITS, _EXIT_WAIT_SECONDS = 8, 0.0002
+_NOT_STARTED = "it could not be started: its wrapper process was killed"
 
 
 class AttemptSupervisor:
-    """What runs, from the moment its wrapper was started until its end is reported."""
+    """The running attempts, from the start of the wrapper until the end is reported."""
 
-    def __init__(self, settings: Settings, instance: str, traces: ClaimFiles, groups: CgroupTree) -> None:
-        self._jobs, self._instance, self._traces, self._groups = settings.home.jobs, instance, traces, groups
+    def __init__(self, settings: Settings, instance: str, claims: ClaimFiles, groups: CgroupTree) -> None:
+        self._jobs, self._instance, self._claims, self._groups = settings.home.jobs, instance, claims, groups
         self.lock = threading.Lock()
         self.running: dict[AttemptId, RunningAttempt] = {}
         self.report: ObservationCallback = lambda observations: None
         self.devices = GpuMonitor(settings.server.simulate_gpus, instance, self._holders)
         self.process_watch = ProcessWatch()
         self.reapers = ThreadPoolExecutor(4, "reaper")
-        self._cleanup = AttemptCleanup(traces, instance, self.devices)
+        self._cleanup = AttemptCleanup(claims, instance, self.devices)
         self._log_order = LogOrderRecorder()
 
     def start_log_recording(self, attempt: Attempt) -> None:
-        """Just before its wrapper is started: from here on nothing of its log is missed."""
+        """Call this before the wrapper is started, so that no log output is missed."""
         self._log_order.start_recording(
             attempt.id, JobFolder.for_job(self._jobs, attempt.job.id), attempt.job.attempt
         )
@@ -59,17 +59,17 @@ class AttemptSupervisor:
         self._log_order.stop_recording(attempt_id)
 
     def adopt(self, attempt: Attempt) -> Observation:
-        """One that an earlier server has started, or was about to."""
+        """Take over an attempt that an earlier server process has started, or was about to start."""
         if attempt.id in self.running:
             return AttemptStarted(attempt.id, utc_now())
         was_before_boot = attempt.job.started_at is not None and attempt.job.started_at < boot_time()
-        if self._traces.disown(attempt.id) and not was_before_boot:
+        if self._claims.disown(attempt.id) and not was_before_boot:
             if unused := self._groups.find(attempt.id):
                 unused.remove()
             return AttemptEnded(attempt.id, utc_now(), EndCause.NOT_STARTED)
-        claim = self._traces.read_claim(attempt.id)
+        claim = self._claims.read_claim(attempt.id)
         if claim is None:
-            return make_ended_before_boot(attempt, self._traces.read_exit(attempt.id))
+            return make_ended_before_boot(attempt, self._claims.read_exit(attempt.id))
         group = self._groups.find(claim.cgroup_name) or make_marked_group(self._instance, attempt.id)
         running = RunningAttempt(
             attempt, claim, with_wrapper_session(group, claim), is_in_container=attempt.job.spec.uses_container
@@ -82,10 +82,10 @@ class AttemptSupervisor:
             with self.lock:
                 self.running[attempt.id] = running
             self.reapers.submit(self._end, running)
-        return AttemptStarted(attempt.id, self._traces.read_claim_time(attempt.id) or utc_now())
+        return AttemptStarted(attempt.id, self._claims.read_claim_time(attempt.id) or utc_now())
 
     def _watch_earlier(self, running: RunningAttempt) -> bool:
-        """The wrapper of an earlier server. False when it has ended."""
+        """Watch the wrapper of an earlier server process. False: it has ended."""
         pidfd = open_pidfd(running.claim.pid, running.claim.start_time or 0)
         if pidfd is None:
             return False
@@ -95,8 +95,8 @@ class AttemptSupervisor:
         return True
 
     def watch_wrapper(self, running: RunningAttempt) -> None:
-        """A wrapper that we started. It runs, so nothing may say that it could not be started: not even that no
-        descriptor is left for it."""
+        """Watch a wrapper that this process started. It runs, so an error here (no free descriptor) must not
+        report the attempt as not started: retry instead."""
         try:
             self.process_watch.call_on_exit(os.pidfd_open(running.claim.pid), lambda: self._wrapper_ended(running))
         except OSError as error:
@@ -107,7 +107,7 @@ class AttemptSupervisor:
         try:
             end = self._cleanup.try_quick_end(running)
         except OSError:
-            end = None  # no descriptor left, say: the reaper tries until it knows
+            end = None  # for example no free descriptor: the reaper retries
         if end:
             self._report_end(end)
         else:
@@ -133,7 +133,7 @@ class AttemptSupervisor:
             return attempts_by_device(self.running.values())
 
     def signal_attempt(self, running: RunningAttempt, signal: Signals) -> None:
-        """The payload enters its group a moment after the wrapper has started: the signal waits for it."""
+        """The payload enters its cgroup a moment after the start of the wrapper: until then, repeat the signal."""
         has_entered = bool(running.group.pids())
         if running.is_in_container:
             signal_container(running.group, signal)
@@ -147,74 +147,75 @@ class AttemptSupervisor:
             self.reapers.submit(self._kill, running)
 
     def _kill(self, running: RunningAttempt) -> None:
-        """The payload enters its group a moment after the wrapper has started, and is killed then.
+        """The payload enters its cgroup a moment after the start of the wrapper: until then, repeat the kill.
 
-        A job of the server's own user can stop its process group, to which the wrapper belongs: continue it.
+        A job of the server's own user can stop (SIGSTOP) its process group, which includes the wrapper: continue
+        it.
         """
         if not running.group.pids() and self.running.get(running.attempt.id) is running:
             self.process_watch.call_after(0.02, lambda: self.kill_attempt(running.attempt.id))
         running.group.kill()
-        if (claim := self._traces.read_claim(running.attempt.id)) and claim.start_time:
+        if (claim := self._claims.read_claim(running.attempt.id)) and claim.start_time:
             send_signal(claim.pid, claim.start_time, SIGCONT)
 
 
 class ProcessesRemaining(Exception):
-    """Not even KILL has ended them yet, as when they hang in the kernel."""
+    """Processes survived KILL, for example because they hang in the kernel."""
 
 
 class AttemptCleanup:
-    """Nothing of an attempt is left when its end is told: its devices and its place go to somebody else."""
+    """Removes all processes of an attempt before its end is reported, since other jobs then get its resources."""
 
-    def __init__(self, traces: ClaimFiles, instance: str, devices: GpuMonitor) -> None:
-        self._traces, self._instance, self._devices = traces, instance, devices
+    def __init__(self, claims: ClaimFiles, instance: str, devices: GpuMonitor) -> None:
+        self._claims, self._instance, self._devices = claims, instance, devices
 
     def try_quick_end(self, running: RunningAttempt) -> AttemptEnded | None:
-        """With an exit status and nothing left. Only a group that is empty can be removed."""
+        """The end, if an exit status was written and no process is left: only an empty cgroup can be removed."""
         if running.attempt.devices and self._devices.are_real:
-            return None  # the driver must be asked, which may take its time
-        ending = self._traces.read_exit(running.attempt.id)
-        if ending.exit_code is None or not self._removed(running, ending):
+            return None  # the driver must be queried, which may take a while
+        wrapper_exit = self._claims.read_exit(running.attempt.id)
+        if wrapper_exit.exit_code is None or not self._remove_group(running, wrapper_exit):
             return None
-        return make_attempt_ended(running, ending)
+        return make_attempt_ended(running, wrapper_exit)
 
     def force_end(self, running: RunningAttempt) -> AttemptEnded:
-        """Whatever it takes, and however long. ProcessesLeft when it is not over yet."""
-        ending = self._traces.read_exit(running.attempt.id)
-        if ending.exit_code is None and self._traces.disown(running.attempt.id):
+        """Kill what is left; may take a while. Raises ProcessesRemaining."""
+        wrapper_exit = self._claims.read_exit(running.attempt.id)
+        if wrapper_exit.exit_code is None and self._claims.disown(running.attempt.id):
             running.group.remove()
-            return AttemptEnded(running.attempt.id, utc_now(), EndCause.NOT_STARTED, detail=_NEVER_BEGAN)
-        self._kill_what_is_left(running, ending)
-        if ending.exit_code is None and not self._left_by_wrapper(running).kill():
-            raise ProcessesRemaining(
-                running.attempt.id
-            )  # the wrapper was killed, and its watch of the limit lives
-        self._give_back_devices(running)
-        return make_attempt_ended(running, ending)
+            return AttemptEnded(running.attempt.id, utc_now(), EndCause.NOT_STARTED, detail=_NOT_STARTED)
+        self._kill_remaining(running, wrapper_exit)
+        # If the wrapper was killed, its time-limit process is still alive.
+        if wrapper_exit.exit_code is None and not self._left_by_wrapper(running).kill():
+            raise ProcessesRemaining(running.attempt.id)
+        self._release_devices(running)
+        return make_attempt_ended(running, wrapper_exit)
 
-    def _kill_what_is_left(self, running: RunningAttempt, ending: WrapperExit) -> None:
+    def _kill_remaining(self, running: RunningAttempt, wrapper_exit: WrapperExit) -> None:
         for tries in range(100):
-            if self._removed(running, ending):
+            if self._remove_group(running, wrapper_exit):
                 return
-            if tries < _ENDS_BY_ITSELF and running.is_in_container and ending.exit_code is not None:
-                time.sleep(_MOMENT_SECONDS)
+            if tries < _EXIT_WAITS and running.is_in_container and wrapper_exit.exit_code is not None:
+                time.sleep(_EXIT_WAIT_SECONDS)
                 continue
             if not running.group.kill():
                 raise ProcessesRemaining(running.attempt.id, running.group.pids()[:20])
-            # The kernel may call a group busy for a moment after its last process, most often after a container.
+            # The kernel may report a cgroup as busy for a moment after its last process, mostly after a container.
             time.sleep(min(0.01, 0.0005 * 2**tries))
 
-    def _removed(self, running: RunningAttempt, ending: WrapperExit) -> bool:
-        if ending.exit_code != 0 and ran_out_of_memory(running, ending):  # the count goes with the group
+    def _remove_group(self, running: RunningAttempt, wrapper_exit: WrapperExit) -> bool:
+        # Read the count of OOM kills first: it is removed with the cgroup.
+        if wrapper_exit.exit_code != 0 and ran_out_of_memory(running, wrapper_exit):
             running.out_of_memory = True
         return running.group.remove()
 
     def _left_by_wrapper(self, running: RunningAttempt) -> Cgroup:
-        """The process that enforces its limit: in its session, not in the cgroup. The claim on disk says
-        when the wrapper was born: by now its pid may belong to another process."""
-        claim = self._traces.read_claim(running.attempt.id) or running.claim
+        """The process that enforces the time limit: it is in the wrapper's session, not in the cgroup. The claim
+        on disk has the start time of the wrapper, since its pid may belong to another process by now."""
+        claim = self._claims.read_claim(running.attempt.id) or running.claim
         return with_wrapper_session(make_marked_group(self._instance, running.attempt.id), claim)
 
-    def _give_back_devices(self, running: RunningAttempt) -> None:
+    def _release_devices(self, running: RunningAttempt) -> None:
         running.has_exited = True
         devices = running.attempt.devices
         if (

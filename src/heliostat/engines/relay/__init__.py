@@ -1,1 +1,1 @@
-"""The way to servers inside jobs on machines that are not this one: a program beside the job passes bytes on."""
+"""Relays: connections to ports of jobs on other nodes, through a program that runs inside the job."""

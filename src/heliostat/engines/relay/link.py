@@ -1,7 +1,7 @@
-"""Our end of one relay: starts the program that leads into the job, and speaks with it.
+"""Relay link: the server's end of one relay. Starts the program inside the job and exchanges frames with it.
 
-The other end is the job's user's own, and may say anything: what breaks the rules ends the relay, and never takes
-more of our memory than its connections have room for.
+The other end belongs to the job's user and is not trusted: a protocol error ends the relay, and memory use is
+limited by the windows of its connections.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 P = TypeVar("P", bound=asyncio.Protocol)
-_MOST_NOISE = 64 * 1024  # before its first word
+_MAX_NOISE_BYTES = 64 * 1024  # before HELLO
 _TAIL_BYTES = 2000
-_FULL_BYTES = 2**20  # that it has not read: then its connections wait
-_STRAY_BYTES = 2 * WINDOW_BYTES  # of a closed connection: all there was room for, and some frames without any
+_FULL_BYTES = 2**20  # unread by the relay: then its connections are paused
+_STRAY_BYTES = 2 * WINDOW_BYTES  # of a closed connection: a full window, and some frames without data
 _STRAY_FRAME_BYTES = WINDOW_BYTES // 16
 
 
@@ -35,8 +35,8 @@ _STRAY_FRAME_BYTES = WINDOW_BYTES // 16
 class LinkLimits:
     start_seconds: float = 30.0
     response_seconds: float = 20.0
-    exit_seconds: float = 5.0  # before a program that should leave is told to, and again before it is killed
-    max_unsent_bytes: int = 4 * 2**20  # with what cannot wait
+    exit_seconds: float = 5.0  # before TERM is sent to a program that should exit, and again before KILL
+    max_unsent_bytes: int = 4 * 2**20  # including control frames, which are never paused
     max_connections: int = frames.MAX_CONNECTIONS
 
 
@@ -44,19 +44,19 @@ _LIMITS = LinkLimits()
 
 
 class RelayLost(Exception):
-    """It ended, or never began; says why."""
+    """The relay ended or did not start; the message is the reason."""
 
 
 class PortNotListening(Exception):
-    """The job does not listen there; says what was found."""
+    """The job does not listen there; the message is the reason."""
 
 
 class PortUnreachable(Exception):
-    """It does not answer; says why."""
+    """The port does not answer; the message is the reason."""
 
 
 class RelayLink(asyncio.Protocol):
-    """Lives on one event loop. Made by `start`."""
+    """Bound to one event loop. Created by `start`."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", limits: LinkLimits) -> None:
         self._limits = limits
@@ -65,25 +65,25 @@ class RelayLink(asyncio.Protocol):
         self._noise = b""
         self._numbers = itertools.count(1)
         self._channels: dict[int, RelayChannel] = {}
-        self._asked: dict[int, asyncio.Future[str]] = {}
+        self._pending: dict[int, asyncio.Future[str]] = {}
         self._protocols: dict[int, asyncio.Protocol] = {}
         self._strays = StrayFrameBudget()
         self._is_full = False
-        self._said = _Tail()
+        self._stderr = _Tail()
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._why = ""
+        self._exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reason = ""
         self.is_lost = False
-        self.last_used_at = time.monotonic()  # when its last connection ended, or somebody asked
+        self.last_used_at = time.monotonic()  # end of the last connection or check
         self._transport: asyncio.Transport
 
     @classmethod
-    async def start(cls, inside: ExecCommand, limits: LinkLimits = _LIMITS) -> "RelayLink":
+    async def start(cls, command: ExecCommand, limits: LinkLimits = _LIMITS) -> "RelayLink":
         """Raises RelayLost."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         try:
-            process = await loop.run_in_executor(None, _spawn, inside, theirs)
+            process = await loop.run_in_executor(None, _spawn, command, theirs)
         except (OSError, subprocess.SubprocessError) as error:
             ours.close()
             raise RelayLost(str(error)) from error
@@ -92,33 +92,33 @@ class RelayLink(asyncio.Protocol):
         link = cls(process, limits)
         ours.setblocking(False)
         await loop.create_connection(lambda: link, sock=ours)
-        await loop.connect_read_pipe(lambda: link._said, process.stderr)
+        await loop.connect_read_pipe(lambda: link._stderr, process.stderr)
         try:
             async with asyncio.timeout(limits.start_seconds):
                 await asyncio.shield(link._hello)
         except TimeoutError:
-            link.stop("it did not begin in time")
+            link.stop("the relay did not start in time")
             await link._hello
         except asyncio.CancelledError:
-            link.stop("nobody waits for it")
+            link.stop("the request was cancelled")
             raise
         return link
 
     @property
     def is_idle(self) -> bool:
-        return not self._channels and not self._asked
+        return not self._channels and not self._pending
 
     @property
     def lost_reason(self) -> str:
-        """It was lost."""
-        return self._said.last_line or self._why
+        """Why the relay ended."""
+        return self._stderr.last_line or self._reason
 
     async def open(self, port: int, protocol: Callable[[], P]) -> P:
-        """A connection to this port of the job. Raises PortRefused, PortFailed or RelayLost."""
-        if len(self._channels) + len(self._asked) >= self._limits.max_connections:
-            raise PortUnreachable("there are too many connections to this job")
-        number, made = next(self._numbers), protocol()
-        self._protocols[number] = made
+        """A connection to this port of the job. Raises PortNotListening, PortUnreachable or RelayLost."""
+        if len(self._channels) + len(self._pending) >= self._limits.max_connections:
+            raise PortUnreachable("too many connections to this job")
+        number, created = next(self._numbers), protocol()
+        self._protocols[number] = created
         try:
             await self._answer(frames.OPEN, number, port)
         except (PortUnreachable, asyncio.CancelledError):
@@ -128,28 +128,28 @@ class RelayLink(asyncio.Protocol):
             raise
         finally:
             self._protocols.pop(number, None)
-        return made
+        return created
 
     async def check(self, port: int) -> str:
-        """A proof of who of the job listens there. Raises PortRefused or RelayLost."""
+        """The job's listening sockets of this port, as text. Raises PortNotListening or RelayLost."""
         return await self._answer(frames.CHECK, next(self._numbers), port)
 
-    def stop(self, why: str) -> None:
-        """All its connections are lost, and the program leaves."""
-        self._why = self._why or why
+    def stop(self, reason: str) -> None:
+        """Close all connections and end the program."""
+        self._reason = self._reason or reason
         if not self._transport.is_closing():
             self._transport.abort()
 
     async def wait_closed(self) -> None:
-        """Once it was ended: the program has left."""
-        await asyncio.shield(self._gone)
+        """After `stop`: wait until the program has exited."""
+        await asyncio.shield(self._exited)
 
     def send(self, data: bytes) -> None:
         if self.is_lost or self._transport.is_closing():
             return
         self._transport.write(data)
         if self._transport.get_write_buffer_size() > self._limits.max_unsent_bytes:
-            self.stop("it does not read")
+            self.stop("the relay does not read its input")
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -157,7 +157,7 @@ class RelayLink(asyncio.Protocol):
             channel.pause_sending()
 
     def resume_writing(self) -> None:
-        """Each in its turn, until it is full again."""
+        """Resume one channel after the other, until the stream is full again."""
         self._is_full = False
         for number, channel in list(self._channels.items()):
             if self._is_full:
@@ -175,19 +175,19 @@ class RelayLink(asyncio.Protocol):
         if self.is_lost:
             raise RelayLost(self.lost_reason)
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
+        self._pending[number] = answer
         self.send(frames.encode_port_frame(kind, number, port))
         try:
             async with asyncio.timeout(self._limits.response_seconds):
                 return await answer
         except TimeoutError:
             self._strays.add_closed_connection()
-            raise PortUnreachable("it took too long") from None
+            raise PortUnreachable(f"no answer within {self._limits.response_seconds:g} s") from None
         except asyncio.CancelledError:
             self._strays.add_closed_connection()
             raise
         finally:
-            self._asked.pop(number, None)
+            self._pending.pop(number, None)
             self.last_used_at = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -197,50 +197,50 @@ class RelayLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._reader.feed(data if self._hello.done() else self._after_hello(data)):
-                self._hear(frame)
+                self._receive_frame(frame)
         except BadFrame as error:
             log.warning("relay_broken", error=str(error))
-            self.stop(f"it does not keep to the rules: {error}")
+            self.stop(f"protocol error: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
-        self._why = self._why or "it has ended"
-        lost = ConnectionResetError(self._why)
+        self._reason = self._reason or "the relay has ended"
+        lost = ConnectionResetError(self._reason)
         for channel in list(self._channels.values()):
             channel.mark_lost(lost)
-        self._farewell = asyncio.get_running_loop().create_task(self._see_off())
+        self._finishing = asyncio.get_running_loop().create_task(self._finish())
 
-    async def _see_off(self) -> None:
-        """Once the program is gone it has said why."""
-        await _gone(self._process, self._descriptor, self._limits.exit_seconds)
+    async def _finish(self) -> None:
+        """Wait for the end of the program, whose last error line is the reason for all pending requests."""
+        await _wait_for_exit(self._process, self._descriptor, self._limits.exit_seconds)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._said.over.wait(), 1.0)
-        waiting: list[asyncio.Future[Any]] = [self._hello, *self._asked.values()]
+            await asyncio.wait_for(self._stderr.closed.wait(), 1.0)
+        waiting: list[asyncio.Future[Any]] = [self._hello, *self._pending.values()]
         for answer in waiting:
             if not answer.done():
                 answer.set_exception(RelayLost(self.lost_reason))
-                answer.exception()  # nobody may be left to hear it
-        self._gone.set_result(None)
+                answer.exception()  # marks it as retrieved: there may be no waiter
+        self._exited.set_result(None)
 
     def _after_hello(self, data: bytes) -> bytes:
-        """What follows its first word. Before that a node may say something of its own."""
+        """The bytes after HELLO. Before it, the node may print messages of its own."""
         self._noise += data
         found = self._noise.find(frames.HELLO)
         if found < 0:
-            if len(self._noise) > _MOST_NOISE:
-                raise BadFrame("it says something else than a relay does")
+            if len(self._noise) > _MAX_NOISE_BYTES:
+                raise BadFrame("no HELLO")
             return b""
         rest, self._noise = self._noise[found + len(frames.HELLO) :], b""
         self._hello.set_result(None)
         return rest
 
-    def _hear(self, frame: Frame) -> None:
+    def _receive_frame(self, frame: Frame) -> None:
         if frame.connection in self._channels:
             self._channels[frame.connection].receive_frame(frame)
             return
-        answer = self._asked.get(frame.connection)
+        answer = self._pending.get(frame.connection)
         if answer is None or answer.done():
-            self._strays.receive(frame)  # about one that we have closed
+            self._strays.receive(frame)  # of a connection that was closed here
             return
         text = frame.payload.decode("utf-8", "replace")
         if frame.kind == frames.OPENED:
@@ -250,7 +250,7 @@ class RelayLink(asyncio.Protocol):
         elif frame.kind in (frames.REFUSED, frames.FAILED):
             answer.set_exception(PortNotListening(text) if frame.kind == frames.REFUSED else PortUnreachable(text))
         else:
-            raise BadFrame(f"a frame of kind {frame.kind} before its first word")
+            raise BadFrame(f"frame of kind {frame.kind} before OPENED")
 
     def _add(self, channel: RelayChannel, number: int) -> None:
         self._channels[number] = channel
@@ -259,17 +259,17 @@ class RelayLink(asyncio.Protocol):
 
 
 class _Tail(asyncio.Protocol):
-    """The end of what a program complains about."""
+    """The last bytes of a program's error output."""
 
     def __init__(self) -> None:
         self._text = b""
-        self.over = asyncio.Event()
+        self.closed = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
         self._text = (self._text + data)[-_TAIL_BYTES:]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.over.set()
+        self.closed.set()
 
     @property
     def last_line(self) -> str:
@@ -277,12 +277,12 @@ class _Tail(asyncio.Protocol):
         return "".join(char for char in lines[-1] if char.isprintable())[:200] if lines else ""
 
 
-def _spawn(inside: ExecCommand, stream: socket.socket) -> "subprocess.Popen[bytes]":
+def _spawn(command: ExecCommand, stream: socket.socket) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        inside.argv,
-        env=dict(inside.environment),
+        command.argv,
+        env=dict(command.environment),
         cwd="/",
-        pass_fds=inside.inherited_descriptors,
+        pass_fds=command.inherited_descriptors,
         stdin=stream.fileno(),
         stdout=stream.fileno(),
         stderr=subprocess.PIPE,
@@ -290,18 +290,19 @@ def _spawn(inside: ExecCommand, stream: socket.socket) -> "subprocess.Popen[byte
     )
 
 
-async def _gone(process: "subprocess.Popen[bytes]", descriptor: int, leave_seconds: float) -> None:
-    """It leaves by itself when nobody listens; if not, it is told to. `descriptor` is its pidfd, closed here."""
-    loop, over = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(descriptor, over.set)
+async def _wait_for_exit(process: "subprocess.Popen[bytes]", descriptor: int, exit_seconds: float) -> None:
+    """The program exits when its input is closed; if not, TERM and KILL are sent. Closes its pidfd
+    `descriptor`."""
+    loop, exited = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, exited.set)
     try:
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), leave_seconds)
-            if over.is_set():
+                await asyncio.wait_for(exited.wait(), exit_seconds)
+            if exited.is_set():
                 break
             os.killpg(process.pid, number)
-        await over.wait()
+        await exited.wait()
         process.wait()
     finally:
         loop.remove_reader(descriptor)
@@ -309,13 +310,13 @@ async def _gone(process: "subprocess.Popen[bytes]", descriptor: int, leave_secon
 
 
 class StrayFrameBudget:
-    """Frames about connections that we have closed: some were on their way by then, but not without end."""
+    """Limits frames of connections that were closed here: some may still be in transit, but not many."""
 
     def __init__(self) -> None:
         self._left = 0
 
     def add_closed_connection(self) -> None:
-        """One more was closed."""
+        """One more connection was closed."""
         self._left = min(self._left + _STRAY_BYTES, MAX_CONNECTIONS * _STRAY_BYTES)
 
     def receive(self, frame: Frame) -> None:
@@ -323,4 +324,4 @@ class StrayFrameBudget:
         size = len(frame.payload)
         self._left -= size if size and frame.kind == frames.DATA else max(size, _STRAY_FRAME_BYTES)
         if self._left < 0:
-            raise BadFrame("it talks about connections that there are not")
+            raise BadFrame("too many frames for unknown connections")

@@ -1,4 +1,4 @@
-"""The relays that are up: one for each attempt whose ports somebody uses, started when the first does."""
+"""Relay pool: one relay per attempt, started at the first connection to a port and stopped when idle."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TookTooLong
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
@@ -27,15 +27,15 @@ P = TypeVar("P", bound=asyncio.Protocol)
 _CHECK_SECONDS = 40.0
 _STOP_SECONDS = 2.0
 _STARTERS = 4
-_MOST_OF_ONE, _MOST_LOOKS = 3, 16
-_MOST_SEEN = 10_000
-_HOST = "127.0.0.1"  # of the job's own machine
+_MAX_CHECKS_PER_USER, _MAX_CHECKS = 3, 16  # concurrent
+_MAX_CACHED = 10_000
+_HOST = "127.0.0.1"  # on the job's node
 _MOST_SOCKETS, _LONGEST_NUMBER = 16, 20
 _LISTEN_HINT = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
 
 
 class ResponseReader(asyncio.Protocol):
-    """`data` is there once the connection is closed, or `most` bytes or the first line have come."""
+    """`data` is set once the connection is closed, or `most` bytes or the first line were received."""
 
     transport: asyncio.Transport
 
@@ -50,28 +50,28 @@ class ResponseReader(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._got += data[: self._most - len(self._got)]
         if len(self._got) >= self._most or (self._first_line and b"\n" in self._got):
-            self._tell()
+            self._finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._tell()
+        self._finish()
 
-    def _tell(self) -> None:
+    def _finish(self) -> None:
         if not self.data.done():
             self.data.set_result(bytes(self._got))
 
 
 @dataclass(frozen=True, slots=True)
 class RelayTiming:
-    idle_seconds: float = 120.0  # after which a relay that nobody uses is ended
+    idle_seconds: float = 120.0  # after which an unused relay is stopped
     idle_check_seconds: float = 15.0
-    retry_seconds: float = 3.0  # after one that did not start
+    retry_seconds: float = 3.0  # after a failed start
 
 
 _TIMING = RelayTiming()
 
 
 @dataclass
-class _Kept:
+class _Relay:
     """The relay of one attempt."""
 
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -81,21 +81,21 @@ class _Kept:
 
 
 class RelayPool:
-    """Lives on the event loop it is attached to; `check` is for all other threads."""
+    """Bound to the event loop it is attached to; `check` and `exchange` are for all other threads."""
 
-    def __init__(self, inside: Callable[[Attempt], ExecCommand], timing: RelayTiming = _TIMING) -> None:
-        """`inside` says what to start. Raises Conflict or Refused."""
-        self._inside, self._timing = inside, timing
-        self._kept: dict[AttemptId, _Kept] = {}
+    def __init__(self, make_command: Callable[[Attempt], ExecCommand], timing: RelayTiming = _TIMING) -> None:
+        """`make_command` returns the program to start. It may raise Conflict or AttemptRefused."""
+        self._make_command, self._timing = make_command, timing
+        self._relays: dict[AttemptId, _Relay] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeping: asyncio.Task[None] | None = None
-        self._seen: dict[tuple[AttemptId, int], ListeningSocket] = {}
-        self._starters = ThreadPoolExecutor(_STARTERS, "relay")  # Slurm may take its time
-        self._looking: Counter[str] = Counter()  # users, in threads that wait
+        self._cached: dict[tuple[AttemptId, int], ListeningSocket] = {}
+        self._starters = ThreadPoolExecutor(_STARTERS, "relay")  # Slurm may be slow
+        self._checks: Counter[str] = Counter()  # by user, of waiting threads
         self._lock = threading.Lock()
 
     def attach(self) -> None:
-        """To the loop that runs now."""
+        """Use the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._sweeping = self._loop.create_task(self._sweep())
 
@@ -104,132 +104,134 @@ class RelayPool:
             self._sweeping.cancel()
         self._loop = None
         self._starters.shutdown(wait=False, cancel_futures=True)
-        links = [kept.link for kept in self._kept.values() if kept.link is not None]
+        links = [relay.link for relay in self._relays.values() if relay.link is not None]
         for link in links:
-            link.stop("Heliostat stops")
+            link.stop("Heliostat is stopping")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS):
                 await asyncio.gather(*(link.wait_closed() for link in links))
 
     async def open(self, attempt: Attempt, port: int, protocol: Callable[[], P]) -> P:
-        """A connection to this port, once it is proven that the attempt listens there. Raises Conflict or
+        """A connection to this port, after verifying that the attempt listens there. Raises Conflict or
         EngineUnavailable."""
-        return await self._said_kindly(attempt, port, lambda link: link.open(port, protocol))
+        return await self._call(attempt, port, lambda link: link.open(port, protocol))
 
     async def check_async(self, attempt: Attempt, port: int) -> ListeningSocket:
         """Whether it listens there. Raises Conflict or EngineUnavailable."""
-        proof = await self._said_kindly(attempt, port, lambda link: link.check(port))
-        found = ListeningSocket(_HOST, port, _sockets(proof))
-        if len(self._seen) >= _MOST_SEEN:
-            self._seen.clear()
-        self._seen[attempt.id, port] = found
-        return found
+        proof = await self._call(attempt, port, lambda link: link.check(port))
+        listening = ListeningSocket(_HOST, port, _sockets(proof))
+        if len(self._cached) >= _MAX_CACHED:
+            self._cached.clear()
+        self._cached[attempt.id, port] = listening
+        return listening
 
     def check(self, attempt: Attempt, port: int, *, again: bool = True) -> ListeningSocket:
-        """As `look`, from any other thread. Unless `again`, what was seen once still counts."""
-        if not again and (attempt.id, port) in self._seen:
-            return self._seen[attempt.id, port]
-        with self._turn(attempt.job.user):
+        """As `check_async`, from any other thread. Without `again`, a cached result is returned."""
+        if not again and (attempt.id, port) in self._cached:
+            return self._cached[attempt.id, port]
+        with self._limit_checks(attempt.job.user):
             return self._from_a_thread(self.check_async(attempt, port), attempt, _CHECK_SECONDS)
 
     def exchange(
         self, endpoint: "RelayEndpoint", request: bytes, seconds: float, answer: Callable[[], ResponseReader]
     ) -> bytes:
-        """From any other thread. Whoever asks sees to it that not too many threads do."""
-        asking = self._exchange(endpoint, request, answer)
-        return self._from_a_thread(asking, endpoint.attempt, seconds)
+        """From any other thread. The caller limits the number of threads."""
+        return self._from_a_thread(self._exchange(endpoint, request, answer), endpoint.attempt, seconds)
 
     async def _exchange(
         self, endpoint: "RelayEndpoint", request: bytes, answer: Callable[[], ResponseReader]
     ) -> bytes:
-        talk = await self.open(endpoint.attempt, endpoint.port, answer)
+        reader = await self.open(endpoint.attempt, endpoint.port, answer)
         try:
             if not request:
                 return b""
-            talk.transport.write(request)
-            return await talk.data
+            reader.transport.write(request)
+            return await reader.data
         finally:
-            talk.transport.abort()
+            reader.transport.abort()
 
-    def _from_a_thread(self, asking: Coroutine[object, object, T], attempt: Attempt, seconds: float) -> T:
+    def _from_a_thread(self, work: Coroutine[object, object, T], attempt: Attempt, seconds: float) -> T:
         if self._loop is None:
-            asking.close()
-            raise EngineUnavailable("The proxy does not run.", "See the server's log.")
-        asked = asyncio.run_coroutine_threadsafe(asking, self._loop)
+            work.close()
+            raise EngineUnavailable("The proxy is not running.", "See the server's log.")
+        pending = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return asked.result(seconds)
-        except TookTooLong:
-            asked.cancel()
-            said = f"The node of job {attempt.job.id} gives no answer."
-            raise EngineUnavailable(said, "Try again.") from None
+            return pending.result(seconds)
+        except FutureTimeout:
+            pending.cancel()
+            message = f"The node of job {attempt.job.id} does not answer."
+            raise EngineUnavailable(message, "Try again.") from None
 
     @contextlib.contextmanager
-    def _turn(self, user: str) -> Iterator[None]:
-        """A relay is its user's own and may keep us waiting: never too many threads at once."""
+    def _limit_checks(self, user: str) -> Iterator[None]:
+        """A relay belongs to its user and may be slow: limit the number of waiting threads."""
         with self._lock:
-            if self._looking[user] >= _MOST_OF_ONE or self._looking.total() >= _MOST_LOOKS:
-                raise TooManyRequests("Many are looking for ports at this moment.", "Ask again in a few seconds.")
-            self._looking[user] += 1
+            if self._checks[user] >= _MAX_CHECKS_PER_USER or self._checks.total() >= _MAX_CHECKS:
+                raise TooManyRequests("Too many concurrent port checks.", "Try again in a few seconds.")
+            self._checks[user] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._looking[user] -= 1
+                self._checks[user] -= 1
 
-    async def _said_kindly(
-        self, attempt: Attempt, port: int, ask: Callable[[RelayLink], Coroutine[object, object, T]]
+    async def _call(
+        self, attempt: Attempt, port: int, request: Callable[[RelayLink], Coroutine[object, object, T]]
     ) -> T:
+        """Translates errors of the relay. Raises Conflict or EngineUnavailable."""
         try:
-            return await self._ask(attempt, ask)
+            return await self._call_link(attempt, request)
         except PortNotListening as error:
-            said = f"Job {attempt.job.id}: {error}."
-            raise Conflict(said, _LISTEN_HINT, code="not_listening") from error
+            message = f"Job {attempt.job.id}: {error}."
+            raise Conflict(message, _LISTEN_HINT, code="not_listening") from error
         except PortUnreachable as error:
-            said = f"Port {port} of job {attempt.job.id} does not answer: {error}."
-            raise EngineUnavailable(said, "Look at the job's log.") from error
+            message = f"Port {port} of job {attempt.job.id} does not answer: {error}."
+            raise EngineUnavailable(message, "See the job's log.") from error
         except RelayLost as error:
-            said = f"The node of job {attempt.job.id} cannot be reached: {error}."
-            raise EngineUnavailable(said, "Try again in a moment; `helio doctor` examines Slurm.") from error
+            message = f"The node of job {attempt.job.id} cannot be reached: {error}."
+            raise EngineUnavailable(message, "Try again in a moment; `helio doctor` checks Slurm.") from error
 
-    async def _ask(self, attempt: Attempt, ask: Callable[[RelayLink], Coroutine[object, object, T]]) -> T:
-        """Of one that was up before it may turn out only now that it is gone."""
-        link, was_up = await self._link(attempt)
+    async def _call_link(
+        self, attempt: Attempt, request: Callable[[RelayLink], Coroutine[object, object, T]]
+    ) -> T:
+        """Retried once if the relay was running before: its end may be noticed only now."""
+        link, was_running = await self._link(attempt)
         try:
-            return await ask(link)
+            return await request(link)
         except RelayLost:
-            if not was_up:
+            if not was_running:
                 raise
-        return await ask((await self._link(attempt))[0])
+        return await request((await self._link(attempt))[0])
 
     async def _link(self, attempt: Attempt) -> tuple[RelayLink, bool]:
-        """And whether it was up before."""
-        kept = self._kept.setdefault(attempt.id, _Kept())
-        async with kept.starting:
-            if kept.link is not None and not kept.link.is_lost:
-                return kept.link, True
-            if time.monotonic() - kept.failed_at < self._timing.retry_seconds:
-                raise RelayLost(kept.failed)
+        """The attempt's relay, started if needed, and whether it was running before."""
+        relay = self._relays.setdefault(attempt.id, _Relay())
+        async with relay.starting:
+            if relay.link is not None and not relay.link.is_lost:
+                return relay.link, True
+            if time.monotonic() - relay.failed_at < self._timing.retry_seconds:
+                raise RelayLost(relay.failed)
             try:
-                kept.link = await self._start(attempt)
+                relay.link = await self._start(attempt)
             except RelayLost as error:
-                kept.failed, kept.failed_at = str(error), time.monotonic()
+                relay.failed, relay.failed_at = str(error), time.monotonic()
                 raise
-            self._kept[attempt.id] = kept
-            return kept.link, False
+            self._relays[attempt.id] = relay
+            return relay.link, False
 
     async def _start(self, attempt: Attempt) -> RelayLink:
         loop = asyncio.get_running_loop()
         try:
-            inside = await loop.run_in_executor(self._starters, self._inside, attempt)
+            command = await loop.run_in_executor(self._starters, self._make_command, attempt)
         except AttemptRefused as error:
             raise Conflict(
                 f"The ports of job {attempt.job.id} cannot be reached: {error}.",
                 f"See `helio show {attempt.job.id}`; try again when it runs.",
             ) from error
         try:
-            link = await RelayLink.start(inside)
+            link = await RelayLink.start(command)
         finally:
-            await loop.run_in_executor(self._starters, inside.close)
+            await loop.run_in_executor(self._starters, command.close)
         log.info("relay_started", attempt=attempt.id)
         return link
 
@@ -239,25 +241,25 @@ class RelayPool:
             self.stop_idle()
 
     def stop_idle(self) -> None:
-        """Ends what nobody uses; what has ended is forgotten."""
+        """Stop idle relays, and forget those that have ended."""
         now = time.monotonic()
-        for attempt_id, kept in list(self._kept.items()):
-            link = kept.link
+        for attempt_id, relay in list(self._relays.items()):
+            link = relay.link
             if link is not None and link.is_idle and now - link.last_used_at > self._timing.idle_seconds:
-                link.stop("nobody uses it")
-            if (link is None or link.is_lost) and not kept.starting.locked():
-                del self._kept[attempt_id]
+                link.stop("it was idle")
+            if (link is None or link.is_lost) and not relay.starting.locked():
+                del self._relays[attempt_id]
 
 
 def _sockets(proof: str) -> tuple[int, ...]:
-    """What a relay says: any text. Where it connects to is its own affair, on its own machine."""
-    found = (one for one in proof.split()[1 : _MOST_SOCKETS + 1] if len(one) <= _LONGEST_NUMBER)
-    return tuple(int(one) for one in found if one.isascii() and one.isdecimal())
+    """Socket inodes in the answer of a relay, which is not trusted. Its address is ignored."""
+    words = (word for word in proof.split()[1 : _MOST_SOCKETS + 1] if len(word) <= _LONGEST_NUMBER)
+    return tuple(int(word) for word in words if word.isascii() and word.isdecimal())
 
 
 @dataclass(frozen=True, slots=True)
 class RelayEndpoint:
-    """A port of an attempt on another machine. Who listens there is proven by the relay."""
+    """A port of an attempt on another node. The relay verifies that the attempt listens there."""
 
     relay_pool: RelayPool
     attempt: Attempt

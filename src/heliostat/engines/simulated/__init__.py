@@ -1,1 +1,1 @@
-
+"""Simulated nodes on which jobs take virtual time, for tests, demos and simulation."""

@@ -1,8 +1,8 @@
-"""What a simulated job does, as its environment says:
+"""Behaviour of a simulated job, set by its environment variables:
 
-HELIOSTAT_SIMULATED_SECONDS      how long it runs if left alone (60; `inf`: until it is stopped)
-HELIOSTAT_SIMULATED_EXIT         its exit code (0)
-HELIOSTAT_SIMULATED_OOM          1: it ends because memory ran out
+HELIOSTAT_SIMULATED_SECONDS      run time (default 60; `inf`: until it is stopped)
+HELIOSTAT_SIMULATED_EXIT         exit code (default 0)
+HELIOSTAT_SIMULATED_OOM          1: it ends because it ran out of memory
 HELIOSTAT_SIMULATED_IGNORE_TERM  1: only KILL ends it
 """
 
@@ -24,7 +24,7 @@ EXIT_KILLED = 128 + 9
 
 @dataclass(frozen=True, slots=True)
 class SimulatedExit:
-    """How a run ends, and how long after its start."""
+    """How a run ends, and how many seconds after its start."""
 
     after_seconds: float
     cause: EndCause
@@ -34,8 +34,6 @@ class SimulatedExit:
 
 @dataclass(frozen=True, slots=True)
 class JobBehaviour:
-    """What a simulated job does, as its environment says."""
-
     run_seconds: float = 60.0
     exit_code: int = 0
     runs_out_of_memory: bool = False
@@ -43,7 +41,7 @@ class JobBehaviour:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> "JobBehaviour":
-        """Raises ValueError for what cannot be read."""
+        """Raises ValueError for invalid values."""
         seconds = float(env.get(SECONDS_VARIABLE, "60"))
         exit_code = int(env.get(EXIT_CODE_VARIABLE, "0"))
         if math.isnan(seconds) or seconds < 0:
@@ -68,7 +66,7 @@ class JobBehaviour:
         return SimulatedExit(self.run_seconds, EndCause.EXITED, self.exit_code)
 
     def exit_when_stopped(self, after_seconds: float, grace_seconds: float, cause: EndCause) -> SimulatedExit:
-        """What TERM after so long, and KILL after the grace, make of it."""
+        """The exit after TERM at `after_seconds` and KILL after the grace time."""
         if not self.ignores_term:
             return SimulatedExit(after_seconds, cause, EXIT_TERMINATED)
         if self.run_seconds <= after_seconds + grace_seconds:
@@ -78,24 +76,24 @@ class JobBehaviour:
 
 @dataclass(frozen=True, slots=True)
 class UsageProfile:
-    """How a made-up job treats what it was given: the same for the same job, whichever attempt it is."""
+    """How a simulated job uses its resources; the same for all attempts of a job."""
 
-    cpu_utilisation: float  # part of its cpus that it keeps busy on its plateau
-    memory_utilisation: float  # part of its memory that it needs
-    gpu_percent: float  # percent, of the GPUs it uses
-    uses_one_gpu: bool  # of several: somebody who has not heard of data parallelism yet
-    period_seconds: float  # of its waves
+    cpu_utilisation: float  # fraction of its cpus that is busy on the plateau
+    memory_utilisation: float  # fraction of its memory
+    gpu_percent: float  # of each GPU that it uses
+    uses_one_gpu: bool  # leaves its other GPUs idle
+    period_seconds: float  # of the waves
 
 
 def usage_profile_of(job_id: JobId) -> UsageProfile:
-    """One job in ten holds what it has and hardly uses it, two wait for their data, the rest are busy."""
-    character = zlib.crc32(f"job {job_id}".encode())
-    kind = character % 10
-    busy = 0.55 + 0.35 * ((character >> 4) % 100) / 100
+    """Of ten jobs, one is nearly idle, two wait for data, and seven are busy."""
+    seed = zlib.crc32(f"job {job_id}".encode())
+    kind = seed % 10
+    busy = 0.55 + 0.35 * ((seed >> 4) % 100) / 100
     return UsageProfile(
         cpu_utilisation=0.02 if kind == 0 else 0.25 if kind <= 2 else busy,
-        memory_utilisation=0.06 + 0.85 * ((character >> 12) % 100 / 100) ** 1.5,
+        memory_utilisation=0.06 + 0.85 * ((seed >> 12) % 100 / 100) ** 1.5,
         gpu_percent=3.0 if kind == 0 else 38.0 if kind <= 2 else 84.0,
-        uses_one_gpu=(character >> 16) % 8 == 0,
-        period_seconds=90 + (character >> 6) % 300,
+        uses_one_gpu=(seed >> 16) % 8 == 0,
+        period_seconds=90 + (seed >> 6) % 300,
     )

@@ -1,6 +1,6 @@
-"""Time that can run faster than ours, or only when a test turns it.
+"""Clocks of the simulated engine: real time at any speed, or advanced by hand in tests.
 
-A clock tells the time and calls back when an alarm is due: one call after the other, in order of time.
+A clock returns the time and makes scheduled calls, one after the other, in order of time.
 """
 
 import heapq
@@ -21,7 +21,7 @@ MAX_WAIT_SECONDS = 3600.0
 
 @dataclass(order=True, slots=True)
 class ScheduledCall:
-    """A call to be made at a time. Cancelling it after the call does nothing."""
+    """A call at a given time. Cancelling it after the call has no effect."""
 
     at: datetime
     number: int
@@ -37,48 +37,48 @@ class Clock(Protocol):
         """Aware UTC."""
 
     def call_at(self, at: datetime, call: Callable[[], None]) -> ScheduledCall:
-        """Call once, at that time or as soon after it as possible; never from within this method."""
+        """Call once, at that time or as soon as possible after it; never from within this method."""
 
 
 class ManualClock:
-    """Stands still until it is advanced."""
+    """Changes only when it is advanced."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 5, 9, tzinfo=UTC)) -> None:
         self._now = start
-        self._alarms = _Alarms()
+        self._calls = _CallHeap()
         self._advancing = False
 
     def now(self) -> datetime:
         return self._now
 
     def call_at(self, at: datetime, call: Callable[[], None]) -> ScheduledCall:
-        return self._alarms.add(at, call)
+        return self._calls.add(at, call)
 
     def advance(self, seconds: float = 0.0) -> None:
-        """Make every call due until then, each at its own time; also the calls that these ask for."""
+        """Make all calls that are due until then, each at its own time; also calls scheduled by these calls."""
         if self._advancing:
-            raise RuntimeError("A clock cannot be advanced by a call it makes.")
+            raise RuntimeError("A scheduled call cannot advance the clock.")
         end = self._now + timedelta(seconds=seconds)
         self._advancing = True
         try:
-            while (alarm := self._alarms.pop_due(end)) is not None:
-                self._now = max(self._now, alarm.at)
-                alarm.call()
+            while (scheduled := self._calls.pop_due(end)) is not None:
+                self._now = max(self._now, scheduled.at)
+                scheduled.call()
             self._now = end
         finally:
             self._advancing = False
 
 
 class ScaledClock:
-    """Runs by itself, `speed` times as fast as ours. Calls are made by one thread of its own."""
+    """Runs `speed` times as fast as real time. A thread of its own makes the calls."""
 
     def __init__(self, speed: float = 1.0, start: datetime | None = None) -> None:
         if speed <= 0:
-            raise ValueError("The speed of a clock is above zero.")
+            raise ValueError("The speed of a clock must be above zero.")
         self.speed = speed
         self._start = start or datetime.now(UTC)
         self._origin = time.monotonic()
-        self._alarms = _Alarms()
+        self._calls = _CallHeap()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -87,13 +87,13 @@ class ScaledClock:
         return self._start + timedelta(seconds=(time.monotonic() - self._origin) * self.speed)
 
     def call_at(self, at: datetime, call: Callable[[], None]) -> ScheduledCall:
-        alarm = self._alarms.add(at, call)
+        scheduled = self._calls.add(at, call)
         with self._changed:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="simulated-clock", daemon=True)
                 self._thread.start()
             self._changed.notify()
-        return alarm
+        return scheduled
 
     def close(self) -> None:
         """Make no more calls."""
@@ -105,31 +105,31 @@ class ScaledClock:
             thread.join(timeout=5)
 
     def _run(self) -> None:
-        while (alarm := self._wait_for_due()) is not None:
+        while (scheduled := self._wait_for_due()) is not None:
             try:
-                alarm.call()
+                scheduled.call()
             except Exception:
                 log.exception("simulated_clock_call_failed")
 
     def _wait_for_due(self) -> ScheduledCall | None:
         with self._changed:
             while not self._closed:
-                alarm = self._alarms.pop_due(self.now())
-                if alarm is not None:
-                    return alarm
+                scheduled = self._calls.pop_due(self.now())
+                if scheduled is not None:
+                    return scheduled
                 self._changed.wait(self._seconds_to_next())
         return None
 
     def _seconds_to_next(self) -> float:
-        next_at = self._alarms.next_at()
+        next_at = self._calls.next_at()
         if next_at is None:
             return MAX_WAIT_SECONDS
         real_seconds = (next_at - self.now()).total_seconds() / self.speed
         return min(max(real_seconds, 0.0), MAX_WAIT_SECONDS)
 
 
-class _Alarms:
-    """A heap of alarms; cancelled ones are passed over when their time comes."""
+class _CallHeap:
+    """A heap of scheduled calls; cancelled ones are skipped when they are due."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -138,16 +138,16 @@ class _Alarms:
 
     def add(self, at: datetime, call: Callable[[], None]) -> ScheduledCall:
         with self._lock:
-            alarm = ScheduledCall(at, next(self._numbers), call)
-            heapq.heappush(self._heap, alarm)
-            return alarm
+            scheduled = ScheduledCall(at, next(self._numbers), call)
+            heapq.heappush(self._heap, scheduled)
+            return scheduled
 
     def pop_due(self, now: datetime) -> ScheduledCall | None:
         with self._lock:
             while self._heap and self._heap[0].at <= now:
-                alarm = heapq.heappop(self._heap)
-                if not alarm.cancelled:
-                    return alarm
+                scheduled = heapq.heappop(self._heap)
+                if not scheduled.cancelled:
+                    return scheduled
             return None
 
     def next_at(self) -> datetime | None:

@@ -1,4 +1,4 @@
-"""Machines that do not exist, and how their devices look at work."""
+"""Simulated nodes: parsing of node descriptions, the demo cluster, and device metrics under load."""
 
 import math
 import re
@@ -25,7 +25,7 @@ class DeviceModel:
     type: str
     name: str
     memory_mib: int
-    cpus_per_gpu: int  # of the machine around it
+    cpus_per_gpu: int  # of its node
     host_mib_per_gpu: int
 
 
@@ -45,32 +45,32 @@ DEVICE_MODELS = {
 
 
 def parse_nodes(text: str) -> list[Node]:
-    """`8x8xA100, 2x4xT4, 3xcpu`: how many nodes, GPUs in each, their type; `cpu` for nodes without GPUs."""
+    """`8x8xA100, 2x4xT4, 3xcpu`: nodes x GPUs x type; `cpu` for nodes without GPUs."""
     numbers: Counter[str] = Counter()
     nodes: list[Node] = []
     for part in (part.strip() for part in text.split(",")):
         group = _read_group(part)
         if len(nodes) + group.count > MAX_NODES:
-            raise Invalid(f"More than {MAX_NODES} nodes.", "Ask for fewer nodes.")
+            raise Invalid(f"Too many nodes: the limit is {MAX_NODES:,}.", "Use fewer nodes.")
         nodes += group.nodes(numbers)
     return nodes
 
 
 def demo_nodes() -> list[Node]:
-    """A hospital's imaging lab grown over the years: 40 nodes, 100 GPUs, 788 CPUs."""
+    """The cluster of an imaging lab in a hospital: 40 nodes, 100 GPUs, 788 CPUs."""
     numbers: Counter[str] = Counter()
     return [node for group in _DEMO_GROUPS for node in group.nodes(numbers)]
 
 
 def device_under_load(device: Device, attempt: Attempt, seconds: float) -> Device:
-    """How this device looks when the attempt has been running for so long; the same each time it is asked."""
-    character = zlib.crc32(f"{attempt.id}/{device.uuid}".encode())
-    warmth = min(1.0, max(0.0, seconds) / WARM_UP_SECONDS)
-    habits = usage_profile_of(attempt.job.id)
-    is_used = not (habits.uses_one_gpu and device.uuid in attempt.devices[1:])
-    utilisation = _utilisation(habits.gpu_percent if is_used else 0, character, seconds, warmth)
-    fill = 0.25 + 0.7 * ((character >> 8) % 100) / 100 if is_used else 0.01
-    memory_mib = IDLE_MEMORY_MIB + int(device.memory_mib * fill * (0.3 + 0.7 * warmth))
+    """Metrics of this device after the attempt has run for so many seconds. Deterministic."""
+    seed = zlib.crc32(f"{attempt.id}/{device.uuid}".encode())
+    warm_up = min(1.0, max(0.0, seconds) / WARM_UP_SECONDS)
+    profile = usage_profile_of(attempt.job.id)
+    is_used = not (profile.uses_one_gpu and device.uuid in attempt.devices[1:])
+    utilisation = _utilisation(profile.gpu_percent if is_used else 0, seed, seconds, warm_up)
+    fill = 0.25 + 0.7 * ((seed >> 8) % 100) / 100 if is_used else 0.01
+    memory_mib = IDLE_MEMORY_MIB + int(device.memory_mib * fill * (0.3 + 0.7 * warm_up))
     return Device(
         uuid=device.uuid,
         index=device.index,
@@ -79,7 +79,7 @@ def device_under_load(device: Device, attempt: Attempt, seconds: float) -> Devic
         memory_mib=device.memory_mib,
         memory_used_mib=memory_mib,
         utilisation=utilisation,
-        temperature=_resting_temperature(device.uuid) + int(utilisation * 0.42 * (0.5 + 0.5 * warmth)),
+        temperature=_resting_temperature(device.uuid) + int(utilisation * 0.42 * (0.5 + 0.5 * warm_up)),
         processes=(_process(attempt, memory_mib),),
     )
 
@@ -124,13 +124,13 @@ _DEMO_GROUPS = (
 def _read_group(part: str) -> _Group:
     match = _GROUP.fullmatch(part)
     if match is None or int(match["count"]) == 0:
-        raise Invalid(f"Cannot read {part!r} as nodes.", "Write 8x4xA100 (nodes x GPUs x type) or 3xcpu.")
+        raise Invalid(f"{part!r} does not describe nodes.", "Write 8x4xA100 (nodes x GPUs x type) or 3xcpu.")
     count = int(match["count"])
     if match["type"] is None:
         return _Group("cpu", count, 0, None, 32, 128 * 1024)
     model = DEVICE_MODELS.get(match["type"].upper())
     if model is None:
-        raise Invalid(f"No device type {match['type']!r}.", f"Known are {', '.join(DEVICE_MODELS)}.")
+        raise Invalid(f"Unknown GPU type {match['type']!r}.", f"Known types: {', '.join(DEVICE_MODELS)}.")
     gpus = int(match["gpus"])
     if not 1 <= gpus <= 16:
         raise Invalid(f"A node has 1 to 16 GPUs, not {gpus}.", "Write 3xcpu for nodes without GPUs.")
@@ -155,10 +155,10 @@ def _resting_temperature(device_uuid: str) -> int:
     return 29 + zlib.crc32(device_uuid.encode()) % 9
 
 
-def _utilisation(level: float, character: int, seconds: float, warmth: float) -> int:
-    period = 120 + (character >> 4) % 400
+def _utilisation(level: float, seed: int, seconds: float, warm_up: float) -> int:
+    period = 120 + (seed >> 4) % 400
     wave = math.sin(2 * math.pi * seconds / period) * min(12, level / 2)
-    return round(min(100.0, max(0.0, (level + wave) * warmth)))
+    return round(min(100.0, max(0.0, (level + wave) * warm_up)))
 
 
 def _process(attempt: Attempt, memory_mib: int) -> DeviceProcess:

@@ -1,6 +1,6 @@
-"""An engine of made-up nodes on which jobs take time and nothing else.
+"""The simulated engine: nodes and jobs that exist only in memory.
 
-How long a job runs and how it ends is read from its environment: see behaviour.py.
+The run time and the exit of a job are set by its environment variables: see behaviour.py.
 """
 
 import threading
@@ -48,16 +48,16 @@ __all__ = [
     "SimulatedEngine",
 ]
 
-ENDLESS_SECONDS = 1e9  # what runs longer is not waited for
+ENDLESS_SECONDS = 1e9  # no end is scheduled for longer runs
 
 
 class SimulatedEngine:
-    """Fulfils `Engine`.
+    """Implements `Engine`.
 
-    Reports are made by the clock, never from within a call to the engine.
+    The clock reports observations, never a call to the engine itself.
 
-    A restart of Heliostat loses what runs, unless `survives_restart`: then a job that was running is taken up
-    where it would be by now.
+    A restart of Heliostat loses running jobs, unless `survives_restart`: then they continue where they would be
+    by now.
     """
 
     name: str = "simulated"
@@ -66,9 +66,9 @@ class SimulatedEngine:
         self.capabilities = Capabilities(survives_restart=survives_restart, runs_containers=True)
         self._clock = clock
         self._lock = threading.Lock()
-        self._machines = {node.name: SimulatedNode(node) for node in nodes}
+        self._nodes = {node.name: SimulatedNode(node) for node in nodes}
         self._running: dict[AttemptId, _Run] = {}
-        self._over: dict[AttemptId, AttemptEnded] = {}  # also the disowned
+        self._ended: dict[AttemptId, AttemptEnded] = {}
         self._outbox = _Outbox()
         self._reports: list[ObservationCallback] = []
         self._on_nodes_changed: list[Callable[[], None]] = []
@@ -77,14 +77,14 @@ class SimulatedEngine:
     def nodes(self) -> list[Node]:
         now = self._clock.now()
         with self._lock:
-            return [machine.current_node(now) for machine in self._machines.values()]
+            return [node.current_node(now) for node in self._nodes.values()]
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         now = self._clock.now()
         with self._lock:
             for attempt in attempts:
                 if not self._closed and not self._is_known(attempt):
-                    self._tell(self._begin(attempt, now))
+                    self._queue_report(self._begin_run(attempt, now))
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         now = self._clock.now()
@@ -92,21 +92,21 @@ class SimulatedEngine:
             return [self._observe(attempt, now) for attempt in attempts]
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
-        """Simulated jobs heed every signal as they heed TERM."""
+        """Simulated jobs treat every signal like TERM."""
         now = self._clock.now()
         with self._lock:
             run = self._running.get(attempt.id)
             if run is None:
                 return
-            ending = run.behaviour.exit_when_stopped(run.seconds_until(now), grace_seconds, EndCause.STOPPED)
-            if ending.after_seconds <= run.ending.after_seconds:
-                self._await_end(run, ending)
+            planned_exit = run.behaviour.exit_when_stopped(run.seconds_until(now), grace_seconds, EndCause.STOPPED)
+            if planned_exit.after_seconds <= run.planned_exit.after_seconds:
+                self._schedule_end(run, planned_exit)
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        """Nothing is kept on disk; what ended stays known, so that it never starts again."""
+        """Nothing is stored on disk. Ended attempts stay known, so that none starts again."""
 
     def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
-        """Nothing outlives the process."""
+        """Nothing to do: nothing outlives the process."""
 
     def close(self) -> None:
         with self._lock:
@@ -128,133 +128,133 @@ class SimulatedEngine:
     def sample(self) -> SampleBatch:
         now = self._clock.now()
         with self._lock:
-            nodes = [machine.current_node(now) for machine in self._machines.values()]
+            nodes = [node.current_node(now) for node in self._nodes.values()]
             running = list(self._running.values())
-        attempts = {run.attempt.id: self._read(run, now) for run in running}
-        there: dict[str, list[tuple[UsageSample, float]]] = {node.name: [] for node in nodes}
+        attempts = {run.attempt.id: self._sample_run(run, now) for run in running}
+        samples_by_node: dict[str, list[tuple[UsageSample, float]]] = {node.name: [] for node in nodes}
         for run in running:
             places = run.attempt.task_placements
             for place in places:
-                there[place.node].append((attempts[run.attempt.id], 1 / len(places)))
+                samples_by_node[place.node].append((attempts[run.attempt.id], 1 / len(places)))
         up = [node for node in nodes if node.state is not NodeState.DOWN]
-        return SampleBatch(attempts, {node.name: sample_node(node, there[node.name]) for node in up})
+        return SampleBatch(attempts, {node.name: sample_node(node, samples_by_node[node.name]) for node in up})
 
     def fail_node(self, name: str, reason: str = "The node does not answer.") -> None:
-        """The node goes down and takes with it what runs there, also in part."""
+        """Set the node down; all attempts with a task on it are lost."""
         now = self._clock.now()
         with self._lock:
-            machine = self._machine(name)
-            machine.set_state(NodeState.DOWN, reason)
-            for run in [run for run in self._running.values() if run.touches(name)]:
+            node = self._find_node(name)
+            node.set_state(NodeState.DOWN, reason)
+            for run in [run for run in self._running.values() if run.uses_node(name)]:
                 self._forget(run)
-                self._tell(self._conclude(run.attempt, now, SimulatedExit(0, EndCause.LOST, None, reason)))
-            self._tell_nodes_changed()
+                self._queue_report(self._conclude(run.attempt, now, SimulatedExit(0, EndCause.LOST, None, reason)))
+            self._queue_nodes_changed()
 
     def restore_node(self, name: str) -> None:
         with self._lock:
-            self._machine(name).set_state(NodeState.UP, None)
-            self._tell_nodes_changed()
+            self._find_node(name).set_state(NodeState.UP, None)
+            self._queue_nodes_changed()
 
-    def _read(self, run: "_Run", now: datetime) -> UsageSample:
-        devices = {uuid: device for machine in self._machines_of(run) for uuid, device in machine.devices.items()}
+    def _sample_run(self, run: "_Run", now: datetime) -> UsageSample:
+        devices = {uuid: device for node in self._nodes_of_run(run) for uuid, device in node.devices.items()}
         seconds = run.seconds_until(now)
         return sample_attempt(run.attempt, devices, seconds, run.behaviour.runs_out_of_memory)
 
-    def _machine(self, name: str) -> SimulatedNode:
+    def _find_node(self, name: str) -> SimulatedNode:
         try:
-            return self._machines[name]
+            return self._nodes[name]
         except KeyError:
-            raise NotFound(f"There is no simulated node {name}.", "`helio nodes` lists them.") from None
+            raise NotFound(f"Simulated node {name} does not exist.", "List nodes: helio nodes.") from None
 
     def _is_known(self, attempt: Attempt) -> bool:
-        return attempt.id in self._running or attempt.id in self._over
+        return attempt.id in self._running or attempt.id in self._ended
 
-    def _begin(self, attempt: Attempt, at: datetime) -> Observation:
-        refusal = self._why_not(attempt)
+    def _begin_run(self, attempt: Attempt, at: datetime) -> Observation:
+        refusal = self._find_refusal(attempt)
         if refusal is not None:
             return self._conclude(attempt, at, refusal)
         behaviour = JobBehaviour.from_environment(attempt.job.spec.env)
         limit = None if attempt.job.overtime else attempt.job.time_limit_seconds
-        ending = behaviour.expected_exit(limit, attempt.job.spec.grace_seconds)
-        run = _Run(attempt, behaviour, at, ending)
+        planned_exit = behaviour.expected_exit(limit, attempt.job.spec.grace_seconds)
+        run = _Run(attempt, behaviour, at, planned_exit)
         self._running[attempt.id] = run
-        for machine in self._machines_of(run):
-            machine.allocate(attempt, at)
-        self._await_end(run, ending)
+        for node in self._nodes_of_run(run):
+            node.allocate(attempt, at)
+        self._schedule_end(run, planned_exit)
         return AttemptStarted(attempt.id, at)
 
-    def _why_not(self, attempt: Attempt) -> SimulatedExit | None:
+    def _find_refusal(self, attempt: Attempt) -> SimulatedExit | None:
         for name in _nodes_of(attempt):
-            machine = self._machines.get(name)
-            if machine is None:
-                return SimulatedExit(0, EndCause.REFUSED, None, f"There is no node {name}.")
-            if machine.node.state is NodeState.DOWN:
+            node = self._nodes.get(name)
+            if node is None:
+                return SimulatedExit(0, EndCause.REFUSED, None, f"Node {name} does not exist.")
+            if node.node.state is NodeState.DOWN:
                 return SimulatedExit(0, EndCause.NOT_STARTED, None, f"Node {name} is down.")
-            if problem := machine.find_allocation_problem(attempt):
+            if problem := node.find_allocation_problem(attempt):
                 return SimulatedExit(0, EndCause.REFUSED, None, problem)
         problem = JobBehaviour.find_problem(attempt.job.spec.env)
         return None if problem is None else SimulatedExit(0, EndCause.REFUSED, None, problem)
 
-    def _machines_of(self, run: "_Run") -> list[SimulatedNode]:
-        return [self._machines[name] for name in _nodes_of(run.attempt)]
+    def _nodes_of_run(self, run: "_Run") -> list[SimulatedNode]:
+        return [self._nodes[name] for name in _nodes_of(run.attempt)]
 
-    def _await_end(self, run: "_Run", ending: SimulatedExit) -> None:
-        if run.alarm is not None:
-            run.alarm.cancel()
-        run.ending = ending
-        if ending.after_seconds >= ENDLESS_SECONDS:
-            run.alarm = None
+    def _schedule_end(self, run: "_Run", planned_exit: SimulatedExit) -> None:
+        if run.end_call is not None:
+            run.end_call.cancel()
+        run.planned_exit = planned_exit
+        if planned_exit.after_seconds >= ENDLESS_SECONDS:
+            run.end_call = None
             return
-        run.alarm = self._clock.call_at(run.ends_at, partial(self._end, run, ending))
+        run.end_call = self._clock.call_at(run.ends_at, partial(self._end, run, planned_exit))
 
-    def _end(self, run: "_Run", ending: SimulatedExit) -> None:
+    def _end(self, run: "_Run", planned_exit: SimulatedExit) -> None:
         with self._lock:
-            # While this call was on its way, a stop may have changed the ending or a node failure made it.
-            if self._running.get(run.attempt.id) is not run or run.ending is not ending:
+            # Meanwhile a stop may have changed the exit, or a node failure may have ended the run.
+            if self._running.get(run.attempt.id) is not run or run.planned_exit is not planned_exit:
                 return
             self._forget(run)
-            self._tell(self._conclude(run.attempt, run.ends_at, ending))
+            self._queue_report(self._conclude(run.attempt, run.ends_at, planned_exit))
 
     def _forget(self, run: "_Run") -> None:
-        if run.alarm is not None:
-            run.alarm.cancel()
+        if run.end_call is not None:
+            run.end_call.cancel()
         del self._running[run.attempt.id]
-        for machine in self._machines_of(run):
-            machine.release(run.attempt)
+        for node in self._nodes_of_run(run):
+            node.release(run.attempt)
 
-    def _conclude(self, attempt: Attempt, at: datetime, ending: SimulatedExit) -> AttemptEnded:
-        ended = AttemptEnded(attempt.id, at, ending.cause, ending.exit_code, ending.detail)
-        self._over[attempt.id] = ended
+    def _conclude(self, attempt: Attempt, at: datetime, planned_exit: SimulatedExit) -> AttemptEnded:
+        ended = AttemptEnded(attempt.id, at, planned_exit.cause, planned_exit.exit_code, planned_exit.detail)
+        self._ended[attempt.id] = ended
         return ended
 
     def _observe(self, attempt: Attempt, now: datetime) -> Observation:
         run = self._running.get(attempt.id)
         if run is not None:
             return AttemptStarted(attempt.id, run.started_at)
-        if attempt.id in self._over:
-            return self._over[attempt.id]
+        if attempt.id in self._ended:
+            return self._ended[attempt.id]
         if attempt.job.state is not JobState.RUNNING:
             return self._conclude(attempt, now, SimulatedExit(0, EndCause.NOT_STARTED))
-        if self.capabilities.survives_restart and self._why_not(attempt) is None:
-            return self._take_up(attempt, now)
+        if self.capabilities.survives_restart and self._find_refusal(attempt) is None:
+            return self._resume(attempt, now)
         lost = SimulatedExit(
-            0, EndCause.LOST, None, "Heliostat was restarted; simulated jobs do not go on without it."
+            0, EndCause.LOST, None, "Heliostat was restarted; simulated jobs do not survive a restart."
         )
         return self._conclude(attempt, now, lost)
 
-    def _take_up(self, attempt: Attempt, now: datetime) -> Observation:
-        started = self._begin(attempt, attempt.job.started_at or now)
+    def _resume(self, attempt: Attempt, now: datetime) -> Observation:
+        started = self._begin_run(attempt, attempt.job.started_at or now)
         run = self._running[attempt.id]
-        if run.ending.after_seconds >= ENDLESS_SECONDS or run.ends_at > now:
+        if run.planned_exit.after_seconds >= ENDLESS_SECONDS or run.ends_at > now:
             return started
         self._forget(run)
-        return self._conclude(attempt, run.ends_at, run.ending)
+        return self._conclude(attempt, run.ends_at, run.planned_exit)
 
-    def _tell(self, observation: Observation) -> None:
+    def _queue_report(self, observation: Observation) -> None:
         self._outbox.observations.append(observation)
         self._send_soon()
 
-    def _tell_nodes_changed(self) -> None:
+    def _queue_nodes_changed(self) -> None:
         self._outbox.nodes_changed = True
         self._send_soon()
 
@@ -264,7 +264,8 @@ class SimulatedEngine:
             self._clock.call_at(self._clock.now(), self._send)
 
     def _send(self) -> None:
-        """By the clock alone, so reports keep their order; without the lock, so a report may call us."""
+        """Called only by the clock, so that reports keep their order; without the lock, so that callbacks may call
+        the engine."""
         with self._lock:
             outbox, self._outbox = self._outbox, _Outbox()
             reports, changed = list(self._reports), list(self._on_nodes_changed)
@@ -281,14 +282,14 @@ class _Run:
     attempt: Attempt
     behaviour: JobBehaviour
     started_at: datetime
-    ending: SimulatedExit
-    alarm: ScheduledCall | None = None
+    planned_exit: SimulatedExit
+    end_call: ScheduledCall | None = None
 
     @property
     def ends_at(self) -> datetime:
-        return self.started_at + timedelta(seconds=self.ending.after_seconds)
+        return self.started_at + timedelta(seconds=self.planned_exit.after_seconds)
 
-    def touches(self, node: str) -> bool:
+    def uses_node(self, node: str) -> bool:
         return node in _nodes_of(self.attempt)
 
     def seconds_until(self, now: datetime) -> float:
@@ -303,5 +304,5 @@ class _Outbox:
 
 
 def _nodes_of(attempt: Attempt) -> tuple[str, ...]:
-    """Each once, in the order of its tasks."""
+    """Distinct node names, in the order of its tasks."""
     return tuple(dict.fromkeys(place.node for place in attempt.task_placements))

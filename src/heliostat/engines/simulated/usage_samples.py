@@ -1,6 +1,6 @@
-"""What made-up jobs use: believable, and for the same job the same each time it is asked.
+"""Usage samples of simulated jobs and nodes. Deterministic for each job.
 
-warm-up ──> plateau with waves; one in ten idles, some wait for data, some use one of their GPUs
+warm-up ──> plateau with waves; one in ten idles, some wait for data, some use only one of their GPUs
 """
 
 import math
@@ -11,23 +11,23 @@ from heliostat.engines.simulated.cluster import device_under_load
 from heliostat.models import Attempt, Device, DeviceSample, Node, UsageSample
 
 _LOAD_SECONDS = 60.0  # until data and model are in memory
-_SYSTEM_CPUS = 0.15  # what a machine does for itself
+_SYSTEM_CPUS = 0.15  # used by the operating system
 _SYSTEM_MIB = 1800.0
 
 
 def sample_attempt(
     attempt: Attempt, devices: Mapping[str, Device], seconds: float, fails: bool = False
 ) -> UsageSample:
-    """After it has run for so long. One that will run out of memory needs more and more of it."""
-    wanted, tasks = attempt.job.resources, max(1, len(attempt.task_placements))
-    habits = usage_profile_of(attempt.job.id)
-    warmth = min(1.0, max(0.0, seconds) / _LOAD_SECONDS)
-    part = _wave(habits, seconds) * (0.3 + 0.7 * warmth)
-    fill = 1.0 if fails else habits.memory_utilisation
-    growth = min(1.0, seconds / 300) if fails else 0.2 + 0.8 * warmth
+    """Usage after so many seconds. `fails`: the memory use grows until it runs out."""
+    requested, tasks = attempt.job.resources, max(1, len(attempt.task_placements))
+    profile = usage_profile_of(attempt.job.id)
+    warm_up = min(1.0, max(0.0, seconds) / _LOAD_SECONDS)
+    fraction = _wave(profile, seconds) * (0.3 + 0.7 * warm_up)
+    fill = 1.0 if fails else profile.memory_utilisation
+    growth = min(1.0, seconds / 300) if fails else 0.2 + 0.8 * warm_up
     return UsageSample(
-        cpus=round(wanted.cpus * tasks * part, 2),
-        memory_mib=round(wanted.memory_mib * tasks * fill * growth),
+        cpus=round(requested.cpus * tasks * fraction, 2),
+        memory_mib=round(requested.memory_mib * tasks * fill * growth),
         devices=tuple(
             sample_device(device_under_load(devices[uuid], attempt, seconds))
             for uuid in dict.fromkeys(uuid for place in attempt.task_placements for uuid in place.devices)
@@ -37,11 +37,11 @@ def sample_attempt(
 
 
 def sample_node(node: Node, attempts: Iterable[tuple[UsageSample, float]]) -> UsageSample:
-    """What these attempts use there (each with the part of it that runs there) and the machine itself."""
+    """Usage of the operating system and of these attempts, each with the fraction that runs on this node."""
     cpus, memory_mib = _SYSTEM_CPUS, _SYSTEM_MIB
-    for reading, part in attempts:
-        cpus += (reading.cpus or 0) * part
-        memory_mib += (reading.memory_mib or 0) * part
+    for sample, fraction in attempts:
+        cpus += (sample.cpus or 0) * fraction
+        memory_mib += (sample.memory_mib or 0) * fraction
     return UsageSample(
         cpus=min(cpus, float(node.cpus)),
         memory_mib=min(memory_mib, float(node.memory_mib)),
@@ -53,6 +53,6 @@ def sample_device(device: Device) -> DeviceSample:
     return DeviceSample(device.utilisation, device.memory_used_mib)
 
 
-def _wave(habits: UsageProfile, seconds: float) -> float:
-    swing = math.sin(2 * math.pi * seconds / habits.period_seconds) + 0.4 * math.sin(2 * math.pi * seconds / 37)
-    return min(1.0, max(0.0, habits.cpu_utilisation * (1 + 0.1 * swing)))
+def _wave(profile: UsageProfile, seconds: float) -> float:
+    swing = math.sin(2 * math.pi * seconds / profile.period_seconds) + 0.4 * math.sin(2 * math.pi * seconds / 37)
+    return min(1.0, max(0.0, profile.cpu_utilisation * (1 + 0.1 * swing)))

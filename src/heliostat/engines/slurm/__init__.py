@@ -1,1 +1,1 @@
-"""Runs jobs on a Slurm cluster, which queues and places them itself."""
+"""The Slurm engine: submits jobs to a Slurm cluster, which queues and places them, and reports their states."""

@@ -1,7 +1,7 @@
-"""Elements of an array go to Slurm together, as one array of Slurm's, and so do jobs that ask for the same. Pure.
+"""Slurm arrays: groups array elements, and jobs with identical requests, into one submission each. Pure.
 
-Each stays a job of its own here, with its number, folder and attempt: the one script they share looks up by the
-number Slurm gives each which of them it is, and opens its files itself.
+In Heliostat each stays a job with its own id, folder and attempt. The shared script selects the job by its Slurm
+array index and opens its log files itself.
 """
 
 from collections import defaultdict
@@ -28,18 +28,18 @@ from heliostat.runtimes.shell_lines import placeholder
 _ARRAY_NAMES = ("JOB_ID", "TASK_ID", "TASK_COUNT", "TASK_MAX", "TASK_MIN", "TASK_STEP")
 _INDEX = 'export HELIOSTAT_ARRAY_INDEX="$3"'
 _NO_ARRAY = " ".join(["unset", *(f"SLURM_ARRAY_{name}" for name in _ARRAY_NAMES)])
-MAX_ARRAY_SIZE = 1001  # Slurm's own default: indexes below it
-_MOST_MISSED_LOOKS = 2
-_MOST_AT_ONCE = 1000  # in one submission: its script has a line for each
-_MOST_LIKE = 250  # of those that are no array, whose lines hold what each runs
-_MOST_CHARACTERS = 200_000  # of these lines
+MAX_ARRAY_SIZE = 1001  # Slurm's default; indexes are below it
+_MAX_MISSED_POLLS = 2
+_MAX_CHUNK_SIZE = 1000  # the script has a line for each element
+_MAX_IDENTICAL_JOBS = 250  # in a chunk that is not an array: its lines contain the commands
+_MAX_COMMAND_CHARACTERS = 200_000  # of these commands together
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionChunk:
-    """Attempts that are submitted together; one alone is submitted as it is."""
+    """Attempts that are submitted together. A single attempt is submitted as a normal job."""
 
-    elements: Mapping[int, Attempt]  # by the index Slurm has for each
+    elements: Mapping[int, Attempt]  # by Slurm's array index
     has_more: bool = False  # another chunk of the same array follows
 
     @property
@@ -52,12 +52,12 @@ class SubmissionChunk:
 
     @property
     def is_array(self) -> bool:
-        """Of ours; else they are jobs that only ask for the same."""
+        """An array of Heliostat; otherwise single jobs with identical requests."""
         return self.first.job.array_id is not None
 
     @property
     def max_running(self) -> int | None:
-        """How many may run at once."""
+        """How many may run at the same time; None: no limit."""
         return self.first.job.array_limit
 
     def element_at(self, index: int) -> ArrayElement:
@@ -69,9 +69,9 @@ class SubmissionChunk:
         return SubmissionChunk(left, self.has_more) if left else None
 
     def split_in_half(self) -> "tuple[SubmissionChunk, SubmissionChunk]":
-        known, middle = list(self.elements.items()), len(self.elements) // 2
-        return SubmissionChunk(dict(known[:middle]), self.is_array), SubmissionChunk(
-            dict(known[middle:]), self.has_more
+        items, middle = list(self.elements.items()), len(self.elements) // 2
+        return SubmissionChunk(dict(items[:middle]), self.is_array), SubmissionChunk(
+            dict(items[middle:]), self.has_more
         )
 
     def split_into_singles(self) -> "list[SubmissionChunk]":
@@ -81,17 +81,17 @@ class SubmissionChunk:
 def group_into_chunks(
     attempts: Iterable[Attempt], max_array_size: int = MAX_ARRAY_SIZE
 ) -> Iterator[SubmissionChunk]:
-    """What can be submitted together, in the order of submission. All elements of a chunk ask for the same; of
-    more than Slurm takes at once, the first chunk."""
+    """Chunks in the order of submission. All elements of a chunk have the same request. Of a group that is larger
+    than Slurm's limit, only the first chunk."""
     groups: dict[object, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
-        is_alone = attempt.job.array_id is None or attempt.job.part is not None  # runs something of its own
-        groups[_asked_alone(attempt) if is_alone else _asked(attempt)].append(attempt)
-    most = max(1, min(_MOST_AT_ONCE, max_array_size - 1))
+        has_own_command = attempt.job.array_id is None or attempt.job.part is not None
+        groups[_single_job_key(attempt) if has_own_command else _array_key(attempt)].append(attempt)
+    max_size = max(1, min(_MAX_CHUNK_SIZE, max_array_size - 1))
     return (
-        _like(group[: min(most, _MOST_LIKE)])
+        _chunk_of_identical(group[: min(max_size, _MAX_IDENTICAL_JOBS)])
         if group[0].job.array_id is None
-        else _chunk(group[:most], max_array_size, len(group) > most)
+        else _chunk_of_array(group[:max_size], max_array_size, len(group) > max_size)
         for group in groups.values()
     )
 
@@ -115,17 +115,16 @@ class ArrayScriptContext:
 
 
 def render_array_script(
-    chunk: SubmissionChunk, person: RunAsUser, around: AttemptContext, site: ArrayScriptContext
+    chunk: SubmissionChunk, person: RunAsUser, context: AttemptContext, site: ArrayScriptContext
 ) -> str:
-    """Of `around`, what is an element's own does not count.
+    """Values of `context` that differ between elements are ignored.
 
-    All that differs is in positional parameters, which no variable of the user's can change: number of the job,
-    attempt, index, folder.
+    They are positional parameters instead, which a user's variables cannot change: job id, attempt, index, folder.
     """
     spec = chunk.first.job.spec
-    payload = ScriptParts(
+    parts = ScriptParts(
         setup_lines=tuple(
-            _which(chunk, site.jobs_folder) if chunk.is_array else _which_and_what(chunk, site.jobs_folder)
+            _select_element(chunk, site.jobs_folder) if chunk.is_array else _select_job(chunk, site.jobs_folder)
         ),
         slurm_job_id="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID",
         receipt='"$4/$2.receipt"',
@@ -137,13 +136,13 @@ def render_array_script(
         container_script=site.container_script,
         command_offset=None if chunk.is_array else 4,
     )
-    return render_script(chunk.first, person, around, payload)
+    return render_script(chunk.first, person, context, parts)
 
 
 def array_container_inputs(
-    chunk: SubmissionChunk, person: RunAsUser, around: AttemptContext, instance: str
+    chunk: SubmissionChunk, person: RunAsUser, context: AttemptContext, instance: str
 ) -> ContainerInputs:
-    """The same in a container: what is in the positional parameters is left blank."""
+    """The same for a container, with placeholders for the positional parameters."""
     number, attempt, index, folder = map(placeholder, "1234")
     spec, checkpoints = chunk.first.job.spec, f"{folder}/checkpoints"
     own = {
@@ -159,7 +158,7 @@ def array_container_inputs(
         spec.workdir or f"{folder}/work",
         checkpoints,
         None if spec.script is None else f"{folder}/{attempt}.script",
-        job_variables(chunk.first, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) | own,
+        job_variables(chunk.first, person, context, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) | own,
     )
 
 
@@ -177,37 +176,37 @@ def format_index_ranges(indexes: Sequence[int]) -> str:
 def infer_cancelled_element(
     tracked: TrackedJob, jobs: Mapping[int, SlurmJob], arrays: Mapping[int, SlurmJob]
 ) -> SlurmJob | None:
-    """An element that is cancelled while it waits leaves nothing in Slurm but its array: a record for it, if that
-    is what has become of this one. `arrays` is one job of each array Slurm has in mind.
+    """A CANCELLED record if this element was cancelled while it waited; None: it was not.
 
-    Twice looked for in vain: the accounting may be a moment behind with one that ran."""
+    Slurm keeps no record of such an element, only of its array. `arrays` has one job of each array in Slurm. Needs
+    two missed polls, because the accounting may lag behind for an element that ran."""
     number = tracked.slurm_job_id
     if not isinstance(number, ArrayElementId) or not tracked.is_waiting or number in jobs:
         return None
-    if tracked.stop_cause is None and tracked.missed_polls < _MOST_MISSED_LOOKS:
+    if tracked.stop_cause is None and tracked.missed_polls < _MAX_MISSED_POLLS:
         return None
-    left = jobs.get(number.array_job_id) or arrays.get(number.array_job_id)
-    if left is None or left.uid != tracked.uid:
+    array_job = jobs.get(number.array_job_id) or arrays.get(number.array_job_id)
+    if array_job is None or array_job.uid != tracked.uid:
         return None
-    return SlurmJob(number, "CANCELLED", left.uid, 0, 0, None, None, (), "None")
+    return SlurmJob(number, "CANCELLED", array_job.uid, 0, 0, None, None, (), "None")
 
 
 def one_job_per_array(jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
     return {number.array_job_id: job for number, job in jobs.items() if isinstance(number, ArrayElementId)}
 
 
-def _chunk(attempts: Sequence[Attempt], max_array_size: int, more: bool) -> SubmissionChunk:
-    """With the indexes people know them by, where Slurm takes these."""
+def _chunk_of_array(attempts: Sequence[Attempt], max_array_size: int, more: bool) -> SubmissionChunk:
+    """With Heliostat's indexes if Slurm allows them."""
     own = [attempt.job.array_index or 0 for attempt in attempts]
     fits = len(set(own)) == len(own) and min(own) >= 0 and max(own) < max_array_size
     elements = dict(zip(own if fits else range(len(attempts)), attempts, strict=True))
     return SubmissionChunk(elements, more)
 
 
-def _like(attempts: Sequence[Attempt]) -> SubmissionChunk:
-    """As many of them as their lines may take, but at least one."""
+def _chunk_of_identical(attempts: Sequence[Attempt]) -> SubmissionChunk:
+    """As many as the limit of characters allows, but at least one."""
     elements: dict[int, Attempt] = {}
-    left = _MOST_CHARACTERS
+    left = _MAX_COMMAND_CHARACTERS
     for index, attempt in enumerate(attempts):
         left -= sum(len(word) + 3 for word in attempt.job.spec.command)
         if elements and left < 0:
@@ -216,23 +215,23 @@ def _like(attempts: Sequence[Attempt]) -> SubmissionChunk:
     return SubmissionChunk(elements)
 
 
-def _asked_alone(attempt: Attempt) -> object:
-    """The same for jobs that are no array: what they run may differ."""
+def _single_job_key(attempt: Attempt) -> object:
+    """Equal for single jobs that can share a submission; their commands may differ."""
     job, spec = attempt.job, attempt.job.spec
     if spec.uses_container or spec.template or job.placement.tasks > 1 or job.part is not None:
         return attempt.id
     has_script, own = spec.script is not None, (spec.workdir, spec.grace_seconds, *spec.env.items())
-    return (_asked(attempt), job.kind, job.environment, has_script, own)
+    return (_array_key(attempt), job.kind, job.environment, has_script, own)
 
 
-def _asked(attempt: Attempt) -> tuple[object, ...]:
-    """What must be the same for two to share a submission; what they run is, in one array."""
+def _array_key(attempt: Attempt) -> tuple[object, ...]:
+    """Equal for elements of an array that can share a submission; they run the same command."""
     job = attempt.job
-    asked = (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.priority_class)
-    return (job.array_id, job.array_limit, job.unix_user, job.project, job.name, asked, attempt.data_class)
+    request = (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.priority_class)
+    return (job.array_id, job.array_limit, job.unix_user, job.project, job.name, request, attempt.data_class)
 
 
-def _which(chunk: SubmissionChunk, jobs: str) -> Iterator[str]:
+def _select_element(chunk: SubmissionChunk, jobs: str) -> Iterator[str]:
     yield 'case "$SLURM_ARRAY_TASK_ID" in'
     for index, attempt in chunk.elements.items():
         yield f"{index}) set -- {attempt.job.id} {attempt.job.attempt} {attempt.job.array_index} ;;"
@@ -241,8 +240,8 @@ def _which(chunk: SubmissionChunk, jobs: str) -> Iterator[str]:
     yield f'set -- "$@" {quote(jobs)}/"$1"'
 
 
-def _which_and_what(chunk: SubmissionChunk, jobs: str) -> Iterator[str]:
-    """With the words each runs after what is its own."""
+def _select_job(chunk: SubmissionChunk, jobs: str) -> Iterator[str]:
+    """As `_select_element`, with the command of each job as further positional parameters."""
     yield 'case "$SLURM_ARRAY_TASK_ID" in'
     for index, attempt in chunk.elements.items():
         job, folder = attempt.job, quote(f"{jobs}/{attempt.job.id}")

@@ -1,7 +1,7 @@
-"""What Slurm's commands print, as records: pure. A line that cannot be read is no line.
+"""Parsers of the output of Slurm's commands (squeue, sacct, sinfo, scontrol). Pure. Unreadable lines are skipped.
 
-Only fields are asked for that no user can fill with text of their own: a name or a comment may hold line breaks,
-and would let one job speak for another.
+Only fields without user-defined text are requested: a name or a comment may contain line breaks and could imitate
+the line of another job.
 """
 
 import re
@@ -40,10 +40,10 @@ SLURM_TERMINAL_STATES = frozenset(
 _STATUS = re.compile(r"(\d{1,6})(?::(\d{1,3}))?")
 _GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
 _ALLOCATED = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=gpu[^( ]*\(IDX:([\d,-]+)\)")
-_MOST_HOSTS = 10_000
-_MOST_KEPT = 32_768  # lines of the queue
+_MAX_HOSTS = 10_000
+_MAX_CACHED_LINES = 32_768
 _PAIR = re.compile(r"(\w+)=(\S*)")
-_CLOSED = ("INACTIVE", "DRAIN")  # takes no new jobs; one that is DOWN lets them wait
+_CLOSED = ("INACTIVE", "DRAIN")  # accepts no new jobs; in a partition that is DOWN, jobs can wait
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)([nc]?)")
 _MIB = {"": 1 / 2**20, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _SPAN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,2}(?:\.\d{1,6})?)")
@@ -53,8 +53,7 @@ _SETTING = re.compile(r"(\w+)\s*= ?(.*)")
 
 
 class ArrayElementId(int):
-    """The number of an array's element. It goes wherever the number of a job goes, is equal to no other, and is
-    written as Slurm writes it."""
+    """Id of an array element, usable like a job id. It equals no other id and is formatted as in Slurm: `12_3`."""
 
     @classmethod
     def of(cls, array: int, index: int) -> "ArrayElementId":
@@ -78,32 +77,32 @@ class ArrayElementId(int):
 
 
 def parse_job_id(text: str) -> int | None:
-    """`12` or `12_3`; None: neither, as `12_[3-9]`, which stands for several."""
-    found = _NUMBER.fullmatch(text)
-    if found is None:
+    """`12` or `12_3`; None: neither, such as `12_[3-9]`."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
         return None
-    return ArrayElementId.of(int(found[1]), int(found[2])) if found[2] else int(found[1])
+    return ArrayElementId.of(int(match[1]), int(match[2])) if match[2] else int(match[1])
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDetails:
-    """What only Slurm's queue knows of a job. Times are kept as they are printed: few are ever needed."""
+    """Fields of a job that only squeue has. Times stay text: few of them are ever parsed."""
 
-    restart_count: int = 0  # how often it was put back into the queue
-    time_used: str = "0:00"  # time it ran, without that in which it was suspended
+    restart_count: int = 0  # how often it was requeued
+    time_used: str = "0:00"  # run time without suspensions
     time_limit: str = "UNLIMITED"
     priority: int = 0  # 0: held
     partition: str = ""
     submit_time: str = ""  # seconds since 1970
-    tres: str = ""  # what it asks for or has: `cpu=2,mem=1G,node=1,gres/gpu=3`
+    tres: str = ""  # requested or allocated: `cpu=2,mem=1G,node=1,gres/gpu=3`
 
 
-_NOWHERE = QueueDetails()
+_NO_DETAILS = QueueDetails()
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job as Slurm sees it."""
+    """A job in Slurm."""
 
     job_id: int
     state: str
@@ -114,7 +113,7 @@ class SlurmJob:
     ended_at: datetime | None
     nodes: tuple[str, ...]
     reason: str
-    squeue_details: QueueDetails | None = None  # None: not of squeue
+    squeue_details: QueueDetails | None = None  # None: not from squeue
 
     @property
     def is_waiting(self) -> bool:
@@ -122,28 +121,28 @@ class SlurmJob:
 
     @property
     def is_terminal(self) -> bool:
-        """Nothing of it is left; while it is COMPLETING something is."""
+        """All its processes have ended. False while it is COMPLETING."""
         return self.state in SLURM_TERMINAL_STATES
 
     @property
     def queue_details(self) -> QueueDetails:
-        return self.squeue_details or _NOWHERE
+        return self.squeue_details or _NO_DETAILS
 
     @property
     def has_started(self) -> bool:
-        """It was given nodes: it runs or ran."""
+        """It has or had nodes: it runs or ran."""
         return bool(self.nodes) and self.started_at is not None and not self.is_waiting
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node as Slurm sees it."""
+    """A node in Slurm."""
 
     name: str
-    state: str  # with Slurm's marks: "idle*" does not answer
+    state: str  # with Slurm's suffixes: "idle*" does not respond
     cpus: int
     memory_mib: int
-    gpus: tuple[tuple[str, int], ...]  # type and how many
+    gpus: tuple[tuple[str, int], ...]  # type and number
     features: tuple[str, ...]
     reason: str | None
 
@@ -159,13 +158,13 @@ def parse_sacct_jobs(text: str) -> Iterator[SlurmJob]:
 
 
 def parse_sinfo_nodes(text: str) -> Iterator[SlurmNode]:
-    """Lines of SINFO_FIELDS; each node once, though it is listed for each of its partitions."""
-    seen: set[str] = set()
+    """Lines of SINFO_FIELDS; sinfo lists a node for each of its partitions, the result has it once."""
+    names: set[str] = set()
     for line in text.splitlines():
         words = line.split("|", len(SINFO_FIELDS) - 1)
-        if len(words) < len(SINFO_FIELDS) or not _are_numbers(words[2], words[3]) or words[0] in seen:
+        if len(words) < len(SINFO_FIELDS) or not _are_numbers(words[2], words[3]) or words[0] in names:
             continue
-        seen.add(words[0])
+        names.add(words[0])
         name, state, cpus, memory, gres, features, reason = words
         reason = reason.rstrip("|")
         yield SlurmNode(
@@ -187,9 +186,9 @@ def parse_gres_gpus(gres: str) -> Iterator[tuple[str, int]]:
 
 
 def parse_job_devices(text: str, nodes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """The GPUs a job has on each of these nodes, of `scontrol --details show job`.
+    """Indexes of a job's GPUs on each of these nodes, from `scontrol --details show job`.
 
-    Its owner can write into that text, about this job only; so it serves to show, not to decide.
+    The job's owner can influence this text, so it is only for display, not for decisions.
     """
     found: dict[str, tuple[int, ...]] = {}
     for hosts, indexes in _ALLOCATED.findall(text):
@@ -202,30 +201,30 @@ def expand_host_list(text: str) -> tuple[str, ...]:
     """`gpu[01-03,7],login` → the name of each node."""
     if "[" not in text and "," not in text:
         return (text,) if text else ()
-    return tuple(name for part in _outer_parts(text) for name in _expand(part))[:_MOST_HOSTS]
+    return tuple(name for part in _outer_parts(text) for name in _expand(part))[:_MAX_HOSTS]
 
 
 def parse_submitted_job_id(text: str) -> int | None:
-    """What `sbatch --parsable` prints: `12`, or `12;cluster`."""
+    """Output of `sbatch --parsable`: `12`, or `12;cluster`."""
     number = text.strip().partition(";")[0]
     return int(number) if _are_numbers(number) else None
 
 
 def parse_job_comments(text: str) -> Iterator[tuple[int, str]]:
-    """Of lines `JobArrayID|Comment|`: number and comment. Only a hint, as anybody may write any comment."""
+    """From lines `JobArrayID|Comment|`. Not trustworthy: users can set any comment, also with line breaks."""
     for line in text.splitlines():
-        word, _, said = line.rstrip("|").partition("|")
+        word, _, comment = line.rstrip("|").partition("|")
         if (number := parse_job_id(word)) is not None:
-            yield number, said
+            yield number, comment
 
 
 def random_delimiter() -> str:
-    """What nobody can have written into a name."""
+    """A delimiter that no job name contains."""
     return f"_{secrets.token_hex(8)}_"
 
 
 def parse_job_names(text: str, mark: str) -> Iterator[tuple[int, str]]:
-    """Of `12_3MARKnameMARK` a line, where names may hold anything, also line breaks."""
+    """From lines `12_3MARKnameMARK`; names may contain anything, including line breaks."""
     words = text.split(mark)
     for number, name in zip(words[::2], words[1::2], strict=False):
         if (known := parse_job_id(number.strip())) is not None:
@@ -233,13 +232,13 @@ def parse_job_names(text: str, mark: str) -> Iterator[tuple[int, str]]:
 
 
 def _jobs(text: str, *, from_status: bool) -> Iterator[SlurmJob]:
-    read = _read_again if from_status else partial(_read, from_status=False)
+    read = _read_cached if from_status else partial(_read, from_status=False)
     return (job for line in text.splitlines() if (job := read(line)) is not None)
 
 
-@lru_cache(_MOST_KEPT)
-def _read_again(line: str) -> SlurmJob | None:
-    """Of a job that waits or is over, Slurm says the same at every look."""
+@lru_cache(_MAX_CACHED_LINES)
+def _read_cached(line: str) -> SlurmJob | None:
+    """The lines of waiting and ended jobs do not change between polls."""
     return _read(line, from_status=True)
 
 
@@ -263,20 +262,20 @@ def _read(line: str, *, from_status: bool) -> SlurmJob | None:
         ended_at=parse_timestamp(words[5]),
         nodes=expand_host_list("" if words[6] in ("None assigned", "(null)") else words[6]),
         reason=words[-1].rstrip("|"),
-        squeue_details=_standing(words) if from_status else None,
+        squeue_details=_queue_details(words) if from_status else None,
     )
 
 
 def _status(text: str, *, from_status: bool) -> tuple[int, int] | None:
     """Exit code and signal."""
-    found = _STATUS.fullmatch(text)
-    if found is None:
+    match = _STATUS.fullmatch(text)
+    if match is None:
         return None
-    code, signal = int(found[1]), int(found[2] or 0)
+    code, signal = int(match[1]), int(match[2] or 0)
     return (code >> 8, code & 0x7F) if from_status else (code, signal)
 
 
-def _standing(words: list[str]) -> QueueDetails:
+def _queue_details(words: list[str]) -> QueueDetails:
     restarts, used, limit, priority, partition, submitted, tres = words[7:14]
     return QueueDetails(_number(restarts), used, limit, _number(priority), partition, submitted, tres)
 
@@ -286,7 +285,7 @@ def _number(text: str) -> int:
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """Seconds since 1970, as SLURM_TIME_FORMAT=%s makes it; "N/A", "Unknown" and the like are none."""
+    """From seconds since 1970 (SLURM_TIME_FORMAT=%s). None for "N/A", "Unknown" and the like."""
     return datetime.fromtimestamp(int(text), UTC) if _is_number(text) and 0 < int(text) < 2**33 else None
 
 
@@ -304,7 +303,7 @@ def _outer_parts(text: str) -> Iterator[str]:
 
 
 def _expand(part: str) -> Iterator[str]:
-    """One part; of several pairs of brackets the first is opened first."""
+    """Expands the brackets of one part from left to right."""
     before, bracket, rest = part.partition("[")
     inside, closed, after = rest.partition("]")
     if not (bracket and closed):
@@ -317,7 +316,7 @@ def _expand(part: str) -> Iterator[str]:
 
 def _range(item: str) -> Iterator[str]:
     first, dash, last = item.partition("-")
-    if not (dash and _are_numbers(first, last)) or int(last) - int(first) >= _MOST_HOSTS:
+    if not (dash and _are_numbers(first, last)) or int(last) - int(first) >= _MAX_HOSTS:
         yield item
         return
     yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
@@ -329,14 +328,14 @@ class SlurmPartition:
     nodes: frozenset[str]
     is_default: bool = False
     accepts_jobs: bool = True
-    max_run_seconds: int | None = None  # that a job may run; None: as long as it likes
-    max_nodes: int | None = None  # that a job may have
+    max_run_seconds: int | None = None  # per job; None: no limit
+    max_nodes: int | None = None  # per job; None: no limit
 
 
 def parse_partitions(text: str) -> dict[str, SlurmPartition]:
-    """Of `scontrol --oneliner show partition`: words of the admins of Slurm."""
-    found = (_partition(dict(_PAIR.findall(line))) for line in text.splitlines())
-    return {one.name: one for one in found if one is not None}
+    """From `scontrol --oneliner show partition`."""
+    partitions = (_partition(dict(_PAIR.findall(line))) for line in text.splitlines())
+    return {partition.name: partition for partition in partitions if partition is not None}
 
 
 def _partition(words: Mapping[str, str]) -> SlurmPartition | None:
@@ -365,41 +364,41 @@ class SlurmReservation:
 
 
 def parse_reservations(text: str) -> Iterator[SlurmReservation]:
-    """Of `scontrol --oneliner show reservation`, with times in seconds since 1970."""
+    """From `scontrol --oneliner show reservation`, with times in seconds since 1970."""
     for line in text.splitlines():
         words = dict(_PAIR.findall(line))
         name, begin, end = (words.get(key, "") for key in ("ReservationName", "StartTime", "EndTime"))
         if name and begin.isdecimal() and end.isdecimal():
-            nodes = expand_host_list(_filled(words, "Nodes"))
-            people, accounts = (tuple(_filled(words, key).split(",")) for key in ("Users", "Accounts"))
+            nodes = expand_host_list(_value(words, "Nodes"))
+            users, accounts = (tuple(_value(words, key).split(",")) for key in ("Users", "Accounts"))
             starts_at, ends_at = (datetime.fromtimestamp(int(moment), UTC) for moment in (begin, end))
-            yield SlurmReservation(name, nodes, starts_at, ends_at, people, accounts)
+            yield SlurmReservation(name, nodes, starts_at, ends_at, users, accounts)
 
 
-def _filled(words: Mapping[str, str], key: str) -> str:
+def _value(words: Mapping[str, str], key: str) -> str:
     value = words.get(key, "")
     return "" if value == "(null)" else value
 
 
 def parse_size_mib(text: str) -> float | None:
-    """`219768K`, `500M`, `1.5G`; the `n` and `c` of older versions (of a node, of a cpu) say nothing here."""
-    found = _SIZE.fullmatch(text)
-    return None if found is None else float(found[1]) * _MIB[found[2]]
+    """`219768K`, `500M`, `1.5G`; the suffixes `n` and `c` of older versions (per node, per cpu) are ignored."""
+    match = _SIZE.fullmatch(text)
+    return None if match is None else float(match[1]) * _MIB[match[2]]
 
 
 def parse_duration_seconds(text: str) -> float | None:
     """`00:02.620`, `01:02:03`, `2-00:00:00`."""
-    found = _SPAN.fullmatch(text)
-    if found is None:
+    match = _SPAN.fullmatch(text)
+    if match is None:
         return None
-    days, hours, minutes, seconds = found.groups()
+    days, hours, minutes, seconds = match.groups()
     return int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds)
 
 
 def parse_whole_seconds(text: str) -> int | None:
-    """The same in whole seconds; None: `UNLIMITED`, `INVALID` and the like."""
-    span = parse_duration_seconds(text)
-    return None if span is None else int(span)
+    """As `parse_duration_seconds`, without fractions. None for `UNLIMITED`, `INVALID` and the like."""
+    seconds = parse_duration_seconds(text)
+    return None if seconds is None else int(seconds)
 
 
 def parse_whole_number(text: str) -> int | None:
@@ -413,7 +412,7 @@ def parse_tres(text: str) -> dict[str, str]:
 
 
 def gpus_in_tres(resources: Mapping[str, str]) -> tuple[int, str | None]:
-    """How many, and their type where Slurm accounts for it and there is but one."""
+    """Number of GPUs, and their type if Slurm accounts for types and there is only one."""
     typed = {
         name.partition(":")[2]: count
         for name, value in resources.items()
@@ -424,13 +423,13 @@ def gpus_in_tres(resources: Mapping[str, str]) -> tuple[int, str | None]:
 
 
 def parse_slurm_config(text: str) -> dict[str, str]:
-    """Of `scontrol show config`: written by Slurm and its admins."""
-    found = (_SETTING.fullmatch(line.rstrip()) for line in text.splitlines())
-    return {one[1]: one[2] for one in found if one}
+    """From `scontrol show config`."""
+    matches = (_SETTING.fullmatch(line.rstrip()) for line in text.splitlines())
+    return {match[1]: match[2] for match in matches if match}
 
 
 def parse_raw_job_ids(text: str) -> dict[int, int]:
-    """Of lines `JobArrayID|JobID|` of squeue: the number Slurm has inside for each element of an array."""
+    """From squeue's lines `JobArrayID|JobID|`: Slurm's internal id of each array element."""
     pairs = (line.split("|")[:2] for line in text.splitlines() if line.count("|") >= 1)
-    read = ((parse_job_id(shown), parse_job_id(inner)) for shown, inner in pairs)
-    return {shown: inner for shown, inner in read if shown is not None and inner is not None}
+    ids = ((parse_job_id(shown), parse_job_id(raw)) for shown, raw in pairs)
+    return {shown: raw for shown, raw in ids if shown is not None and raw is not None}

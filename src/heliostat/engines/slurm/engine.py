@@ -1,7 +1,7 @@
-"""Hands attempts to Slurm, which decides when and where they run, and reports what becomes of them.
+"""`SlurmEngine`: submits attempts to Slurm, which schedules them, and reports their states.
 
-What is wanted goes to the `SyncLoop`, the one thread that talks to Slurm; what is asked is answered from what was
-heard last. The engine makes the parts, which each have one task, and passes calls on to them.
+Changes go to the `SyncLoop`, the one thread that runs Slurm's commands; queries are answered from its last poll.
+The engine creates the components and delegates calls to them.
 """
 
 import contextlib
@@ -59,11 +59,11 @@ from heliostat.models import (
 )
 
 _TIMING = SlurmTiming()
-_SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
+_SUSPENDED = "suspended with Slurm's own tools; to continue it: `scontrol resume`"
 
 
 class SlurmEngine:
-    """Fulfils `Engine` and most of what `engines/contract.py` lets an engine do besides."""
+    """Implements `Engine` and most of the optional interfaces in `engines/contract.py`."""
 
     name = "slurm"
     capabilities = Capabilities(
@@ -98,7 +98,7 @@ class SlurmEngine:
         self._submitter = Submitter(settings, client, self._tracked, self._cluster, self.accounts)
         self._observer = Observer(settings, client, self._tracked, self._cluster, self._submitter)
         self._foreign = ForeignJobs(client)
-        self._owed = PendingUsageFolder(settings.home.attempts)
+        self._pending_usage = PendingUsageFolder(settings.home.attempts)
         self._live = LiveUsageSampler(
             partial(read_live_usage, client),
             settings.slurm.sample_seconds,
@@ -114,13 +114,13 @@ class SlurmEngine:
                 self._cluster,
                 self._foreign,
                 self.accounts,
-                self._owed,
+                self._pending_usage,
             ),
             timing,
         )
         self._sync.start_thread()
         self._recomposer = Recomposer(
-            settings.home.attempts, client, settings.slurm.node_command, self._look_at_nodes
+            settings.home.attempts, client, settings.slurm.node_command, self._refresh_nodes
         )
 
     def set_observation_callback(self, report: ObservationCallback) -> None:
@@ -130,7 +130,7 @@ class SlurmEngine:
         self._cluster.on_change = changed
 
     def nodes(self) -> list[Node]:
-        """As of a few seconds ago: whoever asks never waits for Slurm."""
+        """From the last poll, a few seconds old: callers never wait for Slurm."""
         return list(self._cluster.nodes)
 
     def drain(self, node: str, reason: str) -> None:
@@ -148,19 +148,19 @@ class SlurmEngine:
         return self._recomposer.find(node)
 
     def check_request(self, job: Job, data_class: int) -> None:
-        """While nothing is known of Slurm there is nothing against it: Slurm says so when it gets the job."""
+        """While Slurm's state is unknown, every request passes: Slurm checks it at submission."""
         names = self._cluster.submission_context.name_mapping
         check_request(job, data_class, self._cluster.snapshot, names)
         check_priority_class(job, names, self.accounts)
         check_container(job)
 
     def probe_nodes(self, users: Mapping[str, tuple[int, int]]) -> None:
-        with contextlib.suppress(SlurmRefused):  # which is found again when it is examined
+        with contextlib.suppress(SlurmRefused):  # the checks of the installation report it
             probe_partitions(self._settings, users)
 
-    def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
+    def reserve(self, reservation: Reservation, unix_users: Collection[str]) -> None:
         with self._sync.slurm_lock:
-            reservations.create_reservations(self._client, wish, unix_users)
+            reservations.create_reservations(self._client, reservation, unix_users)
             self._cluster.refresh()
 
     def cancel_reservation(self, reservation: Reservation) -> None:
@@ -187,7 +187,7 @@ class SlurmEngine:
         self._sync.stop(attempt, grace_seconds, signal)
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        self._owed.add([attempt_id for attempt_id in attempt_ids if self._tracked.forget(attempt_id)])
+        self._pending_usage.add([attempt_id for attempt_id in attempt_ids if self._tracked.forget(attempt_id)])
 
     def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
         self._sync.forget_all_but(attempt_ids)
@@ -199,7 +199,7 @@ class SlurmEngine:
         return RelayEndpoint(self._relays, attempt, port)
 
     def session_port(self, attempt: Attempt) -> int | None:
-        """One that Slurm has put back into its queue still says it as the attempt it was submitted as."""
+        """A job that Slurm requeued still reports its port under the attempt it was submitted as."""
         return self._files.session_port(attempt.job.id, range(attempt.job.attempt, 0, -1))
 
     def attach_endpoints(self) -> None:
@@ -216,10 +216,16 @@ class SlurmEngine:
     def wait_reason(self, attempt_id: AttemptId) -> WaitReason | None:
         tracked = self._tracked.jobs.get(attempt_id)
         if self._sync.unavailable_reason and (tracked is None or tracked.slurm_job_id is None):
-            return WaitReason(f"waits to be handed to Slurm: {self._sync.unavailable_reason}", "away")
+            return WaitReason(
+                f"waits for submission to Slurm: {self._sync.unavailable_reason}", "engine_unavailable"
+            )
         if tracked is None or tracked.slurm_job_id is None:
             reason = self._sync.backoff.reason(attempt_id)
-            return None if reason is None else WaitReason(f"waits to be handed to Slurm: {reason}", "away")
+            return (
+                None
+                if reason is None
+                else WaitReason(f"waits for submission to Slurm: {reason}", "engine_unavailable")
+            )
         if tracked.is_suspended:
             return WaitReason(_SUSPENDED, "suspended")
         return self._observer.queue_order.wait_reason(tracked.slurm_job_id)
@@ -237,18 +243,18 @@ class SlurmEngine:
         return []
 
     def sample(self) -> SampleBatch:
-        """Nodes without their devices, and some attempts, as of a while ago."""
+        """Nodes without their devices, and some attempts; values may be some seconds old."""
         try:
             nodes = read_node_loads(self._client)
         except (EngineUnavailable, SlurmRefused):
-            nodes = {}  # it is said elsewhere that Slurm is away
+            nodes = {}  # the sync loop reports that Slurm is unavailable
         return SampleBatch(self._live.readings(), nodes)
 
     def final_usage(self) -> dict[AttemptId, AttemptUsage | None]:
-        return collect_settled_usage(self._owed, self._client)
+        return collect_settled_usage(self._pending_usage, self._client)
 
     def acknowledge_usage(self, attempt_ids: Iterable[AttemptId]) -> None:
-        self._owed.remove(attempt_ids)
+        self._pending_usage.remove(attempt_ids)
 
     def close(self) -> None:
         self._recomposer.close()
@@ -259,9 +265,9 @@ class SlurmEngine:
             try:
                 self._client.update_node(node, *values)
             except SlurmRefused as error:
-                raise Conflict(f"Slurm refuses it: {error}.", "See `scontrol show node`.") from error
+                raise Conflict(f"Slurm refused: {error}.", "See `scontrol show node`.") from error
             self._cluster.refresh()
 
-    def _look_at_nodes(self) -> None:
+    def _refresh_nodes(self) -> None:
         with self._sync.slurm_lock:
             self._cluster.refresh()

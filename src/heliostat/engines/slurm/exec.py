@@ -1,7 +1,8 @@
-"""Further commands inside jobs that run in Slurm, and the relay to their ports: steps beside those a job has.
+"""Commands inside running Slurm jobs (`helio exec`), and the relay to their ports: additional job steps.
 
-`srun` runs here as the job's user, with nothing of the job's environment: what a user may set must not act on this
-machine, where they may have no login. The script that sets it is a file of the user's in the job's folder.
+`srun` runs on this host as the job's user, without the job's environment: the user's variables must not take
+effect on this host, where the user may have no login. The script that sets them is a file of the user in the job's
+folder.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from heliostat.runtimes.shell_lines import placeholder, quote_word
 NODE_EXPORT_LINE = (
     'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"'
 )
-# The first task of this job on this node that is in its container.
+# Finds the first container of this job on this node.
 _FIND = """\
 for heliostat_file in "$heliostat_base/$SLURM_JOB_ID."*/shell; do
     [ -e "$heliostat_file" ] || continue
@@ -34,7 +35,7 @@ for heliostat_file in "$heliostat_base/$SLURM_JOB_ID."*/shell; do
     [ "$heliostat_node" != "$SLURMD_NODENAME" ] || break
 done
 if [ "$heliostat_node" != "$SLURMD_NODENAME" ]; then
-    echo 'heliostat: nothing runs in the container yet' >&2
+    echo 'heliostat: the container is not running yet' >&2
     exit 125
 fi
 heliostat_folder=${heliostat_file%/shell}"""
@@ -42,13 +43,13 @@ heliostat_folder=${heliostat_file%/shell}"""
 
 @dataclass(frozen=True, slots=True)
 class SrunStep:
-    slurm_job_id: int  # of its job in Slurm
+    slurm_job_id: int
     has_terminal: bool = False
-    node: str = ""  # none: the first
+    node: str = ""  # empty: the first of the job
 
 
 class ExecBuilder:
-    """Builds what to start; raises Conflict for a job that does not run now."""
+    """Builds the commands; raises Conflict if the job is not running."""
 
     def __init__(self, settings: Settings, client: SlurmClient, tracked: TrackedJobs, instance: str) -> None:
         self._settings, self._client = settings, client
@@ -62,12 +63,12 @@ class ExecBuilder:
         return self._step(script.encode("utf-8", "surrogateescape"), person, folder, step)
 
     def build_relay(self, attempt: Attempt) -> ExecCommand:
-        """On its first node, where a session runs."""
+        """On the job's first node, where a session runs."""
         number, tracked = self._running(attempt)
         job = attempt.job
         if job.spec.uses_container and (job.spec.network or "host") != "host":
             raise Conflict(
-                f"The container of job {job.id} has a network of its own, which cannot be reached from outside.",
+                f"The container of job {job.id} has its own network, which cannot be reached from outside.",
                 "Submit it with --network host.",
             )
         node = tracked.started.places[0].node if tracked.started else ""
@@ -77,12 +78,12 @@ class ExecBuilder:
         return self._step(program, require_run_as_user(job.unix_user), self._folder(attempt), step)
 
     def _running(self, attempt: Attempt) -> tuple[int, TrackedJob]:
-        """And the number by which `srun` knows it."""
+        """Its id for `srun`, and the tracked job."""
         tracked = self._tracked.jobs.get(attempt.id)
-        known = tracked.slurm_job_id if tracked is not None and tracked.is_running else None
-        number = None if known is None else self._client.srun_job_id(known)
+        slurm_job_id = tracked.slurm_job_id if tracked is not None and tracked.is_running else None
+        number = None if slurm_job_id is None else self._client.srun_job_id(slurm_job_id)
         if tracked is None or number is None:
-            raise Conflict(f"Job {attempt.job.id} does not run in Slurm now.", "Try again in a moment.")
+            raise Conflict(f"Job {attempt.job.id} is not running in Slurm.", "Try again in a moment.")
         return number, tracked
 
     def _script(self, attempt: Attempt, person: RunAsUser, command: Sequence[str], terminal: str) -> str:
@@ -92,11 +93,11 @@ class ExecBuilder:
             return container_exec_script(
                 attempt, command, terminal, container_base_folder(self._settings, person), workdir
             )
-        around = AttemptContext(
+        context = AttemptContext(
             str(self._settings.home.path), f"{self._instance}-{attempt.id}", folder.checkpoint_folder
         )
-        known = job_variables(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-        environment = {**known, **attempt.job.spec.env, **terminal_variables(terminal)}
+        variables = job_variables(attempt, person, context, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+        environment = {**variables, **attempt.job.spec.env, **terminal_variables(terminal)}
         return render_exec_script(environment, workdir, command, NODE_EXPORT_LINE)
 
     def _folder(self, attempt: Attempt) -> JobFolder:
@@ -107,28 +108,28 @@ class ExecBuilder:
             return build_srun_exec(script, person, folder, step, self._client.environment)
         except OSError as error:
             raise Conflict(
-                f"A file in the job's folder cannot be made: {error.strerror}.",
-                "Look whether the disk is full; an admin finds more in server.log.",
+                f"A file in the job's folder cannot be created: {error.strerror}.",
+                "Check whether the disk is full. Details for admins are in server.log.",
             ) from error
 
 
 def container_exec_script(attempt: Attempt, command: Sequence[str], terminal: str, base: str, workdir: str) -> str:
-    """`base` is the folder in which containers of its user keep their things. Raises Refused."""
+    """`base` is the folder for containers of the job's user. Raises AttemptRefused."""
     folder = placeholder("heliostat_folder")
-    door = ExecTarget(folder, f"{folder}/s", placeholder("heliostat_shell"), workdir, terminal)
-    return container_enter_script(attempt, door, command, f"heliostat_base={quote_word(base)}", _FIND)
+    target = ExecTarget(folder, f"{folder}/s", placeholder("heliostat_shell"), workdir, terminal)
+    return container_enter_script(attempt, target, command, f"heliostat_base={quote_word(base)}", _FIND)
 
 
 def build_srun_exec(
     script: bytes, person: RunAsUser, folder: JobFolder, step: SrunStep, environment: Mapping[str, str]
 ) -> ExecCommand:
-    """`environment` is that of Slurm's commands. OSError when the file cannot be made."""
+    """`environment` is that of Slurm's commands. Raises OSError if the file cannot be created."""
     path = f"{folder.path}/inside-{secrets.token_hex(8)}"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
     with open(descriptor, "wb") as file:
         file.write(script)
         os.fchown(descriptor, person.uid, person.gid)
-    words = (
+    options = (
         f"--jobid={step.slurm_job_id}",
         "--overlap",
         "--nodes=1",
@@ -141,11 +142,11 @@ def build_srun_exec(
         *([f"--nodelist={step.node}"] if step.node else []),
         *(["--pty"] if step.has_terminal else []),
     )
-    kept = {name: environment[name] for name in ("SLURM_CONF",) if name in environment}
-    path_of_tools = environment.get("PATH", DEFAULT_PATH)
+    slurm_variables = {name: environment[name] for name in ("SLURM_CONF",) if name in environment}
+    tool_path = environment.get("PATH", DEFAULT_PATH)
     return ExecCommand(
-        argv=(*setpriv_argv(person), "srun", *words, "/bin/sh", path),
-        environment={"PATH": path_of_tools, "HOME": person.home, "LANG": "C.UTF-8", **kept},
+        argv=(*setpriv_argv(person), "srun", *options, "/bin/sh", path),
+        environment={"PATH": tool_path, "HOME": person.home, "LANG": "C.UTF-8", **slurm_variables},
         close=lambda: _remove(path),
         terminal_owner_uid=person.uid,
     )

@@ -1,6 +1,6 @@
-"""Why a job waits in Slurm's queue, in one sentence of ours with what to do about it, and where in line: pure.
+"""Explains why a job waits in Slurm's queue: a message for each of Slurm's reasons, and the queue position. Pure.
 
-Slurm has some 160 reasons; most are built of parts (`QOSMaxGRESPerUser`), and so are our sentences.
+Slurm has about 160 reasons; most are composed of parts (`QOSMaxGRESPerUser`), and so are the messages.
 """
 
 import re
@@ -12,90 +12,99 @@ from functools import cached_property
 from heliostat.engines.slurm.command_output import SlurmJob
 from heliostat.models import WaitReason
 
-_ADMIN = "ask an administrator of Slurm"
+_ADMIN = "ask a Slurm administrator"
 _SOURCE = "Slurm's plan"
-_NOT_IN_LINE = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
+_NOT_IN_QUEUE = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmWaitReason:
-    kind: str  # what blocks it: turn, room, nodes, quota, reservation, array, held, dependency, begin, other
+    # priority, resources, nodes, quota, reservation, array, held, dependency, begin_time, other
+    kind: str
     message: str
 
 
 _REASONS = {
-    "None": SlurmWaitReason("turn", "waits for Slurm to look at it"),
-    "Priority": SlurmWaitReason("turn", "waits behind jobs with a higher priority in Slurm"),
-    "Resources": SlurmWaitReason("room", "waits for room: what it asks for is in use"),
+    "None": SlurmWaitReason("priority", "waits for Slurm's next scheduling cycle"),
+    "Priority": SlurmWaitReason("priority", "waits for jobs with a higher priority in Slurm"),
+    "Resources": SlurmWaitReason("resources", "waits for resources: those it requests are in use"),
     "Dependency": SlurmWaitReason("dependency", "waits for another job in Slurm"),
-    "DependencyNeverSatisfied": SlurmWaitReason("dependency", "waits for a job that ended otherwise; cancel it"),
-    "BeginTime": SlurmWaitReason("begin", "waits for its begin time"),
-    "JobHeldUser": SlurmWaitReason("held", "held in Slurm by its owner; `scontrol release` lets it go"),
-    "JobHeldAdmin": SlurmWaitReason("held", "held in Slurm by an administrator; ask them to release it"),
+    "DependencyNeverSatisfied": SlurmWaitReason("dependency", "its dependency can never be satisfied; cancel it"),
+    "BeginTime": SlurmWaitReason("begin_time", "waits for its begin time"),
+    "JobHeldUser": SlurmWaitReason("held", "held in Slurm by its owner; to release it: `scontrol release`"),
+    "JobHeldAdmin": SlurmWaitReason(
+        "held", "held in Slurm by an administrator; ask an administrator to release it"
+    ),
     "JobHoldMaxRequeue": SlurmWaitReason(
-        "held", "held in Slurm: it was requeued too often; see its output, then release it"
+        "held", "held in Slurm: it was requeued too often; check its output, then release it"
     ),
     "JobArrayTaskLimit": SlurmWaitReason(
-        "array", "waits for other elements of its array: no more may run at once"
+        "array", "waits for other elements of its array: the array's limit of running jobs is reached"
     ),
     "PartitionDown": SlurmWaitReason("nodes", f"its partition is down; {_ADMIN}"),
     "PartitionInactive": SlurmWaitReason("nodes", f"its partition is closed; {_ADMIN}"),
     "PartitionTimeLimit": SlurmWaitReason(
-        "nodes", "asks for more time than its partition allows; ask for less with --time"
+        "nodes", "requests more time than its partition allows; request less with --time"
     ),
     "PartitionNodeLimit": SlurmWaitReason(
-        "nodes", "asks for more nodes than its partition gives one job; ask for fewer"
+        "nodes", "requests more nodes than its partition allows per job; request fewer"
     ),
-    "PartitionConfig": SlurmWaitReason("nodes", "asks for more than its partition allows; ask for less"),
+    "PartitionConfig": SlurmWaitReason("nodes", "requests more than its partition allows; request less"),
     "ReqNodeNotAvail": SlurmWaitReason("nodes", "a node it needs is not available; see helio nodes"),
     "NodeDown": SlurmWaitReason("nodes", "a node it needs is down; see helio nodes"),
     "FrontEndDown": SlurmWaitReason("nodes", f"no front end of Slurm is up; {_ADMIN}"),
-    "BadConstraints": SlurmWaitReason(
-        "nodes", "no node has what it asks for; cancel it and ask for something else"
-    ),
+    "BadConstraints": SlurmWaitReason("nodes", "no node satisfies its request; cancel it and change the request"),
     "Reservation": SlurmWaitReason("reservation", "waits for its reservation"),
     "ReservationDeleted": SlurmWaitReason(
-        "reservation", "its reservation was deleted; cancel it and submit it without"
+        "reservation", "its reservation was deleted; cancel it and submit it without a reservation"
     ),
-    "Licenses": SlurmWaitReason("room", "waits for a licence that is in use"),
-    "BurstBufferResources": SlurmWaitReason("room", "waits for room in the burst buffer"),
-    "BurstBufferStageIn": SlurmWaitReason("begin", "its data is being copied to the burst buffer"),
+    "Licenses": SlurmWaitReason("resources", "waits for a licence that is in use"),
+    "BurstBufferResources": SlurmWaitReason("resources", "waits for free space in the burst buffer"),
+    "BurstBufferStageIn": SlurmWaitReason("begin_time", "its data is being copied to the burst buffer"),
     "BurstBufferOperation": SlurmWaitReason("other", f"the burst buffer failed; {_ADMIN}"),
-    "Cleaning": SlurmWaitReason("begin", "is being cleaned up after its last run; it goes on by itself"),
-    "Prolog": SlurmWaitReason("begin", "its nodes are being prepared"),
+    "Cleaning": SlurmWaitReason("begin_time", "is being cleaned up after its last run; it continues by itself"),
+    "Prolog": SlurmWaitReason("begin_time", "its nodes are being prepared"),
     "InvalidAccount": SlurmWaitReason("quota", f"its account in Slurm is no longer valid; {_ADMIN}"),
     "InvalidQOS": SlurmWaitReason("quota", f"its QOS in Slurm is no longer valid; {_ADMIN}"),
     "AccountNotAllowed": SlurmWaitReason("quota", f"its account may not use this partition; {_ADMIN}"),
-    "QOSNotAllowed": SlurmWaitReason("quota", "its QOS may not be used there; submit it with the class normal"),
+    "QOSNotAllowed": SlurmWaitReason(
+        "quota", "its QOS is not allowed in this partition; submit it with the class normal"
+    ),
     "QOSUsageThreshold": SlurmWaitReason(
-        "quota", "its account has used too much lately for this QOS; wait, or use another class"
+        "quota", "the recent usage of its account is too high for this QOS; wait, or use another class"
     ),
-    "QOSJobLimit": SlurmWaitReason("quota", "its QOS has all the jobs it may have; it starts when others end"),
-    "QOSResourceLimit": SlurmWaitReason("quota", "its QOS uses all it may; it starts when others end"),
-    "QOSTimeLimit": SlurmWaitReason("quota", "its QOS has used up its time; ask for less time, or another class"),
+    "QOSJobLimit": SlurmWaitReason("quota", "its QOS has reached its job limit; it starts when other jobs end"),
+    "QOSResourceLimit": SlurmWaitReason(
+        "quota", "its QOS has reached its resource limit; it starts when other jobs end"
+    ),
+    "QOSTimeLimit": SlurmWaitReason(
+        "quota", "its QOS has used up its time; request less time, or use another class"
+    ),
     "AssociationJobLimit": SlurmWaitReason(
-        "quota", "its account has all the jobs it may have; it starts when others end"
+        "quota", "its account has reached its job limit; it starts when other jobs end"
     ),
-    "AssociationResourceLimit": SlurmWaitReason("quota", "its account uses all it may; it starts when others end"),
+    "AssociationResourceLimit": SlurmWaitReason(
+        "quota", "its account has reached its resource limit; it starts when other jobs end"
+    ),
     "AssociationTimeLimit": SlurmWaitReason("quota", f"its account has used up its time; {_ADMIN}"),
     "MaxMemPerLimit": SlurmWaitReason(
-        "nodes", "asks for more memory than its partition gives; ask for less with --memory"
+        "nodes", "requests more memory than its partition allows; request less with --memory"
     ),
     "DeadLine": SlurmWaitReason("other", "cannot end before its deadline in Slurm; cancel it"),
-    "FedJobLock": SlurmWaitReason("turn", "waits for another cluster of Slurm's federation"),
+    "FedJobLock": SlurmWaitReason("priority", "waits for another cluster of Slurm's federation"),
     "JobLaunchFailure": SlurmWaitReason("held", f"could not be launched on its node; {_ADMIN}"),
-    "SystemFailure": SlurmWaitReason("other", f"Slurm had a failure of its own; {_ADMIN}"),
+    "SystemFailure": SlurmWaitReason("other", f"internal failure of Slurm; {_ADMIN}"),
 }
-# What Slurm says in whole words instead of one; the first that is found counts.
+# Reasons that Slurm reports as phrases; the first match counts.
 _PHRASES = (
     ("launch failed requeued held", _REASONS["JobLaunchFailure"]),
     (
         "job requeued in held state",
-        SlurmWaitReason("held", "requeued and held in Slurm; `scontrol release` lets it go"),
+        SlurmWaitReason("held", "requeued and held in Slurm; to release it: `scontrol release`"),
     ),
     (
         "nodes required for job are down",
-        SlurmWaitReason("nodes", "the nodes it needs are down, drained or kept for others"),
+        SlurmWaitReason("nodes", "the nodes it needs are down, drained or reserved for other jobs"),
     ),
     ("reqnodenotavail", _REASONS["ReqNodeNotAvail"]),
 )
@@ -103,7 +112,7 @@ _LIMIT = re.compile(
     r"(QOS|Assoc|)(Grp|Max|Min)(CPU|Cpu|GRES|Memory|Mem|Node|Jobs|SubmitJobs?|WallDuration|Wall|License|BB|Billing"
     r"|Energy|Unknown)(RunMinutes|Minutes|)(?:Per(Job|Node|User|Account))?(?:Limit|NotSatisfied)?"
 )
-_WHAT = {
+_RESOURCES = {
     "CPU": "cpus",
     "Cpu": "cpus",
     "GRES": "GPUs",
@@ -123,72 +132,72 @@ _WHAT = {
 }
 
 
-def explain_reason(said: str) -> SlurmWaitReason:
-    """What we have no words for is said as Slurm says it."""
-    if known := _REASONS.get(said):
+def explain_reason(reason: str) -> SlurmWaitReason:
+    """An unknown reason is shown as Slurm reports it."""
+    if known := _REASONS.get(reason):
         return known
-    plain = said.replace("_", " ").lower()
-    for phrase, reason in _PHRASES:
-        if phrase in plain:
-            return reason
-    if found := _LIMIT.fullmatch(said):
-        return SlurmWaitReason("quota", _limit_in_words(*(part or "" for part in found.groups())))
-    return SlurmWaitReason("other", f"waits in Slurm: {_printable(said)}")
+    text = reason.replace("_", " ").lower()
+    for phrase, explanation in _PHRASES:
+        if phrase in text:
+            return explanation
+    if match := _LIMIT.fullmatch(reason):
+        return SlurmWaitReason("quota", _limit_message(*(part or "" for part in match.groups())))
+    return SlurmWaitReason("other", f"waits in Slurm: {_printable(reason)}")
 
 
-def _limit_in_words(owner: str, bound: str, what: str, minutes: str, each: str) -> str:
-    whose = "account" if owner == "Assoc" else "QOS"
-    many = _WHAT[what]
+def _limit_message(owner: str, bound: str, resource: str, minutes: str, per: str) -> str:
+    holder = "account" if owner == "Assoc" else "QOS"
+    name = _RESOURCES[resource]
     if bound == "Min":
-        return f"asks for less than its {whose} demands: {many}; ask for more"
+        return f"requests less than the minimum of its {holder}: {name}; request more"
     if bound == "Grp":
-        return _group_in_words(f"its {whose}", many, minutes)
-    if each in ("Job", "Node"):
-        over = f"{many} and time together" if minutes else f"{many} on a node" if each == "Node" else many
-        return f"asks for more {over} than its {whose} allows one job; cancel it and ask for less"
-    if each == "Account":
-        return f"its account has all the {many} that its QOS allows one account; it starts when others of it end"
-    return f"its owner has all the {many} that the {whose} allows one user; it starts when others of theirs end"
+        return _group_limit_message(f"its {holder}", name, minutes)
+    if per in ("Job", "Node"):
+        excess = f"{name} and time together" if minutes else f"{name} per node" if per == "Node" else name
+        return f"requests more {excess} than its {holder} allows per job; cancel it and request less"
+    if per == "Account":
+        return f"its account has reached the limit of {name} per account of its QOS; it starts when other jobs end"
+    return f"its owner has reached the limit of {name} per user of the {holder}; it starts when other jobs end"
 
 
-def _group_in_words(whose: str, many: str, minutes: str) -> str:
+def _group_limit_message(holder: str, name: str, minutes: str) -> str:
     if minutes == "RunMinutes":
-        return f"the running jobs of {whose} have all the {many} and time they may; it helps to ask for less time"
-    if minutes or many == "running time":
-        what = f"{many} and time" if minutes else many
-        return f"{whose} has used up what it may of {what}; {_ADMIN}"
-    return f"{whose} has all the {many} it may have; it starts when others of it end"
+        return f"the running jobs of {holder} have reached its limit of {name} and time; request less time"
+    if minutes or name == "running time":
+        used = f"{name} and time" if minutes else name
+        return f"{holder} has used up its limit of {used}; {_ADMIN}"
+    return f"{holder} has reached its limit of {name}; it starts when other jobs end"
 
 
-def _printable(said: str) -> str:
-    return "".join(sign if sign.isprintable() else " " for sign in said)[:200]
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)[:200]
 
 
 class QueueOrder:
-    """The queue as one look has found it. Each partition has a line of its own; a job that is held, or waits for
-    another job or for its time to begin, stands in none."""
+    """The queue at one poll. Positions are counted per partition, without jobs that are held or wait for another
+    job or for their begin time."""
 
     def __init__(self, jobs: Mapping[int, SlurmJob]) -> None:
         self._jobs = jobs
 
     def wait_reason(self, number: int) -> WaitReason | None:
-        """None: it does not wait, or is not known."""
+        """None: the job does not wait, or is unknown."""
         job = self._jobs.get(number)
         if job is None or not job.is_waiting:
             return None
         reason = explain_reason(job.reason)
-        position, of = self._positions.get(number, (None, None))
+        position, length = self._positions.get(number, (None, None))
         starts_at = None if reason.kind == "held" else job.started_at
-        return WaitReason(reason.message, reason.kind, position, of, starts_at, _SOURCE)
+        return WaitReason(reason.message, reason.kind, position, length, starts_at, _SOURCE)
 
     @cached_property
     def _positions(self) -> dict[int, tuple[int, int]]:
-        lines: dict[str, list[SlurmJob]] = defaultdict(list)
+        queues: dict[str, list[SlurmJob]] = defaultdict(list)
         for job in self._jobs.values():
-            if job.is_waiting and job.queue_details.priority > 0 and job.reason not in _NOT_IN_LINE:
-                lines[job.queue_details.partition].append(job)
-        found: dict[int, tuple[int, int]] = {}
-        for line in lines.values():
-            line.sort(key=lambda job: (-job.queue_details.priority, job.job_id))
-            found |= {job.job_id: (at, len(line)) for at, job in enumerate(line, 1)}
-        return found
+            if job.is_waiting and job.queue_details.priority > 0 and job.reason not in _NOT_IN_QUEUE:
+                queues[job.queue_details.partition].append(job)
+        positions: dict[int, tuple[int, int]] = {}
+        for queue in queues.values():
+            queue.sort(key=lambda job: (-job.queue_details.priority, job.job_id))
+            positions |= {job.job_id: (position, len(queue)) for position, job in enumerate(queue, 1)}
+        return positions

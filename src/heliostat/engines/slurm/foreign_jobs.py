@@ -1,6 +1,6 @@
-"""Jobs that went to Slurm without us: shown, never touched.
+"""Foreign jobs: jobs in Slurm that were not submitted through Heliostat. They are shown, never changed.
 
-Which GPUs they have costs a question for each job, and their names one for all: both are asked once and kept.
+Their GPUs need one command per job, their names one command for all: both are read once and cached.
 """
 
 import pwd
@@ -23,10 +23,10 @@ from heliostat.engines.slurm.explain import explain_reason
 from heliostat.engines.slurm.mapping import device_uuid
 from heliostat.models import ForeignJob, TaskPlacement
 
-_LONGEST_NAME = 64
-_ASKED_AT_ONCE = 20  # jobs whose GPUs are asked for in one look; the rest follow in the next
+_MAX_NAME_LENGTH = 64
+_DEVICE_QUERIES_PER_REFRESH = 20  # the other jobs follow in the next refresh
 _STATES = {"SUSPENDED": "suspended", "COMPLETING": "completing"}
-_Run = tuple[int, datetime | None]  # a number and a start: numbers and names may come again
+_Run = tuple[int, datetime | None]  # job id and start: Slurm may reuse ids
 
 
 class ForeignJobs:
@@ -37,12 +37,12 @@ class ForeignJobs:
         self.jobs: tuple[ForeignJob, ...] = ()
 
     def refresh(self, jobs: Mapping[int, SlurmJob], ours: Collection[int]) -> None:
-        """At those of `jobs` that are not over and not ours."""
+        """`ours`: ids of Heliostat's own jobs. Ended jobs are ignored."""
         foreign = [job for job in jobs.values() if job.job_id not in ours and not job.is_terminal]
         sizes = Counter(map(_row, foreign))
         foreign = list({_row(job): job for job in foreign}.values())
-        self._ask_names(foreign)
-        self._ask_devices(foreign)
+        self._read_names(foreign)
+        self._read_devices(foreign)
         self.jobs = tuple(
             make_foreign_job(
                 job, self._names.get(job.job_id, ""), self._devices.get(_run(job), {}), sizes[_row(job)]
@@ -50,23 +50,23 @@ class ForeignJobs:
             for job in foreign
         )
 
-    def _ask_names(self, foreign: list[SlurmJob]) -> None:
+    def _read_names(self, foreign: list[SlurmJob]) -> None:
         if any(job.job_id not in self._names for job in foreign):
-            said = self._client.job_names()
-            self._names = {job.job_id: sanitize_text(said.get(job.job_id, "")) for job in foreign}
+            names = self._client.job_names()
+            self._names = {job.job_id: sanitize_text(names.get(job.job_id, "")) for job in foreign}
 
-    def _ask_devices(self, foreign: list[SlurmJob]) -> None:
+    def _read_devices(self, foreign: list[SlurmJob]) -> None:
         holders = [job for job in foreign if job.has_started and parse_job_resources(job.queue_details.tres)[2]]
         self._devices = {_run(job): self._devices[_run(job)] for job in holders if _run(job) in self._devices}
         unknown = [job for job in holders if _run(job) not in self._devices]
-        for job in unknown[:_ASKED_AT_ONCE]:
+        for job in unknown[:_DEVICE_QUERIES_PER_REFRESH]:
             self._devices[_run(job)] = self._client.job_devices(job)
 
 
 def make_foreign_job(
     job: SlurmJob, name: str, devices: Mapping[str, tuple[int, ...]], elements: int = 1
 ) -> ForeignJob:
-    """`elements`: how many of its array it stands for."""
+    """`elements`: how many array elements it represents."""
     cpus, memory_mib, gpus = parse_job_resources(job.queue_details.tres)
     return ForeignJob(
         id=f"slurm:{_row(job)}",
@@ -87,17 +87,16 @@ def make_foreign_job(
 
 
 def parse_job_resources(tres: str) -> tuple[int, int, int]:
-    """Cpus, MiB of memory and GPUs of `cpu=2,mem=1.50G,node=1,gres/gpu=3`."""
+    """Cpus, MiB of memory and GPUs in `cpu=2,mem=1.50G,node=1,gres/gpu=3`."""
     parts = parse_tres(tres)
     gpus, _ = gpus_in_tres(parts)
     return parse_whole_number(parts.get("cpu", "")) or 0, round(parse_size_mib(parts.get("mem", "")) or 0), gpus
 
 
 def sanitize_text(text: str) -> str:
-    """Other people's text, on one short line."""
-    return "".join(sign if sign.isprintable() else " " for sign in text[: 4 * _LONGEST_NAME])[
-        :_LONGEST_NAME
-    ].strip()
+    """One short printable line of untrusted text."""
+    printable = (character if character.isprintable() else " " for character in text[: 4 * _MAX_NAME_LENGTH])
+    return "".join(printable)[:_MAX_NAME_LENGTH].strip()
 
 
 def user_name(uid: int) -> str:
@@ -108,7 +107,7 @@ def user_name(uid: int) -> str:
 
 
 def _row(job: SlurmJob) -> int:
-    """Elements of an array that wait are one row: there may be thousands."""
+    """Waiting elements of an array share a row: there may be thousands."""
     return job.job_id.array_job_id if job.is_waiting and isinstance(job.job_id, ArrayElementId) else job.job_id
 
 

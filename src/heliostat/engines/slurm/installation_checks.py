@@ -1,4 +1,4 @@
-"""What is wrong with the way to Slurm and with its settings, and what to do about it."""
+"""Checks of the Slurm installation for `helio doctor`: programs, slurmctld, configuration, accounting."""
 
 import os
 import re
@@ -11,42 +11,44 @@ from heliostat.engines.slurm.node_probe import last_probe_findings
 from heliostat.errors import EngineUnavailable
 
 FindingTuple = tuple[str, str, str, str | None]  # check, level, message, hint
-_OLDEST = (22, 5)  # that we know to work
-_SHORT_ARRAYS = 1001  # Slurm's own default
-_KEPT_SECONDS = 60  # that Slurm must remember jobs by itself, where nothing else does
+_OLDEST = (22, 5)  # oldest tested version
+_DEFAULT_MAX_ARRAY_SIZE = 1001
+_MIN_JOB_AGE_SECONDS = 60  # needed without accounting
 _NONE = ("", "(null)", "accounting_storage/none")
 
 
 def examine_slurm(settings: Settings) -> Iterator[FindingTuple]:
-    """All findings, also the good ones; what needs an answer of Slurm is left out when there is none."""
+    """All findings, including "ok". Checks that need a response of Slurm are skipped if it does not respond."""
     client = SlurmClient.for_home(settings.home)
     if missing := client.missing_programs():
-        hint = "Install Slurm's commands on this machine: apt-get install slurm-client"
+        hint = "Install Slurm's commands on this host: apt-get install slurm-client"
         yield "slurm", "problem", f"Not installed: {', '.join(missing)}.", hint
         return
     if os.geteuid() != 0:
-        yield "slurm", "warning", "Without root all jobs run as you.", "Run Heliostat as root on the login node."
+        message = "Heliostat does not run as root: all jobs run as you."
+        yield "slurm", "warning", message, "Run Heliostat as root on the login node."
     try:
         yield _version(client.version())
         client.ping()
-        yield "slurm", "ok", "slurmctld answers.", None
+        yield "slurm", "ok", "slurmctld responds.", None
         yield from _gpus(client)
         yield from _configuration(client)
         yield from _partitions(client, settings.slurm)
         yield _accounting(client)
     except (EngineUnavailable, SlurmRefused) as error:
-        hint = "Look at `scontrol ping`, at munge (`munge -n | unmunge`) and at slurmctld's log."
+        hint = "Check `scontrol ping`, munge (`munge -n | unmunge`) and slurmctld's log."
         yield "slurm", "problem", str(error), hint
     yield from last_probe_findings(settings)
 
 
-def _version(said: str) -> FindingTuple:
-    numbers = said.removeprefix("slurm").removeprefix("-wlm").strip().split(".")[:2]
+def _version(version: str) -> FindingTuple:
+    numbers = version.removeprefix("slurm").removeprefix("-wlm").strip().split(".")[:2]
     if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
         major, minor = map(int, numbers)
         if (major, minor) < _OLDEST:
-            return "slurm", "warning", f"{said} is older than 22.05.", "It may work; nobody has tried."
-    return "slurm", "ok", f"{said}.", None
+            hint = "It may work but is not tested. Upgrade to 22.05 or newer."
+            return "slurm", "warning", f"{version} is older than 22.05.", hint
+    return "slurm", "ok", f"{version}.", None
 
 
 def _gpus(client: SlurmClient) -> Iterator[FindingTuple]:
@@ -55,8 +57,8 @@ def _gpus(client: SlurmClient) -> Iterator[FindingTuple]:
     if count:
         yield "slurm", "ok", f"{len(nodes)} nodes with {count} GPUs.", None
     else:
-        hint = "If there are some: GresTypes=gpu and Gres=gpu:TYPE:N in slurm.conf, and gres.conf."
-        yield "slurm", "warning", f"{len(nodes)} nodes, and no GPU is known to Slurm.", hint
+        hint = "If there are GPUs: set GresTypes=gpu and Gres=gpu:TYPE:N in slurm.conf, and write gres.conf."
+        yield "slurm", "warning", f"{len(nodes)} nodes without GPUs in Slurm's configuration.", hint
 
 
 def _configuration(client: SlurmClient) -> Iterator[FindingTuple]:
@@ -65,15 +67,15 @@ def _configuration(client: SlurmClient) -> Iterator[FindingTuple]:
 
 
 def _partitions(client: SlurmClient, slurm: SlurmSettings) -> Iterator[FindingTuple]:
-    """Those that the settings name must be there."""
+    """Partitions in cluster.toml must exist."""
     names = make_name_mapping(slurm)
-    places = [*names.data_classes.values(), *names.labels.values(), PartitionChoice(names.partition)]
-    named = {name for place in places if place.partition for name in place.partition.split(",")}
-    if not named:
+    choices = [*names.data_classes.values(), *names.labels.values(), PartitionChoice(names.partition)]
+    configured = {name for choice in choices if choice.partition for name in choice.partition.split(",")}
+    if not configured:
         return
-    known = client.partitions()
-    for name in sorted(named - known.keys()):
-        hint = f"Partitions are: {', '.join(sorted(known))}. Correct [slurm] in cluster.toml."
+    existing = client.partitions()
+    for name in sorted(configured - existing.keys()):
+        hint = f"Partitions are: {', '.join(sorted(existing))}. Correct [slurm] in cluster.toml."
         yield "slurm", "problem", f"Slurm has no partition {name}, which cluster.toml names.", hint
 
 
@@ -81,65 +83,57 @@ def _accounting(client: SlurmClient) -> FindingTuple:
     try:
         client.require_past_jobs([1])
     except (EngineUnavailable, SlurmRefused) as error:
-        hint = "Without it the end of jobs that Slurm has forgotten is not known: see slurmdbd's log."
-        return "slurm", "warning", f"The accounting does not answer: {error}", hint
-    return "slurm", "ok", "The accounting answers.", None
+        hint = "Without it, the outcome of jobs that slurmctld no longer lists is unknown. See slurmdbd's log."
+        return "slurm", "warning", f"The accounting does not respond: {error}", hint
+    return "slurm", "ok", "The accounting responds.", None
 
 
 def examine_slurm_configuration(config: Mapping[str, str], gpus: int) -> Iterator[FindingTuple]:
-    """All that is not as it should be, and how long arrays may be."""
+    """Problems, and the maximum size of arrays."""
     yield from _gres(config, gpus)
-    yield from _walls(config, gpus)
-    yield from _memory_of_jobs(config)
+    yield from _isolation(config, gpus)
+    yield from _job_retention(config)
     yield from _root(config)
     if (size := config.get("MaxArraySize", "")).isdecimal():
-        yield "slurm", "ok", f"Arrays of up to {size} elements; larger ones are handed over in parts.", None
-        if int(size) < _SHORT_ARRAYS:
-            yield (
-                "slurm",
-                "warning",
-                f"MaxArraySize={size} is small.",
-                "Slurm's default is 1001: set it in slurm.conf.",
-            )
+        yield "slurm", "ok", f"Arrays of up to {size} elements; larger ones are submitted in parts.", None
+        if int(size) < _DEFAULT_MAX_ARRAY_SIZE:
+            hint = "Slurm's default is 1001: set MaxArraySize in slurm.conf."
+            yield "slurm", "warning", f"MaxArraySize={size} is small.", hint
 
 
 def _gres(config: Mapping[str, str], gpus: int) -> Iterator[FindingTuple]:
     types = [word.strip() for word in config.get("GresTypes", "").split(",")]
     if "gpu" not in types and not gpus:
         hint = "If there are GPUs: GresTypes=gpu in slurm.conf, Gres=gpu:TYPE:N for each node, and gres.conf."
-        yield "slurm", "warning", "GresTypes does not name gpu: no job can ask for one.", hint
+        yield "slurm", "warning", "GresTypes does not contain gpu: no job can request a GPU.", hint
     if gpus and "gres/gpu" not in config.get("AccountingStorageTRES", ""):
-        hint = "AccountingStorageTRES=gres/gpu in slurm.conf; then restart slurmctld."
+        hint = "Set AccountingStorageTRES=gres/gpu in slurm.conf, then restart slurmctld."
         yield "slurm", "warning", "Slurm does not count GPUs: no shares, limits and reports of GPU time.", hint
 
 
-def _walls(config: Mapping[str, str], gpus: int) -> Iterator[FindingTuple]:
-    """What keeps a job within what it was given."""
+def _isolation(config: Mapping[str, str], gpus: int) -> Iterator[FindingTuple]:
+    """Settings that keep a job within its allocation."""
     if config.get("ProctrackType") != "proctrack/cgroup":
-        hint = "ProctrackType=proctrack/cgroup in slurm.conf."
+        hint = "Set ProctrackType=proctrack/cgroup in slurm.conf."
         yield "slurm", "warning", "Processes of a job can outlive it: Slurm does not track them by cgroup.", hint
     if "task/cgroup" not in config.get("TaskPlugin", ""):
-        what = "more cpus, memory and GPUs" if gpus else "more cpus and memory"
-        hint = "TaskPlugin=task/cgroup; in cgroup.conf ConstrainCores, ConstrainRAMSpace, ConstrainDevices=yes."
-        yield "slurm", "warning", f"Jobs can use {what} than they were given.", hint
-
-
-def _memory_of_jobs(config: Mapping[str, str]) -> Iterator[FindingTuple]:
-    kept = re.match(r"(\d+) sec", config.get("MinJobAge", ""))
-    if config.get("AccountingStorageType", "") in _NONE and kept and int(kept[1]) < _KEPT_SECONDS:
-        hint = "MinJobAge=300 in slurm.conf; better still, slurmdbd."
-        message = (
-            f"Slurm forgets ended jobs after {kept[1]} s and keeps no accounting: some ends will not be known."
+        resources = "more cpus, memory and GPUs" if gpus else "more cpus and memory"
+        hint = (
+            "Set TaskPlugin=task/cgroup; in cgroup.conf ConstrainCores, ConstrainRAMSpace, ConstrainDevices=yes."
         )
+        yield "slurm", "warning", f"Jobs can use {resources} than allocated.", hint
+
+
+def _job_retention(config: Mapping[str, str]) -> Iterator[FindingTuple]:
+    age = re.match(r"(\d+) sec", config.get("MinJobAge", ""))
+    if config.get("AccountingStorageType", "") in _NONE and age and int(age[1]) < _MIN_JOB_AGE_SECONDS:
+        hint = "Set MinJobAge=300 in slurm.conf, or better, set up slurmdbd."
+        message = f"Slurm drops ended jobs after {age[1]} s and has no accounting: some results will be unknown."
         yield "slurm", "problem", message, hint
 
 
 def _root(config: Mapping[str, str]) -> Iterator[FindingTuple]:
     if config.get("DisableRootJobs", "").lower() == "yes":
-        hint = "Other users' jobs run. To probe: DisableRootJobs=NO in slurm.conf."
-        yield (
-            "slurm",
-            "warning",
-            "Slurm runs no jobs of root: `helio doctor --probe` cannot look from the nodes.",
-            hint,
-        )
+        hint = "Jobs of other users are not affected. To allow probes: DisableRootJobs=NO in slurm.conf."
+        message = "Slurm does not run jobs of root: `helio doctor --probe` cannot check the nodes."
+        yield "slurm", "warning", message, hint

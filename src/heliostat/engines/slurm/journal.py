@@ -1,15 +1,13 @@
-"""What is on disk about each submission: what the server notes, and what the job's own script notes.
+"""Files about each submission: the server's submission journal, and the receipt that the job's script writes.
 
-The server's: `attempts/12.1.slurm` is made before the submission (`uid 1001`) and completed after it
-(`uid 1001 job 4711`; `restarts 2 first 1` follows if it is the Slurm job of attempt 1, which was requeued twice
-since), so that a killed server leaves nothing doubled or lost. Of an element of an array it says first with which
-it goes and as which element (`uid 1001 with 12.1 as 3`), and later `uid 1001 job 4711_3`. An attempt that must
-never be submitted has `disowned`.
+Journal: `attempts/12.1.slurm` is created before the submission (`uid 1001`) and completed after it (`uid 1001 job
+4711`; `restarts 2 first 1` follows if it is the Slurm job of attempt 1, which was requeued twice since), so that a
+killed server neither loses nor repeats a submission. An array element first has its chunk and index (`uid 1001
+with 12.1 as 3`), later `uid 1001 job 4711_3`. An attempt that must never be submitted has `disowned`.
 
-The job's own is its receipt: that it began, where and when, and with which code it ended. A controller of Slurm
-that is killed forgets its last seconds: it gives a number twice, runs a job a second time, or calls one failed
-that has ended well. What the script wrote is still there. The file is the user's own: a lie in it cheats nobody
-else.
+Receipt: the start of the job, its node, and its exit code. A slurmctld that is killed loses its last seconds: it
+may use a job id twice, run a job twice, or report a completed job as failed. The receipt is still correct. The
+file belongs to the user, so a false receipt only affects the user's own job.
 """
 
 import math
@@ -30,38 +28,38 @@ _ENTRY = re.compile(
     r"(?: job ([\d_]{1,30})(?: restarts (\d{1,10}) first (\d{1,10}))?)?",
     re.ASCII,
 )
-ALREADY_STARTED_EXIT_CODE = 125  # with which a script ends that finds its own receipt
-_MOST_BYTES = 64 * 1024
+ALREADY_STARTED_EXIT_CODE = 125  # of a script that finds its receipt already written
+_MAX_BYTES = 64 * 1024
 _BEGUN = re.compile(r"begun (\d[\d_]{0,29}) (\d{1,9}) ([\w.-]{0,255})", re.ASCII)
 _ENDED = re.compile(r"ended (\d[\d_]{0,29}) (\d{1,9}) (\d{1,3})( memory)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayElement:
-    """What an attempt is among those that are submitted with it, as one array of Slurm."""
+    """Position of an attempt in a Slurm array that was submitted for several attempts."""
 
-    first_attempt_id: AttemptId  # the first of them: its id marks them all
+    first_attempt_id: AttemptId  # first of the chunk; identifies the array in Slurm
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
     uid: int | None  # None: disowned
-    slurm_job_id: int | None = None  # None: it is not known whether Slurm has it
+    slurm_job_id: int | None = None  # None: unknown whether Slurm has it
     element: ArrayElement | None = None
-    restart_count: int = 0  # how often Slurm had requeued it when this attempt began to wait
-    submitted_as_attempt: int | None = None  # the attempt it was submitted as, if that is another
-    is_unreadable: bool = False  # then nothing is known: Slurm may have it
+    restart_count: int = 0  # how often Slurm had requeued it when this attempt began
+    submitted_as_attempt: int | None = None  # if it was submitted as an earlier attempt
+    is_unreadable: bool = False  # then it is unknown whether Slurm has it
 
 
 def parse_journal_entry(text: str) -> JournalEntry:
-    found = _ENTRY.fullmatch(text.strip())
-    if found is None:
+    match = _ENTRY.fullmatch(text.strip())
+    if match is None:
         return JournalEntry(None, is_unreadable=text.strip() != _DISOWNED)
-    uid, leader, index, number, restarts, first = found.groups()
-    element = ArrayElement(leader, int(index)) if leader else None
-    restarted, since = (int(restarts), int(first)) if first else (0, None)
-    return JournalEntry(int(uid), parse_job_id(number or ""), element, restarted, since)
+    uid, first_attempt_id, index, number, restarts, first = match.groups()
+    element = ArrayElement(first_attempt_id, int(index)) if first_attempt_id else None
+    restart_count, submitted_as = (int(restarts), int(first)) if first else (0, None)
+    return JournalEntry(int(uid), parse_job_id(number or ""), element, restart_count, submitted_as)
 
 
 class SubmissionJournal:
@@ -76,14 +74,14 @@ class SubmissionJournal:
         return parse_journal_entry(text)
 
     def written_at(self, attempt_id: AttemptId) -> float:
-        """In seconds since 1970."""
+        """Seconds since 1970; infinite if there is no entry."""
         try:
             return self._path(attempt_id).stat().st_mtime
         except FileNotFoundError:
             return math.inf
 
     def put(self, attempt_id: AttemptId, entry: JournalEntry) -> None:
-        """All of it or nothing."""
+        """Atomic."""
         draft = self._folder / f"{attempt_id}.draft"
         draft.write_text(_text(entry) + "\n", encoding="utf-8")
         os.replace(draft, self._path(attempt_id))
@@ -103,25 +101,25 @@ def _text(entry: JournalEntry) -> str:
     if entry.uid is None:
         return _DISOWNED
     element = entry.element
-    place = "" if element is None else f" with {element.first_attempt_id} as {element.index}"
+    chunk = "" if element is None else f" with {element.first_attempt_id} as {element.index}"
     job = "" if entry.slurm_job_id is None else f" job {entry.slurm_job_id}"
-    again = (
+    restarts = (
         f" restarts {entry.restart_count} first {entry.submitted_as_attempt}"
         if job and entry.submitted_as_attempt is not None
         else ""
     )
-    return f"uid {entry.uid}{place}{job}{again}"
+    return f"uid {entry.uid}{chunk}{job}{restarts}"
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Of the newest run; nothing, if it never began."""
+    """The newest run of a job; empty if it never started."""
 
-    slurm_job_id: int | None = None  # in Slurm
+    slurm_job_id: int | None = None
     node: str = ""
     exit_code: int | None = None
-    written_at: datetime | None = None  # when the newest of it was written
-    out_of_memory: bool = False  # as far as its container could tell
+    written_at: datetime | None = None  # time of the last write
+    out_of_memory: bool = False  # only detected for containers
 
     @property
     def has_started(self) -> bool:
@@ -133,7 +131,6 @@ class Receipt:
 
     @property
     def exited_without_signal(self) -> bool:
-        """Not by a signal."""
         return self.exit_code is not None and self.exit_code < 128
 
 
@@ -146,11 +143,11 @@ def read_receipt(path: str) -> Receipt:
     except OSError:
         return EMPTY_RECEIPT
     try:
-        noted_at = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
+        written_at = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
         return replace(
-            parse_receipt(os.read(descriptor, _MOST_BYTES).decode("ascii", "replace")), written_at=noted_at
+            parse_receipt(os.read(descriptor, _MAX_BYTES).decode("ascii", "replace")), written_at=written_at
         )
-    except (OSError, ValueError, OverflowError):  # of a time that is none, too: it is the user's own file
+    except (OSError, ValueError, OverflowError):  # also for an invalid time: the file is the user's
         return EMPTY_RECEIPT
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""What Slurm, as it is now, could never run: asked once, without an engine that runs on it."""
+"""Checks of requests against the current Slurm cluster without a running engine: `SlurmRequestChecker`."""
 
 import contextlib
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from heliostat.models import Job
 
 @dataclass(frozen=True, slots=True)
 class SlurmRequestChecker:
-    """Fulfils `ChecksRequests`."""
+    """Implements `ChecksRequests`."""
 
     snapshot: ClusterSnapshot
     name_mapping: NameMapping
@@ -31,23 +31,23 @@ class SlurmRequestChecker:
         check_request(job, data_class, self.snapshot, self.name_mapping)
         check_priority_class(job, self.name_mapping, self.accounts)
         check_container(job)
-        known = self.snapshot.reservations
-        if job.placement.reservation is None or known is None:
+        reservations = self.snapshot.reservations
+        if job.placement.reservation is None or reservations is None:
             return
         try:
-            reservation_option(job.placement.reservation, [one.name for one in known])
+            reservation_option(job.placement.reservation, [reservation.name for reservation in reservations])
         except UnsupportedRequest as error:
-            raise Invalid(str(error), "`scontrol show reservation` shows what Slurm has.") from error
+            raise Invalid(str(error), "`scontrol show reservation` lists Slurm's reservations.") from error
 
 
 def make_request_checker(settings: Settings) -> SlurmRequestChecker:
-    """What cannot be found out now is left to Slurm."""
+    """Checks whose data cannot be read now are skipped."""
     slurm = SlurmClient.for_home(settings.home)
     accounts, snapshot = SlurmAccounts(slurm), ClusterSnapshot()
     try:
         accounts.refresh()
     except (EngineUnavailable, SlurmRefused, Conflict):
-        accounts = SlurmAccounts(slurm)  # which refuses nothing
+        accounts = SlurmAccounts(slurm)  # empty: refuses nothing
     with contextlib.suppress(EngineUnavailable, SlurmRefused):
         snapshot = read_cluster_snapshot(slurm)
     return SlurmRequestChecker(

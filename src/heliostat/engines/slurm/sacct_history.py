@@ -1,7 +1,7 @@
-"""Past jobs of a cluster, as `sacct --parsable2` prints them with a header and any fields in any order: pure.
+"""Import of past jobs from the output of `sacct --parsable2` with a header, with fields in any order. Pure.
 
-A job's line is followed by those of its steps. Users name their jobs as they like, also with bars and line breaks:
-the name comes last and takes what is left of its line, and a line that cannot be a job's is none.
+A job's line is followed by the lines of its steps. Job names may contain the delimiter and line breaks: if the
+name is the last field it takes the rest of its line, and lines that cannot be a job's are skipped.
 """
 
 from collections import Counter
@@ -28,38 +28,38 @@ _ENDS: dict[str, tuple[JobState, str | None]] = {
     "FAILED": (JobState.FAILED, None),
     "OUT_OF_MEMORY": (JobState.FAILED, "out of memory"),
     "CANCELLED": (JobState.CANCELLED, "cancelled"),
-    "PREEMPTED": (JobState.CANCELLED, "sent away for another job"),
-    "TIMEOUT": (JobState.TIMED_OUT, "its time limit was over"),
+    "PREEMPTED": (JobState.CANCELLED, "preempted for another job"),
+    "TIMEOUT": (JobState.TIMED_OUT, "time limit reached"),
     "DEADLINE": (JobState.TIMED_OUT, "its deadline had passed"),
     "NODE_FAIL": (JobState.LOST, "its node failed"),
     "BOOT_FAIL": (JobState.LOST, "its node could not be booted"),
 }
 _NAME = "JobName"
 _NO_NODES = ("", "None assigned", "(null)", "None")
-_LATEST = 2**33
-_MOST_TEXT = 128
-_MOST_CPUS, _MOST_MIB = 10_000_000, 2**40
+_MAX_TIMESTAMP = 2**33
+_MAX_TEXT_LENGTH = 128
+_MAX_CPUS, _MAX_MIB = 10_000_000, 2**40
 
 
 @dataclass(slots=True)
 class SacctReader:
-    """Reads lines of one file or one call; counts what it leaves out."""
+    """Reads the lines of one file or one call; counts skipped jobs and lines."""
 
-    zone: tzinfo = UTC  # of times that are not given as seconds since 1970
+    zone: tzinfo = UTC  # of times that are not seconds since 1970
     delimiter: str = "|"
     skipped_counts: Counter[str] = field(default_factory=Counter)
 
     def read_jobs(self, lines: Iterable[str]) -> Iterator[PastJob]:
-        """In the order of the lines. Raises Invalid when the first of them does not name the fields needed."""
-        numbered = iter(lines)
-        header = next(numbered, "").rstrip("\r\n").split(self.delimiter)
+        """In the order of the lines. Raises Invalid if the header lacks required fields."""
+        rest = iter(lines)
+        header = next(rest, "").rstrip("\r\n").split(self.delimiter)
         if missing := [name for name in REQUIRED_FIELDS if name not in header]:
             raise Invalid(
-                f"The first line does not name the fields of sacct: {', '.join(missing)} not found.",
-                "Make it with: sacct --allusers --parsable2 --format=…; leave its header in.",
+                f"The header of the file lacks fields of sacct: {', '.join(missing)}.",
+                "Create the file with: sacct --allusers --parsable2 --format=… (with its header).",
             )
         last: PastJob | None = None
-        for line in numbered:
+        for line in rest:
             fields = self._fields(header, line)
             if fields is None:
                 continue
@@ -73,8 +73,8 @@ class SacctReader:
             yield last
 
     def _fields(self, header: list[str], line: str) -> dict[str, str] | None:
-        most = len(header) - 1 if header[-1] == _NAME else -1  # elsewhere a bar in a name would shift the fields
-        words = line.rstrip("\r\n").split(self.delimiter, most)
+        max_splits = len(header) - 1 if header[-1] == _NAME else -1  # a name in the last field may have delimiters
+        words = line.rstrip("\r\n").split(self.delimiter, max_splits)
         if len(words) == len(header) and words[header.index("JobID")][:1].isdecimal():
             return dict(zip(header, words, strict=True))
         if line.strip():
@@ -93,15 +93,15 @@ class SacctReader:
         return _job(fields, state, (submitted_at, self._time(fields["Start"]), ended_at))
 
     def _time(self, text: str) -> datetime | None:
-        """`1794805360`, `2026-11-16T05:02:34`; "Unknown", "None" and the like are none."""
+        """`1794805360`, `2026-11-16T05:02:34`. None for "Unknown", "None" and the like."""
         if (seconds := parse_whole_number(text)) is not None:
-            return datetime.fromtimestamp(seconds, UTC) if 0 < seconds < _LATEST else None
+            return datetime.fromtimestamp(seconds, UTC) if 0 < seconds < _MAX_TIMESTAMP else None
         try:
             at = datetime.fromisoformat(text)
             at = (at if at.tzinfo else at.replace(tzinfo=self.zone)).astimezone(UTC)
         except (ValueError, OverflowError):
             return None
-        return at if 0 < at.timestamp() < _LATEST else None
+        return at if 0 < at.timestamp() < _MAX_TIMESTAMP else None
 
 
 _Times = tuple[datetime, datetime | None, datetime]
@@ -131,7 +131,7 @@ def _job(fields: Mapping[str, str], end: tuple[JobState, str | None], times: _Ti
         ended_at=ended_at,
         cpus=_cpus(fields, resources),
         memory_mib=_memory(fields, resources, len(nodes)),
-        gpus=min(gpus, _MOST_CPUS),
+        gpus=min(gpus, _MAX_CPUS),
         gpu_type=None if gpu_type is None else _text(gpu_type),
         nodes=nodes,
         time_limit_seconds=None if minutes is None else min(minutes, 2**31) * 60,
@@ -141,15 +141,15 @@ def _job(fields: Mapping[str, str], end: tuple[JobState, str | None], times: _Ti
 
 
 def _nodes(fields: Mapping[str, str], started_at: datetime | None, ended_at: datetime) -> tuple[str, ...]:
-    """Those it ran on; none: it never ran. Where nobody says which, there was one if it took any time."""
+    """Nodes that the job ran on; empty: it never ran. Without NodeList: one unknown node if it took any time."""
     if "NodeList" in fields:
-        said = fields["NodeList"]
-        return () if said in _NO_NODES else tuple(_text(name) for name in expand_host_list(said))
+        host_list = fields["NodeList"]
+        return () if host_list in _NO_NODES else tuple(_text(name) for name in expand_host_list(host_list))
     return ("unknown",) if started_at is not None and started_at < ended_at else ()
 
 
 def _exit_code(text: str) -> int | None:
-    """`3:0`; ended by a signal: `0:9`."""
+    """`3:0`; after a signal: `0:9`."""
     code, _, signal = text.partition(":")
     if (number := parse_whole_number(signal)) and number < 128:
         return 128 + number
@@ -158,17 +158,17 @@ def _exit_code(text: str) -> int | None:
 
 
 def _cpus(fields: Mapping[str, str], resources: Mapping[str, str]) -> int:
-    said = (fields.get("AllocCPUS", ""), resources.get("cpu", ""), fields.get("ReqCPUS", ""))
-    return min(next(filter(None, map(parse_whole_number, said)), 1), _MOST_CPUS)
+    values = (fields.get("AllocCPUS", ""), resources.get("cpu", ""), fields.get("ReqCPUS", ""))
+    return min(next(filter(None, map(parse_whole_number, values)), 1), _MAX_CPUS)
 
 
 def _memory(fields: Mapping[str, str], resources: Mapping[str, str], nodes: int) -> int:
-    """Of old versions only what was asked for is known: `4Gn` for each node, `100Mc` for each cpu."""
-    held = parse_size_mib(resources.get("mem", ""))
-    asked = fields.get("ReqMem", "")
-    if held is None and (each := parse_size_mib(asked)) is not None:
-        held = each * {"n": max(nodes, 1), "c": _cpus(fields, resources)}.get(asked[-1:], 1)
-    return max(1, min(round(held or 0), _MOST_MIB))
+    """Old versions of Slurm report only the request: `4Gn` per node, `100Mc` per cpu."""
+    allocated = parse_size_mib(resources.get("mem", ""))
+    requested = fields.get("ReqMem", "")
+    if allocated is None and (each := parse_size_mib(requested)) is not None:
+        allocated = each * {"n": max(nodes, 1), "c": _cpus(fields, resources)}.get(requested[-1:], 1)
+    return max(1, min(round(allocated or 0), _MAX_MIB))
 
 
 def _usage(fields: Mapping[str, str], seconds: float, gpus: int) -> AttemptUsage:
@@ -177,16 +177,16 @@ def _usage(fields: Mapping[str, str], seconds: float, gpus: int) -> AttemptUsage
 
 
 def _with_step(job: PastJob, fields: Mapping[str, str]) -> PastJob:
-    """A step says what memory was used."""
+    """Steps contain the memory usage."""
     if job.usage is None or not fields["JobID"].startswith(f"{job.external_job_id}."):
         return job
     mean, tasks = parse_size_mib(fields.get("AveRSS", "")), parse_whole_number(fields.get("NTasks", ""))
-    seen = (
+    values = (
         job.usage.memory_mib,
         parse_size_mib(fields.get("MaxRSS", "")),
         mean * tasks if mean and tasks else None,
     )
-    largest = max((value for value in seen if value), default=None)
+    largest = max((value for value in values if value), default=None)
     out = job.usage.out_of_memory or fields["State"].startswith("OUT_OF_MEMORY")
     if (largest, out) == (job.usage.memory_mib, job.usage.out_of_memory):
         return job
@@ -194,7 +194,7 @@ def _with_step(job: PastJob, fields: Mapping[str, str]) -> PastJob:
 
 
 def _text(text: str) -> str:
-    """One line of what can be shown."""
+    """One printable line."""
     if not text.isprintable():
         text = "".join(char if char.isprintable() else " " for char in text)
-    return text.strip()[:_MOST_TEXT]
+    return text.strip()[:_MAX_TEXT_LENGTH]

@@ -1,8 +1,7 @@
-"""From an attempt to the words of `sbatch` and the script it runs: pure, nothing typed by a user reaches a shell
-unquoted.
+"""Arguments of `sbatch` and the batch script of an attempt. Pure. Text from users is always quoted for the shell.
 
-The environment of a job may hold secrets: it is in the script, which Slurm shows to the owner and to admins only,
-never on a command line.
+The environment of a job may contain secrets: it is in the script, which Slurm shows only to the owner and to
+admins, never on a command line.
 """
 
 import math
@@ -24,9 +23,9 @@ from heliostat.engines.slurm.mapping import (
 from heliostat.models import Attempt, TaskLayout
 from heliostat.runtimes.contract import TOOL_PATH
 
-_LONGEST_NAME = 64
-_MARGIN_SECONDS = 60  # the engine keeps the exact limit; Slurm's is for when nobody looks, and counts in minutes
-# A task notes its failure before the others are stopped for it: the job ends with the first one's exit code.
+_MAX_NAME_LENGTH = 64
+_MARGIN_SECONDS = 60  # the engine enforces the exact limit; Slurm's, in minutes, is for when the server is down
+# A failed task writes its exit code before the other tasks are stopped: the job ends with the first exit code.
 _TASK = """\
 trap : TERM INT HUP QUIT USR1 USR2
 export HELIOSTAT_TASK="$SLURM_PROCID" HELIOSTAT_TASK_INDEX="$SLURM_PROCID"
@@ -40,29 +39,29 @@ set -C
 [ "$code" = 0 ] || { echo "$code" >"$first"; } 2>/dev/null
 exit "$code"
 """
-# The same in a container; of those that were told to go none ends the others before they have saved their work.
+# The same in a container. After a stop signal it exits with 0: else srun would kill tasks that save their work.
 _NOTE = """\
 set -C
 [ "$code" = 0 ] || { echo "$code $heliostat_full" >"$0"; } 2>/dev/null
-[ -z "$heliostat_told" ] || exit 0
+[ -z "$heliostat_stopping" ] || exit 0
 exit "$code"
 """
-# Slurm tells the batch shell, not the tasks on other nodes.
+# Slurm signals the batch shell, not the tasks on other nodes.
 _RELAY = """\
-trap 'heliostat_told=1; scancel --signal=URG "$SLURM_JOB_ID"' URG
+trap 'heliostat_stopping=1; scancel --signal=URG "$SLURM_JOB_ID"' URG
 trap : TERM INT HUP QUIT USR1 USR2
-[ -z "$heliostat_told" ] || exit 143
+[ -z "$heliostat_stopping" ] || exit 143
 """
 _WAIT = """\
 heliostat_srun=$!
 while :; do
     wait "$heliostat_srun"
     code=$?
-    if [ "$code" -le 128 ] || ! kill -s 0 "$heliostat_srun" 2>/dev/null; then break; fi # else only a signal came
+    if [ "$code" -le 128 ] || ! kill -s 0 "$heliostat_srun" 2>/dev/null; then break; fi # else interrupted
 done"""
 _HOSTNAMES = 'scontrol show hostnames "$SLURM_JOB_NODELIST"'
 _FIRST_PORT, _PORTS = 20_000, 10_000
-# Nodes come one a line; `2(x3),1` are the tasks on each.
+# Input: one node per line. `2(x3),1` is the number of tasks on each.
 _HOST_OF_EACH_TASK = """\
 BEGIN {
     parts = split(counts, part, ",")
@@ -76,39 +75,39 @@ BEGIN {
 
 @dataclass(frozen=True, slots=True)
 class AttemptPaths:
-    """Where the attempt finds its things, on every node alike."""
+    """Paths of the attempt's files, the same on every node."""
 
     workdir: str
     script: str | None  # a copy of the submitted script
     stdout: str
     stderr: str
-    receipt: str  # a file of the user's: what the script notes of its life
-    tasks_folder: str  # a folder of the user's, for what the tasks of a gang note
+    receipt: str  # file of the user, in which the script records start and end
+    tasks_folder: str  # folder of the user, for exit codes of parallel tasks
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionContext:
-    """What is not the attempt's own."""
+    """Values that do not depend on the attempt."""
 
-    instance: str  # tells this Heliostat's jobs from all others in Slurm
+    instance: str  # distinguishes this Heliostat's jobs from all others in Slurm
     runs_as_root: bool
     name_mapping: NameMapping = field(default_factory=NameMapping)
-    max_run_seconds: Mapping[str, int] = field(default_factory=dict)  # that a job may run, by partition
-    account: str | None = None  # of the job's project, if its user has it
+    max_run_seconds: Mapping[str, int] = field(default_factory=dict)  # time limit by partition
+    account: str | None = None  # of the job's project, if its user may use it
 
 
 def attempt_comment(instance: str, attempt_id: str) -> str:
-    """By which a job is found in Slurm when its number is not known."""
+    """Identifies a job in Slurm when its Slurm job id is unknown."""
     return f"heliostat:{instance}:{attempt_id}"
 
 
-def array_comment(instance: str, leader: str) -> str:
-    """The same for those submitted as one array: that of the first of them stands for all."""
-    return f"{attempt_comment(instance, leader)}+"
+def array_comment(instance: str, first_attempt_id: str) -> str:
+    """The same for attempts that were submitted as one array: the id of the first identifies all."""
+    return f"{attempt_comment(instance, first_attempt_id)}+"
 
 
 def sbatch_argv(attempt: Attempt, person: RunAsUser, paths: AttemptPaths, site: SubmissionContext) -> list[str]:
-    """The options, each with its value in one word; the script follows on standard input."""
+    """Each option and its value are one argument; the script is passed on standard input."""
     own = [
         f"--comment={attempt_comment(site.instance, attempt.id)}",
         f"--output={_literal(paths.stdout)}",
@@ -118,15 +117,15 @@ def sbatch_argv(attempt: Attempt, person: RunAsUser, paths: AttemptPaths, site: 
 
 
 def common_sbatch_options(attempt: Attempt, person: RunAsUser, site: SubmissionContext) -> list[str]:
-    """What is the same for all elements of an array."""
+    """Options that are the same for all elements of an array."""
     return [
-        f"--job-name={UNSAFE_CHARACTERS.sub('_', attempt.job.name)[:_LONGEST_NAME] or 'job'}",
+        f"--job-name={UNSAFE_CHARACTERS.sub('_', attempt.job.name)[:_MAX_NAME_LENGTH] or 'job'}",
         "--chdir=/",
         "--input=/dev/null",
         "--open-mode=append",
         "--no-requeue",
-        "--export=ALL",  # of next to nothing; for any other word slurmd runs the login scripts, for a second
-        "--propagate=NONE",  # the limits of the server's own process are not the job's
+        "--export=ALL",  # of a nearly empty environment; other values make slurmd run login scripts for a second
+        "--propagate=NONE",  # limits of the server's process do not apply to jobs
         *([f"--uid={person.uid}", f"--gid={person.gid}"] if site.runs_as_root else []),
         *([f"--account={site.account}"] if site.account else []),
         *_size(attempt, site.name_mapping),
@@ -136,28 +135,28 @@ def common_sbatch_options(attempt: Attempt, person: RunAsUser, site: SubmissionC
 
 @dataclass(frozen=True, slots=True)
 class ScriptParts:
-    """The parts of a script that differ between a single job and an array, in words of the shell."""
+    """The parts of a script that differ between a single job and an array, quoted for the shell."""
 
-    setup_lines: tuple[str, ...]  # lines before all others
-    slurm_job_id: str  # its own in Slurm
+    setup_lines: tuple[str, ...]  # before all others
+    slurm_job_id: str
     receipt: str
-    open_log_lines: tuple[str, ...]  # lines that do, where Slurm does not
-    export_lines: tuple[str, ...]  # lines after our variables
+    open_log_lines: tuple[str, ...]  # if Slurm does not open the log files
+    export_lines: tuple[str, ...]  # after Heliostat's variables
     workdir: str
     script: str | None
     tasks_folder: str
-    container_script: ContainerScript | None = None  # how it runs in a container
-    command_offset: int | None = None  # after so many, the positional parameters are what it runs
+    container_script: ContainerScript | None = None
+    command_offset: int | None = None  # number of positional parameters before those with the command
 
 
 def render_batch_script(
     attempt: Attempt,
     person: RunAsUser,
     paths: AttemptPaths,
-    around: AttemptContext,
+    context: AttemptContext,
     contained: ContainerScript | None = None,
 ) -> str:
-    payload = ScriptParts(
+    parts = ScriptParts(
         setup_lines=(),
         slurm_job_id="$SLURM_JOB_ID",
         receipt=quote(paths.receipt),
@@ -168,60 +167,68 @@ def render_batch_script(
         tasks_folder=quote(paths.tasks_folder),
         container_script=contained,
     )
-    return render_script(attempt, person, around, payload)
+    return render_script(attempt, person, context, parts)
 
 
-def render_script(attempt: Attempt, person: RunAsUser, around: AttemptContext, payload: ScriptParts) -> str:
-    inner = payload.container_script
+def render_script(attempt: Attempt, person: RunAsUser, context: AttemptContext, parts: ScriptParts) -> str:
+    container = parts.container_script
     lines = [
         "#!/bin/sh",
-        *([SIGNAL_TRAP] if inner else []),
-        *payload.setup_lines,
-        *start_receipt_lines(payload.receipt, payload.slurm_job_id),
-        *payload.open_log_lines,
+        *([SIGNAL_TRAP] if container else []),
+        *parts.setup_lines,
+        *start_receipt_lines(parts.receipt, parts.slurm_job_id),
+        *parts.open_log_lines,
         "umask 022",
-        *(_contained(attempt, inner, payload.tasks_folder) if inner else _plain(attempt, person, around, payload)),
-        *end_receipt_lines(payload.receipt, contained=inner is not None),
+        *(
+            _container_lines(attempt, container, parts.tasks_folder)
+            if container
+            else _process_lines(attempt, person, context, parts)
+        ),
+        *end_receipt_lines(parts.receipt, contained=container is not None),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _plain(attempt: Attempt, person: RunAsUser, around: AttemptContext, payload: ScriptParts) -> Iterator[str]:
-    yield from _exports(job_variables(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}))
-    yield from payload.export_lines
+def _process_lines(
+    attempt: Attempt, person: RunAsUser, context: AttemptContext, parts: ScriptParts
+) -> Iterator[str]:
+    yield from _exports(job_variables(attempt, person, context, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}))
+    yield from parts.export_lines
     yield 'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"'
     yield from _exports(attempt.job.spec.env)
-    yield f"cd -- {payload.workdir} || {{"
+    yield f"cd -- {parts.workdir} || {{"
     yield "    echo 'heliostat: the working directory cannot be entered' >&2"
     yield "    exit 126"
     yield "}"
-    if payload.command_offset is not None:
-        yield from _run(attempt, ['"$@"'], payload.tasks_folder, first=f"shift {payload.command_offset}; ")
+    if parts.command_offset is not None:
+        yield from _run_lines(attempt, ['"$@"'], parts.tasks_folder, before=f"shift {parts.command_offset}; ")
         return
-    words = [quote(word) for word in attempt.job.spec.command]
-    words, start = words if payload.script is None else [payload.script, *words], launch_prefix(attempt.job)
-    yield from _run(attempt, [*map(quote, start.argv), *words[start.replaced_word_count :]], payload.tasks_folder)
+    command = [quote(word) for word in attempt.job.spec.command]
+    command = command if parts.script is None else [parts.script, *command]
+    prefix = launch_prefix(attempt.job)
+    command = [*map(quote, prefix.argv), *command[prefix.replaced_word_count :]]
+    yield from _run_lines(attempt, command, parts.tasks_folder)
 
 
-def _contained(attempt: Attempt, inner: ContainerScript, folder: str) -> Iterator[str]:
-    """Sets `code`. Each task is a shell of its own, which holds its container."""
-    yield f"heliostat_sealed={quote(inner.sealed_variables)}"
+def _container_lines(attempt: Attempt, container: ContainerScript, folder: str) -> Iterator[str]:
+    """Sets `code`. Each task is a shell that runs its container."""
+    yield f"heliostat_sealed={quote(container.sealed_variables)}"
     if attempt.job.placement.tasks == 1:
-        yield from inner.lines
+        yield from container.lines
         return
     first = f"{folder}/first"
     yield f"export PATH={TOOL_PATH} SLURM_EXPORT_ENV=ALL heliostat_sealed"
     yield from rendezvous_lines(attempt.job.placement.tasks)
     yield "export heliostat_address heliostat_port heliostat_hosts"
     yield _RELAY.rstrip()
-    task = "\n".join([SIGNAL_TRAP, *inner.lines, _NOTE])
+    task = "\n".join([SIGNAL_TRAP, *container.lines, _NOTE])
     yield f'srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(task)} {first} "$@" &'
     yield _WAIT
     yield f"[ ! -s {first} ] || read -r code heliostat_full <{first}"
 
 
-def _run(attempt: Attempt, words: list[str], folder: str, first: str = "") -> Iterator[str]:
-    """Sets `code`. This shell hears what is meant for the job, and stays to note how it ended."""
+def _run_lines(attempt: Attempt, command: list[str], folder: str, before: str = "") -> Iterator[str]:
+    """Sets `code`. The shell survives signals to the job, in order to record its exit code."""
     tasks = attempt.job.placement.tasks
     if tasks > 1:
         yield from rendezvous_lines(tasks)
@@ -230,63 +237,67 @@ def _run(attempt: Attempt, words: list[str], folder: str, first: str = "") -> It
         yield 'export HELIOSTAT_TASK_HOSTS="$heliostat_hosts"'
     yield "trap : TERM INT HUP QUIT USR1 USR2"
     if tasks == 1 or starts_own_tasks(attempt.job):
-        yield f"({first}exec {' '.join(words)})"  # a program, never one of the shell's own words
+        yield f"({before}exec {' '.join(command)})"  # always a program, never a builtin of the shell
         yield "code=$?"
         return
-    note = f"{folder}/first"
-    yield f"srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(_TASK)} task {note} {' '.join(words)}"
+    first_code = f"{folder}/first"
+    yield f"srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(_TASK)} task {first_code} {' '.join(command)}"
     yield "code=$?"
-    yield f"[ ! -s {note} ] || read -r code <{note}"
+    yield f"[ ! -s {first_code} ] || read -r code <{first_code}"
 
 
 def _size(attempt: Attempt, names: NameMapping) -> Iterator[str]:
-    wanted, placement = attempt.job.resources, attempt.job.placement
-    if 0 < wanted.gpus < 1:
-        raise UnsupportedRequest("Slurm gives out whole GPUs here, not parts; ask for a whole one: --gpus 1")
+    requested, placement = attempt.job.resources, attempt.job.placement
+    if 0 < requested.gpus < 1:
+        raise UnsupportedRequest(
+            "Slurm allocates whole GPUs, not fractions of a GPU; request a whole GPU: --gpus 1"
+        )
     yield f"--ntasks={placement.tasks}"
-    yield f"--cpus-per-task={wanted.cpus}"
-    kind = f"{require_safe_word(names.slurm_gpu_type(wanted.gpu_type), 'GPU type')}:" if wanted.gpu_type else ""
+    yield f"--cpus-per-task={requested.cpus}"
+    kind = (
+        f"{require_safe_word(names.slurm_gpu_type(requested.gpu_type), 'GPU type')}:" if requested.gpu_type else ""
+    )
     if placement.tasks > 1 and placement.layout is TaskLayout.PACK:
         yield f"--nodes=1-{placement.tasks}"
-        yield f"--mem-per-cpu={math.ceil(wanted.memory_mib / wanted.cpus)}M"
+        yield f"--mem-per-cpu={math.ceil(requested.memory_mib / requested.cpus)}M"
     else:
         yield f"--nodes={placement.tasks}"
-        yield f"--mem={wanted.memory_mib}M"
-    if wanted.gpus and placement.tasks > 1:
-        yield f"--gpus-per-task={kind}{wanted.gpus:.0f}"
-    elif wanted.gpus:
-        yield f"--gres=gpu:{kind}{wanted.gpus:.0f}"
+        yield f"--mem={requested.memory_mib}M"
+    if requested.gpus and placement.tasks > 1:
+        yield f"--gpus-per-task={kind}{requested.gpus:.0f}"
+    elif requested.gpus:
+        yield f"--gres=gpu:{kind}{requested.gpus:.0f}"
 
 
 def _conditions(attempt: Attempt, site: SubmissionContext) -> Iterator[str]:
     job = attempt.job
-    place = choose_partition(job, attempt.data_class, site.name_mapping)
-    if place.partition:
-        yield f"--partition={place.partition}"
+    choice = choose_partition(job, attempt.data_class, site.name_mapping)
+    if choice.partition:
+        yield f"--partition={choice.partition}"
     if (minutes := slurm_time_limit_minutes(attempt, site)) is not None:
         yield f"--time={minutes}"
     if job.placement.exclusive:
         yield "--exclusive"
-    if place.features:
-        yield f"--constraint={'&'.join(place.features)}"
+    if choice.features:
+        yield f"--constraint={'&'.join(choice.features)}"
     if qos := site.name_mapping.slurm_qos(job.priority_class):
         yield f"--qos={qos}"
 
 
 def slurm_time_limit_minutes(attempt: Attempt, site: SubmissionContext) -> int | None:
-    """As Slurm is told: more than ours, which is ours to keep, but not more than the partition allows."""
+    """The limit for Slurm: longer than the job's, which the engine enforces, but within the partition's limit."""
     job = attempt.job
     if job.time_limit_seconds is None or job.overtime:
         return None
-    wanted = math.ceil((job.time_limit_seconds + job.spec.grace_seconds + _MARGIN_SECONDS) / 60)
+    minutes = math.ceil((job.time_limit_seconds + job.spec.grace_seconds + _MARGIN_SECONDS) / 60)
     allowed = site.max_run_seconds.get(
         choose_partition(job, attempt.data_class, site.name_mapping).partition or ""
     )
-    return wanted if allowed is None else max(math.ceil(job.time_limit_seconds / 60), min(wanted, allowed // 60))
+    return minutes if allowed is None else max(math.ceil(job.time_limit_seconds / 60), min(minutes, allowed // 60))
 
 
 def _literal(path: str) -> str:
-    """Slurm fills in what follows a percent sign, and drops backslashes."""
+    """Slurm replaces patterns such as %j, and removes backslashes."""
     return path.replace("\\", "\\\\").replace("%", "%%")
 
 
@@ -295,7 +306,7 @@ def _exports(environment: Mapping[str, str]) -> list[str]:
 
 
 def rendezvous_lines(tasks: int) -> Iterator[str]:
-    """Sets heliostat_address, heliostat_port (one that nobody uses here) and heliostat_hosts (unless too many)."""
+    """Sets heliostat_address, heliostat_port (a free one) and heliostat_hosts (empty if there are too many)."""
     yield f"heliostat_address=$({_HOSTNAMES} | head -n 1)"
     yield f"heliostat_port=$(({_FIRST_PORT} + SLURM_JOB_ID % {_PORTS}))"
     yield """while grep -qi ":$(printf %04X "$heliostat_port") " /proc/net/tcp /proc/net/tcp6 2>/dev/null; do"""
@@ -309,8 +320,8 @@ def rendezvous_lines(tasks: int) -> Iterator[str]:
 
 
 def start_receipt_lines(receipt: str, number: str) -> Iterator[str]:
-    """For the shell; both are words of it. Whoever has begun before, in this run or under another number, does not
-    begin again; nor does one whose receipt is gone: nobody waits for it any more."""
+    """Both arguments are quoted for the shell. A job does not start again if its receipt has a start in this run
+    or under another Slurm job id, nor if the receipt does not exist: then the attempt was abandoned."""
     yield f'heliostat_run="{number} ${{SLURM_RESTART_COUNT:-0}}"'
     yield f"[ -f {receipt} ] || exit {ALREADY_STARTED_EXIT_CODE}"
     yield "while read -r heliostat_line; do"
@@ -324,7 +335,7 @@ def start_receipt_lines(receipt: str, number: str) -> Iterator[str]:
 
 
 def end_receipt_lines(receipt: str, contained: bool = False) -> Iterator[str]:
-    """After `code` is known, and of a container whether its memory was full."""
+    """Needs `code`, and for a container `heliostat_full`."""
     full = "${heliostat_full:+ memory}" if contained else ""
     yield f'echo "ended $heliostat_run $code{full}" >>{receipt}'
     yield 'exit "$code"'

@@ -1,7 +1,6 @@
-"""Hands attempts to Slurm, once each: their files, what is noted before and after, and what is done when an answer
-is lost.
+"""Submission of attempts to Slurm, exactly once each: their files, the journal, and recovery of lost responses.
 
-Every method of `Submitter` may raise EngineUnavailable in the middle. What was not done is done by the next call.
+Every method of `Submitter` may raise EngineUnavailable midway. The next call does the rest.
 """
 
 import contextlib
@@ -55,13 +54,13 @@ from heliostat.engines.slurm.tracked_job import JobLookup, TrackedJob, TrackedJo
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, EndCause
 
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ESTALE)
+_TEMPORARY_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ESTALE)
 _DEPENDENCY_PROBLEM = "dependency problem"
-_LATE_SECONDS = 180.0  # longer than any submission takes
+_LATE_SUBMISSION_SECONDS = 180.0  # longer than any submission takes
 
 
 class Submitter:
-    """The way of attempts to Slurm, and back before they begin. Several may be submitted at the same time."""
+    """Submits attempts, and withdraws them before they start. Several may be submitted at the same time."""
 
     def __init__(
         self,
@@ -74,9 +73,9 @@ class Submitter:
         self._settings, self._client, self._accounts = settings, client, accounts
         self._tracked, self._cluster = tracked, cluster
         self.job_lookup = JobLookup(client, cluster.submission_context.instance)
-        self._abandoned: dict[AttemptId, tuple[float, JournalEntry]] = {}  # and until when they may come late
-        self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
-        self._is_only_submitter = False  # nothing of an earlier server is on its way to Slurm any more
+        self._abandoned: dict[AttemptId, tuple[float, JournalEntry]] = {}  # with the end of late arrival
+        self._earlier_parts: dict[int, int] = {}  # Slurm job id of the last part, for arrays with further parts
+        self._is_only_submitter = False
 
     def submit_chunk(self, chunk: SubmissionChunk) -> None:
         follows = chunk.max_running is not None and chunk.first.job.array_id in self._earlier_parts
@@ -86,7 +85,7 @@ class Submitter:
             self.submit_array(chunk)
 
     def submit(self, attempt: Attempt) -> None:
-        """Noted before and after; if the answer was lost, Slurm is asked before it is handed over once more."""
+        """Written to the journal before and after. If an earlier response was lost, searches Slurm first."""
         try:
             person = require_run_as_user(attempt.job.unix_user)
             argv, script = prepare_submission(attempt, person, self._settings, self._site_for(attempt))
@@ -95,7 +94,7 @@ class Submitter:
             self._tracked.end_attempt(attempt, EndCause.REFUSED, str(error))
             return
         except OSError as error:
-            self._tracked.end_attempt(attempt, EndCause.NOT_STARTED, _no_files(error))
+            self._tracked.end_attempt(attempt, EndCause.NOT_STARTED, _file_error_message(error))
             return
         tracked = make_tracked_job(self._settings, attempt, person.uid)
         if self._find_again([tracked]):
@@ -104,12 +103,12 @@ class Submitter:
         try:
             number = self._client.submit(argv, script)
         except SlurmRefused as error:
-            self._refused([attempt], error)
+            self._handle_refusal([attempt], error)
         else:
             self._tracked.record_job_id(tracked, number)
 
     def submit_array(self, chunk: SubmissionChunk) -> None:
-        """As `submit`, all of them at once. Of an array with a limit, one part runs after the other."""
+        """As `submit`, for several attempts. The parts of an array with a limit run one after the other."""
         try:
             person = require_run_as_user(chunk.first.job.unix_user)
         except AttemptRefused as error:
@@ -118,7 +117,7 @@ class Submitter:
         found = self._find_again(
             [make_tracked_job(self._settings, attempt, person.uid) for attempt in chunk.attempts]
         )
-        broken = self._without_files([one for one in chunk.attempts if one.id not in found], person)
+        broken = self._make_files([one for one in chunk.attempts if one.id not in found], person)
         left = chunk.without_attempts([*found, *broken])
         if left is None:
             return
@@ -132,7 +131,7 @@ class Submitter:
             self._earlier_parts[array_id] = number
 
     def withdraw(self, attempt: Attempt) -> None:
-        """Keep one that waits to be submitted from ever being so; if Slurm has it all the same, it is tracked."""
+        """Prevents the submission of a waiting attempt. If Slurm has it already, it is tracked."""
         entry = self._tracked.journal.find(attempt.id)
         uid = None if entry is None else entry.uid
         if uid is not None and self._find_again([make_tracked_job(self._settings, attempt, uid)]):
@@ -141,11 +140,11 @@ class Submitter:
         self._tracked.end_attempt(attempt, EndCause.STOPPED)
 
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
-        """More time for one that Slurm has. Told to Slurm first: after a crash in between it is Slurm's word that
+        """Raises the time limit of a job in Slurm. Changed in Slurm first: after a crash in between, Slurm's limit
         counts. Raises Conflict or EngineUnavailable."""
         job_id, tracked = attempt.job.id, self._tracked.jobs.get(attempt.id)
         if tracked is None or tracked.slurm_job_id is None:
-            raise Conflict(f"Job {job_id} is not in Slurm now.", "Try again in a moment.")
+            raise Conflict(f"Job {job_id} is not in Slurm.", "Try again in a moment.")
         longer = with_time_limit(tracked.attempt, limit_seconds)
         if longer is tracked.attempt:
             return
@@ -157,40 +156,40 @@ class Submitter:
                 self._client.set_time_limit(tracked.slurm_job_id, minutes)
         except (SlurmRefused, UnsupportedRequest) as error:
             raise Conflict(
-                f"Slurm gives job {job_id} no more time: {error}.",
-                "Only root, or an operator of Slurm, may raise a limit: ask an admin.",
+                f"Slurm refused a longer time limit for job {job_id}: {error}.",
+                "Only root or an operator of Slurm can raise a limit: ask an admin.",
             ) from error
         tracked.attempt = longer
 
     @property
     def is_only_submitter(self) -> bool:
-        """Nothing that an earlier server has submitted can still come to Slurm. For whoever has the turn."""
+        """No submission of an earlier server is still running. The caller must hold the Slurm lock."""
         self._is_only_submitter = self._is_only_submitter or not self._client.has_unfinished_submissions()
         return self._is_only_submitter
 
     def cancel_orphans(self, attempt_ids: Collection[AttemptId]) -> None:
-        """Take out of Slurm what is no longer wanted; their entries in the journal are left."""
+        """Cancels jobs in Slurm that are no longer needed. Their journal entries stay."""
         journal = self._tracked.journal
         self._cancel({one: entry for one in attempt_ids if (entry := journal.find(one))})
 
     def cancel_late_submissions(self) -> None:
-        """What was given up and came to Slurm all the same. It does not begin, but waits in its queue."""
+        """Cancels abandoned attempts that reached Slurm nevertheless. They do not start, but wait in its queue."""
         now = time.monotonic()
         self._abandoned = {one: (until, entry) for one, (until, entry) in self._abandoned.items() if now < until}
         if self._abandoned:
             self._cancel({one: entry for one, (_, entry) in self._abandoned.items()})
 
     def _cancel(self, unwanted: Mapping[AttemptId, JournalEntry]) -> None:
-        """But not what a later attempt has, which was requeued."""
+        """Except jobs of a later attempt, which were requeued."""
         ours = self._tracked.slurm_job_ids
         self._client.cancel(*(number for number in self.job_lookup.find_orphans(unwanted) if number not in ours))
 
     def abandon(self, attempt: Attempt, tried: JournalEntry | None) -> None:
-        """It must never run: without its receipt it does not begin. `tried`: it may still come to Slurm."""
+        """The attempt must never run: without its receipt it does not start. `tried`: it may still reach Slurm."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(receipt_path(self._settings, attempt))
         if tried is not None:
-            self._abandoned[attempt.id] = (time.monotonic() + _LATE_SECONDS, tried)
+            self._abandoned[attempt.id] = (time.monotonic() + _LATE_SUBMISSION_SECONDS, tried)
         self._tracked.journal.put(attempt.id, JournalEntry(None))
 
     def _reservation(self, attempt: Attempt) -> list[str]:
@@ -205,10 +204,10 @@ class Submitter:
             account=self._accounts.find_account(attempt.job.unix_user, attempt.job.project),
         )
 
-    def _find_again(self, wanted: Sequence[TrackedJob]) -> set[AttemptId]:
-        """Those that Slurm has already, though its answer was lost."""
+    def _find_again(self, candidates: Sequence[TrackedJob]) -> set[AttemptId]:
+        """The attempts that Slurm already has, although its response was lost."""
         tried: list[TrackedJob] = []
-        for tracked in wanted:
+        for tracked in candidates:
             if entry := self._tracked.journal.find(tracked.attempt.id):
                 tracked.element = entry.element
                 tried.append(tracked)
@@ -218,14 +217,14 @@ class Submitter:
                 self._tracked.record_job_id(tracked, found[tracked.attempt.id])
         return set(found)
 
-    def _without_files(self, attempts: Sequence[Attempt], person: RunAsUser) -> list[AttemptId]:
-        """Makes the files of each; those of which they could not be made have ended."""
+    def _make_files(self, attempts: Sequence[Attempt], person: RunAsUser) -> list[AttemptId]:
+        """Creates the files of each attempt. Returns those that failed, whose end is reported."""
         broken: list[AttemptId] = []
         for attempt in attempts:
             try:
                 make_attempt_files(attempt, person, self._settings)
             except OSError as error:
-                self._tracked.end_attempt(attempt, EndCause.NOT_STARTED, _no_files(error))
+                self._tracked.end_attempt(attempt, EndCause.NOT_STARTED, _file_error_message(error))
                 broken.append(attempt.id)
             except AttemptRefused as error:
                 self._tracked.end_attempt(attempt, EndCause.REFUSED, str(error))
@@ -233,7 +232,7 @@ class Submitter:
         return broken
 
     def _submit_elements(self, chunk: SubmissionChunk, person: RunAsUser, after: int | None) -> int | None:
-        """The number of the array; None: it was refused as a whole."""
+        """The Slurm job id of the array; None: Slurm refused it."""
         try:
             argv, script = prepare_array_submission(chunk, person, self._settings, self._site_for(chunk.first))
             argv += self._reservation(chunk.first) + ([] if after is None else [f"--dependency=afterany:{after}"])
@@ -245,9 +244,9 @@ class Submitter:
         try:
             number = self._client.submit(argv, script)
         except SlurmRefused as error:
-            if _DEPENDENCY_PROBLEM in str(error).lower():  # Slurm has forgotten the part before this one
+            if _DEPENDENCY_PROBLEM in str(error).lower():  # Slurm no longer has the previous part
                 self._earlier_parts.pop(chunk.first.job.array_id or 0, None)
-            self._refused_together(chunk, error)
+            self._handle_array_refusal(chunk, error)
             return None
         for index, attempt in chunk.elements.items():
             tracked = make_tracked_job(self._settings, attempt, person.uid)
@@ -255,46 +254,46 @@ class Submitter:
             self._tracked.record_job_id(tracked, ArrayElementId.of(number, index))
         return number
 
-    def _refused_together(self, chunk: SubmissionChunk, error: SlurmRefused) -> None:
-        """If there are too many, as many as Slurm takes now. Jobs that only ask for the same are no array to their
-        users: Slurm may take some of them."""
-        in_halves = len(chunk.elements) > 1 and is_job_count_limit(error)
-        if chunk.is_array and not in_halves:
-            self._refused(chunk.attempts, error)
+    def _handle_array_refusal(self, chunk: SubmissionChunk, error: SlurmRefused) -> None:
+        """If there are too many jobs, submits as many as Slurm accepts. Jobs that are not an array are tried one
+        by one: Slurm may accept some of them."""
+        split = len(chunk.elements) > 1 and is_job_count_limit(error)
+        if chunk.is_array and not split:
+            self._handle_refusal(chunk.attempts, error)
             return
         self._tracked.journal.remove(attempt.id for attempt in chunk.attempts)
-        for part in chunk.split_in_half() if in_halves else chunk.split_into_singles():
+        for part in chunk.split_in_half() if split else chunk.split_into_singles():
             self.submit_chunk(part)
 
-    def _refused(self, attempts: Sequence[Attempt], error: SlurmRefused) -> None:
-        """What may pass is tried again without end."""
-        words = describe_refusal(error)
+    def _handle_refusal(self, attempts: Sequence[Attempt], error: SlurmRefused) -> None:
+        """After a temporary refusal the caller tries again, without limit."""
+        message = describe_refusal(error)
         if is_temporary_refusal(error):
             self._tracked.journal.remove(attempt.id for attempt in attempts)
-            raise SubmissionDelayed(words) from error
-        self._end_all(attempts, EndCause.REFUSED, words)
+            raise SubmissionDelayed(message) from error
+        self._end_all(attempts, EndCause.REFUSED, message)
 
     def _end_all(self, attempts: Sequence[Attempt], cause: EndCause, detail: str) -> None:
         for attempt in attempts:
             self._tracked.end_attempt(attempt, cause, detail)
 
 
-def _no_files(error: OSError) -> str:
-    """Raises NotNow if that may pass."""
-    why = f"its files could not be made: {error.strerror}"
-    if error.errno in _PASSING:
-        raise SubmissionDelayed(why) from error
-    return why
+def _file_error_message(error: OSError) -> str:
+    """Raises SubmissionDelayed for a temporary error."""
+    message = f"its files could not be created: {error.strerror}"
+    if error.errno in _TEMPORARY_ERRORS:
+        raise SubmissionDelayed(message) from error
+    return message
 
 
 def _check_partition(attempt: Attempt, limit_seconds: int, site: SubmissionContext) -> None:
-    """Root could raise it further, but not those who share the partition."""
+    """Slurm lets root exceed the partition's limit; Heliostat does not."""
     partition = choose_partition(attempt.job, attempt.data_class, site.name_mapping).partition or ""
     allowed = site.max_run_seconds.get(partition)
     if allowed is not None and limit_seconds > allowed:
         raise Conflict(
-            f"The partition {partition or 'of this job'} lets jobs run for at most {allowed // 60} minutes.",
-            "Ask for less, or an admin.",
+            f"The partition {partition or 'of this job'} has a time limit of {allowed // 60} minutes.",
+            "Request less time, or ask an admin.",
         )
 
 
@@ -309,33 +308,33 @@ def receipt_path(settings: Settings, attempt: Attempt) -> str:
 def prepare_submission(
     attempt: Attempt, person: RunAsUser, settings: Settings, site: SubmissionContext
 ) -> tuple[list[str], str]:
-    """The words of `sbatch` and its script. May be called again for the same attempt. Raises Refused, and OSError
-    when the files cannot be made."""
+    """Arguments of `sbatch`, and the script. Repeatable. Raises AttemptRefused, and OSError if files cannot be
+    created."""
     paths = make_attempt_files(attempt, person, settings)
-    around = _around(attempt, settings, site)
+    context = _attempt_context(attempt, settings, site)
     argv = sbatch_argv(attempt, person, paths, site)
-    variables = job_variables(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-    brought = ContainerInputs(paths.workdir, around.checkpoint_folder, paths.script, variables)
-    inner = make_container_script(attempt, person, brought, settings)
-    return argv, render_batch_script(attempt, person, paths, around, inner)
+    variables = job_variables(attempt, person, context, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    inputs = ContainerInputs(paths.workdir, context.checkpoint_folder, paths.script, variables)
+    container_script = make_container_script(attempt, person, inputs, settings)
+    return argv, render_batch_script(attempt, person, paths, context, container_script)
 
 
 def prepare_array_submission(
     chunk: SubmissionChunk, person: RunAsUser, settings: Settings, site: SubmissionContext
 ) -> tuple[list[str], str]:
-    """The words and the script for all of them. Their files are made by `make_files`. Raises Refused."""
-    around = _around(chunk.first, settings, site)
-    inner = make_container_script(
-        chunk.first, person, array_container_inputs(chunk, person, around, site.instance), settings
+    """Arguments and script for all of them; `make_attempt_files` creates their files. Raises AttemptRefused."""
+    context = _attempt_context(chunk.first, settings, site)
+    container_script = make_container_script(
+        chunk.first, person, array_container_inputs(chunk, person, context, site.instance), settings
     )
     script = render_array_script(
-        chunk, person, around, ArrayScriptContext(str(settings.home.jobs), site.instance, inner)
+        chunk, person, context, ArrayScriptContext(str(settings.home.jobs), site.instance, container_script)
     )
     return array_sbatch_argv(chunk, person, site), script
 
 
 def make_attempt_files(attempt: Attempt, person: RunAsUser, settings: Settings) -> AttemptPaths:
-    """May be called again for the same attempt. Raises OSError when they cannot be made."""
+    """Repeatable. Raises OSError if they cannot be created."""
     folder = JobFolder.for_job(settings.home.jobs, attempt.job.id)
     workdir, script = prepare_job_folder(attempt, person, folder, settings.home)
     paths = AttemptPaths(
@@ -350,7 +349,7 @@ def make_attempt_files(attempt: Attempt, person: RunAsUser, settings: Settings) 
     return paths
 
 
-def _around(attempt: Attempt, settings: Settings, site: SubmissionContext) -> AttemptContext:
+def _attempt_context(attempt: Attempt, settings: Settings, site: SubmissionContext) -> AttemptContext:
     checkpoints = JobFolder.for_job(settings.home.jobs, attempt.job.id).checkpoint_folder
     return AttemptContext(str(settings.home.path), f"{site.instance}-{attempt.id}", checkpoints)
 
@@ -358,19 +357,19 @@ def _around(attempt: Attempt, settings: Settings, site: SubmissionContext) -> At
 def rotate_logs_after_requeue(
     settings: Settings, attempt: Attempt, first: int, person: RunAsUser, *, runs: bool
 ) -> None:
-    """Of a requeued job, which writes where it did as its first attempt: what it wrote so far stays the former
-    attempt's, unless it runs again already. Raises OSError."""
+    """Separates the output of a requeued job, which always writes to the files of its first attempt: unless it
+    runs again already, the output so far becomes that of the previous attempt. Raises OSError."""
     folder, newest = JobFolder.for_job(settings.home.jobs, attempt.job.id), attempt.job.attempt
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{folder.log_path(first, 'tasks')}/first")
     for stream in ("stdout", "stderr", "receipt"):
         path = folder.log_path(first, stream)
         if not runs:
-            kept = previous_log_path(folder, first, stream)
-            if newest == first + 1 and not os.path.exists(kept):
-                os.rename(path, kept)
+            previous = previous_log_path(folder, first, stream)
+            if newest == first + 1 and not os.path.exists(previous):
+                os.rename(path, previous)
             else:
-                os.unlink(path)  # it has the former attempt's name too
+                os.unlink(path)  # the previous attempt has a link to it
             with create_log(path, person):
                 pass
         with contextlib.suppress(FileExistsError):
@@ -378,12 +377,12 @@ def rotate_logs_after_requeue(
 
 
 def previous_log_path(folder: JobFolder, attempt: int, stream: str) -> str:
-    """Where the output of an attempt is once Slurm has requeued it under the same number."""
+    """Output of an attempt after Slurm has requeued its job."""
     return folder.log_path(attempt, f"former.{stream}")
 
 
 def _make_logs(paths: AttemptPaths, person: RunAsUser) -> None:
-    """The folder is the server's, so that nobody can swap its entries: what the job writes to must be there."""
+    """Created here because the folder belongs to the server, so that users cannot replace its entries."""
     for path in (paths.stdout, paths.stderr, paths.receipt):
         with contextlib.suppress(FileExistsError), create_log(path, person):
             pass

@@ -1,5 +1,5 @@
-"""The one thread that talks to Slurm, in rounds: submit what is new, look at all jobs with one question, send what
-is to be stopped. While Slurm is away everything is kept and done when it is back.
+"""The sync loop: the one thread that runs Slurm's commands. Each round submits new attempts, polls all jobs with
+one query, and sends signals. While Slurm is unavailable, everything is kept and done later.
 """
 
 import threading
@@ -24,14 +24,14 @@ from heliostat.models import Attempt, AttemptId, EndCause, Observation
 from heliostat.server_log import get_logger
 
 log = get_logger()
-_AT_ONCE = 50  # submissions before we look again at what runs and is to stop
-_GATHERING_SECONDS = 0.1  # after a submission, in which others arrive that can go together
-_AT_THE_SAME_TIME = 4
+_MAX_CHUNKS_PER_ROUND = 50  # then running jobs are polled again
+_COALESCING_SECONDS = 0.1  # after a submission: attempts that arrive meanwhile are submitted together
+_PARALLEL_SUBMISSIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SyncParts:
-    """What the thread keeps in step with Slurm."""
+    """The components that the loop calls."""
 
     tracked_jobs: TrackedJobs
     submitter: Submitter
@@ -43,32 +43,32 @@ class SyncParts:
 
 
 class SyncLoop:
-    """Anybody may say what is wanted; the thread, or whoever has the `turn`, says it to Slurm."""
+    """Any thread may make requests; only the loop, or the holder of `slurm_lock`, runs Slurm's commands."""
 
     def __init__(self, parts: SyncParts, timing: SlurmTiming) -> None:
         self._tracked, self._submitter, self._observer = parts.tracked_jobs, parts.submitter, parts.observer
         self._cluster, self._foreign = parts.cluster, parts.foreign_jobs
-        self._accounts, self._owed = parts.accounts, parts.pending_usage
+        self._accounts, self._pending_usage = parts.accounts, parts.pending_usage
         self._timing = timing
         self._observer.poll_seconds = timing.poll_seconds
         self._timer = PollTimer(timing.poll_seconds)
         self.backoff = Backoff(timing.poll_seconds, timing.max_backoff_seconds)  # of submissions
-        self.slurm_lock = threading.Lock()  # held by whoever talks to Slurm
+        self.slurm_lock = threading.Lock()  # held while Slurm's commands run
         self._wake = threading.Condition()
         self._arrived: dict[AttemptId, Attempt] = {}
         self._stop_requests: list[tuple[AttemptId, float, str]] = []  # attempt, when to kill it, signal
         self._orphans: set[AttemptId] = set()
-        self._knows_our_jobs = False  # until then anything might be
+        self._knows_our_jobs = False  # until then, foreign jobs cannot be distinguished
         self._next_foreign = self._next_submission = 0.0
-        self._slurm_is_away = False  # a submission of this round found Slurm away
-        self._failed = False  # the last round did not come to its end
+        self._slurm_is_unavailable = False  # for a submission of this round
+        self._failed = False  # the last round failed
         self._closed = False
-        self.unavailable_reason: str | None = None  # why Slurm does not answer
+        self.unavailable_reason: str | None = None  # None: Slurm responds
         self.report: ObservationCallback = lambda observations: None
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
 
     def start_thread(self) -> None:
-        """With a first look at what Slurm has; it may be away."""
+        """Polls Slurm once before; it may be unavailable."""
         self._try(self._cluster.refresh)
         self._accounts.refresh_if_stale()
         self._thread.start()
@@ -82,30 +82,30 @@ class SyncLoop:
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         new = {attempt.id: attempt for attempt in attempts if self._is_new(attempt)}
-        if new:  # else Slurm is asked again when it is time
+        if new:  # else the next regular poll is enough
             with self._wake:
                 self._arrived.update(new)
                 self._wake.notify()
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
-        """Of what waits in Slurm, or while Slurm is away, there is nothing to tell yet."""
+        """No observations for attempts that wait in Slurm, or while Slurm is unavailable."""
         new: dict[AttemptId, list[Observation]] = {attempt.id: [] for attempt in attempts}
         with self.slurm_lock:
             for attempt in attempts:
                 if attempt.id not in self._arrived:
                     self._observer.adopt(attempt)
             self._try(self._observer.poll)
-            told = self._tracked.take_reports()
-            for seen in told:
-                new.get(seen.attempt_id, []).append(seen)
-            answer = [
-                seen
-                for attempt_id, news in new.items()
-                for seen in news or self._tracked.last_observation(attempt_id)
+            reports = self._tracked.take_reports()
+            for observation in reports:
+                new.get(observation.attempt_id, []).append(observation)
+            result = [
+                observation
+                for attempt_id, observations in new.items()
+                for observation in observations or self._tracked.last_observation(attempt_id)
             ]
-        if others := [seen for seen in told if seen.attempt_id not in new]:
+        if others := [observation for observation in reports if observation.attempt_id not in new]:
             self.report(others)
-        return answer
+        return result
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
         with self._wake:
@@ -113,14 +113,14 @@ class SyncLoop:
             self._wake.notify()
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
-        """Whatever else of ours is in Slurm was cancelled or held while we could not tell it."""
+        """Heliostat's other jobs in Slurm are orphans: they were cancelled or held while Slurm was unavailable."""
         with self._wake:
             self._orphans |= set(self._tracked.journal.attempt_ids()) - set(attempt_ids)
             self._knows_our_jobs = True
             self._wake.notify()
 
     def extend_unsubmitted(self, attempt: Attempt, limit_seconds: int) -> bool:
-        """The limit of one that Slurm does not have yet; False, if it has. For whoever has the turn."""
+        """Sets the limit of an attempt that is not submitted yet. False: it is. Caller must hold `slurm_lock`."""
         arrived = self._arrived.get(attempt.id)
         if arrived is not None:
             self._arrived[attempt.id] = with_time_limit(arrived, limit_seconds)
@@ -133,19 +133,19 @@ class SyncLoop:
 
     def _run(self) -> None:
         while not self._closed:
-            self._rest()
+            self._wait()
             if self._closed:
                 return
             with self.slurm_lock:
                 self._try(self._round)
-                told = self._tracked.take_reports()
-            if told:
-                self.report(told)
+                reports = self._tracked.take_reports()
+            if reports:
+                self.report(reports)
             if self._failed:
                 time.sleep(self._timing.poll_seconds)
 
-    def _rest(self) -> None:
-        """Until it is time to look, or something is to be done: what arrives alone at once, many together."""
+    def _wait(self) -> None:
+        """Until the next poll or a request. A single new attempt is submitted at once, several together."""
         while self._timer.seconds_until_poll > 0 and self._is_idle():
             self._timer.check_receipts()
         with self._wake:
@@ -153,7 +153,7 @@ class SyncLoop:
                 self._wake.wait_for(lambda: self._stop_requests or self._closed, left)
 
     def _is_idle(self) -> bool:
-        """Nothing is to be done, and nothing came for a moment."""
+        """No request is pending, and none arrived for a moment."""
         with self._wake:
             if self._stop_requests or self._closed or self._has_ready:
                 return False
@@ -161,110 +161,110 @@ class SyncLoop:
 
     @property
     def _has_ready(self) -> bool:
-        """Something can be submitted at once."""
+        """An attempt can be submitted now."""
         return any(self.backoff.is_due(attempt_id) for attempt_id in list(self._arrived))
 
     def _round(self) -> None:
-        """Slurm is looked at and what is to be stopped is stopped, whatever became of what was to be submitted."""
+        """Polls and sends signals even if submissions fail."""
         is_time = (
             bool(self._stop_requests) or self._timer.seconds_until_poll == 0 or self.unavailable_reason is not None
         )
-        failed = [
-            error for part in (self._handle_stop_requests, self._submit_arrived) if (error := _failure_of(part))
+        errors = [
+            error for step in (self._handle_stop_requests, self._submit_arrived) if (error := _run_step(step))
         ]
         if is_time:
             self._timer.begin_poll(self._tracked.jobs.values())
-            self._look_at_all()
+            self._poll_all()
             self._timer.end_poll()
             self._observer.send_signals()
         self._cancel_orphans()
         self._cluster.refresh_if_stale()
         self._accounts.refresh_if_stale()
-        if failed:
-            raise failed[0]
+        if errors:
+            raise errors[0]
 
     def _cancel_orphans(self) -> None:
-        """Once all of them that may come to Slurm are there."""
+        """Once no submission of an earlier server is running any more."""
         if (orphans := set(self._orphans)) and self._submitter.is_only_submitter:
             self._submitter.cancel_orphans(orphans)
-            self._owed.add(orphans)
+            self._pending_usage.add(orphans)
             self._orphans -= orphans
 
-    def _try(self, talk: Callable[[], None]) -> None:
-        """Slurm may be away: then the rest waits, and everybody is told why."""
+    def _try(self, action: Callable[[], None]) -> None:
+        """Records in `unavailable_reason` whether Slurm responds."""
         self._failed = True
         try:
-            talk()
+            action()
         except EngineUnavailable as error:
             if self.unavailable_reason is None:
-                log.warning("slurm_away", error=error.message)
+                log.warning("slurm_unavailable", error=error.message)
             self.unavailable_reason = error.message
         except Exception:
             log.exception("slurm_round_failed")
         else:
             if self.unavailable_reason is not None:
-                log.info("slurm_back")
+                log.info("slurm_available_again")
                 self.backoff.clear()
             self.unavailable_reason, self._failed = None, False
 
     def _handle_stop_requests(self) -> None:
-        """A request stays until it is done: Slurm may be away in the middle."""
+        """A request stays until it is done: Slurm may become unavailable midway."""
         for request in list(self._stop_requests):
             attempt_id, kill_at, signal = request
             if attempt := self._arrived.get(attempt_id):
                 self._submitter.withdraw(attempt)
-                self._no_longer_new(attempt)
+                self._remove_arrived(attempt)
             if tracked := self._tracked.jobs.get(attempt_id) or self._tracked.find_successor(attempt_id):
                 tracked.request_stop(EndCause.STOPPED, signal, kill_at)
             with self._wake:
                 self._stop_requests.remove(request)
 
     def _submit_arrived(self) -> None:
-        """Several at the same time: Slurm answers each after a while, and the order need not be exact."""
-        arrived = list(self._arrived.values())
-        self._no_longer_new(
-            *(one for one in arrived if one.id in self._tracked.ended or one.id in self._tracked.jobs)
+        """Several in parallel: each takes a while, and the order need not be exact."""
+        known = self._tracked
+        self._remove_arrived(
+            *(a for a in list(self._arrived.values()) if a.id in known.ended or a.id in known.jobs)
         )
-        due = [one for one in list(self._arrived.values()) if self.backoff.is_due(one.id)]
-        chunks = list(islice(group_into_chunks(due, self._cluster.max_array_size), _AT_ONCE))
+        due = [attempt for attempt in list(self._arrived.values()) if self.backoff.is_due(attempt.id)]
+        chunks = list(islice(group_into_chunks(due, self._cluster.max_array_size), _MAX_CHUNKS_PER_ROUND))
         if not chunks:
             return
-        self._next_submission = time.monotonic() + _GATHERING_SECONDS
-        self._slurm_is_away = False
-        with ThreadPoolExecutor(_AT_THE_SAME_TIME) as pool:
+        self._next_submission = time.monotonic() + _COALESCING_SECONDS
+        self._slurm_is_unavailable = False
+        with ThreadPoolExecutor(_PARALLEL_SUBMISSIONS) as pool:
             list(pool.map(self._submit, chunks))
 
     def _submit(self, chunk: SubmissionChunk) -> None:
-        """One that does not go through is put off. If that may hold for all, the others wait for the next round:
-        what runs is looked at in between."""
-        if self._closed or self._slurm_is_away:
+        """A chunk that fails is delayed. If Slurm is unavailable, the others wait for the next round, so that
+        running jobs are polled in between."""
+        if self._closed or self._slurm_is_unavailable:
             return
         ids = [attempt.id for attempt in chunk.attempts]
         try:
             self._submitter.submit_chunk(chunk)
         except EngineUnavailable as error:
-            self._slurm_is_away = True
+            self._slurm_is_unavailable = True
             self.backoff.delay(ids, error.message)
         except SubmissionDelayed as error:
             left = [attempt_id for attempt_id in ids if attempt_id not in self._tracked.jobs]
-            if len(left) < len(ids):  # it goes on, bit by bit
+            if len(left) < len(ids):  # some were submitted
                 self.backoff.forget(ids)
             self.backoff.delay(left, str(error))
         except Exception as error:
             log.exception("slurm_submission_failed", attempt=chunk.first.id)
-            said = getattr(error, "strerror", None) or type(error).__name__
-            self.backoff.delay(ids, f"it could not be handed over: {said}")
+            message = getattr(error, "strerror", None) or type(error).__name__
+            self.backoff.delay(ids, f"the submission failed: {message}")
         else:
-            self._no_longer_new(*chunk.attempts)
+            self._remove_arrived(*chunk.attempts)
 
-    def _no_longer_new(self, *attempts: Attempt) -> None:
+    def _remove_arrived(self, *attempts: Attempt) -> None:
         with self._wake:
             for attempt in attempts:
                 self._arrived.pop(attempt.id, None)
         self.backoff.forget(attempt.id for attempt in attempts)
 
-    def _look_at_all(self) -> None:
-        """At the jobs of others too, but not as often; while we have none, only then."""
+    def _poll_all(self) -> None:
+        """Includes foreign jobs, less often."""
         is_time = self._knows_our_jobs and time.monotonic() >= self._next_foreign
         self._observer.poll(others=is_time)
         if is_time:
@@ -273,12 +273,13 @@ class SyncLoop:
             self._submitter.cancel_late_submissions()
 
 
-def _failure_of(part: Callable[[], None]) -> Exception | None:
+def _run_step(step: Callable[[], None]) -> Exception | None:
+    """Returns its error; None: it succeeded."""
     try:
-        part()
+        step()
     except EngineUnavailable as error:
         return error
     except Exception as error:
-        log.exception("slurm_round_failed_in_part")
+        log.exception("slurm_round_step_failed")
         return error
     return None

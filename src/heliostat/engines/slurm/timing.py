@@ -1,4 +1,4 @@
-"""When Slurm is asked again, when a submission is tried again, and how old what was read may be."""
+"""Timing of the Slurm engine: poll timer, backoff of submissions, values refreshed in the background."""
 
 import os
 import threading
@@ -16,24 +16,24 @@ from heliostat.models import AttemptId
 from heliostat.server_log import get_logger
 
 MAX_BACKOFF_SECONDS = 60.0
-RECEIPT_CHECK_SECONDS = 0.1  # between two glances at the receipts
-_MOST_RUNNING = 256  # are watched
-_MOST_WAITING = 32
-_SHARE = 1 / 20  # of the time, at most, is spent on asking because of receipts
-_LAST_SHARE = 1 / 5  # the same, while all that are watched have noted their end
+RECEIPT_CHECK_SECONDS = 0.1  # between two checks of the receipts
+_MAX_WATCHED_RUNNING = 256  # jobs
+_MAX_WATCHED_WAITING = 32
+_EARLY_POLL_SHARE = 1 / 20  # maximum share of the time for polls because of receipts
+_FINAL_POLL_SHARE = 1 / 5  # the same, while all watched receipts have their end
 log = get_logger()
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmTiming:
-    poll_seconds: float = 1.0  # between two looks at our jobs
-    foreign_poll_seconds: float = 5.0  # between two looks at the jobs of others
-    max_backoff_seconds: float = MAX_BACKOFF_SECONDS  # until a submission that did not go through is tried again
+    poll_seconds: float = 1.0  # between two polls of Heliostat's jobs
+    foreign_poll_seconds: float = 5.0  # between two polls of foreign jobs
+    max_backoff_seconds: float = MAX_BACKOFF_SECONDS  # until a failed submission is tried again
 
 
 class SubmissionDelayed(Exception):
-    """It cannot be submitted for the time being; says why."""
+    """The attempt cannot be submitted now; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class BackoffDelay:
 
 
 class Backoff:
-    """Submissions that did not go through are tried again, ever more seldom; what keeps them is said meanwhile.
+    """Exponential backoff of failed submissions, with the reason of each delay.
 
-    One thread at a time may change what is said of one attempt; all may ask. `clock` counts seconds.
+    Only one thread at a time may change the delay of an attempt; all may read. `clock` returns seconds.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Backoff:
         return delay is None or self._clock() >= delay.until
 
     def reason(self, attempt_id: AttemptId) -> str | None:
-        """Why it was put off."""
+        """Why it is delayed; None: it is not."""
         delay = self._delays.get(attempt_id)
         return None if delay is None else delay.reason
 
@@ -79,61 +79,60 @@ class Backoff:
             self._delays.pop(attempt_id, None)
 
     def clear(self) -> None:
-        """What kept them is over: all are due."""
+        """Makes all due, for example when Slurm responds again."""
         self._delays.clear()
 
 
 class PollTimer:
-    """When Slurm is asked how our jobs are: every second, and sooner when one of them has noted something itself.
+    """Decides when to poll Slurm: every second, and earlier if a job's receipt has changed.
 
-    A script notes in its receipt that it has begun or ended (see `journal.py`). A file system of several machines
-    may show that late: then the next second tells. For the thread that asks. `clock` counts seconds.
+    A script records its start and end in its receipt (see `journal.py`). A network file system may show that late:
+    the regular poll covers this case. Only for the polling thread. `clock` returns seconds.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
         self._next = self._began = self._ended_at = 0.0
-        self._has_news = self._is_early = False
-        self._last_share = _LAST_SHARE
-        self._sizes: dict[str, int] = {}
-        self._open: set[str] = set()  # of these, those that have not noted their end
+        self._has_changes = self._is_early = False
+        self._final_share = _FINAL_POLL_SHARE
+        self._sizes: dict[str, int] = {}  # of watched receipts, by path
+        self._open: set[str] = set()  # receipts without an end
 
     @property
     def seconds_until_poll(self) -> float:
-        """Seconds until it is time to ask."""
         return max(0.0, self._next - self._clock())
 
     @property
     def seconds_until_check(self) -> float:
-        """The same until it is time to glance at the receipts, or to ask."""
+        """Until the next check of the receipts, or the next poll."""
         return min(self.seconds_until_poll, RECEIPT_CHECK_SECONDS) if self._sizes else self.seconds_until_poll
 
     def check_receipts(self) -> None:
-        """At the receipts: with news in them it is time, or will be soon."""
-        self._read_news()
-        if self._has_news and self._clock() >= self._earliest:
+        """Schedules an early poll if receipts have changed."""
+        self._read_changes()
+        if self._has_changes and self._clock() >= self._earliest:
             self._next, self._is_early = self._clock(), True
 
     def begin_poll(self, tracked: Collection[TrackedJob]) -> None:
-        """To ask. From here on, what they note is news."""
+        """Later changes of these jobs' receipts count as new."""
         self._began, before = self._clock(), self._sizes
-        self._sizes = {one.receipt_path: before.get(one.receipt_path, 0) for one in _watched(tracked)}
+        self._sizes = {job.receipt_path: before.get(job.receipt_path, 0) for job in _watched(tracked)}
         self._open = {path for path in self._sizes if path in self._open or path not in before}
-        self._read_news()
-        self._has_news = False
+        self._read_changes()
+        self._has_changes = False
 
     def end_poll(self) -> None:
-        """Slurm has answered. A script notes its end a moment before Slurm knows of it: so soon once more."""
+        """Schedules the next poll; soon after an early one, because a script records its end before Slurm does."""
         self._ended_at = self._clock()
-        usual, all_ended = self._ended_at + self._seconds, self._sizes and not self._open
-        self._next = min(self._earliest, usual) if self._is_early or all_ended else usual
+        regular, all_ended = self._ended_at + self._seconds, self._sizes and not self._open
+        self._next = min(self._earliest, regular) if self._is_early or all_ended else regular
         self._is_early = False
-        self._last_share = max(_SHARE, self._last_share / 2)  # less and less for one that does not go
+        self._final_share = max(_EARLY_POLL_SHARE, self._final_share / 2)  # less often while a job does not end
 
-    def _read_news(self) -> None:
+    def _read_changes(self) -> None:
         for path in [path for path, size in self._sizes.items() if _size(path) != size]:
             self._sizes[path] = _size(path)
-            self._has_news, self._last_share = True, _LAST_SHARE
+            self._has_changes, self._final_share = True, _FINAL_POLL_SHARE
             if read_receipt(path).has_ended:
                 self._open.discard(path)
             else:
@@ -141,16 +140,16 @@ class PollTimer:
 
     @property
     def _earliest(self) -> float:
-        """When it is right to ask because of receipts."""
-        share = _SHARE if self._open else self._last_share
+        """Earliest time of a poll because of receipts."""
+        share = _EARLY_POLL_SHARE if self._open else self._final_share
         return self._ended_at + (self._ended_at - self._began) / share
 
 
 def _watched(tracked: Collection[TrackedJob]) -> Iterator[TrackedJob]:
-    """Those that may note something next."""
-    known = [one for one in tracked if one.slurm_job_id is not None]
-    yield from islice((one for one in known if not one.is_waiting), _MOST_RUNNING)
-    yield from islice((one for one in known if one.is_waiting), _MOST_WAITING)
+    """The jobs whose receipts are likely to change next."""
+    submitted = [job for job in tracked if job.slurm_job_id is not None]
+    yield from islice((job for job in submitted if not job.is_waiting), _MAX_WATCHED_RUNNING)
+    yield from islice((job for job in submitted if job.is_waiting), _MAX_WATCHED_WAITING)
 
 
 def _size(path: str) -> int:
@@ -161,24 +160,24 @@ def _size(path: str) -> int:
 
 
 class RefreshedValue(Generic[T]):
-    """Something of Slurm that is looked at now and then, in a thread of its own, so that nobody waits long for it:
-    the last look that came to something. Threads may share it."""
+    """A cached value that a background thread refreshes, so that callers do not wait. After a failure the previous
+    value stays. Thread-safe."""
 
-    def __init__(self, name: str, look: Callable[[], T], seconds: float) -> None:
+    def __init__(self, name: str, read: Callable[[], T], seconds: float) -> None:
         self.value: T | None = None
-        self._name, self._look, self._seconds = name, look, seconds
+        self._name, self._read, self._seconds = name, read, seconds
         self._lock = threading.Lock()
         self._next = 0.0
-        self._looked = threading.Event()  # no look is under way
-        self._looked.set()
+        self._idle = threading.Event()  # no refresh is running
+        self._idle.set()
 
     def refresh(self) -> T:
-        """Raises what the look raises; then the last one stays."""
-        self.value = self._look()
+        """Reads the value now. Raises what `read` raises; then the previous value stays."""
+        self.value = self._read()
         return self.value
 
     def try_refresh(self) -> None:
-        """Now, without raising."""
+        """As `refresh`, but logs errors instead of raising them."""
         try:
             self.refresh()
         except (HeliostatError, SlurmRefused) as error:
@@ -187,20 +186,20 @@ class RefreshedValue(Generic[T]):
             log.exception(f"{self._name}_unknown")
 
     def refresh_if_stale(self) -> None:
-        """Begin a look unless there was one a while ago or one is under way. Returns at once."""
+        """Starts a refresh unless the value is recent or a refresh is running. Returns at once."""
         with self._lock:
-            if time.monotonic() < self._next or not self._looked.is_set():
+            if time.monotonic() < self._next or not self._idle.is_set():
                 return
             self._next = time.monotonic() + self._seconds
-            self._looked.clear()
+            self._idle.clear()
         threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def wait_for_refresh(self, seconds: float) -> None:
-        """Until no look is under way, but no longer than this."""
-        self._looked.wait(seconds)
+        """Until no refresh is running, but at most this long."""
+        self._idle.wait(seconds)
 
     def _run(self) -> None:
         try:
             self.try_refresh()
         finally:
-            self._looked.set()
+            self._idle.set()

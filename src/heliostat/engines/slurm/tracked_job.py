@@ -1,4 +1,4 @@
-"""Attempts of ours that Slurm has: what is known of each, and how it is found there again."""
+"""Tracked jobs: Heliostat's attempts in Slurm, their state, and the search for them after a restart."""
 
 import math
 import os
@@ -25,37 +25,36 @@ from heliostat.models import (
     job_id_of_attempt,
 )
 
-_LEAST_PAUSE_SECONDS = 3.0  # less is the difference of two clocks
-_Marks = Mapping[int, Mapping[str, Sequence[int]]]  # by uid and comment
+_MIN_PAUSE_SECONDS = 3.0  # less may be a difference of two clocks
+_Comments = Mapping[int, Mapping[str, Sequence[int]]]  # Slurm job ids by uid and comment
 
 
 @dataclass(slots=True)
 class TrackedJob:
     attempt: Attempt
-    receipt_path: str  # the file in which its script notes its life
+    receipt_path: str  # file in which its script records its start and end
     uid: int
-    slurm_job_id: int | None = None  # in Slurm
-    may_be_submitted: bool = False  # Slurm may have it, though we know no number
-    started: AttemptStarted | None = None  # what was told
-    is_waiting: bool = False  # in Slurm, as of the newest look
+    slurm_job_id: int | None = None
+    may_be_submitted: bool = False  # Slurm may have it, but its id is unknown
+    started: AttemptStarted | None = None  # as reported
+    is_waiting: bool = False  # in Slurm, at the last poll
     is_running: bool = False
     is_suspended: bool = False
-    paused_seconds: float = 0.0  # in which it was suspended since it started
-    restart_count: int = 0  # how often Slurm had requeued it when this attempt began to wait
-    submitted_as_attempt: int | None = None  # the attempt it was submitted as, if that is another
-    previous_attempt_id: AttemptId | None = (
-        None  # whose end is told but not yet recorded: until then this one is not told
-    )
+    paused_seconds: float = 0.0  # total suspension since it started
+    restart_count: int = 0  # how often Slurm had requeued it when this attempt began
+    submitted_as_attempt: int | None = None  # if it was submitted as an earlier attempt
+    # Its end is reported but not yet recorded; until then nothing is reported of this attempt.
+    previous_attempt_id: AttemptId | None = None
     stop_cause: EndCause | None = None
-    pending_signals: list[str] = field(default_factory=list)  # to be sent when it can hear them
+    pending_signals: list[str] = field(default_factory=list)  # to be sent when it can receive them
     requested_signals: set[str] = field(default_factory=set)
     kill_at: float | None = None  # by the monotonic clock
     missed_polls: int = 0
-    missed_since: float = math.inf  # the first of these looks, by the monotonic clock
+    missed_since: float = math.inf  # first of these polls, by the monotonic clock
     element: ArrayElement | None = None  # if it was submitted together with others
 
     def request_stop(self, cause: EndCause, signal: str, kill_at: float) -> None:
-        """The first request names the cause, the shortest grace counts, and each signal is sent once."""
+        """The first request sets the cause, the shortest grace time applies, and each signal is sent once."""
         self.stop_cause = self.stop_cause or cause
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
         if signal not in self.requested_signals:
@@ -63,7 +62,7 @@ class TrackedJob:
             self.pending_signals.append(signal)
 
     def has_exceeded_time_limit(self, now: datetime) -> bool:
-        """Slurm counts in minutes; we count in seconds."""
+        """In seconds, unlike Slurm's own limit, which is in minutes."""
         limit = self.attempt.job.time_limit_seconds
         if limit is None or self.attempt.job.overtime or self.started is None or not self.is_running:
             return False
@@ -71,13 +70,13 @@ class TrackedJob:
         return self.stop_cause is None and not self.is_suspended and ran >= limit
 
     def was_requeued(self, job: SlurmJob) -> bool:
-        """Since this attempt began to wait. One that we stop is not put back: it is ended. While something of the
-        former run is left, nobody can say whose the output is."""
+        """Since this attempt began. False while it is being stopped, and while processes of the previous run
+        exist: until then the output cannot be assigned."""
         has_settled = not job.is_terminal and job.state != "COMPLETING"
         return job.queue_details.restart_count > self.restart_count and self.stop_cause is None and has_settled
 
     def update_suspension(self, job: SlurmJob, now: datetime) -> None:
-        """Slurm's clock stands still while a job is suspended."""
+        """Slurm's time_used does not advance while a job is suspended."""
         self.is_suspended = job.state == "SUSPENDED"
         used = (
             parse_whole_seconds(job.queue_details.time_used)
@@ -86,11 +85,11 @@ class TrackedJob:
         )
         if used is not None and job.started_at is not None:
             paused = (now - job.started_at).total_seconds() - used
-            self.paused_seconds = paused if paused > _LEAST_PAUSE_SECONDS else 0.0
+            self.paused_seconds = paused if paused > _MIN_PAUSE_SECONDS else 0.0
 
     @property
     def can_receive_signals(self) -> bool:
-        """Slurm says that a job runs a moment before there is a process of it; what is sent then is lost."""
+        """False until the script has started: Slurm reports RUNNING earlier, and signals would be lost."""
         try:
             return os.stat(self.receipt_path, follow_symlinks=False).st_size > 0
         except OSError:
@@ -98,34 +97,33 @@ class TrackedJob:
 
 
 class TrackedJobs:
-    """All of them, in memory and in the journal; and what is to be told of them. Several may be submitted at the
-    same time; all else is done by one thread at a time."""
+    """All tracked jobs, in memory and in the journal, and their unsent reports. Several threads may submit at the
+    same time; everything else is done by one thread at a time."""
 
     def __init__(self, journal: SubmissionJournal) -> None:
         self.journal = journal
         self.jobs: dict[AttemptId, TrackedJob] = {}
-        self.ended: dict[AttemptId, AttemptEnded] = {}  # until they are forgotten
-        self.requeued: dict[AttemptId, AttemptEnded] = {}  # put back by Slurm, until that is recorded
-        self.reused_job_ids: set[int] = set()  # of these, what Slurm says may be of either job
-        self.first_submitted_at = math.inf  # when the first of all we know was submitted, in seconds since 1970
-        self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
+        self.ended: dict[AttemptId, AttemptEnded] = {}  # until `forget`
+        self.requeued: dict[AttemptId, AttemptEnded] = {}  # until `forget`
+        self.reused_job_ids: set[int] = set()  # Slurm's reports about these ids may concern either job
+        self.first_submitted_at = math.inf  # earliest known submission, in seconds since 1970
+        self._owners: dict[int, AttemptId] = {}  # by Slurm job id
         self._outbox: list[Observation] = []
 
     @property
     def slurm_job_ids(self) -> set[int]:
-        """In Slurm, as far as they are known."""
         return {tracked.slurm_job_id for tracked in self.jobs.values() if tracked.slurm_job_id is not None}
 
-    def report(self, seen: Observation) -> None:
-        self._outbox.append(seen)
+    def report(self, observation: Observation) -> None:
+        self._outbox.append(observation)
 
     def take_reports(self) -> list[Observation]:
-        """What was seen since this was last asked."""
-        told, self._outbox = self._outbox, []
-        return told
+        """The reports since the last call."""
+        reports, self._outbox = self._outbox, []
+        return reports
 
     def last_observation(self, attempt_id: AttemptId) -> list[Observation]:
-        """What was told of it last."""
+        """The last report of an attempt, or an empty list."""
         tracked = self.jobs.get(attempt_id)
         newest = (
             self.ended.get(attempt_id) or self.requeued.get(attempt_id) or (tracked.started if tracked else None)
@@ -133,18 +131,18 @@ class TrackedJobs:
         return [] if newest is None else [newest]
 
     def record_job_id(self, tracked: TrackedJob, number: int) -> None:
-        """Slurm has it, under this number."""
+        """Slurm has the job, under this id."""
         tracked.slurm_job_id = number
         self.first_submitted_at = min(self.first_submitted_at, time.time())
         self._own(tracked, number)
-        self.jobs[tracked.attempt.id] = tracked  # also if that cannot be noted: it is found again by its mark
+        self.jobs[tracked.attempt.id] = tracked  # also if the journal fails: its comment identifies it
         entry = JournalEntry(
             tracked.uid, number, tracked.element, tracked.restart_count, tracked.submitted_as_attempt
         )
         self.journal.put(tracked.attempt.id, entry)
 
     def adopt(self, tracked: TrackedJob, entry: JournalEntry | None) -> None:
-        """As an earlier server has noted it."""
+        """Tracks a job of an earlier server, with its journal entry."""
         attempt_id = tracked.attempt.id
         if entry is not None:
             tracked.slurm_job_id, tracked.element = entry.slurm_job_id, entry.element
@@ -153,11 +151,11 @@ class TrackedJobs:
             tracked.restart_count, tracked.submitted_as_attempt = entry.restart_count, entry.submitted_as_attempt
         tracked.may_be_submitted = tracked.slurm_job_id is None
         if tracked.slurm_job_id is not None:
-            self._own_as_noted(tracked, tracked.slurm_job_id)
+            self._own_by_journal(tracked, tracked.slurm_job_id)
         self.jobs[attempt_id] = tracked
 
     def requeue(self, before: TrackedJob, after: TrackedJob, end: AttemptEnded) -> None:
-        """Slurm has put it back into its queue, under the same number: that is the next attempt."""
+        """Slurm requeued the job under the same id: `after` is the next attempt."""
         del self.jobs[before.attempt.id]
         self.jobs[after.attempt.id] = after
         if after.slurm_job_id is not None:
@@ -170,18 +168,18 @@ class TrackedJobs:
 
     def report_end(self, end: AttemptEnded) -> None:
         self.ended[end.attempt_id] = end
-        gone = self.jobs.pop(end.attempt_id, None)
+        removed = self.jobs.pop(end.attempt_id, None)
         if (
-            gone is not None
-            and gone.slurm_job_id is not None
-            and self._owners.get(gone.slurm_job_id) == end.attempt_id
+            removed is not None
+            and removed.slurm_job_id is not None
+            and self._owners.get(removed.slurm_job_id) == end.attempt_id
         ):
-            del self._owners[gone.slurm_job_id]
+            del self._owners[removed.slurm_job_id]
         self.report(end)
 
     def forget(self, attempt_id: AttemptId) -> bool:
-        """Its end is recorded. True if that is its end in Slurm, too: its entry is left then. If it was requeued,
-        the next attempt may be told of from now on."""
+        """The end of the attempt is recorded. True: it has also ended in Slurm; its journal entry stays. False: it
+        was requeued, and the next attempt may be reported from now on."""
         self.ended.pop(attempt_id, None)
         if self.requeued.pop(attempt_id, None) is None:
             return True
@@ -197,18 +195,18 @@ class TrackedJobs:
         )
 
     def _own(self, tracked: TrackedJob, number: int) -> None:
-        """Slurm gives a number twice only if it has forgotten the job that had it."""
+        """Slurm reuses an id only if it has lost the job that had it."""
         before = self.jobs.get(self._owners.get(number, ""))
         if before is not None and before is not tracked and before.slurm_job_id == number:
             before.slurm_job_id = None
             self.reused_job_ids.add(number)
         self._owners[number] = tracked.attempt.id
 
-    def _own_as_noted(self, tracked: TrackedJob, number: int) -> None:
-        """Of two that an earlier server noted under one number, Slurm has the one that was noted last."""
+    def _own_by_journal(self, tracked: TrackedJob, number: int) -> None:
+        """If the journal has two attempts with the same id, Slurm has the one that was written last."""
         before = self.jobs.get(self._owners.get(number, ""))
-        noted_at = self.journal.written_at
-        if before is not None and noted_at(before.attempt.id) > noted_at(tracked.attempt.id):
+        written_at = self.journal.written_at
+        if before is not None and written_at(before.attempt.id) > written_at(tracked.attempt.id):
             tracked.slurm_job_id = None
             self.reused_job_ids.add(number)
             return
@@ -217,39 +215,39 @@ class TrackedJobs:
 
 @dataclass(frozen=True, slots=True)
 class JobLookup:
-    """Finds in Slurm what is ours when its number is not known, or may be that of another job by now.
+    """Finds Heliostat's jobs in Slurm by their comments, if their ids are unknown or may have been reused.
 
-    Anybody may give a job any comment: whatever bears our mark must also be of the right user, and the comments of
-    each user are asked for alone.
+    Users can set any comment: a job with our comment must also belong to the right user, and the comments of each
+    user are read separately.
     """
 
     client: SlurmClient
     instance: str
 
     def find_job_ids(self, lost: Sequence[TrackedJob], *, written: bool = True) -> dict[AttemptId, int]:
-        """Of attempts whose answer was lost: by their mark, and by what their script wrote when it began."""
-        marks = self._marks(tracked.uid for tracked in lost)
-        hints = {
-            tracked.attempt.id: self._marked(marks, tracked.attempt.id, tracked.uid, tracked.element)
-            + (_written(tracked) if written else [])
+        """Ids of attempts whose response was lost: by their comments and, if `written`, by their receipts."""
+        comments = self._comments(tracked.uid for tracked in lost)
+        candidates = {
+            tracked.attempt.id: self._ids_with_comment(comments, tracked.attempt.id, tracked.uid, tracked.element)
+            + (_id_in_receipt(tracked) if written else [])
             for tracked in lost
         }
-        if not any(hints.values()):
+        if not any(candidates.values()):
             return {}
-        known = self.client.jobs()
-        unseen = [number for numbers in hints.values() if not known.keys() & set(numbers) for number in numbers]
-        known |= self.client.past_jobs(unseen) if unseen else {}
+        jobs = self.client.jobs()
+        missing = [id_ for ids in candidates.values() if not jobs.keys() & set(ids) for id_ in ids]
+        jobs |= self.client.past_jobs(missing) if missing else {}
         found: dict[AttemptId, int] = {}
         for tracked in lost:
-            numbers = [one for one in hints[tracked.attempt.id] if one in known and known[one].uid == tracked.uid]
-            found |= {tracked.attempt.id: numbers[0]} if numbers else {}
+            ids = [id_ for id_ in candidates[tracked.attempt.id] if id_ in jobs and jobs[id_].uid == tracked.uid]
+            found |= {tracked.attempt.id: ids[0]} if ids else {}
         return found
 
     def find_orphans(self, journal: Mapping[AttemptId, JournalEntry]) -> list[int]:
-        """What of attempts that nobody wants is still there. A Slurm that has lost its state gives their numbers
-        to others: of one that bears our mark, the mark says whose it is."""
-        marks = self._marks(entry.uid for entry in journal.values() if entry.uid is not None)
-        known = self.client.jobs() if marks else {}
+        """Slurm job ids of these unneeded attempts. A Slurm that has lost its state reuses ids: the comment
+        decides which attempt a job belongs to."""
+        comments = self._comments(entry.uid for entry in journal.values() if entry.uid is not None)
+        jobs = self.client.jobs() if comments else {}
         found: dict[int, None] = {}
         for attempt_id, entry in journal.items():
             if entry.uid is None:
@@ -259,17 +257,17 @@ class JobLookup:
                 if entry.submitted_as_attempt is None
                 else f"{job_id_of_attempt(attempt_id)}.{entry.submitted_as_attempt}"
             )
-            numbers = [
-                number
-                for one in dict.fromkeys((attempt_id, submitted_as))
-                for number in self._marked(marks, one, entry.uid, entry.element)
+            ids = [
+                id_
+                for possible_id in dict.fromkeys((attempt_id, submitted_as))
+                for id_ in self._ids_with_comment(comments, possible_id, entry.uid, entry.element)
             ]
-            if entry.slurm_job_id is not None and not self._is_anothers(entry, marks[entry.uid]):
-                numbers.append(entry.slurm_job_id)
-            found |= dict.fromkeys(one for one in numbers if one in known and known[one].uid == entry.uid)
+            if entry.slurm_job_id is not None and not self._was_reused(entry, comments[entry.uid]):
+                ids.append(entry.slurm_job_id)
+            found |= dict.fromkeys(id_ for id_ in ids if id_ in jobs and jobs[id_].uid == entry.uid)
         return list(found)
 
-    def _marks(self, uids: Iterable[int]) -> _Marks:
+    def _comments(self, uids: Iterable[int]) -> _Comments:
         found: dict[int, dict[str, list[int]]] = {}
         for uid in set(uids):
             found[uid] = defaultdict(list)
@@ -277,38 +275,38 @@ class JobLookup:
                 found[uid][comment].append(number)
         return found
 
-    def _is_anothers(self, entry: JournalEntry, comments: Mapping[str, Sequence[int]]) -> bool:
-        """Its number bears a mark of ours: then it is found by that, if it is its own. Where nothing is noted of
-        its array, any array's mark may be its own."""
-        ours = attempt_comment(self.instance, "")
-        may_be_any = isinstance(entry.slurm_job_id, ArrayElementId) and entry.element is None
-        marks = [
-            one for one, numbers in comments.items() if entry.slurm_job_id in numbers and one.startswith(ours)
-        ]
-        return any(not (may_be_any and one.endswith("+")) for one in marks)
+    def _was_reused(self, entry: JournalEntry, comments: Mapping[str, Sequence[int]]) -> bool:
+        """Whether the job with this id has a comment of Heliostat: if it is the entry's own, the comment finds it.
+        If the journal has no chunk for an array element, the comment of any array may be its own."""
+        prefix = attempt_comment(self.instance, "")
+        may_be_any_array = isinstance(entry.slurm_job_id, ArrayElementId) and entry.element is None
+        ours = [text for text, ids in comments.items() if entry.slurm_job_id in ids and text.startswith(prefix)]
+        return any(not (may_be_any_array and text.endswith("+")) for text in ours)
 
-    def _marked(self, marks: _Marks, attempt_id: AttemptId, uid: int, element: ArrayElement | None) -> list[int]:
-        alone = list(marks[uid].get(attempt_comment(self.instance, attempt_id), ()))
+    def _ids_with_comment(
+        self, comments: _Comments, attempt_id: AttemptId, uid: int, element: ArrayElement | None
+    ) -> list[int]:
+        single = list(comments[uid].get(attempt_comment(self.instance, attempt_id), ()))
         if element is None:
-            return alone
-        together = marks[uid].get(array_comment(self.instance, element.first_attempt_id), ())
-        return alone + [one for one in together if isinstance(one, ArrayElementId) and one.index == element.index]
+            return single
+        array = comments[uid].get(array_comment(self.instance, element.first_attempt_id), ())
+        return single + [id_ for id_ in array if isinstance(id_, ArrayElementId) and id_.index == element.index]
 
 
-def _written(tracked: TrackedJob) -> list[int]:
+def _id_in_receipt(tracked: TrackedJob) -> list[int]:
     number = read_receipt(tracked.receipt_path).slurm_job_id
     return [] if number is None else [number]
 
 
 def next_attempt(attempt: Attempt) -> Attempt:
-    """The one as which a requeued job waits."""
+    """The next attempt of a requeued job."""
     number = attempt.job.attempt + 1
     job = replace(attempt.job, attempt=number, state=JobState.PENDING, dispatched=True)
     return Attempt(job.attempt_id, job, "")
 
 
 def with_time_limit(attempt: Attempt, limit_seconds: int) -> Attempt:
-    """Never a shorter one."""
+    """Unchanged if the attempt's limit is already as long."""
     before = attempt.job.time_limit_seconds
     if before is None or before >= limit_seconds:
         return attempt
@@ -316,9 +314,9 @@ def with_time_limit(attempt: Attempt, limit_seconds: int) -> Attempt:
 
 
 def find_changed_time_limit(attempt: Attempt, job: SlurmJob, minutes: int | None) -> tuple[int | None] | None:
-    """The limit that somebody has given it with Slurm's own tools; None: nobody has. `minutes`: as we told Slurm.
+    """The limit, if it was changed with Slurm's own tools; None: unchanged. `minutes`: limit at submission.
 
-    Of a job without a limit of ours nothing is said: it has that of its partition.
+    None also for a job without a limit of its own: it has that of its partition.
     """
     ours, limit = attempt.job.time_limit_seconds, parse_whole_seconds(job.queue_details.time_limit)
     if job.squeue_details is None or minutes is None or limit in (minutes * 60, ours):
@@ -333,15 +331,17 @@ def make_started(
     types: Mapping[str, str],
     now: datetime,
 ) -> AttemptStarted:
-    """Its tasks lie on its nodes in blocks, and share the GPUs there evenly.
+    """Tasks are distributed over the nodes in blocks, and share the GPUs of a node evenly.
 
-    `devices` are those it has on each node, `types` those of all devices by uuid.
+    `devices`: indexes of the job's GPUs by node. `types`: GPU types of all devices by uuid.
     """
     tasks = attempt.job.placement.tasks
     nodes = job.nodes or ("",)
     where = [nodes[rank * len(nodes) // tasks] for rank in range(tasks)]
     places = tuple(
-        TaskPlacement(node, _part(node, devices.get(node, ()), where[:rank].count(node), where.count(node)))
+        TaskPlacement(
+            node, _devices_of_task(node, devices.get(node, ()), where[:rank].count(node), where.count(node))
+        )
         for rank, node in enumerate(where)
     )
     kinds = {types[uuid] for place in places for uuid in place.devices if uuid in types}
@@ -349,7 +349,7 @@ def make_started(
     return AttemptStarted(attempt.id, min(job.started_at or now, now), places, kind)
 
 
-def _part(node: str, indexes: tuple[int, ...], number: int, of: int) -> tuple[str, ...]:
-    """The share of one of several tasks on a node."""
-    size = len(indexes) // of
+def _devices_of_task(node: str, indexes: tuple[int, ...], number: int, tasks: int) -> tuple[str, ...]:
+    """`number`: index of the task among the tasks on this node."""
+    size = len(indexes) // tasks
     return tuple(device_uuid(node, index) for index in indexes[number * size : (number + 1) * size])

@@ -1,11 +1,11 @@
-"""What jobs have used, once they are over; what running jobs use; how busy nodes are.
+"""Resource usage in Slurm: of ended jobs (sacct), of running jobs (sstat) and of nodes (sinfo).
 
-What a job has used is asked of Slurm's accounting, for many at once. `attempts/12.1.owed` is what is left of the
-journal's entry of an attempt whose use is not yet known: it was that entry until the end was recorded, so that a
-killed server loses none. The accounting may be away, or behind, for hours.
+Ended jobs: read from the accounting, many with one command. `attempts/12.1.owed` is the renamed journal entry of
+an attempt whose usage is not known yet, so that a killed server loses none. The accounting may be unavailable or
+lag behind for hours.
 
-What running jobs use is asked of `sstat`, which asks every node of a job, some 30 ms for each: so a few are asked
-for at a time, now and then, in a thread of its own, and until the next look the last one counts.
+Running jobs: `sstat` queries every node of a job, about 30 ms each. So only some jobs are sampled at a time, in a
+background thread, and the last sample is used until the next.
 """
 
 import contextlib
@@ -34,30 +34,30 @@ from heliostat.errors import EngineUnavailable
 from heliostat.models import AttemptId, AttemptUsage, DeviceSample, UsageSample
 
 SACCT_USAGE_FIELDS = ("JobID", "UID", "State", "ElapsedRaw", "TotalCPU", "MaxRSS", "AveRSS", "NTasks", "AllocTRES")
-"""None that a user could fill with text of their own."""
+"""Without fields that contain text of users."""
 _SUFFIX = ".owed"
-_ASKED_AT_ONCE = 500  # jobs whose use is asked for
-_LONGEST_WAIT_SECONDS = 2 * 86400.0  # after which what the accounting does not know is not asked for again
-_HURRY_SECONDS = 600.0  # after which what is known of an unfinished step is taken as it is
+_MAX_PENDING_PER_CALL = 500
+_MAX_WAIT_SECONDS = 2 * 86400.0  # then a job that the accounting does not have is given up
+_UNFINISHED_STEP_SECONDS = 600.0  # then the usage of a job with unfinished steps is accepted
 SSTAT_FIELDS = ("JobID", "TRESUsageInTot")
-"""None that a user could fill with text of their own."""
+"""Without fields that contain text of users."""
 MAX_JOBS_PER_QUERY = 50
-_LATE = 2.5  # times the time between two looks: what is older than that is not shown
+_MAX_AGE_INTERVALS = 2.5  # a sample that is older than this many intervals is not shown
 SINFO_LOAD_FIELDS = ("NodeList", "CPUs", "CPUsLoad", "Memory", "FreeMem")
 
 
 @dataclass(frozen=True, slots=True)
 class AccountedUsage:
-    """What the accounting says of a job."""
+    """Usage of a job according to the accounting."""
 
     uid: int
     usage: AttemptUsage
-    is_complete: bool  # the job and all its steps are over there
+    is_complete: bool  # the job and all its steps have ended in the accounting
 
 
 @dataclass(frozen=True, slots=True)
 class PendingUsage:
-    """An attempt whose use is to be found out."""
+    """An attempt whose usage is not known yet."""
 
     attempt_id: AttemptId
     uid: int
@@ -65,29 +65,29 @@ class PendingUsage:
     waiting_since: float  # seconds since 1970
 
     def settle(self, used: AccountedUsage | None, now: float) -> tuple[bool, AttemptUsage | None]:
-        """Whether it need not be asked for again, and what is known then."""
+        """Whether the usage is final, and the usage; None: unknown."""
         waited = now - self.waiting_since
         if used is None or used.uid != self.uid:
-            return waited > _LONGEST_WAIT_SECONDS, None
-        return used.is_complete or waited > _HURRY_SECONDS, used.usage
+            return waited > _MAX_WAIT_SECONDS, None
+        return used.is_complete or waited > _UNFINISHED_STEP_SECONDS, used.usage
 
 
 class PendingUsageFolder:
-    """The attempts whose use is to be found out, on disk."""
+    """Attempts whose usage is not known yet, on disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def add(self, attempt_ids: Iterable[AttemptId]) -> None:
-        """Their traces are no longer needed but for this. Those without one owe nothing."""
+        """Renames their journal entries. Attempts without an entry are ignored."""
         for attempt_id in attempt_ids:
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self._folder / f"{attempt_id}.slurm", self._path(attempt_id))
 
     def list_oldest(self, most: int) -> list[PendingUsage]:
-        """The oldest; what never came to Slurm is dropped."""
-        found = [owed for path in self._folder.glob(f"*{_SUFFIX}") if (owed := self._read(path))]
-        return sorted(found, key=lambda owed: owed.waiting_since)[:most]
+        """At most `most` entries; entries of attempts that never reached Slurm are deleted."""
+        pending = [entry for path in self._folder.glob(f"*{_SUFFIX}") if (entry := self._read(path))]
+        return sorted(pending, key=lambda entry: entry.waiting_since)[:most]
 
     def remove(self, attempt_ids: Iterable[AttemptId]) -> None:
         for attempt_id in attempt_ids:
@@ -109,32 +109,30 @@ class PendingUsageFolder:
         return self._folder / f"{attempt_id}{_SUFFIX}"
 
 
-def collect_settled_usage(
-    owed_usage: PendingUsageFolder, client: SlurmClient
-) -> dict[AttemptId, AttemptUsage | None]:
-    """Of some of those whose use is to be found out, as far as that is settled; None: it never will be known."""
-    owed = owed_usage.list_oldest(_ASKED_AT_ONCE)
+def collect_settled_usage(folder: PendingUsageFolder, client: SlurmClient) -> dict[AttemptId, AttemptUsage | None]:
+    """Final usage of the oldest pending attempts; None: it will never be known."""
+    pending = folder.list_oldest(_MAX_PENDING_PER_CALL)
     try:
-        known = read_usage(client, [one.slurm_job_id for one in owed]) if owed else {}
+        usages = read_usage(client, [entry.slurm_job_id for entry in pending]) if pending else {}
     except EngineUnavailable:
         return {}
     except SlurmRefused:
-        known = {}  # there is no accounting
-    told = [(one.attempt_id, *one.settle(known.get(one.slurm_job_id), time.time())) for one in owed]
-    return {attempt_id: usage for attempt_id, is_settled, usage in told if is_settled}
+        usages = {}  # there is no accounting
+    settled = [(entry.attempt_id, *entry.settle(usages.get(entry.slurm_job_id), time.time())) for entry in pending]
+    return {attempt_id: usage for attempt_id, is_settled, usage in settled if is_settled}
 
 
 def read_usage(client: SlurmClient, numbers: Iterable[int]) -> dict[int, AccountedUsage]:
-    """What these have used, as far as the accounting knows; raises SlurmRefused where there is none."""
+    """Usage of those jobs that the accounting has. Raises SlurmRefused if there is no accounting."""
     argv = ["sacct", "--parsable2", "--noheader", f"--format={','.join(SACCT_USAGE_FIELDS)}"]
-    found: dict[int, AccountedUsage] = {}
-    for wanted in format_job_id_lists(numbers):
-        found |= parse_sacct_usage(client.run_command([*argv, f"--jobs={wanted}"]))
-    return found
+    usages: dict[int, AccountedUsage] = {}
+    for ids in format_job_id_lists(numbers):
+        usages |= parse_sacct_usage(client.run_command([*argv, f"--jobs={ids}"]))
+    return usages
 
 
 def parse_sacct_usage(text: str) -> dict[int, AccountedUsage]:
-    """By job, of lines of USAGE_FIELDS: the line of a job, then those of its steps. Pure."""
+    """By job, from lines of SACCT_USAGE_FIELDS: the line of a job, then those of its steps. Pure."""
     found: dict[int, AccountedUsage] = {}
     for line in text.splitlines():
         words = line.split("|")
@@ -143,14 +141,14 @@ def parse_sacct_usage(text: str) -> dict[int, AccountedUsage]:
             continue
         if "." not in words[0]:
             found.pop(number, None)
-            if used := _of_job(words):
+            if used := _usage_of_job(words):
                 found[number] = used
         elif number in found:
             found[number] = _with_step(found[number], words)
     return found
 
 
-def _of_job(words: list[str]) -> AccountedUsage | None:
+def _usage_of_job(words: list[str]) -> AccountedUsage | None:
     _, uid, state, elapsed, cpu, *_, resources = words
     seconds = parse_whole_number(elapsed)
     if seconds is None or parse_whole_number(uid) is None:
@@ -172,15 +170,15 @@ def _with_step(used: AccountedUsage, words: list[str]) -> AccountedUsage:
     usage = AttemptUsage(
         usage.elapsed_seconds,
         usage.cpu_seconds,
-        _largest(usage.memory_mib, parse_size_mib(largest), _of_all(mean, tasks)),
+        _largest(usage.memory_mib, parse_size_mib(largest), _total_memory(mean, tasks)),
         usage.gpu_seconds,
         usage.out_of_memory or state == "OUT_OF_MEMORY",
     )
     return AccountedUsage(used.uid, usage, used.is_complete and state in SLURM_TERMINAL_STATES)
 
 
-def _of_all(mean: str, tasks: str) -> float | None:
-    """MaxRSS is that of the largest task; all of them together held about this."""
+def _total_memory(mean: str, tasks: str) -> float | None:
+    """Approximate memory of all tasks together; MaxRSS is only that of the largest task."""
     each, count = parse_size_mib(mean), parse_whole_number(tasks)
     return None if each is None or count is None else each * count
 
@@ -191,66 +189,65 @@ def _largest(*values: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class LiveUsage:
-    """What a job uses, all its tasks together."""
+    """Current usage of a job, the sum of all its tasks."""
 
     cpu_seconds: float = 0.0  # since it started
     memory_mib: float = 0.0
-    gpu_percent: float | None = None  # of all its GPUs: 200 are two full ones; None: Slurm does not say
+    gpu_percent: float | None = None  # sum of its GPUs: 200 for two fully used GPUs; None: unknown
     gpu_memory_mib: float | None = None
 
 
 def read_live_usage(client: SlurmClient, numbers: Sequence[int]) -> dict[int, LiveUsage]:
-    """What these use now, as far as their nodes say; jobs that are over are left out."""
+    """Current usage of those jobs whose nodes report it. Ended jobs are skipped."""
     arrays = dict.fromkeys(number.array_job_id for number in numbers if isinstance(number, ArrayElementId))
-    inner = client.raw_job_ids(arrays)
-    wanted = [inner.get(one) if isinstance(one, ArrayElementId) else int(one) for one in numbers]
+    raw_ids = client.raw_job_ids(arrays)
+    ids = [raw_ids.get(number) if isinstance(number, ArrayElementId) else int(number) for number in numbers]
     argv = ["sstat", "--allsteps", "--parsable2", "--noheader", f"--format={','.join(SSTAT_FIELDS)}"]
-    lives: dict[int, LiveUsage] = {}
-    for words in format_job_id_lists(one for one in wanted if one is not None):
-        lives |= parse_sstat_usage(client.run_command([*argv, f"--jobs={words}"]))
-    return by_known_job_id(numbers, lives, inner)
+    usages: dict[int, LiveUsage] = {}
+    for id_list in format_job_id_lists(id_ for id_ in ids if id_ is not None):
+        usages |= parse_sstat_usage(client.run_command([*argv, f"--jobs={id_list}"]))
+    return by_known_job_id(numbers, usages, raw_ids)
 
 
 def parse_sstat_usage(text: str) -> dict[int, LiveUsage]:
-    """By job, of lines of LIVE_FIELDS: one for each step. Jobs have the numbers Slurm has for them inside, also
-    elements of arrays."""
+    """By job, from lines of SSTAT_FIELDS, one per step. Array elements have Slurm's internal ids."""
     found: dict[int, LiveUsage] = {}
     for line in text.splitlines():
         step, _, used = line.partition("|")
         number = parse_job_id(step.partition(".")[0])
-        if number is not None and (live := _of_step(parse_tres(used.rstrip("|")))):
-            found[number] = _together(found.get(number, LiveUsage()), live)
+        if number is not None and (usage := _usage_of_step(parse_tres(used.rstrip("|")))):
+            found[number] = _add(found.get(number, LiveUsage()), usage)
     return found
 
 
 def by_known_job_id(
-    numbers: Iterable[int], lives: Mapping[int, LiveUsage], inner: Mapping[int, int]
+    numbers: Iterable[int], usages: Mapping[int, LiveUsage], raw_ids: Mapping[int, int]
 ) -> dict[int, LiveUsage]:
-    """The same by the numbers we know them by."""
-    named = {number: inner.get(number) if isinstance(number, ArrayElementId) else number for number in numbers}
-    return {number: lives[key] for number, key in named.items() if key is not None and key in lives}
+    """The usages by these ids, instead of Slurm's internal ids."""
+    keys = {number: raw_ids.get(number) if isinstance(number, ArrayElementId) else number for number in numbers}
+    return {number: usages[key] for number, key in keys.items() if key is not None and key in usages}
 
 
-def _of_step(used: Mapping[str, str]) -> LiveUsage | None:
+def _usage_of_step(used: Mapping[str, str]) -> LiveUsage | None:
     cpu, memory = parse_duration_seconds(used.get("cpu", "")), parse_size_mib(used.get("mem", ""))
     if cpu is None and memory is None:
         return None
-    percent = parse_size_mib(used.get("gres/gpuutil", ""))  # a plain number, which is read as one of bytes
+    percent = parse_size_mib(used.get("gres/gpuutil", ""))  # a plain number, parsed as bytes
     gpu_memory = parse_size_mib(used.get("gres/gpumem", ""))
     return LiveUsage(cpu or 0.0, memory or 0.0, None if percent is None else percent * 2**20, gpu_memory)
 
 
-def _together(one: LiveUsage, other: LiveUsage) -> LiveUsage:
+def _add(left: LiveUsage, right: LiveUsage) -> LiveUsage:
     return LiveUsage(
-        one.cpu_seconds + other.cpu_seconds,
-        one.memory_mib + other.memory_mib,
-        _sum(one.gpu_percent, other.gpu_percent),
-        _sum(one.gpu_memory_mib, other.gpu_memory_mib),
+        left.cpu_seconds + right.cpu_seconds,
+        left.memory_mib + right.memory_mib,
+        _sum(left.gpu_percent, right.gpu_percent),
+        _sum(left.gpu_memory_mib, right.gpu_memory_mib),
     )
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return one if other is None else other if one is None else one + other
+def _sum(left: float | None, right: float | None) -> float | None:
+    return left if right is None else right if left is None else left + right
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +255,13 @@ class RunningJob:
     """An attempt that runs in Slurm."""
 
     slurm_job_id: int
-    device_count: int  # GPUs it holds
+    device_count: int  # allocated GPUs
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    live: LiveUsage
-    reading: UsageSample
+class _TimedSample:
+    usage: LiveUsage
+    sample: UsageSample
     at: float  # by the monotonic clock
 
 
@@ -272,17 +269,18 @@ ReadLiveUsage = Callable[[Sequence[int]], Mapping[int, LiveUsage]]
 
 
 def find_running_jobs(tracked: TrackedJobs) -> dict[AttemptId, RunningJob]:
-    """Those that run, as of the newest look. Any thread may ask."""
-    found: dict[AttemptId, RunningJob] = {}
-    for one in list(tracked.jobs.values()):
-        if one.is_running and one.slurm_job_id is not None and one.can_receive_signals:
-            job = one.attempt.job
-            found[one.attempt.id] = RunningJob(one.slurm_job_id, job.resources.device_count * job.placement.tasks)
-    return found
+    """Jobs that ran at the last poll. Thread-safe."""
+    running: dict[AttemptId, RunningJob] = {}
+    for found in list(tracked.jobs.values()):
+        if found.is_running and found.slurm_job_id is not None and found.can_receive_signals:
+            job = found.attempt.job
+            devices = job.resources.device_count * job.placement.tasks
+            running[found.attempt.id] = RunningJob(found.slurm_job_id, devices)
+    return running
 
 
 class LiveUsageSampler:
-    """`seconds` between two looks; 0: nobody looks."""
+    """Samples the usage of running jobs every `seconds`; 0: never."""
 
     def __init__(
         self,
@@ -292,57 +290,58 @@ class LiveUsageSampler:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read, self._seconds, self._running, self._clock = read, seconds, running, clock
-        self._looks: RefreshedValue[None] = RefreshedValue("slurm_live_use", self.refresh, seconds)
-        self._asked: dict[AttemptId, float] = {}  # when each was last asked for
-        self._seen: dict[AttemptId, _Seen] = {}
+        self._refreshes: RefreshedValue[None] = RefreshedValue("slurm_live_use", self.refresh, seconds)
+        self._queried_at: dict[AttemptId, float] = {}  # last query of each
+        self._samples: dict[AttemptId, _TimedSample] = {}
 
     def readings(self) -> dict[AttemptId, UsageSample]:
-        """Of those that run now, as far as it is known. Returns at once, and begins a look if the last is old."""
+        """Recent samples of running jobs. Returns at once, and starts a refresh if the last is old."""
         if not self._seconds:
             return {}
-        self._looks.refresh_if_stale()
-        running, now, seen = self._running(), self._clock(), self._seen
-        oldest = now - _LATE * self._seconds * max(1, math.ceil(len(running) / MAX_JOBS_PER_QUERY))
-        return {one: seen[one].reading for one in running if one in seen and seen[one].at > oldest}
+        self._refreshes.refresh_if_stale()
+        running, now, samples = self._running(), self._clock(), self._samples
+        oldest = now - _MAX_AGE_INTERVALS * self._seconds * max(1, math.ceil(len(running) / MAX_JOBS_PER_QUERY))
+        return {id_: samples[id_].sample for id_ in running if id_ in samples and samples[id_].at > oldest}
 
     def refresh(self) -> None:
-        """At those that have waited longest for it."""
+        """Samples the jobs whose last query is the longest ago."""
         running = self._running()
-        asked = {one: at for one, at in self._asked.items() if one in running}
-        chosen = sorted(running, key=lambda one: asked.get(one, -math.inf))[:MAX_JOBS_PER_QUERY]
-        found = self._read([running[one].slurm_job_id for one in chosen]) if chosen else {}
+        queried_at = {id_: at for id_, at in self._queried_at.items() if id_ in running}
+        chosen = sorted(running, key=lambda id_: queried_at.get(id_, -math.inf))[:MAX_JOBS_PER_QUERY]
+        usages = self._read([running[id_].slurm_job_id for id_ in chosen]) if chosen else {}
         now = self._clock()
-        self._asked = asked | dict.fromkeys(chosen, now)
-        seen = {one: old for one, old in self._seen.items() if one in running}
-        for one in chosen:
-            if (live := found.get(running[one].slurm_job_id)) is not None:
-                seen[one] = _Seen(live, _reading(live, seen.get(one), running[one], now), now)
-        self._seen = seen
+        self._queried_at = queried_at | dict.fromkeys(chosen, now)
+        samples = {id_: sample for id_, sample in self._samples.items() if id_ in running}
+        for id_ in chosen:
+            if (usage := usages.get(running[id_].slurm_job_id)) is not None:
+                sample = _make_sample(usage, samples.get(id_), running[id_], now)
+                samples[id_] = _TimedSample(usage, sample, now)
+        self._samples = samples
 
 
-def _reading(live: LiveUsage, before: _Seen | None, running: RunningJob, now: float) -> UsageSample:
-    """Cpus are those kept busy since the look before: of the first nothing is known."""
+def _make_sample(usage: LiveUsage, before: _TimedSample | None, running: RunningJob, now: float) -> UsageSample:
+    """The average number of busy cpus since the previous sample; unknown for the first."""
     cpus = None
     if before is not None and now > before.at:
-        cpus = max(0.0, live.cpu_seconds - before.live.cpu_seconds) / (now - before.at)
+        cpus = max(0.0, usage.cpu_seconds - before.usage.cpu_seconds) / (now - before.at)
     devices: tuple[DeviceSample, ...] = ()
-    if running.device_count and live.gpu_percent is not None:
-        each = min(100.0, live.gpu_percent / running.device_count)
-        memory = None if live.gpu_memory_mib is None else live.gpu_memory_mib / running.device_count
+    if running.device_count and usage.gpu_percent is not None:
+        each = min(100.0, usage.gpu_percent / running.device_count)
+        memory = None if usage.gpu_memory_mib is None else usage.gpu_memory_mib / running.device_count
         devices = (DeviceSample(each, memory),) * running.device_count
-    return UsageSample(cpus, live.memory_mib, devices)
+    return UsageSample(cpus, usage.memory_mib, devices)
 
 
 def read_node_loads(client: SlurmClient) -> dict[str, UsageSample]:
-    """How busy each node is."""
+    """Usage by node."""
     argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={format_columns(SINFO_LOAD_FIELDS)}"]
     return parse_node_loads(client.run_command(argv))
 
 
 def parse_node_loads(text: str) -> dict[str, UsageSample]:
-    """Lines of LOAD_FIELDS; what a node does not say ("N/A") is not known.
+    """From lines of SINFO_LOAD_FIELDS; "N/A" is unknown.
 
-    Slurm knows a load, the number of processes that want to run, and counts files in the page cache as in use.
+    Slurm reports the load average, and counts the page cache as used memory.
     """
     found: dict[str, UsageSample] = {}
     for line in text.splitlines():

@@ -1,1 +1,1 @@
-"""A Slurm that Heliostat sets up: from a description of machines to the files Slurm reads."""
+"""Setup of a Slurm cluster (`helio slurm setup`): from nodes.toml to Slurm's configuration and daemons."""

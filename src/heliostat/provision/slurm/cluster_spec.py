@@ -1,4 +1,4 @@
-"""The machines of a Slurm to be, as frozen records."""
+"""Description of a Slurm cluster to set up: nodes, GPUs, partitions and ports, as frozen records."""
 
 from dataclasses import dataclass, field
 
@@ -23,9 +23,9 @@ class NodeSpec:
     memory_mib: int
     gpus: tuple[GpuSpec, ...] = ()
     features: tuple[str, ...] = ()
-    configured_hostname: str = ""  # what `hostname -s` says there; empty: its name
+    configured_hostname: str = ""  # output of `hostname -s` on the node; empty: same as its name
     address: str = ""
-    port: int | None = None  # of slurmd, where it is not Slurm's own
+    port: int | None = None  # of slurmd; None: Slurm's default
 
     @property
     def hostname(self) -> str:
@@ -35,7 +35,7 @@ class NodeSpec:
 @dataclass(frozen=True)
 class PartitionSpec:
     name: str
-    nodes: tuple[str, ...] = ()  # none: all
+    nodes: tuple[str, ...] = ()  # empty: all
     is_default: bool = False
     max_minutes: int | None = None
 
@@ -50,13 +50,13 @@ class Ports:
 @dataclass(frozen=True)
 class ClusterSpec:
     cluster: str
-    controller: str  # what `hostname -s` says there
+    controller: str  # output of `hostname -s` there
     nodes: tuple[NodeSpec, ...]
     partitions: tuple[PartitionSpec, ...] = (PartitionSpec("main", is_default=True),)
     controller_address: str = ""
     ports: Ports = Ports()
-    settings: dict[str, str] = field(default_factory=dict)  # lines of slurm.conf that win over ours
+    settings: dict[str, str] = field(default_factory=dict)  # of slurm.conf; they override Heliostat's
 
     @property
     def has_gpus(self) -> bool:
-        return any(machine.gpus for machine in self.nodes)
+        return any(node.gpus for node in self.nodes)

@@ -1,6 +1,6 @@
-"""The texts of slurm.conf, gres.conf, cgroup.conf and slurmdbd.conf, and the script that makes a machine a node.
+"""Renders slurm.conf, gres.conf, cgroup.conf, slurmdbd.conf and the script that sets up a node. Pure.
 
-Pure. A mark and a digest at their top tell which files we made, and whether somebody has changed them since.
+Each file begins with a header and a digest, which show that Heliostat wrote it and whether it was edited since.
 """
 
 import base64
@@ -17,9 +17,9 @@ from heliostat.provision.slurm.paths import SlurmPaths
 FILE_HEADER = "# Made by Heliostat (helio slurm setup). Change nodes.toml and apply it, not this file."
 _DIGEST = "# sha256 of the rest: "
 DATABASE_NAME, DATABASE_USER = "slurm_acct_db", "slurm"
-# As Heliostat charges by default: an hour of a GPU 1, of a cpu 0.02, of a GiB of memory 0.002; Slurm rounds down.
+# Heliostat's default prices times 100: per hour 1 for a GPU, 0.02 for a cpu, 0.002 for a GiB; Slurm rounds down.
 _BILLING = "CPU=2,Mem=0.2G,GRES/gpu=100"
-# At boot the files of GPUs may come later than slurmd waits for them; asked for, NVIDIA's tool makes them.
+# At boot, slurmd may give up before the device files of GPUs exist; nvidia-smi creates them.
 _SLURMD_UNIT = """\
 [Unit]
 After=nvidia-persistenced.service
@@ -32,41 +32,41 @@ RestartSec=10
 """
 SLURMD_UNIT_FILE = "heliostat-slurmd.conf"
 _CGROUP = {"ConstrainCores": "yes", "ConstrainRAMSpace": "yes", "ConstrainDevices": "yes"}
-# Never a line of the files: all of theirs hold "=", begin with "#" or "[", or are empty.
+# Never a line of the files: their lines contain "=", begin with "#" or "[", or are empty.
 _END = "END_OF_FILE_OF_HELIOSTAT"
 
 
-def render_shared_files(described: ClusterSpec, layout: SlurmPaths) -> dict[str, str]:
-    """By name: those that are the same on all machines."""
+def render_shared_files(spec: ClusterSpec, paths: SlurmPaths) -> dict[str, str]:
+    """The files that are the same on all nodes, by name."""
     return {
-        "slurm.conf": with_header(_slurm_conf(described, layout)),
-        "gres.conf": with_header(_gres_conf(described)),
+        "slurm.conf": with_header(_slurm_conf(spec, paths)),
+        "gres.conf": with_header(_gres_conf(spec)),
         "cgroup.conf": with_header(_lines(_CGROUP)),
     }
 
 
 def render_slurmd_unit() -> str:
-    """For systemd on every node, beside the unit of the package."""
+    """A systemd drop-in for the slurmd unit of every node."""
     return with_header(_SLURMD_UNIT)
 
 
-def render_slurmdbd_conf(described: ClusterSpec, layout: SlurmPaths, password: str) -> str:
-    """For the controller alone, to be read by the user slurm alone."""
+def render_slurmdbd_conf(spec: ClusterSpec, paths: SlurmPaths, password: str) -> str:
+    """Only for the controller; only the user slurm may read it."""
     return with_header(
         _lines(
             {
                 "AuthType": "auth/munge",
-                "AuthInfo": f"socket={layout.munge_socket}",
-                "DbdHost": described.controller,
-                "DbdAddr": described.controller_address or described.controller,
-                "DbdPort": described.ports.accounting,
+                "AuthInfo": f"socket={paths.munge_socket}",
+                "DbdHost": spec.controller,
+                "DbdAddr": spec.controller_address or spec.controller,
+                "DbdPort": spec.ports.accounting,
                 "SlurmUser": "slurm",
                 "DebugLevel": "info",
-                "LogFile": f"{layout.log_folder}/slurmdbd.log",
-                "PidFile": f"{layout.run_folder}/slurmdbd.pid",
+                "LogFile": f"{paths.log_folder}/slurmdbd.log",
+                "PidFile": f"{paths.run_folder}/slurmdbd.pid",
                 "StorageType": "accounting_storage/mysql",
                 "StorageHost": "127.0.0.1",
-                "StoragePort": described.ports.database,
+                "StoragePort": spec.ports.database,
                 "StorageLoc": DATABASE_NAME,
                 "StorageUser": DATABASE_USER,
                 "StoragePass": password,
@@ -75,70 +75,70 @@ def render_slurmdbd_conf(described: ClusterSpec, layout: SlurmPaths, password: s
     )
 
 
-def _slurm_conf(described: ClusterSpec, layout: SlurmPaths) -> str:
-    settings = {**_who(described, layout), **_places(layout), **_manners(described)}
+def _slurm_conf(spec: ClusterSpec, paths: SlurmPaths) -> str:
+    settings = {**_cluster_settings(spec, paths), **_path_settings(paths), **_behaviour_settings(spec)}
     ours = {key.lower(): key for key in settings}
-    for key, value in described.settings.items():
+    for key, value in spec.settings.items():
         settings[ours.get(key.lower(), key)] = value
-    nodes = "".join(f"{_node(machine)}\n" for machine in described.nodes)
-    return _lines(settings) + nodes + "".join(f"{_partition(one)}\n" for one in described.partitions)
+    nodes = "".join(f"{_node(node)}\n" for node in spec.nodes)
+    return _lines(settings) + nodes + "".join(f"{_partition(part)}\n" for part in spec.partitions)
 
 
-def _who(described: ClusterSpec, layout: SlurmPaths) -> dict[str, object]:
-    address = f"({described.controller_address})" if described.controller_address else ""
+def _cluster_settings(spec: ClusterSpec, paths: SlurmPaths) -> dict[str, object]:
+    address = f"({spec.controller_address})" if spec.controller_address else ""
     return {
-        "ClusterName": described.cluster,
-        "SlurmctldHost": described.controller + address,
-        "SlurmctldPort": described.ports.controller,
+        "ClusterName": spec.cluster,
+        "SlurmctldHost": spec.controller + address,
+        "SlurmctldPort": spec.ports.controller,
         "SlurmUser": "slurm",
         "AuthType": "auth/munge",
-        # A job that is queued again waits for so many seconds: Slurm's own 120 are long.
-        "AuthInfo": f"socket={layout.munge_socket},cred_expire=30",
+        # A requeued job waits for this time; Slurm's default of 120 s is long.
+        "AuthInfo": f"socket={paths.munge_socket},cred_expire=30",
         "AccountingStorageType": "accounting_storage/slurmdbd",
-        "AccountingStorageHost": described.controller_address or described.controller,
-        "AccountingStoragePort": described.ports.accounting,
-        "AccountingStoragePass": layout.munge_socket,
+        "AccountingStorageHost": spec.controller_address or spec.controller,
+        "AccountingStoragePort": spec.ports.accounting,
+        "AccountingStoragePass": paths.munge_socket,
         "AccountingStorageTRES": "gres/gpu",
         "AccountingStorageEnforce": "associations,qos,limits",
     }
 
 
-def _places(layout: SlurmPaths) -> dict[str, object]:
-    """Below one folder several slurmd are on one machine: each has files of its own."""
-    each = "-%n" if layout.prefix else ""
+def _path_settings(paths: SlurmPaths) -> dict[str, object]:
+    """With a prefix, several slurmd share a machine: each has its own files."""
+    suffix = "-%n" if paths.prefix else ""
     return {
-        "StateSaveLocation": layout.controller_state_folder,
-        "SlurmdSpoolDir": layout.slurmd_spool_folder + ("/%n" if layout.prefix else ""),
-        "SlurmctldPidFile": f"{layout.run_folder}/slurmctld.pid",
-        "SlurmdPidFile": f"{layout.run_folder}/slurmd{each}.pid",
-        "SlurmctldLogFile": f"{layout.log_folder}/slurmctld.log",
-        "SlurmdLogFile": f"{layout.log_folder}/slurmd{each}.log",
+        "StateSaveLocation": paths.controller_state_folder,
+        "SlurmdSpoolDir": paths.slurmd_spool_folder + ("/%n" if paths.prefix else ""),
+        "SlurmctldPidFile": f"{paths.run_folder}/slurmctld.pid",
+        "SlurmdPidFile": f"{paths.run_folder}/slurmd{suffix}.pid",
+        "SlurmctldLogFile": f"{paths.log_folder}/slurmctld.log",
+        "SlurmdLogFile": f"{paths.log_folder}/slurmd{suffix}.log",
     }
 
 
-def _manners(described: ClusterSpec) -> dict[str, object]:
+def _behaviour_settings(spec: ClusterSpec) -> dict[str, object]:
     return {
-        "ReturnToService": 2,  # a machine that comes back in order is used again
+        "ReturnToService": 2,  # a node that registers with a valid configuration is used again
         "ProctrackType": "proctrack/cgroup",
         "TaskPlugin": "task/cgroup,task/affinity",
-        "PropagateResourceLimits": "NONE",  # the limits of who submits say nothing about a node
+        "PropagateResourceLimits": "NONE",  # limits of the submitting process do not apply on nodes
         "MpiDefault": "none",
         "JobAcctGatherType": "jobacct_gather/linux",
         "JobAcctGatherFrequency": 30,
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core_Memory",
         "GresTypes": "gpu",
-        "DefMemPerCPU": min(machine.memory_mib // machine.cpus for machine in described.nodes) or 1,
+        "DefMemPerCPU": min(node.memory_mib // node.cpus for node in spec.nodes) or 1,
         "EnforcePartLimits": "ANY",
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": "bf_continue,bf_window=10080,bf_resolution=300,bf_max_job_test=1000",
-        "PriorityType": "priority/multifactor",  # by its fair tree, which is Slurm's default
+        "PriorityType": "priority/multifactor",  # with fair tree, Slurm's default
         "PriorityDecayHalfLife": "7-0",
         "PriorityMaxAge": "7-0",
         "PriorityWeightFairshare": 100000,
         "PriorityWeightQOS": 50000,
         "PriorityWeightAge": 10000,
-        "PreemptType": "preempt/qos",  # as the classes of `helio slurm apply` want it
+        "PreemptType": "preempt/qos",  # required by the priority classes of `helio slurm apply`
         "PreemptMode": "CANCEL",
         "MaxArraySize": 100001,
         "MaxJobCount": 100000,
@@ -146,41 +146,41 @@ def _manners(described: ClusterSpec) -> dict[str, object]:
     }
 
 
-def _node(machine: NodeSpec) -> str:
-    gres = ",".join(f"gpu:{gpus.type}:{gpus.count}" for gpus in machine.gpus)
-    words: dict[str, object] = {
-        "NodeName": machine.name,
-        "NodeHostname": machine.configured_hostname,
-        "NodeAddr": machine.address,
-        "Port": machine.port or "",
-        "CPUs": machine.cpus,
-        "Sockets": machine.sockets,
-        "CoresPerSocket": machine.cores_per_socket,
-        "ThreadsPerCore": machine.threads_per_core,
-        "RealMemory": machine.memory_mib,
+def _node(node: NodeSpec) -> str:
+    gres = ",".join(f"gpu:{gpus.type}:{gpus.count}" for gpus in node.gpus)
+    values: dict[str, object] = {
+        "NodeName": node.name,
+        "NodeHostname": node.configured_hostname,
+        "NodeAddr": node.address,
+        "Port": node.port or "",
+        "CPUs": node.cpus,
+        "Sockets": node.sockets,
+        "CoresPerSocket": node.cores_per_socket,
+        "ThreadsPerCore": node.threads_per_core,
+        "RealMemory": node.memory_mib,
         "Gres": gres,
-        "Feature": ",".join(machine.features),
+        "Feature": ",".join(node.features),
     }
-    return " ".join(f"{key}={value}" for key, value in words.items() if value != "")
+    return " ".join(f"{key}={value}" for key, value in values.items() if value != "")
 
 
-def _partition(one: PartitionSpec) -> str:
-    words = {
-        "PartitionName": one.name,
-        "Nodes": ",".join(one.nodes) or "ALL",
-        "Default": "YES" if one.is_default else "NO",
-        "MaxTime": one.max_minutes or "INFINITE",
+def _partition(partition: PartitionSpec) -> str:
+    values = {
+        "PartitionName": partition.name,
+        "Nodes": ",".join(partition.nodes) or "ALL",
+        "Default": "YES" if partition.is_default else "NO",
+        "MaxTime": partition.max_minutes or "INFINITE",
         "TRESBillingWeights": f'"{_BILLING}"',
         "State": "UP",
     }
-    return " ".join(f"{key}={value}" for key, value in words.items())
+    return " ".join(f"{key}={value}" for key, value in values.items())
 
 
-def _gres_conf(described: ClusterSpec) -> str:
+def _gres_conf(spec: ClusterSpec) -> str:
     lines = [
-        f"NodeName={machine.name} Name=gpu Type={gpus.type} File={','.join(gpus.device_files)}\n"
-        for machine in described.nodes
-        for gpus in machine.gpus
+        f"NodeName={node.name} Name=gpu Type={gpus.type} File={','.join(gpus.device_files)}\n"
+        for node in spec.nodes
+        for gpus in node.gpus
     ]
     return "AutoDetect=off\n" + "".join(lines)
 
@@ -191,7 +191,7 @@ def _lines(settings: Mapping[str, object]) -> str:
 
 class FileOrigin(StrEnum):
     OURS = "ours"
-    CHANGED = "changed"  # ours once, and somebody has edited it
+    CHANGED = "changed"  # written by Heliostat and edited since
     FOREIGN = "foreign"
 
 
@@ -200,9 +200,9 @@ def with_header(body: str) -> str:
 
 
 def detect_origin(text: str) -> FileOrigin:
-    mark, _, rest = text.partition("\n")
+    header, _, rest = text.partition("\n")
     digest, _, body = rest.partition("\n")
-    if mark != FILE_HEADER or not digest.startswith(_DIGEST):
+    if header != FILE_HEADER or not digest.startswith(_DIGEST):
         return FileOrigin.FOREIGN
     return FileOrigin.OURS if digest == _DIGEST + _digest(body) else FileOrigin.CHANGED
 
@@ -211,28 +211,28 @@ def _digest(body: str) -> str:
     return hashlib.sha256(body.encode("utf-8")).hexdigest()
 
 
-def render_node_script(described: ClusterSpec, layout: SlurmPaths, key: bytes | None = None) -> str:
-    """With the key of munge in it, if it is given: then it is as secret as the key."""
+def render_node_script(spec: ClusterSpec, paths: SlurmPaths, key: bytes | None = None) -> str:
+    """A shell script. If it contains the munge key, it is as secret as the key."""
     values = {
-        "prefix": layout.prefix,
-        "conf": layout.config_folder,
-        "unit": f"{layout.unit_folder}/{SLURMD_UNIT_FILE}",
-        "key": layout.munge_key,
-        "spool": layout.slurmd_spool_folder,
-        "logs": layout.log_folder,
+        "prefix": paths.prefix,
+        "conf": paths.config_folder,
+        "unit": f"{paths.unit_folder}/{SLURMD_UNIT_FILE}",
+        "key": paths.munge_key,
+        "spool": paths.slurmd_spool_folder,
+        "logs": paths.log_folder,
         "mark": FILE_HEADER,
-        "hosts": " ".join(dict.fromkeys(machine.hostname for machine in described.nodes)),
-        "nodes": " ".join(f"{machine.hostname}={machine.name}" for machine in described.nodes),
+        "hosts": " ".join(dict.fromkeys(node.hostname for node in spec.nodes)),
+        "nodes": " ".join(f"{node.hostname}={node.name}" for node in spec.nodes),
     }
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
     steps = files(__package__).joinpath("node.sh").read_text(encoding="utf-8")
-    return f"#!/bin/sh\n{head}{steps}\n{_main(described, layout, key)}"
+    return f"#!/bin/sh\n{head}{steps}\n{_main(spec, paths, key)}"
 
 
-def _main(described: ClusterSpec, layout: SlurmPaths, key: bytes | None) -> str:
-    """A function that is called in the last line: a script that was cut off on its way does nothing."""
-    texts = {f"$conf/{name}": text for name, text in render_shared_files(described, layout).items()}
-    if not layout.prefix:
+def _main(spec: ClusterSpec, paths: SlurmPaths, key: bytes | None) -> str:
+    """A function that the last line calls: a truncated script does nothing."""
+    texts = {f"$conf/{name}": text for name, text in render_shared_files(spec, paths).items()}
+    if not paths.prefix:
         texts["$unit"] = render_slurmd_unit()
     puts = [f"place \"{path}\" 644 root: <<'{_END}'\n{text}{_END}\n" for path, text in texts.items()]
     lines = ["main() {\ncheck\npackages\nfolders\n", *puts, _key(key), "services\n"]
@@ -243,5 +243,5 @@ def _main(described: ClusterSpec, layout: SlurmPaths, key: bytes | None) -> str:
 def _key(key: bytes | None) -> str:
     if key is None:
         return "have_key\n"
-    coded = "\n".join(textwrap.wrap(base64.b64encode(key).decode("ascii"), 76))
-    return f"place \"$key\" 400 munge: decoded <<'{_END}'\n{coded}\n{_END}\n"
+    encoded = "\n".join(textwrap.wrap(base64.b64encode(key).decode("ascii"), 76))
+    return f"place \"$key\" 400 munge: decoded <<'{_END}'\n{encoded}\n{_END}\n"

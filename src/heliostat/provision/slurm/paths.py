@@ -1,4 +1,4 @@
-"""Where the files of Slurm, munge and the database are: as Debian has them, or all below one folder."""
+"""Paths of the files of Slurm, munge and MariaDB: Debian's, or all below one folder."""
 
 import re
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ MAX_PREFIX_LENGTH = 70  # a Unix socket's address holds 108 bytes
 
 @dataclass(frozen=True)
 class SlurmPaths:
-    prefix: str = ""  # empty: the machine itself
+    prefix: str = ""  # empty: Debian's paths
 
     def __post_init__(self) -> None:
         if not self.prefix:
             return
         if not _PREFIX.fullmatch(self.prefix) or ".." in self.prefix or len(self.prefix) > MAX_PREFIX_LENGTH:
-            hint = f"An absolute path of letters, digits, _ . and -, of at most {MAX_PREFIX_LENGTH} characters."
-            raise Invalid(f"Nothing can be set up below {self.prefix!r}.", hint)
+            hint = f"Use an absolute path of letters, digits, _ . and -, at most {MAX_PREFIX_LENGTH} characters."
+            raise Invalid(f"{self.prefix!r} is not a valid folder for a Slurm setup.", hint)
 
     @property
     def config_folder(self) -> str:
@@ -26,7 +26,7 @@ class SlurmPaths:
 
     @property
     def unit_folder(self) -> str:
-        """What systemd adds to the unit of slurmd; below a folder there is no systemd."""
+        """Folder of systemd drop-ins for slurmd. Not used with a prefix."""
         return f"{self.prefix}/etc/systemd/system/slurmd.service.d"
 
     @property

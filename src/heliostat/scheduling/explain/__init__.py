@@ -1,1 +1,1 @@
-"""Why a pending job waits, in words: quota, dependency, reservation, priority or missing resources."""
+"""Explanations of why a pending job waits: quota, dependency, reservation, priority or missing resources."""

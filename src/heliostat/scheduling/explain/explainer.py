@@ -1,4 +1,4 @@
-"""Why a job waits, in words a newcomer understands. Works on a snapshot and the plan that was made from it."""
+"""Wait explanations for pending jobs, from a snapshot and the plan made from it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,33 +11,33 @@ from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_order import project_share_ratios, sort_pending
 from heliostat.scheduling.snapshot import BookedStart, Plan, Snapshot
 
-_MUCH = 1.1  # times its share: from here on it is worth a word
+_HIGH_SHARE_RATIO = 1.1  # from here on the sentence mentions the project's usage
 _SHOWN_AHEAD = 10
 
 
 @dataclass(frozen=True, slots=True)
 class WaitExplanation:
-    """All that can be said about one waiting job."""
+    """Why one pending job waits, and its place in the queue."""
 
     job_id: JobId
     sentence: str
-    blocked_by: str  # room, kept, reservation, quota, array, nodes, turn; or as an engine's own queue says
+    blocked_by: str  # the kind of a BlockingReason, or of a WaitReason from the engine's own queue
     position: int | None  # 1: next; None: held in the engine's own queue
     pending: int
     ahead_projects: int
     first_ahead: tuple[JobId, ...]
-    share_used: float  # by its project, lately: 1.0 is just its share
-    starts_by: datetime | None = None  # for one that has room booked, if limits are honest
-    not_before: datetime | None = None  # for one that has to wait for the next month
+    share_used: float  # recent usage of its project; 1.0: exactly its share
+    starts_by: datetime | None = None  # latest start of a job with a booking, if no job exceeds its time limit
+    not_before: datetime | None = None  # start of the next month, if the monthly quota is used up
 
 
 def explain_engine_wait(job_id: JobId, waiting: WaitReason) -> WaitExplanation:
-    """Of one that waits in its engine's own queue, where nobody knows shares and projects of ours."""
+    """For a job in the engine's own queue, which has no information about our projects and shares."""
     ahead = (waiting.position or 1) - 1
     parts = [f"{_count(ahead, 'job')} {'is' if ahead == 1 else 'are'} ahead"] if ahead else []
     return WaitExplanation(
         job_id=job_id,
-        sentence="; ".join([*parts, waiting.reason]),
+        sentence="; ".join([waiting.reason, *parts]),
         blocked_by=waiting.kind,
         position=waiting.position,
         pending=waiting.queue_length or 0,
@@ -48,51 +48,51 @@ def explain_engine_wait(job_id: JobId, waiting: WaitReason) -> WaitExplanation:
 
 
 class WaitExplainer:
-    """Explains the jobs of one snapshot; what many explanations need is worked out once."""
+    """Explains the pending jobs of one snapshot; shared parts are computed once."""
 
-    def __init__(self, snapshot: Snapshot, policy: SchedulingPolicy, made: Plan, now: datetime) -> None:
-        self._snapshot, self._policy, self._made, self._now = snapshot, policy, made, now
-        self._started = {start.job.id for start in made.starts}
+    def __init__(self, snapshot: Snapshot, policy: SchedulingPolicy, plan: Plan, now: datetime) -> None:
+        self._snapshot, self._policy, self._plan, self._now = snapshot, policy, plan, now
+        self._started = {start.job.id for start in plan.starts}
 
     def short_reason(self, job_id: JobId) -> str | None:
-        """In short; None: it does not wait in this snapshot."""
-        if job_id not in self._snapshot.jobs:  # it has just come: nothing need be worked out to say so
+        """The blocking reason alone; None: the job is not pending in this snapshot."""
+        if job_id not in self._snapshot.jobs:  # newer than the snapshot: saves building the indexes below
             return None
         row = self._rows.get(job_id)
-        return None if row is None else self._causes.find(self._snapshot.pending[row]).message
+        return None if row is None else self._reasons.find(self._snapshot.pending[row]).message
 
     def explain(self, job_id: JobId) -> WaitExplanation | None:
-        """None: it does not wait in this snapshot."""
+        """None: the job is not pending in this snapshot."""
         row = self._rows.get(job_id)
         job = self._snapshot.jobs.get(job_id)
         if row is None or job is None:
             return None
-        cause, ahead, head = (
-            self._causes.find(self._snapshot.pending[row]),
+        reason, ahead, booked = (
+            self._reasons.find(self._snapshot.pending[row]),
             self._ahead(row),
-            self._heads.get(job_id),
+            self._booked_starts.get(job_id),
         )
         projects = {self._snapshot.share_tree.leaves[leaf][0] for leaf in set(ahead["leaf"].tolist())}
         share = self.project_share_ratio(job.project)
         return WaitExplanation(
             job_id=job_id,
-            sentence=_sentence(len(ahead), len(projects), job, share, cause),
-            blocked_by=cause.kind,
+            sentence=_sentence(len(ahead), len(projects), job, share, reason),
+            blocked_by=reason.kind,
             position=len(ahead) + 1,
             pending=len(self._in_order),
             ahead_projects=len(projects),
             first_ahead=tuple(ahead["job"][:_SHOWN_AHEAD].tolist()),
             share_used=round(share, 3),
-            starts_by=head.starts_at if head else None,
-            not_before=cause.not_before,
+            starts_by=booked.starts_at if booked else None,
+            not_before=reason.not_before,
         )
 
     def project_share_ratio(self, project: str) -> float:
-        """How many times its share a project has had lately."""
+        """Recent usage of a project, as a multiple of its share."""
         return self._ratios.get(project, 0.0)
 
     def queue_position(self, job_id: JobId) -> int | None:
-        """1: the first of those that wait."""
+        """1: first in the queue."""
         row = self._rows.get(job_id)
         return None if row is None else self._positions[row] + 1
 
@@ -115,27 +115,27 @@ class WaitExplainer:
         return {row: position for position, row in enumerate(self._in_order)}
 
     @cached_property
-    def _heads(self) -> dict[JobId, BookedStart]:
-        return {head.job_id: head for head in self._made.booked_starts}
+    def _booked_starts(self) -> dict[JobId, BookedStart]:
+        return {booked.job_id: booked for booked in self._plan.booked_starts}
 
     @cached_property
     def _ratios(self) -> dict[str, float]:
         return project_share_ratios(self._snapshot, self._policy)
 
     @cached_property
-    def _causes(self) -> BlockingReasonFinder:
-        return BlockingReasonFinder(self._snapshot, self._policy, self._made, self._now)
+    def _reasons(self) -> BlockingReasonFinder:
+        return BlockingReasonFinder(self._snapshot, self._policy, self._plan, self._now)
 
 
-def _sentence(ahead: int, projects: int, job: Job, share: float, cause: BlockingReason) -> str:
-    parts = []
+def _sentence(ahead: int, projects: int, job: Job, share: float, reason: BlockingReason) -> str:
+    parts = [reason.message]
     if ahead:
         parts.append(
             f"{_count(ahead, 'job')} of {_count(projects, 'project')} {'is' if ahead == 1 else 'are'} ahead"
         )
-    if share >= _MUCH:
-        parts.append(f"project {job.project} has used {share:.1f}\N{MULTIPLICATION SIGN} its share lately")
-    return "; ".join([*parts, cause.message])
+    if share >= _HIGH_SHARE_RATIO:
+        parts.append(f"project {job.project} has used {share:.1f}\N{MULTIPLICATION SIGN} its share recently")
+    return "; ".join(parts)
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""What is free for a job that does not fit, in words: how many of its tasks, or how much on the best node."""
+"""Description of missing resources: how many tasks of a job fit now, or what is free on the best node."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,29 +12,32 @@ from heliostat.scheduling.keyed_array import Array
 from heliostat.scheduling.node_table import NodeTable
 
 _FOR_EVER = float("inf")
-_NEARLY = 1e-6
+_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """The cluster after a plan, for jobs of one project; what is kept from it is not free."""
+    """Free resources after a plan for the jobs of one project, without what is reserved for others."""
 
     node_table: NodeTable
     capacity: Capacity
-    shared_device_use: Mapping[str, float]  # how much of each shared device is in use
+    shared_device_use: Mapping[str, float]  # fraction of each shared device that is in use
     project: str
-    reserved_for_others: Array  # bool, by node: set aside as a whole for others at this moment
+    reserved_for_others: Array  # bool, by node: the whole node is reserved for others now
 
     def describe(self, shape: JobShape) -> str:
-        """What it needs and what there is."""
+        """What the job needs and what is free."""
         tasks = shape.placement.tasks
         if tasks > 1:
-            return f"needs {format_needs(shape)}; there is room for {self._most_tasks(shape)} of its {tasks} tasks"
-        place = self._best_node(shape)
-        return f"needs {format_needs(shape)}{self._also(shape, place)}; {self._free_words(shape, place)}"
+            fitting = self._most_tasks(shape)
+            return (
+                f"needs {format_needs(shape)}; {fitting} of {tasks} tasks {'fits' if fitting == 1 else 'fit'} now"
+            )
+        node = self._best_node(shape)
+        return f"needs {format_needs(shape)}{self._also_missing(shape, node)}; {self._describe_free(shape, node)}"
 
     def _most_tasks(self, shape: JobShape) -> int:
-        """Of those it asks for; all of them do not fit."""
+        """The largest number of its tasks that fits now, by bisection; all of them do not fit."""
         fits, too_many = 0, shape.placement.tasks
         while too_many - fits > 1:
             tried = (fits + too_many) // 2
@@ -46,79 +49,81 @@ class Shortage:
         return fits
 
     def _best_node(self, shape: JobShape) -> int:
-        """Of those that are up, not set aside and have such devices at all, the one on which most is free."""
-        free, suitable = self.capacity.free, self.node_table.eligibility_of(shape)
-        kinds = [kind for kind in suitable.device_kinds if kind >= 0]
-        having = (
+        """The node with the most free GPUs, then cpus; preferably one that is not reserved and has such GPUs."""
+        free, eligibility = self.capacity.free, self.node_table.eligibility_of(shape)
+        kinds = [kind for kind in eligibility.device_kinds if kind >= 0]
+        has_devices = (
             self.node_table.gpus[:, kinds].sum(axis=1) > 0
             if kinds
-            else np.ones(len(suitable.eligible_up_nodes), bool)
+            else np.ones(len(eligibility.eligible_up_nodes), bool)
         )
-        wishes = (
-            suitable.eligible_up_nodes & having & ~self.reserved_for_others,
-            suitable.eligible_up_nodes & having,
-            suitable.eligible_up_nodes,
+        preferences = (
+            eligibility.eligible_up_nodes & has_devices & ~self.reserved_for_others,
+            eligibility.eligible_up_nodes & has_devices,
+            eligibility.eligible_up_nodes,
         )
-        nodes = next(np.flatnonzero(wish) for wish in wishes if wish.any())
+        nodes = next(np.flatnonzero(mask) for mask in preferences if mask.any())
         gpus = free.gpus[:, kinds].sum(axis=1).astype(float) if kinds else np.zeros(len(free.cpus))
-        for node, left in self._left(kinds):
-            gpus[node] += left
+        for node, free_fraction in self._free_fractions(kinds):
+            gpus[node] += free_fraction
         return int(nodes[np.lexsort((-free.cpus[nodes], -gpus[nodes]))[0]])
 
-    def _left(self, kinds: list[int]) -> Iterator[tuple[int, float]]:
-        """Of each shared device: where it is, and what nobody uses of it."""
-        machines = self.node_table
+    def _free_fractions(self, kinds: list[int]) -> Iterator[tuple[int, float]]:
+        """For each shared device: its node and its free fraction."""
+        node_table = self.node_table
         for uuid, used in self.shared_device_use.items():
             if (
-                uuid in machines.unusable_devices
-                or machines.kind_of_device.get(uuid) not in kinds
-                or used > 1 - _NEARLY
+                uuid in node_table.unusable_devices
+                or node_table.kind_of_device.get(uuid) not in kinds
+                or used > 1 - _TOLERANCE
             ):
                 continue
-            yield machines.node_of_device[uuid], round(1 - used, 2)
+            yield node_table.node_of_device[uuid], round(1 - used, 2)
 
-    def _also(self, shape: JobShape, place: int) -> str:
-        """What else it asks for and does not find there."""
-        wanted, free = shape.resources, self.capacity.free
-        if not wanted.gpus:
+    def _also_missing(self, shape: JobShape, node: int) -> str:
+        """Cpus and memory that are requested and not free on this node."""
+        requested, free = shape.resources, self.capacity.free
+        if not requested.gpus:
             return ""
-        lacking = [format_cpus(wanted.cpus)] if free.cpus[place] < wanted.cpus else []
-        lacking += [format_memory(wanted.memory_mib)] if free.memory_mib[place] < wanted.memory_mib else []
+        lacking = [format_cpus(requested.cpus)] if free.cpus[node] < requested.cpus else []
+        lacking += [format_memory(requested.memory_mib)] if free.memory_mib[node] < requested.memory_mib else []
         return f" with {' and '.join(lacking)}" if lacking else ""
 
-    def _free_words(self, shape: JobShape, place: int) -> str:
-        free, node = self.capacity.free, self.node_table.nodes[place]
+    def _describe_free(self, shape: JobShape, index: int) -> str:
+        free, node = self.capacity.free, self.node_table.nodes[index]
         kinds = [kind for kind in self.node_table.eligibility_of(shape).device_kinds if kind >= 0]
-        count = max(0, int(free.gpus[place][kinds].sum())) if kinds else 0
+        count = max(0, int(free.gpus[index][kinds].sum())) if kinds else 0
         parts = [format_gpus(count, shape.resources.gpu_type)] if kinds else []
-        parts.append(format_cpus(max(0, int(free.cpus[place]))))
-        if free.memory_mib[place] < shape.resources.memory_mib:
-            parts.append(format_memory(max(0, int(free.memory_mib[place]))))
-        trouble = [device.problem or device.used_outside for device in node.devices if not device.is_available]
-        out_of_use = f" ({len(trouble)} out of use: {trouble[0]})" if trouble and kinds else ""
+        parts.append(format_cpus(max(0, int(free.cpus[index]))))
+        if free.memory_mib[index] < shape.resources.memory_mib:
+            parts.append(format_memory(max(0, int(free.memory_mib[index]))))
+        problems = [device.problem or device.used_outside for device in node.devices if not device.is_available]
+        unavailable = f" ({len(problems)} unavailable: {problems[0]})" if problems and kinds else ""
         short = count < shape.resources.device_count
-        left = [part for where, part in self._left(kinds) if where == place] if short else []
-        shared = _shared_words(left, shape.resources.gpu_type)
-        return f"{', '.join(parts)} are free on {node.name}{shared}{out_of_use}"
+        fractions = [free for where, free in self._free_fractions(kinds) if where == index] if short else []
+        shared = _describe_shared(fractions, shape.resources.gpu_type)
+        return f"{', '.join(parts)} are free on {node.name}{shared}{unavailable}"
 
 
 def format_needs(shape: JobShape) -> str:
-    wanted, placement = shape.resources, shape.placement
-    each = format_resources(wanted)
-    if wanted.gpus:
-        each = format_gpus(wanted.gpus, wanted.gpu_type, wanted.gpu_memory_mib)
+    requested, placement = shape.resources, shape.placement
+    each = format_resources(requested)
+    if requested.gpus:
+        each = format_gpus(requested.gpus, requested.gpu_type, requested.gpu_memory_mib)
     if placement.tasks > 1:
-        how = "each on a node of its own" if placement.layout == "spread" else "at once"
-        return f"{placement.tasks} tasks of {each} {how}"
-    whole = " alone on a node" if placement.exclusive else " on one node" if wanted.device_count > 1 else ""
-    return each + whole
+        how = ", each on its own node" if placement.layout == "spread" else " at once"
+        return f"{placement.tasks} tasks of {each}{how}"
+    where = " on an empty node" if placement.exclusive else " on one node" if requested.device_count > 1 else ""
+    return each + where
 
 
-def _shared_words(left: list[float], gpu_type: str | None) -> str:
-    """` (2 GPUs are shared and have 0.5 left each)`."""
-    if not left:
+def _describe_shared(fractions: list[float], gpu_type: str | None) -> str:
+    """` (2 GPUs are shared, 0.5 free on each)`."""
+    if not fractions:
         return ""
-    if len(left) == 1:
-        return f" ({format_gpus(1, gpu_type)} is shared and has {left[0]:g} left)"
-    how_much = f"{left[0]:g} left each" if len(set(left)) == 1 else f"at most {max(left):g} left"
-    return f" ({format_gpus(len(left), gpu_type)} are shared and have {how_much})"
+    if len(fractions) == 1:
+        return f" ({format_gpus(1, gpu_type)} is shared, {fractions[0]:g} free)"
+    free = (
+        f"{fractions[0]:g} free on each" if len(set(fractions)) == 1 else f"at most {max(fractions):g} free on one"
+    )
+    return f" ({format_gpus(len(fractions), gpu_type)} are shared, {free})"

@@ -1,1 +1,1 @@
-"""People, projects, tokens, quotas and shares."""
+"""User accounts, projects, tokens, quotas and fair shares."""

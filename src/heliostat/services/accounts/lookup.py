@@ -1,4 +1,4 @@
-"""Users and projects by their names, and which names groups may have."""
+"""Lookup of users and projects by name, the default project, and rules for names of projects and departments."""
 
 import re
 
@@ -9,7 +9,7 @@ from heliostat.store import accounts
 from heliostat.store.database import Transaction
 
 _GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
-_GROUP_NAME_RULE = "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter or digit"
+_GROUP_NAME_RULE = "must have 1 to 63 characters of a-z 0-9 _ . - and begin with a letter or digit"
 
 
 def require_user(tx: Transaction, name: str) -> User:
@@ -27,7 +27,7 @@ def require_project(tx: Transaction, name: str) -> Project:
 
 
 def check_entity_name(name: str) -> None:
-    """Of a department, project or reservation."""
+    """For a department, project or reservation. Raises Invalid."""
     if _GROUP_NAME.fullmatch(name) is None:
         raise invalid_field("name", f"{safe_repr(name)} {_GROUP_NAME_RULE}")
 
@@ -41,41 +41,39 @@ def project_not_found(name: str) -> NotFound:
 
 
 def find_default_project(context: Context, user: User) -> str | None:
-    """Whose share a job uses that names no project."""
-    mine = [membership.project for membership in user.memberships]
-    if context.settings.auth.default_project in mine:
+    """The project of a job that names none; None: the user must name one."""
+    own_projects = [membership.project for membership in user.memberships]
+    if context.settings.auth.default_project in own_projects:
         return context.settings.auth.default_project
-    return mine[0] if len(mine) == 1 else None
+    return own_projects[0] if len(own_projects) == 1 else None
 
 
 def require_unix_user_and_project(context: Context, user: User, project: str | None) -> tuple[str, str]:
-    """Whom something of theirs runs as, and which project a name means; None is their default. Raises Invalid."""
+    """The Unix user that jobs of this user run as, and the project; None: the default one. Raises Invalid."""
     return require_unix_user(user), resolve_project(context, user, project)
 
 
 def require_unix_user(user: User) -> str:
     if user.unix_user is None:
         raise Forbidden(
-            "Your account has no Unix user on this machine, so it cannot run jobs.",
+            "Your account has no Unix user on this server, so it cannot run jobs.",
             f"An admin can set one: helio user set {user.name} --unix-user NAME.",
         )
     return user.unix_user
 
 
 def resolve_project(context: Context, user: User, name: str | None) -> str:
-    mine = [membership.project for membership in user.memberships]
-    hint = f"Your projects: {', '.join(mine) or 'none; ask an admin to add you to one'}."
+    own_projects = [membership.project for membership in user.memberships]
+    hint = f"Your projects: {', '.join(own_projects) or 'none; ask an admin to add you to one'}."
     if name is None:
-        if (usual := find_default_project(context, user)) is not None:
-            return usual
-        raise Invalid(
-            "Say which project this is for.", f"Add --project NAME. {hint}", fields={"project": "missing"}
-        )
-    if name in mine:
+        if (default := find_default_project(context, user)) is not None:
+            return default
+        raise Invalid("No project is given.", f"Add --project NAME. {hint}", fields={"project": "missing"})
+    if name in own_projects:
         return name
     with context.store.read() as conn:
         exists = accounts.find_project(conn, name) is not None
     if exists and user.is_admin:
         return name
-    # The same words whether it exists or not: who is not in it cannot use it either way.
-    raise Invalid(f"You are not in a project {name!r}.", hint, fields={"project": "not one of yours"})
+    # The same message whether the project exists or not, so that it reveals no project names.
+    raise Invalid(f"You are not a member of a project {name!r}.", hint, fields={"project": "not one of yours"})

@@ -1,4 +1,4 @@
-"""What one person may still have: their part of the cluster by shares, and how far their quotas are used up."""
+"""The caller's own fair shares and quota usage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ ScopeKey = tuple[str, str]  # ("user", "ann"), ("project", "vision")…
 
 @dataclass(frozen=True, slots=True)
 class OwnShareUsage:
-    """How one stands in one of one's projects."""
+    """Fair share of a user in one project."""
 
     project: str
-    entitled: float | None  # part of the cluster; None: not in use lately
-    usage_ratio: float  # how many times that was used lately
+    entitled: float | None  # fraction of the cluster; None: no recent usage
+    usage_ratio: float  # recent usage divided by the entitled fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +33,32 @@ class QuotaUsage:
 
 
 def list_own_share_usage(context: Context, caller: Caller) -> tuple[OwnShareUsage, ...]:
-    """In every project one belongs to."""
-    mine = {membership.project for membership in caller.user.memberships}
+    """In every project of the caller."""
+    own_projects = {membership.project for membership in caller.user.memberships}
     projects = (project for department in share_tree(context, caller) for project in department.children)
-    found = []
+    usages = []
     for project in projects:
-        if project.name in mine:
-            me = next((one for one in project.children if one.name == caller.user.name), None)
-            found.append(OwnShareUsage(project.name, me.entitled if me else None, me.ratio if me else 0.0))
-    return tuple(found)
+        if project.name in own_projects:
+            own = next((user for user in project.children if user.name == caller.user.name), None)
+            usages.append(OwnShareUsage(project.name, own.entitled if own else None, own.ratio if own else 0.0))
+    return tuple(usages)
 
 
 def list_own_quota_usage(context: Context, caller: Caller) -> tuple[QuotaUsage, ...]:
-    """Of oneself, one's projects and their departments: every limit that is set."""
+    """Every limit that is set for the caller, the caller's projects and their departments."""
     accounts = context.scheduling_rules.share_accounts()
-    mine = _scopes(accounts, caller)
-    limits = [(scope, quota) for scope in mine if (quota := find_quota(scope, accounts)) != Quota()]
+    scopes = _scopes(accounts, caller)
+    limits = [(scope, quota) for scope in scopes if (quota := find_quota(scope, accounts)) != Quota()]
     if not limits:
         return ()
-    used = {
+    counters = {
         "running_gpus": _running,
         "queued_gpus": _queued,
         "gpu_hours_per_month": _month,
     }
     count: dict[str, Callable[[ScopeKey], float]] = {
         name: make(context, accounts)
-        for name, make in used.items()
+        for name, make in counters.items()
         if any(getattr(quota, name) is not None for _, quota in limits)
     }
     return tuple(
@@ -70,10 +70,10 @@ def list_own_quota_usage(context: Context, caller: Caller) -> tuple[QuotaUsage, 
 
 
 def _scopes(accounts: ShareAccounts, caller: Caller) -> list[ScopeKey]:
-    found: dict[ScopeKey, None] = {("user", caller.user.name): None}
+    scopes: dict[ScopeKey, None] = {("user", caller.user.name): None}
     for membership in caller.user.memberships:
-        found |= dict.fromkeys(quota_keys(caller.user.name, membership.project, accounts))
-    return list(found)
+        scopes |= dict.fromkeys(quota_keys(caller.user.name, membership.project, accounts))
+    return list(scopes)
 
 
 def _running(context: Context, accounts: ShareAccounts) -> Callable[[ScopeKey], float]:
@@ -83,24 +83,24 @@ def _running(context: Context, accounts: ShareAccounts) -> Callable[[ScopeKey], 
 
 def _queued(context: Context, accounts: ShareAccounts) -> Callable[[ScopeKey], float]:
     with context.store.read() as conn:
-        asked, alone = sum_requested_gpus(conn), list_unfinished_exclusive_jobs(conn)
-    return _sum_of(alone, context, accounts, asked)
+        requested, exclusive_jobs = sum_requested_gpus(conn), list_unfinished_exclusive_jobs(conn)
+    return _sum_of(exclusive_jobs, context, accounts, requested)
 
 
 def _month(context: Context, accounts: ShareAccounts) -> Callable[[ScopeKey], float]:
-    """As the scheduler counts: also what running jobs may still use."""
-    now, board = context.now(), context.controller.copy_queue_state()
-    month = QuotaTracker(board.snapshot(now), board.policy, now.timestamp()).month_gpu_hours
+    """As the scheduler counts: including what running jobs may still use."""
+    now, queue_state = context.now(), context.controller.copy_queue_state()
+    month = QuotaTracker(queue_state.snapshot(now), queue_state.policy, now.timestamp()).month_gpu_hours
     return lambda scope: month[scope]
 
 
 def _sum_of(
-    jobs: list[Job], context: Context, accounts: ShareAccounts, asked: dict[tuple[str, str], float]
+    jobs: list[Job], context: Context, accounts: ShareAccounts, requested: dict[tuple[str, str], float]
 ) -> Callable[[ScopeKey], float]:
-    machines = NodeTable(context.node_inventory.nodes())
+    nodes = NodeTable(context.node_inventory.nodes())
     sums: dict[ScopeKey, float] = {}
-    kept = [((job.user, job.project), count_occupied_gpus(job, machines, accounts)) for job in jobs]
-    for (user, project), gpus in [*asked.items(), *kept]:
+    occupied = [((job.user, job.project), count_occupied_gpus(job, nodes, accounts)) for job in jobs]
+    for (user, project), gpus in [*requested.items(), *occupied]:
         for scope in quota_keys(user, project, accounts):
             sums[scope] = sums.get(scope, 0.0) + gpus
     return lambda scope: sums.get(scope, 0.0)

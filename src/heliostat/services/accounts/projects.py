@@ -1,6 +1,6 @@
-"""Departments, projects and who belongs to them.
+"""Departments, projects and their members.
 
-An admin may do everything; a manager adds and removes the members of their project.
+An admin may change everything; a manager adds and removes members of their own project.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ MAX_SHARE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ProjectOrDepartmentChange:
-    """What to change of a department or project; None leaves it. Departments have no data class."""
+    """Changes to a department or project; None: unchanged. Departments have no data class."""
 
     share: int | None = None
     data_class: int | None = None
@@ -48,21 +48,23 @@ def list_departments(context: Context, caller: Caller) -> list[Department]:
         return shares_and_quotas.list_departments(conn)
 
 
-def update_department(context: Context, caller: Caller, name: str, wish: ProjectOrDepartmentChange) -> Department:
-    """Change its share and quota, all of it or nothing."""
+def update_department(
+    context: Context, caller: Caller, name: str, changes: ProjectOrDepartmentChange
+) -> Department:
+    """Change share and quota in one transaction."""
     require_admin(caller.user)
-    _check_share(wish.share)
+    _check_share(changes.share)
 
     def change(tx: Transaction, actor: User) -> Department:
         require_admin(actor)
-        before = _found_department(tx, name)
-        told = change_quota(tx, QuotaLevel.DEPARTMENT, name, before.quota, wish.quota)
-        if wish.share not in (None, before.share):
-            shares_and_quotas.set_department_share(tx, name, wish.share or before.share)
-            told["share"] = [before.share, wish.share]
-        if told:
-            accounts.add_audit_entry(tx, caller, "department.set", name, told, context.now())
-        return _found_department(tx, name)
+        before = _require_department(tx, name)
+        details = change_quota(tx, QuotaLevel.DEPARTMENT, name, before.quota, changes.quota)
+        if changes.share not in (None, before.share):
+            shares_and_quotas.set_department_share(tx, name, changes.share or before.share)
+            details["share"] = [before.share, changes.share]
+        if details:
+            accounts.add_audit_entry(tx, caller, "department.set", name, details, context.now())
+        return _require_department(tx, name)
 
     return write_as_caller(context, caller, change)
 
@@ -85,32 +87,32 @@ def create_project(context: Context, caller: Caller, name: str, department: str)
 
 
 def update_project(
-    context: Context, caller: Caller, name: str, wish: ProjectOrDepartmentChange
+    context: Context, caller: Caller, name: str, changes: ProjectOrDepartmentChange
 ) -> tuple[Project, str | None]:
-    """Change its share, data class and quota, all of it or nothing; with what the change means for its jobs.
+    """Change share, data class and quota in one transaction; with a warning about affected jobs.
 
-    Waiting jobs follow a new data class at once; running ones are not stopped.
+    A new data class applies to waiting jobs at once; running jobs are not stopped.
     """
     require_admin(caller.user)
-    _check_share(wish.share)
-    if wish.data_class is not None and not 0 <= wish.data_class <= MAX_DATA_CLASS:
+    _check_share(changes.share)
+    if changes.data_class is not None and not 0 <= changes.data_class <= MAX_DATA_CLASS:
         raise invalid_field("data_class", f"must be between 0 (open) and {MAX_DATA_CLASS} (secret)")
 
     def change(tx: Transaction, actor: User) -> Project:
         require_admin(actor)
-        if told := _change_project(tx, require_project(tx, name), wish):
-            accounts.add_audit_entry(tx, caller, "project.set", name, told, context.now())
+        if details := _change_project(tx, require_project(tx, name), changes):
+            accounts.add_audit_entry(tx, caller, "project.set", name, details, context.now())
         return require_project(tx, name)
 
     project = write_as_caller(context, caller, change)
-    return project, None if wish.data_class is None else project_data_class_warning(context, name)
+    return project, None if changes.data_class is None else project_data_class_warning(context, name)
 
 
 def list_projects(context: Context, caller: Caller) -> list[Project]:
-    """All for an admin, one's own for others."""
-    mine = None if caller.user.is_admin else [membership.project for membership in caller.user.memberships]
+    """All for an admin, the caller's own for others."""
+    own_projects = None if caller.user.is_admin else [membership.project for membership in caller.user.memberships]
     with context.store.read() as conn:
-        return accounts.list_projects(conn, mine)
+        return accounts.list_projects(conn, own_projects)
 
 
 def get_project(context: Context, caller: Caller, name: str) -> Project:
@@ -125,29 +127,31 @@ def get_project(context: Context, caller: Caller, name: str) -> Project:
 def add_member(
     context: Context, caller: Caller, project: str, user: str, role: ProjectRole = ProjectRole.MEMBER
 ) -> Project:
-    """Add them, or change their role. Only an admin makes and unmakes managers."""
+    """Add a member, or change the role of one. Only an admin appoints and removes managers."""
 
     def change(tx: Transaction, actor: User) -> Project:
-        present = _member_to_change(tx, actor, project, user)
+        current_role = _member_to_change(tx, actor, project, user)
         if role is ProjectRole.MANAGER and not actor.is_admin:
-            raise Forbidden("Only an admin makes somebody a manager.", "Add them as a member, or ask an admin.")
-        if present is not role:
+            raise Forbidden("Only an admin can appoint a manager.", "Add the user as a member, or ask an admin.")
+        if current_role is not role:
             accounts.set_member(tx, project, user, role)
-            accounts.add_audit_entry(tx, caller, "project.add_member", project, _of(user, role), context.now())
+            accounts.add_audit_entry(
+                tx, caller, "project.add_member", project, _member_details(user, role), context.now()
+            )
         return require_project(tx, project)
 
     return write_as_caller(context, caller, change)
 
 
 def remove_member(context: Context, caller: Caller, project: str, user: str) -> Project:
-    """Already gone is success."""
+    """Does nothing if the user is not a member."""
 
     def change(tx: Transaction, actor: User) -> Project:
-        present = _member_to_change(tx, actor, project, user)
-        if present is not None:
+        current_role = _member_to_change(tx, actor, project, user)
+        if current_role is not None:
             accounts.remove_member(tx, project, user)
             accounts.add_audit_entry(
-                tx, caller, "project.remove_member", project, _of(user, present), context.now()
+                tx, caller, "project.remove_member", project, _member_details(user, current_role), context.now()
             )
         return require_project(tx, project)
 
@@ -155,30 +159,30 @@ def remove_member(context: Context, caller: Caller, project: str, user: str) -> 
 
 
 def _member_to_change(tx: Transaction, actor: User, project: str, user: str) -> ProjectRole | None:
-    """The role they have now, once it is certain that the actor may change it."""
+    """The user's current role; None: not a member. Raises Forbidden if the actor may not change it."""
     if not actor.may_manage(project):
-        raise Forbidden("Only a manager of the project or an admin may do this.", "Ask one of them.")
+        raise Forbidden("Only a manager of the project or an admin may do this.", "Ask a manager or an admin.")
     require_project(tx, project)
     require_user(tx, user)
-    present = accounts.find_member_role(tx.conn, project, user)
-    if present is ProjectRole.MANAGER and not actor.is_admin:
-        raise Forbidden("Only an admin changes or removes a manager.", "Ask an admin of this Heliostat.")
-    return present
+    current_role = accounts.find_member_role(tx.conn, project, user)
+    if current_role is ProjectRole.MANAGER and not actor.is_admin:
+        raise Forbidden("Only an admin can change or remove a manager.", "Ask an admin of this cluster.")
+    return current_role
 
 
-def _change_project(tx: Transaction, before: Project, wish: ProjectOrDepartmentChange) -> dict[str, object]:
-    """What was before and is now, of what differs."""
-    told = change_quota(tx, QuotaLevel.PROJECT, before.name, before.quota, wish.quota)
-    if wish.share not in (None, before.share):
-        shares_and_quotas.set_project_share(tx, before.name, wish.share or before.share)
-        told["share"] = [before.share, wish.share]
-    if wish.data_class not in (None, before.data_class):
-        shares_and_quotas.set_project_data_class(tx, before.name, wish.data_class or 0)
-        told["data_class"] = [before.data_class, wish.data_class]
-    return told
+def _change_project(tx: Transaction, before: Project, changes: ProjectOrDepartmentChange) -> dict[str, object]:
+    """Old and new value of each changed field, for the audit log."""
+    details = change_quota(tx, QuotaLevel.PROJECT, before.name, before.quota, changes.quota)
+    if changes.share not in (None, before.share):
+        shares_and_quotas.set_project_share(tx, before.name, changes.share or before.share)
+        details["share"] = [before.share, changes.share]
+    if changes.data_class not in (None, before.data_class):
+        shares_and_quotas.set_project_data_class(tx, before.name, changes.data_class or 0)
+        details["data_class"] = [before.data_class, changes.data_class]
+    return details
 
 
-def _found_department(tx: Transaction, name: str) -> Department:
+def _require_department(tx: Transaction, name: str) -> Department:
     department = shares_and_quotas.find_department(tx.conn, name)
     if department is None:
         raise NotFound(f"There is no department {safe_repr(name)}.", "`helio department list` lists them.")
@@ -190,5 +194,5 @@ def _check_share(share: int | None) -> None:
         raise invalid_field("share", f"must be between 1 and {MAX_SHARE}")
 
 
-def _of(user: str, role: ProjectRole) -> dict[str, object]:
+def _member_details(user: str, role: ProjectRole) -> dict[str, object]:
     return {"user": user, "role": role.value}

@@ -1,6 +1,6 @@
-"""Limits on GPUs: setting them, and refusing what would exceed what may be in the queue.
+"""GPU quotas: changing them, and the check of queued GPUs at submission.
 
-What may run at once and per month is the scheduler's to keep.
+The scheduler enforces the limits on running GPUs and on GPU-hours per month.
 """
 
 import math
@@ -21,56 +21,56 @@ from heliostat.store.shares_and_quotas import QuotaLevel, set_quota
 from heliostat.store.usage import list_unfinished_exclusive_jobs, sum_requested_gpus
 
 QuotaChange = Mapping[str, int | None]
-"""The limits to set, by their name in `Quota`; None takes one away."""
+"""The limits to set, by their name in `Quota`; None removes a limit."""
 
 
 def change_quota(
-    tx: Transaction, scope: QuotaLevel, name: str, quota: Quota, wish: QuotaChange
+    tx: Transaction, scope: QuotaLevel, name: str, quota: Quota, changes: QuotaChange
 ) -> dict[str, object]:
-    """Set what differs; what was before and is now, for the audit log."""
-    changed = replace(quota, **wish)
+    """Store the changed limits. Returns old and new value of each, for the audit log."""
+    changed = replace(quota, **changes)
     if changed == quota:
         return {}
     set_quota(tx, scope, name, changed)
-    before = {limit: getattr(quota, limit) for limit in wish}
-    return {limit: [before[limit], value] for limit, value in wish.items() if value != before[limit]}
+    before = {limit: getattr(quota, limit) for limit in changes}
+    return {limit: [before[limit], value] for limit, value in changes.items() if value != before[limit]}
 
 
 def check_queued_gpu_quota(context: Context, conn: Connection, jobs: Sequence[Job]) -> None:
-    """Refuse jobs that would let somebody have more GPUs in the queue than their quota says. They count as running
-    ones do: a job that is alone on its nodes, with all GPUs there.
+    """Raises Conflict if these jobs exceed a quota of queued GPUs. An exclusive job counts all GPUs of its nodes.
 
-    Inside the transaction that adds them, so that two at once cannot both take the last room.
+    Called inside the transaction that adds the jobs, so that two concurrent submissions cannot both use the
+    last free GPUs of a quota.
     """
     if not context.scheduling_rules.has_queued_gpu_quota():
         return
     if not any(job.resources.gpus or job.placement.exclusive for job in jobs):
         return
     accounts, others = context.scheduling_rules.share_accounts(), list_unfinished_exclusive_jobs(conn)
-    nodes_matter = others or any(job.placement.exclusive for job in jobs)
-    machines = NodeTable(context.node_inventory.nodes() if nodes_matter else ())
+    needs_nodes = others or any(job.placement.exclusive for job in jobs)
+    nodes = NodeTable(context.node_inventory.nodes() if needs_nodes else ())
     before, more = defaultdict(float, sum_requested_gpus(conn)), defaultdict[tuple[str, str], float](float)
     for counted, into in ((others, before), (jobs, more)):
         for job in counted:
-            into[job.user, job.project] += count_occupied_gpus(job, machines, accounts)
+            into[job.user, job.project] += count_occupied_gpus(job, nodes, accounts)
     for user, project in more:
-        for one in _limits(accounts, user, project):
-            one.check(_total(accounts, before, one), _total(accounts, more, one))
+        for limit in _limits(accounts, user, project):
+            limit.check(_total(accounts, before, limit), _total(accounts, more, limit))
 
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
     scope: QuotaLevel
     name: str
-    most: int
+    maximum: int
 
     def check(self, before: float, more: float) -> None:
-        if before + more <= self.most:
+        if before + more <= self.maximum:
             return
         raise Conflict(
-            f"The quota of {self.scope} {self.name} is {_gpus(self.most)} in the queue, running ones included: "
-            f"its unfinished jobs ask for {before:g}, and this for {more:g} more.",
-            "Wait until some are over, ask for fewer, or ask an admin: "
+            f"The quota of {self.scope} {self.name} is {_gpus(self.maximum)} for waiting and running jobs: "
+            f"its unfinished jobs request {before:g}, this request adds {more:g}.",
+            "Wait until some jobs have ended, request fewer GPUs, or ask an admin: "
             f"helio {self.scope} set {self.name} --queued-gpus {math.ceil(before + more)}.",
             code="quota",
         )
@@ -83,11 +83,13 @@ def _limits(accounts: ShareAccounts, user: str, project: str) -> list[_Limit]:
         (QuotaLevel.PROJECT, project, accounts.project_or_default(project).quota),
         (QuotaLevel.DEPARTMENT, department.name, department.quota),
     )
-    return [_Limit(scope, name, most) for scope, name, quota in limits if (most := quota.queued_gpus) is not None]
+    return [
+        _Limit(scope, name, maximum) for scope, name, quota in limits if (maximum := quota.queued_gpus) is not None
+    ]
 
 
 def _total(accounts: ShareAccounts, gpus: Mapping[tuple[str, str], float], limit: _Limit) -> float:
-    return sum(asked for (user, project), asked in gpus.items() if _counts(accounts, user, project, limit))
+    return sum(count for (user, project), count in gpus.items() if _counts(accounts, user, project, limit))
 
 
 def _counts(accounts: ShareAccounts, user: str, project: str, limit: _Limit) -> bool:

@@ -1,6 +1,6 @@
-"""The fair-share tree as the caller may see it: all departments and projects, and the people of their own ones.
+"""The fair-share tree for a caller: all departments and projects, and the users of the caller's projects.
 
-With Slurm it is by Slurm's own count, in which jobs of plain `sbatch` are too.
+With Slurm, the usage comes from Slurm's accounting, which includes jobs submitted with plain `sbatch`.
 """
 
 from collections import defaultdict
@@ -21,15 +21,16 @@ COUNTED_BY_HELIOSTAT = "heliostat"
 
 
 def share_tree(context: Context, caller: Caller) -> tuple[AccountShare, ...]:
-    """Departments, as the queue sees them now."""
+    """The departments, with the usage that the queue counts now."""
     tree = _tree(context)
     return tuple(
-        replace(one, children=tuple(_seen(project, caller.user) for project in one.children)) for one in tree
+        replace(department, children=tuple(_visible(project, caller.user) for project in department.children))
+        for department in tree
     )
 
 
 def usage_source(context: Context) -> str:
-    """Whose count of usage it is: ours, or that of an engine which also counts jobs that came without us."""
+    """Where the usage is counted: by Heliostat, or by an engine that also counts foreign jobs."""
     return context.engine.name if isinstance(context.engine, SyncsAccounts) else COUNTED_BY_HELIOSTAT
 
 
@@ -38,91 +39,93 @@ def _tree(context: Context) -> tuple[AccountShare, ...]:
         with context.store.read() as conn:
             names = {user.unix_user: user.name for user in accounts.list_users(conn) if user.unix_user}
         return slurm_share_tree(context.engine.account_sync, context.scheduling_rules.share_accounts(), names)
-    board = context.controller.copy_queue_state()
-    return build_share_report(board.snapshot(context.now()), board.policy)
+    queue_state = context.controller.copy_queue_state()
+    return build_share_report(queue_state.snapshot(context.now()), queue_state.policy)
 
 
-def _seen(project: AccountShare, user: User) -> AccountShare:
+def _visible(project: AccountShare, user: User) -> AccountShare:
     if user.is_admin or user.is_member_of(project.name):
         return project
-    return replace(project, children=tuple(one for one in project.children if one.name == user.name))
+    return replace(project, children=tuple(child for child in project.children if child.name == user.name))
 
 
 def slurm_share_tree(
     sync: AccountSync, accounts: ShareAccounts, names: Mapping[str, str]
 ) -> tuple[AccountShare, ...]:
-    """Departments by name, then what is in no account of theirs. `names`: our users by their Unix user.
+    """Departments by name, then the usage of other Slurm accounts. `names`: users by their Unix user.
 
-    Points stay 0: how much a share weighs is Slurm's to say.
+    Priority points stay 0: Slurm decides how much a share counts.
     """
     used = sync.account_usage()
-    count = _Count(used, sync.account_name)
-    found = [_department(name, accounts, count, names) for name in sorted(accounts.departments)]
+    count = _UsageIndex(used, sync.account_name)
+    departments = [_department(name, accounts, count, names) for name in sorted(accounts.departments)]
     known = {sync.account_name("department", name) for name in accounts.departments}
     known |= {sync.account_name("project", name) for name in accounts.projects}
-    others = [one for one in used if one.parent == "root" and (one.user or one.account not in known)]
-    if any(one.raw_usage for one in others):
-        found.append(_elsewhere(others, count))
-    return tuple(found)
+    others = [entry for entry in used if entry.parent == "root" and (entry.user or entry.account not in known)]
+    if any(entry.raw_usage for entry in others):
+        departments.append(_other_accounts(others, count))
+    return tuple(departments)
 
 
-class _Count:
+class _UsageIndex:
     def __init__(self, used: Sequence[AccountUsage], account_of: Callable[[str, str], str]) -> None:
         self.account_of = account_of
-        self._by_place = {(one.account, one.user): one for one in used}
-        self._people: dict[str, list[AccountUsage]] = defaultdict(list)
+        self._by_account_and_user = {(entry.account, entry.user): entry for entry in used}
+        self._entries_by_account: dict[str, list[AccountUsage]] = defaultdict(list)
         self._sums: dict[str, float] = defaultdict(float)
-        for one in used:
-            self._sums[one.parent] += one.raw_usage
-            if one.user:
-                self._people[one.account].append(one)
+        for entry in used:
+            self._sums[entry.parent] += entry.raw_usage
+            if entry.user:
+                self._entries_by_account[entry.account].append(entry)
 
-    def judged(self, one: AccountShare, account: str, user: str = "") -> AccountShare:
-        """As it is if Slurm does not have it."""
-        found = self._by_place.get((account, user))
-        if found is None:
-            return one
-        ratio = self.part_of_used(found) / found.share_fraction if found.share_fraction else 0.0
-        return replace(one, entitled=self.entitled(found), usage=found.gpu_hours, ratio=ratio)
+    def with_usage(self, share: AccountShare, account: str, user: str = "") -> AccountShare:
+        """Unchanged if the account does not exist in Slurm."""
+        entry = self._by_account_and_user.get((account, user))
+        if entry is None:
+            return share
+        ratio = self.fraction_of_used(entry) / entry.share_fraction if entry.share_fraction else 0.0
+        return replace(share, entitled=self.entitled(entry), usage=entry.gpu_hours, ratio=ratio)
 
-    def part_of_used(self, one: AccountUsage) -> float:
-        """Of all that was used below the same parent."""
-        total = self._sums[one.parent]
-        return one.raw_usage / total if total else 0.0
+    def fraction_of_used(self, entry: AccountUsage) -> float:
+        """The account's fraction of all usage below the same parent."""
+        total = self._sums[entry.parent]
+        return entry.raw_usage / total if total else 0.0
 
-    def entitled(self, one: AccountUsage) -> float:
-        """Of the whole cluster."""
-        above = self._by_place.get((one.parent, ""))
+    def entitled(self, entry: AccountUsage) -> float:
+        """The fraction of the whole cluster."""
+        above = self._by_account_and_user.get((entry.parent, ""))
         return (
-            one.share_fraction if above is None or not above.parent else one.share_fraction * self.entitled(above)
+            entry.share_fraction
+            if above is None or not above.parent
+            else entry.share_fraction * self.entitled(above)
         )
 
-    def people(self, account: str) -> list[AccountUsage]:
-        return self._people[account]
+    def users(self, account: str) -> list[AccountUsage]:
+        return self._entries_by_account[account]
 
 
-def _department(name: str, accounts: ShareAccounts, count: _Count, names: Mapping[str, str]) -> AccountShare:
-    one = count.judged(
+def _department(name: str, accounts: ShareAccounts, count: _UsageIndex, names: Mapping[str, str]) -> AccountShare:
+    share = count.with_usage(
         AccountShare("department", name, accounts.department_or_default(name).share),
         count.account_of("department", name),
     )
-    inside = sorted(project for project, found in accounts.projects.items() if found.department == name)
-    return replace(one, children=tuple(_project(project, accounts, count, names) for project in inside))
+    projects = sorted(key for key, project in accounts.projects.items() if project.department == name)
+    return replace(share, children=tuple(_project(project, accounts, count, names) for project in projects))
 
 
-def _project(name: str, accounts: ShareAccounts, count: _Count, names: Mapping[str, str]) -> AccountShare:
+def _project(name: str, accounts: ShareAccounts, count: _UsageIndex, names: Mapping[str, str]) -> AccountShare:
     account = count.account_of("project", name)
-    one = count.judged(AccountShare("project", name, accounts.project_or_default(name).share), account)
+    share = count.with_usage(AccountShare("project", name, accounts.project_or_default(name).share), account)
     users = [
-        count.judged(AccountShare("user", names.get(found.user, found.user), 1), account, found.user)
-        for found in count.people(account)
+        count.with_usage(AccountShare("user", names.get(entry.user, entry.user), 1), account, entry.user)
+        for entry in count.users(account)
     ]
-    return replace(one, children=tuple(sorted(users, key=lambda user: user.name)))
+    return replace(share, children=tuple(sorted(users, key=lambda user: user.name)))
 
 
-def _elsewhere(others: Sequence[AccountUsage], count: _Count) -> AccountShare:
-    entitled = sum(count.entitled(one) for one in others)
-    ratio = sum(count.part_of_used(one) for one in others) / entitled if entitled else 0.0
+def _other_accounts(others: Sequence[AccountUsage], count: _UsageIndex) -> AccountShare:
+    entitled = sum(count.entitled(entry) for entry in others)
+    ratio = sum(count.fraction_of_used(entry) for entry in others) / entitled if entitled else 0.0
     return AccountShare(
-        "department", OTHER_SLURM_ACCOUNTS, 1, entitled, sum(one.gpu_hours for one in others), ratio
+        "department", OTHER_SLURM_ACCOUNTS, 1, entitled, sum(entry.gpu_hours for entry in others), ratio
     )

@@ -1,4 +1,4 @@
-"""Keeping Slurm's accounts in step with departments, projects and people: for admins."""
+"""Synchronisation of Slurm accounts with departments, projects and users, for admins."""
 
 import pwd
 from collections.abc import Iterator, Sequence
@@ -37,37 +37,37 @@ class AppliedAccountPlan:
 
 
 def plan_slurm_accounts(context: Context, caller: Caller) -> AccountPlan:
-    """What would be changed in Slurm; changes nothing."""
+    """The steps that `apply_slurm_accounts` would take; changes nothing."""
     require_admin(caller.user)
     return _plan(context, _sync(context))
 
 
 def apply_slurm_accounts(context: Context, caller: Caller) -> AppliedAccountPlan:
-    """Carry the plan out, step by step. What is done stays done if Slurm refuses one; it can be repeated."""
+    """Apply the plan step by step. If Slurm refuses a step, the earlier steps stay applied; it can be repeated."""
     require_admin(caller.user)
     sync = _sync(context)
     with sync.lock_changes():
         plan = _plan(context, sync)
-        done: list[AccountStep] = []
+        applied: list[AccountStep] = []
         try:
             for step in plan.steps:
-                _carry_out(context, sync, step)
-                done.append(step)
+                _apply_step(context, sync, step)
+                applied.append(step)
         except (Conflict, EngineUnavailable) as error:
-            raise _refused(plan, done, error.message.rstrip(".")) from error
+            raise _step_refused_error(plan, applied, error.message.rstrip(".")) from error
         finally:
-            _note(context, caller, plan, done)
-    return AppliedAccountPlan(plan, tuple(done))
+            _add_audit_entry(context, caller, plan, applied)
+    return AppliedAccountPlan(plan, tuple(applied))
 
 
 def check_slurm_accounts(context: Context) -> list[Finding]:
-    """Who is not in Slurm yet."""
+    """Users and projects that do not exist in Slurm yet."""
     if not isinstance(context.engine, SyncsAccounts):
         return []
     try:
-        users, projects = context.engine.account_sync.count_missing(_ours(context))
+        users, projects = context.engine.account_sync.count_missing(_heliostat_accounts(context))
     except HeliostatError:
-        return []  # said already: the accounting does not answer
+        return []  # another check reports that the accounting does not respond
     if not users and not projects:
         return [Finding("slurm", "ok", "All users and projects are in Slurm.")]
     message = f"{_count(users, 'user')} and {_count(projects, 'project')} are not in Slurm yet."
@@ -75,16 +75,17 @@ def check_slurm_accounts(context: Context) -> list[Finding]:
 
 
 def probe_nodes(context: Context) -> None:
-    """Look from the engine's nodes, with the Unix users we have; the doctor then tells what was found."""
+    """Start checks on the engine's nodes, with the Unix users of all active accounts; the doctor reports the
+    results."""
     if not isinstance(context.engine, ProbesNodes):
         return
     with context.store.read() as conn:
         names = sorted({user.unix_user for user in accounts.list_users(conn) if user.unix_user and user.active})
-    with suppress(EngineUnavailable):  # the doctor says so anyway
-        context.engine.probe_nodes(dict(_known_here(names)))
+    with suppress(EngineUnavailable):  # the doctor reports it anyway
+        context.engine.probe_nodes(dict(_local_ids(names)))
 
 
-def _known_here(names: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+def _local_ids(names: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
     for name in names:
         with suppress(KeyError):
             entry = pwd.getpwnam(name)
@@ -96,17 +97,17 @@ def _sync(context: Context) -> AccountSync:
         return context.engine.account_sync
     raise Conflict(
         f"Jobs run on the engine {context.engine.name}, not on Slurm.",
-        "Shares and quotas count here by themselves: there is nothing to keep in step.",
+        "Shares and quotas apply without it: there is nothing to synchronise.",
     )
 
 
 def _plan(context: Context, sync: AccountSync) -> AccountPlan:
     with context.store.read() as conn:
-        made = shares_and_quotas.list_slurm_associations(conn)
-    return sync.plan(_ours(context), made)
+        membership = shares_and_quotas.list_slurm_associations(conn)
+    return sync.plan(_heliostat_accounts(context), membership)
 
 
-def _ours(context: Context) -> HeliostatAccounts:
+def _heliostat_accounts(context: Context) -> HeliostatAccounts:
     with context.store.read() as conn:
         return HeliostatAccounts(
             list_departments(conn),
@@ -117,37 +118,38 @@ def _ours(context: Context) -> HeliostatAccounts:
         )
 
 
-def _carry_out(context: Context, sync: AccountSync, step: AccountStep) -> None:
-    """That we put somebody somewhere is noted before we do: when the answer is lost it is still known."""
+def _apply_step(context: Context, sync: AccountSync, step: AccountStep) -> None:
+    """An added membership is stored before the step is applied, so that it is known even if the response is
+    lost."""
     if (added := step.added_membership) is not None:
         context.store.write(lambda tx: shares_and_quotas.add_slurm_association(tx, *added))
     try:
-        was_us = sync.apply_step(step)
+        is_ours = sync.apply_step(step)
     except Conflict:
         _forget(context, step.added_membership)
         raise
-    _forget(context, step.removed_membership if was_us else step.removed_membership or step.added_membership)
+    _forget(context, step.removed_membership if is_ours else step.removed_membership or step.added_membership)
 
 
-def _forget(context: Context, made: EngineMembership | None) -> None:
-    if made is not None:
-        context.store.write(lambda tx: shares_and_quotas.remove_slurm_association(tx, *made))
+def _forget(context: Context, membership: EngineMembership | None) -> None:
+    if membership is not None:
+        context.store.write(lambda tx: shares_and_quotas.remove_slurm_association(tx, *membership))
 
 
-def _refused(plan: AccountPlan, done: Sequence[AccountStep], said: str) -> Conflict:
-    step = plan.steps[len(done)]
-    hint = "It has running or waiting jobs there: once they are over, " if "active" in said else "Then "
+def _step_refused_error(plan: AccountPlan, applied: Sequence[AccountStep], message: str) -> Conflict:
+    step = plan.steps[len(applied)]
+    hint = "It has running or waiting jobs there: once they have ended, " if "active" in message else "Then "
     return Conflict(
-        f"Slurm refuses step {len(done) + 1} of {len(plan.steps)} ({step.sentence.rstrip('.')}): {said}.",
-        f"The steps before are done. {hint}repeat: helio slurm apply.",
+        f"Slurm refuses step {len(applied) + 1} of {len(plan.steps)} ({step.sentence.rstrip('.')}): {message}.",
+        f"The earlier steps are applied. {hint}repeat: helio slurm apply.",
         code="slurm_refused",
     )
 
 
-def _note(context: Context, caller: Caller, plan: AccountPlan, done: Sequence[AccountStep]) -> None:
-    if not done:
+def _add_audit_entry(context: Context, caller: Caller, plan: AccountPlan, applied: Sequence[AccountStep]) -> None:
+    if not applied:
         return
-    detail = {"steps": [step.sentence for step in done]}
+    detail = {"steps": [step.sentence for step in applied]}
     target = f"cluster {plan.cluster}"
     context.store.write(
         lambda tx: accounts.add_audit_entry(tx, caller, "slurm.apply", target, detail, context.now())

@@ -1,7 +1,7 @@
-"""Accounts.
+"""User accounts: roles, passwords, Unix users, and the audit log.
 
-An admin may do everything; everybody else only looks after themselves. Rights are checked again inside each
-transaction, because they may have gone since the request came in.
+An admin may change every account, other users only their own. Permissions are checked again inside each
+transaction, because they may have changed since the request arrived.
 """
 
 import secrets
@@ -26,9 +26,9 @@ from heliostat.store import accounts, web_logins
 from heliostat.store.database import Transaction
 from heliostat.store.shares_and_quotas import QuotaLevel
 
-LOGIN_TOKEN_NAME = "login"  # noqa: S105 - the name of the tokens that a login makes
+LOGIN_TOKEN_NAME = "login"  # noqa: S105 - the name of the tokens that a login creates
 
-_USER_NAME_RULE = "must be 1 to 32 of a-z 0-9 _ . - and begin with a letter or _"
+_USER_NAME_RULE = "must have 1 to 32 characters of a-z 0-9 _ . - and begin with a letter or _"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class NewUser:
 
 @dataclass(frozen=True, slots=True)
 class UserChange:
-    """What to change of an account; None leaves it."""
+    """Changes to an account; None: unchanged."""
 
     role: Role | None = None
     active: bool | None = None
@@ -57,7 +57,8 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
         raise invalid_field("name", f"{safe_repr(new.name)} {_USER_NAME_RULE}")
     if new.name in context.identities.unix_accounts.local_admin_names():
         raise invalid_field(
-            "name", "is kept for the Unix user who rules this machine; they get it at first contact"
+            "name",
+            "is reserved for the Unix user that administers this server; it is created at their first login",
         )
     unix_user = None if new.unix_user is None else _checked_unix_user(context, new.unix_user)
     hashed = None if new.password is None else context.identities.passwords.hash(new.password)
@@ -87,53 +88,56 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
     return write_as_caller(context, caller, change)
 
 
-def update_user(context: Context, caller: Caller, name: str, wish: UserChange) -> User:
-    """Change role, activity, Unix user and quota, all of it or nothing."""
+def update_user(context: Context, caller: Caller, name: str, changes: UserChange) -> User:
+    """Change role, activity, Unix user and quota in one transaction."""
     require_admin(caller.user)
-    unix_user = None if wish.unix_user is None else _checked_unix_user(context, wish.unix_user)
-    rulers = context.identities.unix_accounts.local_admin_names()
+    unix_user = None if changes.unix_user is None else _checked_unix_user(context, changes.unix_user)
+    local_admins = context.identities.unix_accounts.local_admin_names()
 
     def change(tx: Transaction, actor: User) -> User:
         require_admin(actor)
         user = require_user(tx, name)
-        if wish.role not in (None, user.role):
-            _change_role(context, tx, caller, user, wish.role or user.role, rulers)
-        if wish.active not in (None, user.active):
-            _change_activity(context, tx, caller, user, bool(wish.active), rulers)
-        if wish.clear_unix_user or wish.unix_user is not None:
-            _change_unix_user(context, tx, caller, user, unix_user, rulers)
-        if told := change_quota(tx, QuotaLevel.USER, name, user.quota, wish.quota):
-            accounts.add_audit_entry(tx, caller, "user.quota", name, told, context.now())
+        if changes.role not in (None, user.role):
+            _change_role(context, tx, caller, user, changes.role or user.role, local_admins)
+        if changes.active not in (None, user.active):
+            _change_activity(context, tx, caller, user, bool(changes.active), local_admins)
+        if changes.clear_unix_user or changes.unix_user is not None:
+            _change_unix_user(context, tx, caller, user, unix_user, local_admins)
+        if details := change_quota(tx, QuotaLevel.USER, name, user.quota, changes.quota):
+            accounts.add_audit_entry(tx, caller, "user.quota", name, details, context.now())
         return require_user(tx, name)
 
     return write_as_caller(context, caller, change)
 
 
 def set_password(context: Context, caller: Caller, name: str, password: str, current: str | None = None) -> None:
-    """Whoever changes their own from afar must know the present one. Ends the logins of the account."""
+    """Ends the logins of the account. `current` is required for the caller's own password, except on the
+    socket."""
     own = name == caller.user.name
     if not own:
         require_admin(caller.user)
     with context.store.read() as conn:
         before = accounts.get_password_hash(conn, name)
-    proven = own and caller.via != "socket"
-    if proven:
-        _prove(context, caller, before, current)
+    needs_current = own and caller.via != "socket"
+    if needs_current:
+        _check_current_password(context, caller, before, current)
     hashed = context.identities.passwords.hash(password)
-    rulers = context.identities.unix_accounts.local_admin_names()
+    local_admins = context.identities.unix_accounts.local_admin_names()
 
     def change(tx: Transaction, actor: User) -> None:
         if not own:
             require_admin(actor)
         user = require_user(tx, name)
-        if not own and user.unix_user in rulers:
+        if not own and user.unix_user in local_admins:
             raise Forbidden(
-                f"Only {user.name} can set the password of {user.name}, for it opens the Unix account"
-                f" {user.unix_user}.",
+                f"Only {user.name} can set the password of {user.name}: "
+                f"it gives access to the Unix account {user.unix_user}.",
                 f"Set it on the server as the Unix user {user.unix_user}.",
             )
-        if proven and accounts.get_password_hash(tx.conn, name) != before:
-            raise Conflict("The password has just been changed.", "Try again with the new one as the current one.")
+        if needs_current and accounts.get_password_hash(tx.conn, name) != before:
+            raise Conflict(
+                "The password has just been changed.", "Try again with the new password as the current one."
+            )
         accounts.update_user(tx, name, password_hash=hashed)
         logins = [token.id for token in accounts.list_tokens(tx.conn, name) if token.name == LOGIN_TOKEN_NAME]
         accounts.revoke_tokens(tx, logins, context.now())
@@ -145,27 +149,28 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
 
 
 def reset_password(context: Context, caller: Caller, name: str) -> str:
-    """Gives somebody else a made-up password and ends their logins; it is told this once and kept nowhere."""
+    """Give another user a generated password and end their logins. The password is returned once and not
+    stored."""
     if name == caller.user.name:
-        raise Conflict("Your own password is changed by you.", "Type the present one and a new one.")
+        raise Conflict("You cannot reset your own password.", "Enter the current password and a new one.")
     password = generate_password()
     set_password(context, caller, name, password)
     return password
 
 
 def generate_password() -> str:
-    """Easy to read out, hopeless to guess: 79 bits."""
+    """Easy to read aloud, with 79 bits of entropy."""
     return "-".join("".join(secrets.choice(_CLEAR_LETTERS) for _ in range(4)) for _ in range(4))
 
 
-_CLEAR_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # without those that look alike
+_CLEAR_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # without letters and digits that look alike
 
 
 def list_users(context: Context, caller: Caller) -> list[User]:
-    """Everybody for an admin; oneself and the people of one's projects for others."""
+    """All users for an admin; for others, the caller and the members of the caller's projects."""
     with context.store.read() as conn:
         users = accounts.list_users(conn)
-    return [_as_seen_by(caller.user, user) for user in users if _may_see(caller.user, user)]
+    return [_redacted_for(caller.user, user) for user in users if _may_see(caller.user, user)]
 
 
 def get_user(context: Context, caller: Caller, name: str) -> User:
@@ -173,20 +178,20 @@ def get_user(context: Context, caller: Caller, name: str) -> User:
         user = accounts.find_user(conn, name)
     if user is None or not _may_see(caller.user, user):
         raise user_not_found(name)
-    return _as_seen_by(caller.user, user)
+    return _redacted_for(caller.user, user)
 
 
 def _require_another_admin(tx: Transaction, user: User) -> None:
     if user.is_admin and user.active and accounts.count_other_admins(tx.conn, user.name) == 0:
-        raise Conflict(f"{user.name} is the last active admin.", "Make somebody else an admin first.")
+        raise Conflict(f"{user.name} is the last active admin.", "Make another user an admin first.")
 
 
-def _require_not_ruler(user: User, rulers: frozenset[str]) -> None:
-    """Root and the server's own user come in by the socket as admins whatever we note about them."""
-    if user.unix_user in rulers:
+def _require_not_local_admin(user: User, local_admins: frozenset[str]) -> None:
+    """Root and the server's own Unix user are always admins on the socket, whatever is stored for them."""
+    if user.unix_user in local_admins:
         raise Conflict(
-            f"{user.name} is the account of the Unix user {user.unix_user}, who rules this machine.",
-            "That account stays an active admin under its own Unix user.",
+            f"{user.name} is the account of the Unix user {user.unix_user}, which administers this server.",
+            "That account stays an active admin with its own Unix user.",
         )
 
 
@@ -194,16 +199,16 @@ def _require_free(tx: Transaction, unix_user: str | None, owner: str | None = No
     holder = None if unix_user is None else accounts.find_user_by_unix_name(tx.conn, unix_user)
     if holder is not None and holder.name != owner:
         raise Conflict(
-            f"The Unix user {unix_user} belongs to the account {holder.name} already.",
+            f"The Unix user {unix_user} already belongs to the account {holder.name}.",
             "Each account needs a Unix user of its own.",
         )
 
 
 def _change_role(  # noqa: PLR0913, PLR0917
-    context: Context, tx: Transaction, caller: Caller, user: User, role: Role, rulers: frozenset[str]
+    context: Context, tx: Transaction, caller: Caller, user: User, role: Role, local_admins: frozenset[str]
 ) -> None:
     if role is not Role.ADMIN:
-        _require_not_ruler(user, rulers)
+        _require_not_local_admin(user, local_admins)
         _require_another_admin(tx, user)
     accounts.update_user(tx, user.name, role=role.value)
     detail = {"from": user.role.value, "to": role.value}
@@ -211,13 +216,13 @@ def _change_role(  # noqa: PLR0913, PLR0917
 
 
 def _change_activity(  # noqa: PLR0913, PLR0917
-    context: Context, tx: Transaction, caller: Caller, user: User, active: bool, rulers: frozenset[str]
+    context: Context, tx: Transaction, caller: Caller, user: User, active: bool, local_admins: frozenset[str]
 ) -> None:
     if active:
         accounts.update_user(tx, user.name, active=True)
         accounts.add_audit_entry(tx, caller, "user.activate", user.name, {}, context.now())
         return
-    _require_not_ruler(user, rulers)
+    _require_not_local_admin(user, local_admins)
     _require_another_admin(tx, require_user(tx, user.name))
     accounts.update_user(tx, user.name, active=False)
     live = [token.id for token in accounts.list_tokens(tx.conn, user.name) if token.revoked_at is None]
@@ -232,11 +237,11 @@ def _change_unix_user(  # noqa: PLR0913, PLR0917
     caller: Caller,
     user: User,
     unix_user: str | None,
-    rulers: frozenset[str],
+    local_admins: frozenset[str],
 ) -> None:
     if unix_user == user.unix_user:
         return
-    _require_not_ruler(user, rulers)
+    _require_not_local_admin(user, local_admins)
     _require_free(tx, unix_user, owner=user.name)
     accounts.update_user(tx, user.name, unix_user=unix_user)
     detail = {"from": user.unix_user, "to": unix_user}
@@ -244,12 +249,12 @@ def _change_unix_user(  # noqa: PLR0913, PLR0917
 
 
 def _checked_unix_user(context: Context, name: str) -> str:
-    """The name under which the machine knows this person; only the socket itself proves root."""
+    """The Unix user's name on this server. Never root: only the socket authenticates root."""
     unix = context.identities.unix_accounts
     account = unix.find_by_name(name)
     if account is None:
         if context.engine.capabilities.runs_on_server_host:
-            raise invalid_field("unix_user", f"this machine has no Unix user {safe_repr(name)}")
+            raise invalid_field("unix_user", f"this server has no Unix user {safe_repr(name)}")
         if not is_account_name(name) or name == "root":
             raise invalid_field("unix_user", f"{safe_repr(name)} {_USER_NAME_RULE}, and not be root")
         return name
@@ -260,13 +265,13 @@ def _checked_unix_user(context: Context, name: str) -> str:
     return account.name
 
 
-def _prove(context: Context, caller: Caller, before: str | None, current: str | None) -> None:
+def _check_current_password(context: Context, caller: Caller, before: str | None, current: str | None) -> None:
     if before is None:
         raise Forbidden(
-            "This account has no password yet.", "Set the first one on the server itself, or ask an admin to."
+            "This account has no password yet.", "Set the first one on the server itself, or ask an admin."
         )
     if current is None:
-        raise invalid_field("current", "the current password is needed to change it")
+        raise invalid_field("current", "the current password is required to change it")
     try:
         context.identities.authenticate_password(caller.user.name, current, caller.address)
     except NotAuthenticated as error:
@@ -279,8 +284,8 @@ def _may_see(viewer: User, user: User) -> bool:
     return any(viewer.is_member_of(membership.project) for membership in user.memberships)
 
 
-def _as_seen_by(viewer: User, user: User) -> User:
-    """Others see only what they share with the person."""
+def _redacted_for(viewer: User, user: User) -> User:
+    """Other users see only the memberships that they share with this user."""
     if viewer.is_admin or viewer.name == user.name:
         return user
     shared = tuple(m for m in user.memberships if viewer.is_member_of(m.project))
@@ -289,10 +294,10 @@ def _as_seen_by(viewer: User, user: User) -> User:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Empty: everything."""
+    """Empty fields do not filter."""
 
-    user: str = ""  # who did it
-    text: str = ""  # part of what was done, or to what
+    user: str = ""  # the actor
+    text: str = ""  # part of the action or of its target
 
 
 def list_audit_entries(

@@ -1,1 +1,1 @@
-"""The cluster: nodes, reservations, what is used."""
+"""The cluster: nodes, reservations, usage statistics and reports."""

@@ -1,4 +1,4 @@
-"""What somebody who writes a job can choose from."""
+"""GPU types, projects and time limits that a user can choose for a job."""
 
 from dataclasses import dataclass
 
@@ -11,21 +11,21 @@ from heliostat.services.context import Context
 @dataclass(frozen=True, slots=True)
 class GpuType:
     name: str
-    count: int  # in the whole cluster, whether they are free or not
-    memory_mib: int  # of the smallest of them
+    count: int  # in the whole cluster, free or not
+    memory_mib: int  # of the smallest GPU of this type
 
 
 @dataclass(frozen=True, slots=True)
 class JobChoices:
     gpu_types: tuple[GpuType, ...]
     projects: tuple[str, ...]
-    default_project: str | None  # None: one must be named
-    default_time_limit_seconds: int | None  # None: none
+    default_project: str | None  # None: the user must name one
+    default_time_limit_seconds: int | None  # None: no limit
     max_time_limit_seconds: int
 
 
 def job_choices_for(context: Context, caller: Caller) -> JobChoices:
-    """The GPU types there are, and the projects this person may use."""
+    """The GPU types of the cluster, and the projects of the caller."""
     names = tuple(project.name for project in list_projects(context, caller))
     return JobChoices(
         gpu_types=_gpu_types(context),
@@ -41,4 +41,4 @@ def _gpu_types(context: Context) -> tuple[GpuType, ...]:
     for node in context.node_inventory.nodes():
         for device in node.devices:
             sizes.setdefault(device.type, []).append(device.memory_mib)
-    return tuple(GpuType(name, len(found), min(found)) for name, found in sorted(sizes.items()))
+    return tuple(GpuType(name, len(memory), min(memory)) for name, memory in sorted(sizes.items()))

@@ -1,4 +1,4 @@
-"""Jobs on our machines that did not come through us, as one person may see them. Nothing of them is stored."""
+"""Foreign jobs: jobs on the cluster's nodes that were not submitted through Heliostat. They are not stored."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ _ORDER = {"running": 0, "completing": 1, "suspended": 2}
 
 @dataclass(frozen=True, slots=True)
 class ForeignJobOnNode:
-    """What such a job has on one node."""
+    """Resources of a foreign job on one node."""
 
     job: ForeignJob
     cpus: int
@@ -31,36 +31,35 @@ class ForeignJobOnNode:
 
 
 def list_foreign_jobs(context: Context, caller: Caller, node: str | None = None) -> tuple[ForeignJob, ...]:
-    """Those that run first, the longest first; then those that wait. For everybody, as the list of jobs is."""
+    """Running jobs first, the longest first; then waiting ones. For all users, as the list of jobs is."""
     jobs = [job for job in _jobs(context) if node is None or any(place.node == node for place in job.places)]
-    return tuple(_as_seen_by(caller.user, job) for job in sorted(jobs, key=_order))
+    return tuple(_redacted_for(caller.user, job) for job in sorted(jobs, key=_order))
 
 
 def foreign_jobs_by_node(context: Context, caller: Caller) -> dict[str, list[ForeignJobOnNode]]:
-    """Who of them is where."""
-    found: dict[str, list[ForeignJobOnNode]] = defaultdict(list)
+    by_node: dict[str, list[ForeignJobOnNode]] = defaultdict(list)
     for job in list_foreign_jobs(context, caller):
         for place in job.places:
             nodes = len(job.places)
             gpus = len(place.devices) or job.gpus // nodes
-            found[place.node].append(
+            by_node[place.node].append(
                 ForeignJobOnNode(job, job.cpus // nodes, job.memory_mib // nodes, gpus, place.devices)
             )
-    return found
+    return by_node
 
 
 def devices_in_foreign_use(context: Context) -> set[str]:
     return {uuid for job in _jobs(context) for place in job.places for uuid in place.devices}
 
 
-def mark_devices_in_foreign_use(node: Node, guests: Iterable[ForeignJobOnNode]) -> Node:
-    """The node, with its devices saying which of them others use."""
-    users = {uuid: guest.job for guest in guests for uuid in guest.devices}
-    if not users:
+def mark_devices_in_foreign_use(node: Node, foreign_jobs: Iterable[ForeignJobOnNode]) -> Node:
+    """The node, with `used_outside` set for each device that a foreign job uses."""
+    job_by_device = {uuid: foreign.job for foreign in foreign_jobs for uuid in foreign.devices}
+    if not job_by_device:
         return node
     devices = (
-        replace(device, used_outside=device.used_outside or _words(users[device.uuid]))
-        if device.uuid in users
+        replace(device, used_outside=device.used_outside or _describe_use(job_by_device[device.uuid]))
+        if device.uuid in job_by_device
         else device
         for device in node.devices
     )
@@ -71,8 +70,8 @@ def _jobs(context: Context) -> Sequence[ForeignJob]:
     return context.engine.foreign_jobs() if isinstance(context.engine, HasOwnQueue) else ()
 
 
-def _as_seen_by(user: User, job: ForeignJob) -> ForeignJob:
-    """Of somebody else's job only what explains the queue."""
+def _redacted_for(user: User, job: ForeignJob) -> ForeignJob:
+    """Without name and reason, unless it is the user's own job or the user is an admin."""
     if user.is_admin or user.unix_user == job.user:
         return job
     return replace(job, name=None, reason=None)
@@ -83,5 +82,5 @@ def _order(job: ForeignJob) -> tuple[int, float]:
     return _ORDER.get(job.state, len(_ORDER)), at.timestamp() if at else 0.0
 
 
-def _words(job: ForeignJob) -> str:
-    return f"used by {job.id} of {job.user}, which was not submitted here"
+def _describe_use(job: ForeignJob) -> str:
+    return f"used by {job.id} of {job.user}, which was not submitted through Heliostat"

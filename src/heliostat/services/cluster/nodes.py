@@ -1,4 +1,4 @@
-"""Verbs on nodes; for admins also other GPUs for a node while the cluster runs."""
+"""Node commands: drain, resume, labels, data classes, diagnosis, and recomposition of a node's GPUs."""
 
 import re
 from collections.abc import Mapping
@@ -17,18 +17,18 @@ from heliostat.store.database import Transaction
 from heliostat.store.nodes import NodeAdminSettings, find_node_admin_settings, set_node_admin_settings
 
 MAX_LABELS = 32
-_LONGEST_REASON = 128
+_MAX_REASON_LENGTH = 128
 _LABEL = re.compile(r"[a-z0-9._-]{1,63}")
 _LABEL_RULE = "must be 1 to 63 of a-z 0-9 . _ -"
 
-_KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_MOST_GPUS = 64
-_MOST_KINDS = 8
+_GPU_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_MAX_GPUS = 64
+_MAX_GPU_TYPES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """What to set of a node; None leaves it. A label of None is taken away."""
+    """Changes to a node; None: unchanged. A label of None is removed."""
 
     labels: Mapping[str, str | None] = field(default_factory=dict)
     data_class: int | None = None
@@ -37,43 +37,45 @@ class NodeChange:
 
 
 def drain_node(context: Context, caller: Caller, name: str, reason: str) -> Node:
-    """Start nothing new on it; what runs there goes on."""
+    """Start no new jobs on the node; running jobs continue."""
     check_drain_reason(reason)
     return _set_state(context, caller, name, NodeState.DRAINED, reason)
 
 
 def check_drain_reason(reason: str) -> None:
-    """One line that everybody can read."""
+    """One printable line. Raises Invalid."""
     if not reason.strip():
-        raise invalid_field("reason", "say why, so that everybody knows")
-    if len(reason) > _LONGEST_REASON or not reason.isprintable():
-        raise invalid_field("reason", f"must be one line of at most {_LONGEST_REASON} characters")
+        raise invalid_field("reason", "must not be empty: all users see it")
+    if len(reason) > _MAX_REASON_LENGTH or not reason.isprintable():
+        raise invalid_field("reason", f"must be one line of at most {_MAX_REASON_LENGTH} characters")
 
 
 def resume_node(context: Context, caller: Caller, name: str) -> Node:
     return _set_state(context, caller, name, NodeState.UP, None)
 
 
-def update_node(context: Context, caller: Caller, name: str, wish: NodeChange) -> tuple[Node, str | None]:
-    """Set labels, data classes and whether GPUs may be shared, all of it or nothing; and what that means there.
+def update_node(context: Context, caller: Caller, name: str, changes: NodeChange) -> tuple[Node, str | None]:
+    """Set labels, data classes and GPU sharing in one transaction; with a warning about affected jobs.
 
-    Running jobs go on whatever is set.
+    Running jobs continue.
     """
     require_admin(caller.user)
     node = get_node(context, name)
-    _check_wish(wish)
+    _check_change(changes)
 
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
-        before = _decided(tx, node)
-        after = _with(before, wish, node)
+        before = _current_settings(tx, node)
+        after = _apply_change(before, changes, node)
         if after != before:
             set_node_admin_settings(tx, name, after)
-            accounts.add_audit_entry(tx, caller, "node.set", f"node {name}", _told(before, after), context.now())
+            accounts.add_audit_entry(
+                tx, caller, "node.set", f"node {name}", _audit_details(before, after), context.now()
+            )
 
     write_as_caller(context, caller, change)
     node = get_node(context, name)
-    concerns_data = wish.data_class is not None or wish.min_data_class is not None
+    concerns_data = changes.data_class is not None or changes.min_data_class is not None
     return node, node_data_class_warning(context, node) if concerns_data else None
 
 
@@ -86,9 +88,9 @@ def get_node(context: Context, name: str) -> Node:
 
 
 def diagnose_installation(context: Context, caller: Caller, *, probe: bool = False) -> list[Finding]:
-    """What is wrong with it and what to do; paths and people of the machine are for admins.
+    """Problems of the installation and their fixes. For admins: it contains paths and user names.
 
-    With `probe` a tiny job looks from the nodes too, where the engine has others than this machine.
+    With `probe`, a small job also runs checks on the engine's nodes, if it has other nodes than this server.
     """
     require_admin(caller.user)
     if probe:
@@ -107,74 +109,74 @@ def _set_state(context: Context, caller: Caller, name: str, state: NodeState, re
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
         if not isinstance(context.engine, DrainsNodes):
-            set_node_admin_settings(tx, name, replace(_decided(tx, node), state=state, reason=reason))
+            set_node_admin_settings(tx, name, replace(_current_settings(tx, node), state=state, reason=reason))
         accounts.add_audit_entry(tx, caller, action, f"node {name}", {"reason": reason}, context.now())
 
     if isinstance(context.engine, DrainsNodes):
-        _tell_engine(context.engine, name, reason if state is NodeState.DRAINED else None)
+        _set_engine_state(context.engine, name, reason if state is NodeState.DRAINED else None)
     write_as_caller(context, caller, change)
     return get_node(context, name)
 
 
-def _tell_engine(engine: DrainsNodes, name: str, reason: str | None) -> None:
-    """It keeps that by itself, for others than us too."""
+def _set_engine_state(engine: DrainsNodes, name: str, reason: str | None) -> None:
+    """The engine stores the state itself, for foreign jobs too."""
     if reason is None:
         engine.resume(name)
     else:
         engine.drain(name, reason)
 
 
-def _decided(tx: Transaction, node: Node) -> NodeAdminSettings:
-    """What holds so far; before the first decision, what the node says of itself."""
-    own = NodeAdminSettings(
+def _current_settings(tx: Transaction, node: Node) -> NodeAdminSettings:
+    """The stored settings; if there are none, those that the node reports."""
+    reported = NodeAdminSettings(
         data_class=node.data_class, min_data_class=node.min_data_class, splits_devices=node.splits_devices
     )
-    return find_node_admin_settings(tx.conn, node.name) or own
+    return find_node_admin_settings(tx.conn, node.name) or reported
 
 
-def _check_wish(wish: NodeChange) -> None:
-    for name, value in wish.labels.items():
+def _check_change(changes: NodeChange) -> None:
+    for name, value in changes.labels.items():
         if not _LABEL.fullmatch(name):
             raise invalid_field("labels", f"{safe_repr(name)} {_LABEL_RULE}")
         if value and not _LABEL.fullmatch(value):
             raise invalid_field("labels", f"the value {safe_repr(value)} of {name} {_LABEL_RULE}")
     for field_name in ("data_class", "min_data_class"):
-        if not 0 <= (getattr(wish, field_name) or 0) <= MAX_DATA_CLASS:
+        if not 0 <= (getattr(changes, field_name) or 0) <= MAX_DATA_CLASS:
             raise invalid_field(field_name, f"must be between 0 (open) and {MAX_DATA_CLASS} (secret)")
 
 
-def _with(before: NodeAdminSettings, wish: NodeChange, node: Node) -> NodeAdminSettings:
+def _apply_change(before: NodeAdminSettings, changes: NodeChange, node: Node) -> NodeAdminSettings:
     after = replace(
         before,
-        labels=_labels(before, wish, node),
-        data_class=before.data_class if wish.data_class is None else wish.data_class,
-        min_data_class=before.min_data_class if wish.min_data_class is None else wish.min_data_class,
-        splits_devices=before.splits_devices if wish.splits_devices is None else wish.splits_devices,
+        labels=_labels(before, changes, node),
+        data_class=before.data_class if changes.data_class is None else changes.data_class,
+        min_data_class=before.min_data_class if changes.min_data_class is None else changes.min_data_class,
+        splits_devices=before.splits_devices if changes.splits_devices is None else changes.splits_devices,
     )
     if after.min_data_class > after.data_class:
         raise invalid_field(
             "min_data_class",
-            f"is {after.min_data_class}, but the node is cleared for {after.data_class}, so nothing could run",
+            f"is {after.min_data_class}, but the node is cleared for {after.data_class}, so no job could run",
         )
     return after
 
 
-def _labels(before: NodeAdminSettings, wish: NodeChange, node: Node) -> dict[str, str]:
-    own = node.labels.keys() - before.labels.keys()
-    gone = {name for name, value in wish.labels.items() if value is None}
-    if kept := sorted(gone & own):
+def _labels(before: NodeAdminSettings, changes: NodeChange, node: Node) -> dict[str, str]:
+    reported = node.labels.keys() - before.labels.keys()
+    removed = {name for name, value in changes.labels.items() if value is None}
+    if not_removable := sorted(removed & reported):
         raise invalid_field(
-            "labels", f"{kept[0]} is what the node says of itself; it can be changed, not taken away"
+            "labels", f"{not_removable[0]} is reported by the node; it can be changed, not removed"
         )
-    given = {name: value for name, value in wish.labels.items() if value is not None}
-    after = {name: value for name, value in {**before.labels, **given}.items() if name not in gone}
+    added = {name: value for name, value in changes.labels.items() if value is not None}
+    after = {name: value for name, value in {**before.labels, **added}.items() if name not in removed}
     if len(after) > MAX_LABELS:
-        raise invalid_field("labels", f"a node may have {MAX_LABELS}, these are {len(after)}")
+        raise invalid_field("labels", f"at most {MAX_LABELS} labels per node, got {len(after)}")
     return after
 
 
-def _told(before: NodeAdminSettings, after: NodeAdminSettings) -> dict[str, object]:
-    """What was before and is now, of what differs."""
+def _audit_details(before: NodeAdminSettings, after: NodeAdminSettings) -> dict[str, object]:
+    """Old and new value of each changed field."""
     names = ("labels", "data_class", "min_data_class", "splits_devices")
     pairs = {name: [getattr(before, name), getattr(after, name)] for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
@@ -183,47 +185,47 @@ def _told(before: NodeAdminSettings, after: NodeAdminSettings) -> dict[str, obje
 def recompose_node(
     context: Context, caller: Caller, name: str, gpus: Mapping[str, int], *, dry_run: bool = False
 ) -> Recomposition:
-    """Begin to give a node these GPUs, instead of those it has; running jobs end first. Returns at once."""
+    """Start to replace the GPUs of a node by these; running jobs end first. Does not wait for the result."""
     require_admin(caller.user)
-    engine = _engine(context)
+    engine = _require_recomposing_engine(context)
     if engine.recomposition_status(name) is None:
         get_node(context, name)
-    _check(gpus)
-    wish = engine.recompose(name, gpus, dry_run=dry_run)
+    _check_gpus(gpus)
+    recomposition = engine.recompose(name, gpus, dry_run=dry_run)
     if dry_run:
-        return wish
+        return recomposition
 
-    def note(tx: Transaction, actor: User) -> None:
+    def add_audit_entry(tx: Transaction, actor: User) -> None:
         require_admin(actor)
         accounts.add_audit_entry(tx, caller, "node.recompose", f"node {name}", {"gpus": dict(gpus)}, context.now())
 
-    write_as_caller(context, caller, note)
-    return wish
+    write_as_caller(context, caller, add_audit_entry)
+    return recomposition
 
 
 def get_recomposition(context: Context, caller: Caller, name: str) -> Recomposition | None:
-    """How far it is; None: nothing is being changed there."""
+    """The progress; None: no recomposition of this node is in progress."""
     require_admin(caller.user)
-    under_way = _engine(context).recomposition_status(name)
-    if under_way is None:
+    status = _require_recomposing_engine(context).recomposition_status(name)
+    if status is None:
         get_node(context, name)
-    return under_way
+    return status
 
 
-def _engine(context: Context) -> RecomposesNodes:
+def _require_recomposing_engine(context: Context) -> RecomposesNodes:
     if isinstance(context.engine, RecomposesNodes):
         return context.engine
     raise Conflict(
-        f"Nodes of the engine {context.engine.name} have the GPUs that are in them.",
-        "Only dynamic nodes of Slurm can change theirs.",
+        f"The engine {context.engine.name} cannot change the GPUs of a node.",
+        "Only dynamic nodes of Slurm can.",
     )
 
 
-def _check(gpus: Mapping[str, int]) -> None:
-    if len(gpus) > _MOST_KINDS:
-        raise invalid_field("gpus", f"at most {_MOST_KINDS} types, these are {len(gpus)}")
-    for kind, count in gpus.items():
-        if not _KIND.fullmatch(kind):
-            raise invalid_field("gpus", f"{safe_repr(kind)} is no type of GPU")
-        if not 0 <= count <= _MOST_GPUS:
-            raise invalid_field("gpus", f"of {kind} there can be 0 to {_MOST_GPUS}")
+def _check_gpus(gpus: Mapping[str, int]) -> None:
+    if len(gpus) > _MAX_GPU_TYPES:
+        raise invalid_field("gpus", f"at most {_MAX_GPU_TYPES} GPU types, got {len(gpus)}")
+    for gpu_type, count in gpus.items():
+        if not _GPU_TYPE.fullmatch(gpu_type):
+            raise invalid_field("gpus", f"{safe_repr(gpu_type)} is not a GPU type")
+        if not 0 <= count <= _MAX_GPUS:
+            raise invalid_field("gpus", f"the number of {gpu_type} must be between 0 and {_MAX_GPUS}")

@@ -1,4 +1,4 @@
-"""What jobs, nodes and the cluster used over time, for plots and for words."""
+"""Usage statistics of jobs, nodes and the cluster over time."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ _STEPS = (
 
 
 class StatsPeriod(StrEnum):
-    """How far back to look."""
+    """The period that statistics cover, until now."""
 
     DAY = "day"
     WEEK = "week"
@@ -68,16 +68,16 @@ class StatsPeriod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobStats:
-    """Over all attempts, from the first start on."""
+    """Over all attempts since the first start."""
 
     job_id: JobId
     requested: RequestedResources
     series: tuple[TimeSeries, ...]  # cpu, memory, gpu0_utilisation, gpu0_memory, gpu1_…
     summary: UsageSummary
     efficiency: EfficiencyReport
-    device_memory_mib: tuple[int | None, ...] = ()  # how much each of its GPUs has, in the order of the series
+    device_memory_mib: tuple[int | None, ...] = ()  # memory of each GPU, in the order of the series
     accounting_usage: AttemptUsage | None = (
-        None  # by the engine, if it keeps accounts: over all attempts that are over
+        None  # from the engine's accounting, if it has one: over all ended attempts
     )
 
 
@@ -85,7 +85,7 @@ class JobStats:
 class NodeStats:
     name: str
     span: StatsPeriod
-    series: tuple[TimeSeries, ...]  # as those of a job
+    series: tuple[TimeSeries, ...]  # the same columns as for a job
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class ClusterStats:
 
 
 def job_stats(context: Context, caller: Caller, job_id: JobId) -> JobStats:
-    """For those who may read its log."""
+    """For users who may read the job's log."""
     job = require_inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
         attempts = [attempt for attempt in stored.list_attempts(conn, job_id) if attempt.started_at is not None]
@@ -106,21 +106,21 @@ def job_stats(context: Context, caller: Caller, job_id: JobId) -> JobStats:
     chunks = _read(context, job_subject(job_id), start.timestamp(), end.timestamp())
     run_seconds = sum(_seconds(attempt, now) for attempt in attempts)
     summary = merge_accounting_usage(_summary(chunks, run_seconds), accounting_usage)
-    asked = RequestedResources.from_job(job)
+    requested = RequestedResources.from_job(job)
     series = _series(chunks, start.timestamp(), end.timestamp(), None)
-    had = attempts[-1].devices if attempts else ()
-    said = assess_efficiency(asked, summary, run_seconds)
-    return JobStats(job_id, asked, series, summary, said, _memory_of(context, had), accounting_usage)
+    devices = attempts[-1].devices if attempts else ()
+    efficiency = assess_efficiency(requested, summary, run_seconds)
+    return JobStats(job_id, requested, series, summary, efficiency, _memory_of(context, devices), accounting_usage)
 
 
 def node_stats(context: Context, caller: Caller, name: str, span: StatsPeriod = StatsPeriod.DAY) -> NodeStats:
-    """For everybody, as the list of nodes is."""
+    """For all users, as the list of nodes is."""
     get_node(context, name)
     return NodeStats(name, span, _of_span(context, node_subject(name), span, None))
 
 
 def cluster_stats(context: Context, caller: Caller, span: StatsPeriod = StatsPeriod.DAY) -> ClusterStats:
-    """For everybody."""
+    """For all users."""
     return ClusterStats(span, _of_span(context, CLUSTER_SUBJECT, span, CLUSTER_COLUMNS))
 
 
@@ -136,7 +136,7 @@ def _of_span(
 
 
 def _read(context: Context, subject: str, start: float, end: float) -> list[SampleChunk]:
-    """Of this time, and the rest of its last step."""
+    """Chunks of this period, extended by one step at both ends."""
     return context.samples.read(subject, start - context.samples.step_seconds, end + context.samples.step_seconds)
 
 
@@ -154,18 +154,20 @@ def _seconds(attempt: AttemptRecord, now: datetime) -> float:
 def _series(
     chunks: Sequence[SampleChunk], start: float, end: float, columns: SeriesColumns | None
 ) -> tuple[TimeSeries, ...]:
-    """At most MOST_POINTS of each, at a step that is a round number; nothing where nothing is known."""
+    """At most MAX_POINTS of each series, at a round step; None where there is no sample."""
     if not chunks:
         return ()
     coarsest = max(chunk.step for chunk in chunks)
     grid = _grid(start, end, coarsest)
-    laid = resample_chunks(chunks, grid)
-    names = columns or usage_columns(laid.mean.shape[1])
+    resampled = resample_chunks(chunks, grid)
+    names = columns or usage_columns(resampled.mean.shape[1])
     start_at, newest = to_datetime(float(grid.first)), _last_row(chunks)
     return tuple(
-        TimeSeries(name, unit, start_at, grid.step, _known(laid.mean, at), _known(laid.max, at), newest[at])
+        TimeSeries(
+            name, unit, start_at, grid.step, _known(resampled.mean, at), _known(resampled.max, at), newest[at]
+        )
         for at, (name, unit) in enumerate(names)
-        if at < laid.mean.shape[1]
+        if at < resampled.mean.shape[1]
     )
 
 
@@ -177,7 +179,7 @@ def _last_row(chunks: Sequence[SampleChunk]) -> list[float | None]:
 
 
 def _grid(start: float, end: float, coarsest: int) -> TimeGrid:
-    """Over all of it, but for a year of days, which has a few points more than it should."""
+    """Covers the whole period. A year in steps of a day has a few points more than MAX_POINTS."""
     seconds = max(end - start, 1.0)
     step = next((step for step in _STEPS if step >= coarsest and seconds / step <= MAX_POINTS - 1), _STEPS[-1])
     step = -(-step // coarsest) * coarsest
@@ -190,18 +192,18 @@ def _known(values: SampleMatrix, column: int) -> tuple[float | None, ...]:
 
 
 def _summary(chunks: Sequence[SampleChunk], run_seconds: float) -> UsageSummary:
-    """From all samples, however few points are shown."""
+    """From all samples, not only from the points that are shown."""
     if not chunks:
         return UsageSummary()
     first, end = min(chunk.first for chunk in chunks), max(chunk.end for chunk in chunks)
     whole = resample_chunks(chunks, TimeGrid(first, end - first, 1))
-    figures = list(_figures(whole, _last_row(chunks)))
+    statistics = list(_statistics(whole, _last_row(chunks)))
     sampled = sum(chunk.step * chunk.known_steps for chunk in chunks)
-    devices = tuple(DeviceStatistics(*pair) for pair in zip(figures[2::2], figures[3::2], strict=True))
-    return UsageSummary(min(float(sampled), run_seconds), figures[0], figures[1], devices)
+    devices = tuple(DeviceStatistics(*pair) for pair in zip(statistics[2::2], statistics[3::2], strict=True))
+    return UsageSummary(min(float(sampled), run_seconds), statistics[0], statistics[1], devices)
 
 
-def _figures(whole: SampleChunk, newest: Sequence[float | None]) -> Iterator[SeriesStatistics]:
+def _statistics(whole: SampleChunk, newest: Sequence[float | None]) -> Iterator[SeriesStatistics]:
     for column, last in enumerate(newest):
         (mean,), (peak,) = _known(whole.mean, column), _known(whole.max, column)
         yield SeriesStatistics(mean, peak, last)

@@ -1,4 +1,5 @@
-"""Who used what in a month: everything for admins, their projects for managers, their own for everybody."""
+"""Monthly usage reports: of all users for admins, of their projects for managers, of themselves for other
+users."""
 
 import csv
 import io
@@ -21,7 +22,7 @@ from heliostat.store.usage_report import (
     total_gpu_hours,
 )
 
-_MOST_MONTHS = 120
+_MAX_MONTHS = 120
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -31,20 +32,20 @@ class UsageReportLine:
 
     month: str
     name: str
-    jobs: int  # that ran in it
+    jobs: int  # that ran in this month
     gpu_hours: float
     cpu_hours: float
-    fraction_of_total: float  # of the GPU-hours of everybody
+    fraction_of_total: float  # of the GPU-hours of all users
     wasted_gpu_hours: (
         float  # of attempts that failed, timed out, were lost or preempted, since their last checkpoint
     )
     wasted_cpu_hours: float
-    mean_wait_seconds: float | None  # of jobs that first started in it
+    mean_wait_seconds: float | None  # of jobs that first started in this month
     median_wait_seconds: float | None
 
 
 def monthly_usage_report(context: Context, caller: Caller, month: str | None, by: str) -> list[UsageReportLine]:
-    """The largest users of GPUs first. A month is `2026-11`, in UTC; None: the present one."""
+    """Sorted by GPU-hours, the most first. A month is `2026-11`, in UTC; None: the current one."""
     now = context.now()
     name = month or f"{now:%Y-%m}"
     span = _month_span(name, now)
@@ -52,23 +53,23 @@ def monthly_usage_report(context: Context, caller: Caller, month: str | None, by
     with context.store.read() as conn:
         used = sum_usage(conn, span, by, scope)
         waits = compute_wait_times(conn, span, by, scope)
-        total = total_gpu_hours(conn, span) if scope else sum(one.gpu_hours for one in used)
-    lines = [_line(name, one, waits.get(one.name), total) for one in used]
+        total = total_gpu_hours(conn, span) if scope else sum(totals.gpu_hours for totals in used)
+    lines = [_line(name, totals, waits.get(totals.name), total) for totals in used]
     return sorted(lines, key=lambda line: (-line.gpu_hours, -line.cpu_hours, line.name))
 
 
 def list_report_months(context: Context) -> list[str]:
-    """Those there may be something to say about, the present one first."""
+    """The months since the first attempt, the current one first."""
     now = context.now()
     with context.store.read() as conn:
         first = find_first_attempt_start(conn) or now
     last, count = now.year * 12 + now.month - 1, (now.year - first.year) * 12 + now.month - first.month
-    numbers = range(last, last - min(max(count, 0), _MOST_MONTHS) - 1, -1)
+    numbers = range(last, last - min(max(count, 0), _MAX_MONTHS) - 1, -1)
     return [f"{number // 12:04}-{number % 12 + 1:02}" for number in numbers]
 
 
 def usage_report_csv(lines: Sequence[UsageReportLine], by: str) -> str:
-    """With a header. Text that a spreadsheet would take for a formula is quoted."""
+    """With a header. Text that a spreadsheet would read as a formula is quoted."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow([by if field.name == "name" else field.name for field in fields(UsageReportLine)])
@@ -77,16 +78,16 @@ def usage_report_csv(lines: Sequence[UsageReportLine], by: str) -> str:
     return text.getvalue()
 
 
-def _line(month: str, one: UsageTotals, wait: WaitTimes | None, total: float) -> UsageReportLine:
+def _line(month: str, totals: UsageTotals, wait: WaitTimes | None, total: float) -> UsageReportLine:
     return UsageReportLine(
         month=month,
-        name=one.name,
-        jobs=one.jobs,
-        gpu_hours=round(one.gpu_hours, 2),
-        cpu_hours=round(one.cpu_hours, 2),
-        fraction_of_total=round(one.gpu_hours / total, 4) if total else 0.0,
-        wasted_gpu_hours=round(one.wasted_gpu_hours, 2),
-        wasted_cpu_hours=round(one.wasted_cpu_hours, 2),
+        name=totals.name,
+        jobs=totals.jobs,
+        gpu_hours=round(totals.gpu_hours, 2),
+        cpu_hours=round(totals.cpu_hours, 2),
+        fraction_of_total=round(totals.gpu_hours / total, 4) if total else 0.0,
+        wasted_gpu_hours=round(totals.wasted_gpu_hours, 2),
+        wasted_cpu_hours=round(totals.wasted_cpu_hours, 2),
         mean_wait_seconds=None if wait is None else round(wait.mean, 1),
         median_wait_seconds=None if wait is None else round(wait.median, 1),
     )
@@ -104,12 +105,12 @@ def _month_span(month: str, now: datetime) -> ReportPeriod:
     begins = datetime(year, number, 1, tzinfo=UTC)
     if begins > now:
         fields = {"month": "has not begun"}
-        raise Invalid(f"{month} has not begun.", f"The present month is {now:%Y-%m}.", fields=fields)
+        raise Invalid(f"{month} has not begun.", f"The current month is {now:%Y-%m}.", fields=fields)
     return ReportPeriod(begins, datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC), now)
 
 
 def _scope(caller: Caller) -> ReportScope | None:
     if caller.user.is_admin:
         return None
-    managed = [one.project for one in caller.user.memberships if one.role is ProjectRole.MANAGER]
+    managed = [each.project for each in caller.user.memberships if each.role is ProjectRole.MANAGER]
     return ReportScope(caller.user.name, managed)

@@ -1,1 +1,1 @@
-"""Environments: what may be in them, who builds them, who has them."""
+"""Environments and images: validation, builds, requests of jobs, removal."""

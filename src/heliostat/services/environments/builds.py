@@ -1,4 +1,4 @@
-"""Who builds an environment, with what, and the job that does it."""
+"""Environment builds: the Unix user, the tools, and the build job."""
 
 import contextlib
 import os
@@ -20,24 +20,24 @@ from heliostat.runtimes.environment_build import EnvironmentRecipe, render_envir
 from heliostat.services.context import Context
 
 _CPUS, _MEMORY_MIB = 2, 4096  # of a build, where a node has as much
-_LIMIT_SECONDS = 2 * 3600
+_TIME_LIMIT_SECONDS = 2 * 3600
 _RETRIES = 2  # when its node dies
 
 
 @dataclass(frozen=True, slots=True)
 class BuildIdentity:
-    """Whom a build runs as, and whose its result is."""
+    """The Unix user of a build, and the owner of its result."""
 
     unix_user: str
-    owner: str | None  # a user; None: everybody's
-    cache_folder: str | None  # shared by all builds; None: the one of that Unix user
+    owner: str | None  # a user; None: shared by all users
+    cache_folder: str | None  # shared by all builds; None: the cache of that Unix user
 
 
 def choose_build_identity(context: Context, user: str, unix_user: str) -> BuildIdentity:
-    """A Unix user of its own, so that nobody can touch what everybody shares; without one, each for themselves."""
+    """A dedicated Unix user, so that users cannot modify shared environments; without one, each user's own."""
     settings = context.settings
-    is_here = os.geteuid() == 0 and context.engine.capabilities.runs_on_server_host
-    if not is_here or shutil.which("bwrap", path=TOOL_PATH) is None:
+    runs_as_root_here = os.geteuid() == 0 and context.engine.capabilities.runs_on_server_host
+    if not runs_as_root_here or shutil.which("bwrap", path=TOOL_PATH) is None:
         return BuildIdentity(unix_user, user, None)
     try:
         account = pwd.getpwnam(settings.environments.builder)
@@ -53,52 +53,52 @@ def choose_build_identity(context: Context, user: str, unix_user: str) -> BuildI
     return BuildIdentity(account.pw_name, None, str(cache))
 
 
-def resolve_python(software: EnvironmentSpec) -> EnvironmentSpec:
-    """With its Python, which is one of this machine. Raises Invalid."""
-    if software.kind == "conda":
-        return software
-    found = installed_pythons()
-    wanted = software.python or _usual(found)
-    if wanted is None or wanted not in found:
-        known = ", ".join(found) or "none"
+def resolve_python(spec: EnvironmentSpec) -> EnvironmentSpec:
+    """The spec with its Python version, which must be installed on this server. Raises Invalid."""
+    if spec.kind == "conda":
+        return spec
+    pythons = installed_pythons()
+    version = spec.python or _default_python(pythons)
+    if version is None or version not in pythons:
+        known = ", ".join(pythons) or "none"
         raise Invalid(
-            f"There is no Python {wanted or '3'} on this machine.",
-            f"Versions here: {known}. An admin can install others, or use a conda file.",
+            f"Python {version or '3'} is not installed on this server.",
+            f"Installed versions: {known}. Ask an admin to install another, or use a conda file.",
             fields={"python": f"must be one of: {known}"},
         )
-    return EnvironmentSpec(software.kind, software.files, wanted)
+    return EnvironmentSpec(spec.kind, spec.files, version)
 
 
 def installed_pythons() -> dict[str, str]:
-    """Version and path of those that every job finds, oldest first."""
-    found: dict[str, str] = {}
+    """Version and path of the Pythons that all jobs can run, oldest first."""
+    pythons: dict[str, str] = {}
     for folder in TOOL_PATH.split(":"):
         with contextlib.suppress(OSError):
             names = (re.fullmatch(r"python(3\.\d+)", name) for name in os.listdir(folder))
-            found |= {match[1]: f"{folder}/{match[0]}" for match in names if match and match[1] not in found}
-    return dict(sorted(found.items(), key=lambda one: int(one[0].partition(".")[2])))
+            pythons |= {match[1]: f"{folder}/{match[0]}" for match in names if match and match[1] not in pythons}
+    return dict(sorted(pythons.items(), key=lambda item: int(item[0].partition(".")[2])))
 
 
-def _usual(found: dict[str, str]) -> str | None:
-    """What `python3` means here."""
+def _default_python(pythons: dict[str, str]) -> str | None:
+    """The version of `python3`."""
     real = os.path.realpath(shutil.which("python3", path=TOOL_PATH) or "")
-    return next((version for version, path in found.items() if os.path.realpath(path) == real), None)
+    return next((version for version, path in pythons.items() if os.path.realpath(path) == real), None)
 
 
 def current_platform() -> str:
     return f"{platform.system()}-{platform.machine()}".lower()
 
 
-def digest_for_builder(software: EnvironmentSpec, builder: BuildIdentity) -> str:
-    return environment_digest(software, current_platform(), builder.owner)
+def digest_for_builder(spec: EnvironmentSpec, builder: BuildIdentity) -> str:
+    return environment_digest(spec, current_platform(), builder.owner)
 
 
 def draft_build_job(
-    context: Context, asker: tuple[str, str], software: EnvironmentSpec, builder: BuildIdentity
+    context: Context, user_and_project: tuple[str, str], spec: EnvironmentSpec, builder: BuildIdentity
 ) -> Job:
-    """The job that builds it, but for its number, for this user and project."""
-    user, project = asker
-    digest = digest_for_builder(software, builder)
+    """The build job without an id, for this user and project."""
+    user, project = user_and_project
+    digest = digest_for_builder(spec, builder)
     return Job(
         id=0,
         kind=ENVIRONMENT_BUILD_JOB,
@@ -108,20 +108,20 @@ def draft_build_job(
         unix_user=builder.unix_user,
         project=project,
         resources=build_resources(context),
-        spec=JobSpec(script=render_environment_build(_recipe(context, software, builder, digest))),
+        spec=JobSpec(script=render_environment_build(_recipe(context, spec, builder, digest))),
         submitted_at=context.now(),
-        time_limit_seconds=min(_LIMIT_SECONDS, context.settings.queue.max_time_limit_seconds),
+        time_limit_seconds=min(_TIME_LIMIT_SECONDS, context.settings.queue.max_time_limit_seconds),
         max_retries=_RETRIES,
         environment=digest,
     )
 
 
-def _recipe(context: Context, software: EnvironmentSpec, builder: BuildIdentity, digest: str) -> EnvironmentRecipe:
+def _recipe(context: Context, spec: EnvironmentSpec, builder: BuildIdentity, digest: str) -> EnvironmentRecipe:
     home = context.settings.home
     return EnvironmentRecipe(
-        spec=software,
-        tool_path=_tool(home, "micromamba" if software.kind == "conda" else "uv"),
-        python_path=installed_pythons().get(software.python or "", ""),
+        spec=spec,
+        tool_path=_tool(home, "micromamba" if spec.kind == "conda" else "uv"),
+        python_path=installed_pythons().get(spec.python or "", ""),
         install_folder=environment_folder(str(home.path), digest),
         variables=context.settings.environments.uv_variables,
         shared_cache=builder.cache_folder,
@@ -129,7 +129,7 @@ def _recipe(context: Context, software: EnvironmentSpec, builder: BuildIdentity,
 
 
 def build_resources(context: Context) -> Resources:
-    """Of a build, where a node has as much."""
+    """Resources of a build job, limited to the largest node."""
     nodes = context.node_inventory.nodes()
     cpus = min(_CPUS, max((node.cpus for node in nodes), default=_CPUS))
     memory = min(_MEMORY_MIB, max((node.memory_mib for node in nodes), default=_MEMORY_MIB))
@@ -137,36 +137,36 @@ def build_resources(context: Context) -> Resources:
 
 
 def _tool(home: Home, name: str) -> str:
-    """A copy that whoever builds can run, wherever the original is. Raises Conflict when there is none."""
-    found = _find_uv() if name == "uv" else shutil.which(name, path=TOOL_PATH)
-    if found is None:
-        raise _missing(name)
+    """A copy of the program that every build user can run. Raises Conflict if it is not installed."""
+    pythons = _find_uv() if name == "uv" else shutil.which(name, path=TOOL_PATH)
+    if pythons is None:
+        raise _not_installed_error(name)
     create_environment_folders(home)
     copy = home.environments / "tools" / name
     try:
-        if not _is_same(Path(found), copy):
+        if not _is_same(Path(pythons), copy):
             draft = copy.with_name(f"{name}.{os.urandom(4).hex()}")
-            shutil.copy2(found, draft)
+            shutil.copy2(pythons, draft)
             draft.chmod(0o755)
             draft.replace(copy)
     except OSError as error:
         raise HeliostatError(
-            f"{name} cannot be copied to {copy}: {error.strerror}.", "See the data directory: `helio doctor`."
+            f"{name} cannot be copied to {copy}: {error.strerror}.", "Check the data directory: `helio doctor`."
         ) from error
     return str(copy)
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    if not other.exists():
+def _is_same(original: Path, copy: Path) -> bool:
+    if not copy.exists():
         return False
-    a, b = one.stat(), other.stat()
+    a, b = original.stat(), copy.stat()
     return (a.st_size, int(a.st_mtime)) == (b.st_size, int(b.st_mtime))
 
 
 def _find_uv() -> str | None:
-    """A program of this machine, or the one that came with us: `pip install heliostat[environments]`."""
-    if found := shutil.which("uv", path=TOOL_PATH):
-        return found
+    """The installed program, or the one from `pip install heliostat[environments]`."""
+    if pythons := shutil.which("uv", path=TOOL_PATH):
+        return pythons
     try:
         from uv import find_uv_bin
     except ImportError:
@@ -176,7 +176,7 @@ def _find_uv() -> str | None:
     return None
 
 
-def _missing(name: str) -> Conflict:
+def _not_installed_error(name: str) -> Conflict:
     if name == "uv":
         return Conflict(
             "uv, which builds environments, is not installed on the server.",
@@ -185,6 +185,6 @@ def _missing(name: str) -> Conflict:
         )
     return Conflict(
         "micromamba, which builds conda environments, is not installed on the server.",
-        "Send requirements.txt or pyproject.toml, or ask an admin to put micromamba into /usr/local/bin.",
+        "Use requirements.txt or pyproject.toml, or ask an admin to put micromamba into /usr/local/bin.",
         code="no_builder",
     )

@@ -1,4 +1,4 @@
-"""Verbs on images that people build: build, list, look, push, remove. Each person's are their own."""
+"""Images built by users: build, list, show, push and remove. Each user has their own images."""
 
 import contextlib
 import os
@@ -53,22 +53,22 @@ from heliostat.store import images as stored
 from heliostat.store.database import Store, Transaction
 from heliostat.store.jobs import get_jobs
 
-_LONGEST_USERNAME, _LONGEST_PASSWORD = 200, 20_000
+_MAX_USERNAME_LENGTH, _MAX_PASSWORD_LENGTH = 200, 20_000
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_LOGIN_SECONDS = 3600.0  # in which its job must have been stored
+_LOGIN_SECONDS = 3600.0  # until a login without a stored push job counts as stale
 
 
 @dataclass(frozen=True, slots=True)
 class ImageBuildRequest:
-    """What to build: one of a Containerfile, a definition file, and packages on top of a base."""
+    """What to build: a Containerfile, a definition file, or packages on top of a base image."""
 
     name: str
     containerfile: str | None = None
     definition: str | None = None
     packages: EnvironmentSpec | None = None
     base: str | None = None  # for the packages
-    upload: str | None = None  # the folder it copies from
+    upload: str | None = None  # the build context
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,10 @@ class RegistryLogin:
 
 @dataclass(frozen=True, slots=True)
 class ImageView:
-    """An image as it is now."""
+    """An image with its names, state and pushes."""
 
-    environment_view: EnvironmentView  # what it is as an environment
-    names: tuple[str, ...]  # that mean it; none: they mean a newer one
+    environment_view: EnvironmentView
+    names: tuple[str, ...]  # empty: its name refers to a newer image
     pushes: tuple[ImagePush, ...] = ()
 
     @property
@@ -95,85 +95,87 @@ class ImageView:
 
     @property
     def image_digest(self) -> str | None:
-        """What containers say it is."""
+        """The digest of the container image; None: not built."""
         return (self.environment_view.environment.lock or "").strip() or None
 
 
 def build_image(
-    context: Context, caller: Caller, wish: ImageBuildRequest, project: str | None = None
+    context: Context, caller: Caller, build_request: ImageBuildRequest, project: str | None = None
 ) -> ImageView:
-    """The one there is of the same contents, or a build of it in the queue; the name means it from now on."""
-    unix_user, settled = require_unix_user_and_project(context, caller.user, project)
-    name, user = require_image_name(wish.name), caller.user.name
+    """An existing image with the same content, or a new build in the queue; the name then refers to it."""
+    unix_user, resolved_project = require_unix_user_and_project(context, caller.user, project)
+    name, user = require_image_name(build_request.name), caller.user.name
     check_registry(BUILT_IMAGE, make_container_policy(context.settings))
     limit = context.settings.queue.max_jobs_per_user
     if context.controller.count_unfinished_jobs(user) >= limit:
-        raise Conflict(f"You have {limit} unfinished jobs.", "Wait until some are over.", code="queue_full")
-    order = prepare_environment_request(
-        context, caller, _software(context, user, name, wish), (unix_user, settled)
+        raise Conflict(f"You have {limit} unfinished jobs.", "Wait until some have ended.", code="queue_full")
+    environment_request = prepare_environment_request(
+        context, caller, _spec_of(context, user, name, build_request), (unix_user, resolved_project)
     )
 
     def change(tx: Transaction) -> None:
-        provide_environment(context, tx, order)
-        stored.set_image_name(tx, user, name, order.environment.digest, context.now())
+        provide_environment(context, tx, environment_request)
+        stored.set_image_name(tx, user, name, environment_request.environment.digest, context.now())
 
     context.store.write(change)
-    return show_image(context, caller, order.environment.digest)
+    return show_image(context, caller, environment_request.environment.digest)
 
 
 def list_images(context: Context, caller: Caller, *, all_users: bool = False) -> list[ImageView]:
-    """One's own, the one used last first; with `all_users`, for admins, all."""
-    shown = environments.list_environments(context, caller, all_users=all_users, images=True)
+    """The caller's own, most recently used first; with `all_users`, for admins, all."""
+    view = environments.list_environments(context, caller, all_users=all_users, images=True)
     with context.store.read() as conn:
-        names = stored.list_image_names(conn, [one.environment.digest for one in shown])
-    return [ImageView(one, tuple(names.get(one.environment.digest, ()))) for one in shown]
+        names = stored.list_image_names(conn, [each.environment.digest for each in view])
+    return [ImageView(each, tuple(names.get(each.environment.digest, ()))) for each in view]
 
 
 def show_image(context: Context, caller: Caller, name: str) -> ImageView:
-    """By its name, its digest, or the beginning of that; with its pushes."""
-    shown = environments.show_environment(context, caller, resolve_image_digest(context, caller, name))
-    digest = shown.environment.digest
+    """By its name, its digest, or a prefix of the digest; with its pushes."""
+    view = environments.show_environment(context, caller, resolve_image_digest(context, caller, name))
+    digest = view.environment.digest
     with context.store.read() as conn:
         names, pushes = (
             stored.list_image_names(conn, [digest]).get(digest, []),
             stored.list_image_pushes(conn, digest),
         )
     if any(push.state is JobState.COMPLETED and push.pushed_digest is None for push in pushes):
-        record_pushed_digests(context.store, context.engine)  # the keeper does so too, a moment later
+        record_pushed_digests(context.store, context.engine)  # otherwise the controller does so a moment later
         with context.store.read() as conn:
             pushes = stored.list_image_pushes(conn, digest)
-    return ImageView(shown, tuple(names), tuple(pushes))
+    return ImageView(view, tuple(names), tuple(pushes))
 
 
 def resolve_image_digest(context: Context, caller: Caller, name: str) -> str:
-    """Of what it was built from. Raises NotFound."""
-    if named := find_image_by_name(context, caller.user.name, name):
-        return named.digest
-    wanted = name.removeprefix("@")
-    if len(wanted) >= MIN_DIGEST_PREFIX and not set(wanted) - set("0123456789abcdef"):
-        one = require_environment(context, caller, wanted).environment
-        if one.spec.kind in IMAGE_ENVIRONMENT_KINDS:
-            return one.digest
+    """The digest of its environment. Raises NotFound."""
+    if entries := find_image_by_name(context, caller.user.name, name):
+        return entries.digest
+    prefix = name.removeprefix("@")
+    if len(prefix) >= MIN_DIGEST_PREFIX and not set(prefix) - set("0123456789abcdef"):
+        each = require_environment(context, caller, prefix).environment
+        if each.spec.kind in IMAGE_ENVIRONMENT_KINDS:
+            return each.digest
     raise NotFound(f"You have no image {name[:80]!a}.", "`helio image list` lists yours.")
 
 
 def remove_image(context: Context, caller: Caller, name: str) -> bool:
-    """Whether it is gone. What was pushed stays where it is."""
+    """Whether it was deleted. Pushed images stay in their registry."""
     return environments.remove_environment(context, caller, resolve_image_digest(context, caller, name))
 
 
 def push_image(
     context: Context, caller: Caller, name: str, target: str, login: RegistryLogin | None = None
 ) -> ImagePush:
-    """A job that brings it to a registry. The login is used for this one time and kept nowhere."""
+    """Submit a job that pushes the image to a registry. The login is used once and deleted when the job starts."""
     image = show_image(context, caller, name)
     _check_pushable(image, caller)
     address = _target(context, target)
     _check_login(login)
     unix_user, project = require_unix_user_and_project(context, caller.user, None)
-    kept = None if login is None else _keep_login(context, unix_user, parse_image(address).registry, login)
-    who = (caller.user.name, unix_user, project)
-    draft = draft_push_job(context, who, (image.built_as, image.digest), address, kept)
+    login_folder = (
+        None if login is None else _store_login(context, unix_user, parse_image(address).registry, login)
+    )
+    owner = (caller.user.name, unix_user, project)
+    draft = draft_push_job(context, owner, (image.built_as, image.digest), address, login_folder)
 
     def change(tx: Transaction) -> ImagePush:
         now = context.now()
@@ -191,39 +193,45 @@ def require_image_name(text: str) -> str:
     try:
         return parse_image_name(text)
     except ValueError as error:
-        raise Invalid(f"{text[:100]!a} {error}.", "Such as torch:2.", fields={"name": str(error)}) from None
+        raise Invalid(
+            f"{text[:100]!a} {error}.", "Write a name such as torch:2.", fields={"name": str(error)}
+        ) from None
 
 
-def _software(context: Context, user: str, name: str, wish: ImageBuildRequest) -> EnvironmentSpec:
-    """What decides what it is. Raises Invalid."""
+def _spec_of(context: Context, user: str, name: str, build_request: ImageBuildRequest) -> EnvironmentSpec:
+    """The spec, which determines the digest. Raises Invalid."""
     rules = make_container_policy(context.settings)
-    if wish.upload is not None and context.uploads.find_tree(user, wish.upload) is None:
-        hint = "Send it again: helio image build does."
-        raise Invalid("You have uploaded no such folder.", hint, fields={"upload": "not there"})
-    folder = () if wish.upload is None else ((UPLOAD_ENTRY, wish.upload),)
-    named = ((NAME_ENTRY, name), *folder)
-    if wish.definition is not None:
+    if build_request.upload is not None and context.uploads.find_tree(user, build_request.upload) is None:
+        hint = "Upload it again: helio image build does."
+        raise Invalid("The build context has not been uploaded.", hint, fields={"upload": "does not exist"})
+    folder = () if build_request.upload is None else ((UPLOAD_ENTRY, build_request.upload),)
+    entries = ((NAME_ENTRY, name), *folder)
+    if build_request.definition is not None:
         return EnvironmentSpec(
-            "definition", ((DEFINITION_ENTRY, validate_apptainer_definition(wish.definition, rules).text), *named)
+            "definition",
+            ((DEFINITION_ENTRY, validate_apptainer_definition(build_request.definition, rules).text), *entries),
         )
-    if wish.packages is None:
-        begun = validate_containerfile(wish.containerfile or "", rules)
-        return EnvironmentSpec("image", ((CONTAINERFILE_ENTRY, begun.text), *named))
-    packages = validate_environment_spec(wish.packages, trusted_package_urls(context))
-    begun = generate_containerfile(packages, wish.base or "", rules)
-    return EnvironmentSpec("image", ((CONTAINERFILE_ENTRY, begun.text), *packages.files, *named))
+    if build_request.packages is None:
+        resolved = validate_containerfile(build_request.containerfile or "", rules)
+        return EnvironmentSpec("image", ((CONTAINERFILE_ENTRY, resolved.text), *entries))
+    packages = validate_environment_spec(build_request.packages, trusted_package_urls(context))
+    resolved = generate_containerfile(packages, build_request.base or "", rules)
+    return EnvironmentSpec("image", ((CONTAINERFILE_ENTRY, resolved.text), *packages.files, *entries))
 
 
 def _check_pushable(image: ImageView, caller: Caller) -> None:
-    one = image.environment_view.environment
-    if one.owner != caller.user.name:
-        raise NotFound("This image is somebody else's.", f"Only {one.created_by} can push it.")
-    if one.spec.kind != "image":
-        raise Conflict("An image of apptainer is a file, and is not pushed.", "Build it from a Containerfile.")
-    if image.environment_view.state is not EnvironmentState.READY:
-        why = f": {image.environment_view.reason}" if image.environment_view.reason else ""
+    each = image.environment_view.environment
+    if each.owner != caller.user.name:
+        raise NotFound("This image belongs to another user.", f"Only {each.created_by} can push it.")
+    if each.spec.kind != "image":
         raise Conflict(
-            f"The image is {image.environment_view.state.value}{why}.", f"See `helio image show {image.built_as}`."
+            "An image of apptainer is a file and cannot be pushed.", "Build the image from a Containerfile."
+        )
+    if image.environment_view.state is not EnvironmentState.READY:
+        reason = f": {image.environment_view.reason}" if image.environment_view.reason else ""
+        raise Conflict(
+            f"The image is {image.environment_view.state.value}{reason}.",
+            f"See `helio image show {image.built_as}`.",
         )
 
 
@@ -233,9 +241,9 @@ def _target(context: Context, text: str) -> str:
     except ValueError as error:
         raise _wrong_target(f"{text[:100]!a} {error}.") from None
     if not text.startswith(f"{image.registry}/"):
-        raise _wrong_target(f"{text[:100]!a} names no registry.")
+        raise _wrong_target(f"{text[:100]!a} does not contain a registry.")
     if image.digest is not None:
-        raise _wrong_target("A digest is what comes out of a push, it cannot be asked for.")
+        raise _wrong_target("The target of a push cannot be a digest.")
     check_registry(image, make_container_policy(context.settings))
     return str(image)
 
@@ -249,27 +257,29 @@ def _wrong_target(message: str) -> Invalid:
 def _check_login(login: RegistryLogin | None) -> None:
     if login is None:
         return
-    if not login.username or len(login.username) > _LONGEST_USERNAME or not _is_plain(login.username):
-        hint = "Write the name you have at the registry."
-        raise Invalid("That is no name at a registry.", hint, fields={"username": "not a name"})
+    if not login.username or len(login.username) > _MAX_USERNAME_LENGTH or not _is_plain(login.username):
+        hint = "Enter your user name at the registry."
+        raise Invalid("The user name of the registry is not valid.", hint, fields={"username": "not valid"})
     if (
         not login.password
-        or len(login.password) > _LONGEST_PASSWORD
+        or len(login.password) > _MAX_PASSWORD_LENGTH
         or not _is_plain(login.password.replace(":", ""))
     ):
-        hint = "Give the one of that name, or a token."
-        raise Invalid("That is no password.", hint, fields={"password": "missing, or too long"})
+        hint = "Enter your password or token at the registry."
+        raise Invalid(
+            "The password of the registry is not valid.", hint, fields={"password": "missing, or too long"}
+        )
 
 
 def _is_plain(text: str) -> bool:
     return text.isprintable() and ":" not in text
 
 
-def _keep_login(context: Context, unix_user: str, registry: str, login: RegistryLogin) -> str:
-    """A folder that only the job of this person can read, and empties as soon as it begins."""
+def _store_login(context: Context, unix_user: str, registry: str, login: RegistryLogin) -> str:
+    """A folder that only the user's push job can read. The job empties it at its start."""
     home = context.settings.home
     try:
-        person = require_run_as_user(unix_user)
+        account = require_run_as_user(unix_user)
         home.registry_logins.mkdir(exist_ok=True)
         home.registry_logins.chmod(0o711)
         folder = home.registry_logins / secrets.token_hex(16)
@@ -277,11 +287,13 @@ def _keep_login(context: Context, unix_user: str, registry: str, login: Registry
         _write(
             str(folder / "login"),
             format_registry_login(registry, login.username, login.password),
-            (person.uid, person.gid),
+            (account.uid, account.gid),
         )
-        os.chown(folder, person.uid, person.gid)
+        os.chown(folder, account.uid, account.gid)
     except (AttemptRefused, OSError) as error:
-        raise HeliostatError(f"The login cannot be kept for the push: {error}.", "See `helio doctor`.") from error
+        raise HeliostatError(
+            f"The login for the push cannot be stored: {error}.", "See `helio doctor`."
+        ) from error
     return str(folder)
 
 
@@ -293,17 +305,17 @@ def _write(path: str, text: str, owner: Sequence[int]) -> None:
 
 
 def record_pushed_digests(store: Store, engine: Engine) -> None:
-    """What they are at the registry, for those that are over. A crash before leaves it for the next time."""
+    """Store the registry digests of ended pushes. After a crash, the next call does it."""
     with store.read() as conn:
         unread = stored.list_pushes_without_digest(conn)
     for push in unread:
         text = read_job_text(engine, push.job_id, "work/digest", 200)
-        if found := _DIGEST.match(text):
-            store.write(partial(stored.set_pushed_digest, job_id=push.job_id, pushed_digest=found[0]))
+        if match := _DIGEST.match(text):
+            store.write(partial(stored.set_pushed_digest, job_id=push.job_id, pushed_digest=match[0]))
 
 
 def remove_stale_logins(store: Store, home: Home, now: datetime) -> None:
-    """Those whose push has ended, or never was stored. A push takes its own away as soon as it begins."""
+    """Delete logins whose push has ended or was never stored. A push deletes its own login when it starts."""
     with contextlib.suppress(FileNotFoundError), store.read() as conn:
         entries = list(os.scandir(home.registry_logins))
         if not entries:
@@ -313,32 +325,32 @@ def remove_stale_logins(store: Store, home: Home, now: datetime) -> None:
         for entry in entries:
             is_old = now.timestamp() - entry.stat(follow_symlinks=False).st_mtime > _LOGIN_SECONDS
             if is_old and not any(entry.name in script for script in scripts):
-                words = ["rm", "-rf", "--one-file-system", "--", entry.path]
-                subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+                command = ["rm", "-rf", "--one-file-system", "--", entry.path]
+                subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL)
 
 
 def resolve_image_names(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[JobRequest]:
-    """With the image such a name means now, whatever is built under that name later. May be repeated.
+    """The requests with the images that their names refer to now; later builds do not change them.
 
-    Each digest and name is looked up once, however many requests have it.
+    Each digest and name is looked up once for all requests. Can be repeated.
     """
-    digests = dict.fromkeys(one.environment for one in requests if isinstance(one.environment, str))
-    names = {one.spec.image for one in requests if one.environment is None and one.spec.image is not None}
+    digests = dict.fromkeys(each.environment for each in requests if isinstance(each.environment, str))
+    names = {each.spec.image for each in requests if each.environment is None and each.spec.image is not None}
     by_digest = {digest: _of_digest(context, caller, digest) for digest in digests}
     by_name = _find_all_named(context, caller.user.name, names)
-    named: list[JobRequest] = []
+    resolved: list[JobRequest] = []
     for request in requests:
         if isinstance(request.environment, str):
-            named.append(_named(context, request, by_digest[request.environment]))
+            resolved.append(_with_image(context, request, by_digest[request.environment]))
         elif request.environment is None and request.spec.image in by_name:
-            named.append(_named(context, request, by_name[request.spec.image]))
+            resolved.append(_with_image(context, request, by_name[request.spec.image]))
         else:
-            named.append(request)
-    return named
+            resolved.append(request)
+    return resolved
 
 
 def find_image_by_name(context: Context, user: str, text: str) -> Environment | None:
-    """The one of this user with that name; None: there is none, so it means one of a registry."""
+    """The user's own image with that name; None: it does not exist, so the name refers to a registry."""
     return _find_all_named(context, user, [text]).get(text)
 
 
@@ -351,27 +363,29 @@ def _find_all_named(context: Context, user: str, texts: Collection[str]) -> dict
         return {}
     with context.store.read() as conn:
         digests = stored.find_image_digests(conn, user, set(names.values()))
-        kept = {digest: stored_environments.find_environment(conn, digest) for digest in digests.values()}
-    meant = {text: kept.get(digests.get(name, "")) for text, name in names.items()}
-    return {text: one.environment for text, one in meant.items() if one is not None}
+        by_digest = {digest: stored_environments.find_environment(conn, digest) for digest in digests.values()}
+    by_text = {text: by_digest.get(digests.get(name, "")) for text, name in names.items()}
+    return {text: image.environment for text, image in by_text.items() if image is not None}
 
 
 def _of_digest(context: Context, caller: Caller, digest: str) -> Environment:
-    one = require_environment(context, caller, digest).environment
-    if one.spec.kind in IMAGE_ENVIRONMENT_KINDS and one.owner != caller.user.name:
-        raise NotFound("This image is somebody else's.", "They can push it to a registry for you.")
-    return one
+    each = require_environment(context, caller, digest).environment
+    if each.spec.kind in IMAGE_ENVIRONMENT_KINDS and each.owner != caller.user.name:
+        raise NotFound(
+            "This image belongs to another user.", f"Ask {each.created_by} to push it to a registry for you."
+        )
+    return each
 
 
-def _named(context: Context, request: JobRequest, meant: Environment) -> JobRequest:
-    if meant.spec.kind not in IMAGE_ENVIRONMENT_KINDS:
+def _with_image(context: Context, request: JobRequest, environment: Environment) -> JobRequest:
+    if environment.spec.kind not in IMAGE_ENVIRONMENT_KINDS:
         return request
-    image, runtime = image_and_runtime_of(context, meant.spec, meant.digest)
+    image, runtime = image_and_runtime_of(context, environment.spec, environment.digest)
     if request.environment is not None and request.spec.image not in (None, image):
         raise Invalid(
-            "An image brings its own software, so it takes no environment.",
-            "Leave out one of the two.",
-            fields={"environment": "not with another image"},
+            "An image contains its own software and cannot be combined with an environment.",
+            "Omit one of the two.",
+            fields={"environment": "not allowed with another image"},
         )
     spec = replace(request.spec, image=image, runtime=runtime or request.spec.runtime)
-    return replace(request, environment=meant.digest, spec=spec)
+    return replace(request, environment=environment.digest, spec=spec)

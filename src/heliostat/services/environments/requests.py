@@ -1,4 +1,4 @@
-"""Jobs that ask for an environment: the one there is, the one that is being built, or a build of its own."""
+"""Environment requests of jobs: an existing environment, a running build, or a new build."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,41 +31,42 @@ from heliostat.store import transitions
 from heliostat.store.database import Transaction
 from heliostat.store.environments import StoredEnvironment
 
-MAX_ENVIRONMENTS_PER_USER = 1000  # environments one user may have asked for
+MAX_ENVIRONMENTS_PER_USER = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentRequest:
-    """An environment as it would be made, and the job that would make it, but for its number."""
+    """A requested environment, and its build job without an id."""
 
     environment: Environment
     build_job: Job
-    is_tools: bool = False  # a job waits for it, but runs in another
+    is_tools: bool = False  # the job waits for it, but runs in another environment
 
 
 @dataclass(frozen=True, slots=True)
 class ProvidedEnvironment:
     environment: Environment
-    build_job_id: int | None  # a build that is not over; None: it is there
+    build_job_id: int | None  # the unfinished build; None: the environment is ready
 
 
 def prepare_environment_request(
-    context: Context, caller: Caller, asked: EnvironmentSpec | str, job: tuple[str, str]
+    context: Context, caller: Caller, spec_or_digest: EnvironmentSpec | str, job: tuple[str, str]
 ) -> EnvironmentRequest:
-    """Check what can be checked before. `job` is the Unix user and the project of who asks. Raises Invalid."""
+    """Make all checks that need no transaction. `job`: Unix user and project of the requesting job. Raises
+    Invalid."""
     unix_user, project = job
     if not context.engine.capabilities.provides_environments:
         raise Invalid(
             f"The engine {context.engine.name} cannot build environments.",
-            "Leave environment out.",
-            fields={"environment": "not with this engine"},
+            "Omit environment.",
+            fields={"environment": "not supported by this engine"},
         )
-    user, software = caller.user.name, _software(context, caller, asked)
-    is_image = software.kind in IMAGE_ENVIRONMENT_KINDS  # which is built as the person
+    user, spec = caller.user.name, _resolve_spec(context, caller, spec_or_digest)
+    is_image = spec.kind in IMAGE_ENVIRONMENT_KINDS  # built as the user
     builder = BuildIdentity(unix_user, user, None) if is_image else choose_build_identity(context, user, unix_user)
     environment = Environment(
-        digest=digest_for_builder(software, builder),
-        spec=software,
+        digest=digest_for_builder(spec, builder),
+        spec=spec,
         platform=current_platform(),
         owner=builder.owner,
         created_by=user,
@@ -73,80 +74,91 @@ def prepare_environment_request(
         build_job=0,
     )
     if is_image:
-        build = draft_image_build_job(context, (user, unix_user, project), software, environment.digest)
+        build = draft_image_build_job(context, (user, unix_user, project), spec, environment.digest)
     else:
-        build = draft_build_job(context, (user, project), software, builder)
+        build = draft_build_job(context, (user, project), spec, builder)
     return EnvironmentRequest(environment, build)
 
 
 def prepare_environment_requests(
     context: Context, caller: Caller, requests: Sequence[JobRequest], drafts: Sequence[Job]
 ) -> dict[int, list[EnvironmentRequest]]:
-    """By the place of the request; those of the same contents share one."""
-    orders: dict[tuple[EnvironmentSpec | str, str], EnvironmentRequest] = {}
-    by_place: dict[int, list[EnvironmentRequest]] = {}
-    for place, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
-        asked = request.environment
+    """By the index of the request; requests with the same content share one."""
+    requested: dict[tuple[EnvironmentSpec | str, str], EnvironmentRequest] = {}
+    by_index: dict[int, list[EnvironmentRequest]] = {}
+    for index, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
+        spec_or_digest = request.environment
         if request.tools is not None:
             tools = prepare_environment_request(context, caller, request.tools, (draft.unix_user, draft.project))
-            by_place[place] = [replace(tools, is_tools=True)]
-        if asked is None:
+            by_index[index] = [replace(tools, is_tools=True)]
+        if spec_or_digest is None:
             continue
-        key = (asked, draft.project)
-        if key not in orders:
-            orders[key] = prepare_environment_request(context, caller, asked, (draft.unix_user, draft.project))
-        if (request.spec.image is not None) != (orders[key].environment.spec.kind in IMAGE_ENVIRONMENT_KINDS):
-            raise Invalid(
-                "An image brings its own software, so it takes no environment.",
-                "Leave out one of the two.",
-                fields={"environment": "not with an image"},
+        key = (spec_or_digest, draft.project)
+        if key not in requested:
+            requested[key] = prepare_environment_request(
+                context, caller, spec_or_digest, (draft.unix_user, draft.project)
             )
-        by_place.setdefault(place, []).append(orders[key])
-    return by_place
+        if (request.spec.image is not None) != (requested[key].environment.spec.kind in IMAGE_ENVIRONMENT_KINDS):
+            raise Invalid(
+                "An image contains its own software and cannot be combined with an environment.",
+                "Omit one of the two.",
+                fields={"environment": "not allowed with an image"},
+            )
+        by_index.setdefault(index, []).append(requested[key])
+    return by_index
 
 
 def attach_environments(
     context: Context,
     tx: Transaction,
-    orders: Mapping[int, Sequence[EnvironmentRequest]],
+    requested: Mapping[int, Sequence[EnvironmentRequest]],
     groups: Sequence[Sequence[Job]],
 ) -> list[Job]:
-    """The jobs of each request, which now wait for the build of what they need, if it is not there."""
-    served = {
-        place: [(order, provide_environment(context, tx, order)) for order in some]
-        for place, some in orders.items()
+    """The jobs of each request, with a dependency on the build if their environment is not ready."""
+    provided = {
+        index: [
+            (environment_request, provide_environment(context, tx, environment_request))
+            for environment_request in needed
+        ]
+        for index, needed in requested.items()
     }
-    return [_equipped(job, served.get(place, ())) for place, group in enumerate(groups) for job in group]
+    return [
+        _with_environments(job, provided.get(index, ())) for index, group in enumerate(groups) for job in group
+    ]
 
 
-def provide_environment(context: Context, tx: Transaction, order: EnvironmentRequest) -> ProvidedEnvironment:
-    """Who asks for what is there, or is being built, gets that; one build at a time for each contents."""
-    wanted, now = order.environment, context.now()
-    kept = stored.find_environment(tx.conn, wanted.digest)
-    if kept is None:
-        _check_count(tx, wanted.created_by)
-    stored.record_environment_use(tx, wanted.digest, wanted.created_by, now)
-    if kept is not None and (state := environment_state(kept.build_state)) is not EnvironmentState.FAILED:
+def provide_environment(
+    context: Context, tx: Transaction, environment_request: EnvironmentRequest
+) -> ProvidedEnvironment:
+    """The existing environment, its running build, or a new build: at most one build at a time per content."""
+    prefix, now = environment_request.environment, context.now()
+    existing = stored.find_environment(tx.conn, prefix.digest)
+    if existing is None:
+        _check_count(tx, prefix.created_by)
+    stored.record_environment_use(tx, prefix.digest, prefix.created_by, now)
+    if existing is not None and (state := environment_state(existing.build_state)) is not EnvironmentState.FAILED:
         if state is not EnvironmentState.READY:
-            return ProvidedEnvironment(kept.environment, kept.environment.build_job)
-        if find_environment_folder(context.settings.home, wanted.digest) is not None:
-            return ProvidedEnvironment(kept.environment, None)
-    return _start_build(tx, order, now)
+            return ProvidedEnvironment(existing.environment, existing.environment.build_job)
+        if find_environment_folder(context.settings.home, prefix.digest) is not None:
+            return ProvidedEnvironment(existing.environment, None)
+    return _start_build(tx, environment_request, now)
 
 
-def _start_build(tx: Transaction, order: EnvironmentRequest, now: datetime) -> ProvidedEnvironment:
-    build = replace(order.build_job, id=tx.ids.allocate("jobs")[0], submitted_at=now)
-    environment = replace(order.environment, build_job=build.id, created_at=now)
+def _start_build(tx: Transaction, environment_request: EnvironmentRequest, now: datetime) -> ProvidedEnvironment:
+    build = replace(environment_request.build_job, id=tx.ids.allocate("jobs")[0], submitted_at=now)
+    environment = replace(environment_request.environment, build_job=build.id, created_at=now)
     transitions.add_jobs(tx, [build])
     stored.put_environment(tx, environment)
     return ProvidedEnvironment(environment, build.id)
 
 
-def _equipped(job: Job, served: Sequence[tuple[EnvironmentRequest, ProvidedEnvironment]]) -> Job:
-    for order, got in served:
-        if not order.is_tools:
-            job = replace(job, environment=got.environment.digest)
-        wait = Dependency(got.build_job_id, DependencyCondition.BUILT) if got.build_job_id is not None else None
+def _with_environments(job: Job, provided: Sequence[tuple[EnvironmentRequest, ProvidedEnvironment]]) -> Job:
+    for environment_request, result in provided:
+        if not environment_request.is_tools:
+            job = replace(job, environment=result.environment.digest)
+        wait = (
+            Dependency(result.build_job_id, DependencyCondition.BUILT) if result.build_job_id is not None else None
+        )
         if wait is not None and wait not in job.after:
             job = replace(job, after=(*job.after, wait), parents_left=job.parents_left + 1)
     return job
@@ -155,40 +167,40 @@ def _equipped(job: Job, served: Sequence[tuple[EnvironmentRequest, ProvidedEnvir
 def _check_count(tx: Transaction, user: str) -> None:
     if stored.count_environments_of_user(tx.conn, user) >= MAX_ENVIRONMENTS_PER_USER:
         raise Conflict(
-            f"You have {MAX_ENVIRONMENTS_PER_USER} environments already.",
+            f"You have {MAX_ENVIRONMENTS_PER_USER} environments, the maximum.",
             "Remove some: helio env list, helio env remove.",
         )
 
 
-def _software(context: Context, caller: Caller, asked: EnvironmentSpec | str) -> EnvironmentSpec:
-    if isinstance(asked, str):
-        return require_environment(context, caller, asked).environment.spec
+def _resolve_spec(context: Context, caller: Caller, spec_or_digest: EnvironmentSpec | str) -> EnvironmentSpec:
+    if isinstance(spec_or_digest, str):
+        return require_environment(context, caller, spec_or_digest).environment.spec
     return (
-        asked
-        if asked.kind in IMAGE_ENVIRONMENT_KINDS
-        else resolve_python(validate_environment_spec(asked, trusted_package_urls(context)))
+        spec_or_digest
+        if spec_or_digest.kind in IMAGE_ENVIRONMENT_KINDS
+        else resolve_python(validate_environment_spec(spec_or_digest, trusted_package_urls(context)))
     )
 
 
 def trusted_package_urls(context: Context) -> tuple[str, ...]:
-    """The admins' own."""
+    """URLs that the admins have configured."""
     return tuple(value for value in context.settings.environments.uv_variables.values() if "://" in value)
 
 
 def require_environment(context: Context, caller: Caller, digest: str) -> StoredEnvironment:
-    """By its digest or the beginning of it, among those the caller has asked for; for admins, among all."""
-    wanted = digest.strip().lower()
-    if len(wanted) < MIN_DIGEST_PREFIX or not all(sign in "0123456789abcdef" for sign in wanted[:65]):
+    """By its digest or a prefix of it, among those that the caller has requested; for admins, among all."""
+    prefix = digest.strip().lower()
+    if len(prefix) < MIN_DIGEST_PREFIX or not all(letter in "0123456789abcdef" for letter in prefix[:65]):
         raise Invalid(
-            f"{digest[:70]!a} does not name an environment.",
-            f"Write at least {MIN_DIGEST_PREFIX} signs of its digest, as helio env list shows it.",
+            f"{digest[:70]!a} is not the digest of an environment.",
+            f"Write at least {MIN_DIGEST_PREFIX} characters of the digest that helio env list shows.",
             fields={"environment": "not a digest"},
         )
     user = None if caller.user.is_admin else caller.user.name
     with context.store.read() as conn:
-        all_found = stored.find_environments_by_prefix(conn, wanted[:65], user)
-    if not all_found:
-        raise NotFound(f"You have no environment {wanted[:64]}.", "`helio env list` lists yours.")
-    if len(all_found) > 1:
-        raise Conflict(f"{wanted[:64]} names more than one environment.", "Write more of its digest.")
-    return all_found[0]
+        matches = stored.find_environments_by_prefix(conn, prefix[:65], user)
+    if not matches:
+        raise NotFound(f"You have no environment {prefix[:64]}.", "`helio env list` lists yours.")
+    if len(matches) > 1:
+        raise Conflict(f"{prefix[:64]} matches more than one environment.", "Write more of the digest.")
+    return matches[0]

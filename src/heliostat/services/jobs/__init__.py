@@ -1,1 +1,1 @@
-"""Jobs: from the request to what is left of them."""
+"""Jobs: submission, control, dependencies, explanation, history, files and reruns."""

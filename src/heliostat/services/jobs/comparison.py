@@ -1,4 +1,4 @@
-"""What differed between two jobs. Values of environment variables are never told, only that they differ."""
+"""Comparison of two jobs. Values of environment variables are never shown, only that they differ."""
 
 import hmac
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from heliostat.services.context import Context
 from heliostat.services.jobs.reruns import JobWithProvenance, get_job_with_provenance
 from heliostat.services.permissions import may_see_env_values
 
-_MOST_FILES = 100
+_MAX_FILES = 100
 _SET, _UNSET, _OTHER, _HIDDEN = "set", "not set", "another value", "set (not compared)"
 
 
@@ -20,7 +20,7 @@ _SET, _UNSET, _OTHER, _HIDDEN = "set", "not set", "another value", "set (not com
 class Difference:
     section: str
     field: str
-    first: str  # in words; empty: nothing
+    first: str  # as text; empty: no value
     second: str
 
 
@@ -38,42 +38,42 @@ class Comparison:
 
 
 def compare_jobs(context: Context, caller: Caller, first: JobId, second: JobId) -> Comparison:
-    """Both must be inspectable."""
+    """The caller must be allowed to inspect both."""
     one, other = get_job_with_provenance(context, caller, first), get_job_with_provenance(context, caller, second)
     return Comparison(first, second, tuple(find_differences(one, other, caller.user)))
 
 
 def find_differences(one: JobWithProvenance, other: JobWithProvenance, user: User) -> Iterator[Difference]:
-    yield from _unequal("request", _request(one.job), _request(other.job))
-    # Who may not see values must not be able to guess them either, by a job of their own with a guess in it.
+    yield from _differences("request", _request(one.job), _request(other.job))
+    # A user who may not see the values must not be able to test guesses with a job of their own.
     may_compare = may_see_env_values(user, one.job) and may_see_env_values(user, other.job)
     yield from _variables(one.job, other.job, may_compare)
-    yield from _unequal("code", _code(one), _code(other))
+    yield from _differences("code", _code(one), _code(other))
     yield from _files(one.code_tree, other.code_tree)
-    yield from _unequal("machine", _machine(one), _machine(other))
-    yield from _unequal("result", _result(one.job), _result(other.job))
-    yield from _unequal("time", _times(one.job), _times(other.job))
+    yield from _differences("machine", _node_environment(one), _node_environment(other))
+    yield from _differences("result", _result(one.job), _result(other.job))
+    yield from _differences("time", _times(one.job), _times(other.job))
 
 
-def _unequal(section: str, one: dict[str, str], other: dict[str, str]) -> Iterator[Difference]:
+def _differences(section: str, one: dict[str, str], other: dict[str, str]) -> Iterator[Difference]:
     for field, value in one.items():
         if value != other[field]:
             yield Difference(section, field, value, other[field])
 
 
 def _request(job: Job) -> dict[str, str]:
-    spec, wanted, placement = job.spec, job.resources, job.placement
+    spec, resources, placement = job.spec, job.resources, job.placement
     values: dict[str, object] = {
         "command": " ".join(spec.command),
         "script": spec.script,
         "workdir": spec.workdir,
         "project": job.project,
         "user": job.user,
-        "gpus": f"{wanted.gpus:g}",
-        "gpu_type": wanted.gpu_type,
-        "gpu_memory": wanted.gpu_memory_mib,
-        "cpus": wanted.cpus,
-        "memory_mib": wanted.memory_mib,
+        "gpus": f"{resources.gpus:g}",
+        "gpu_type": resources.gpu_type,
+        "gpu_memory": resources.gpu_memory_mib,
+        "cpus": resources.cpus,
+        "memory_mib": resources.memory_mib,
         "tasks": placement.tasks,
         "layout": placement.layout.value,
         "labels": ", ".join(placement.labels),
@@ -86,29 +86,29 @@ def _request(job: Job) -> dict[str, str]:
         "network": spec.network,
         "template": spec.template,
     }
-    return {name: _word(value) for name, value in values.items()}
+    return {name: _text(value) for name, value in values.items()}
 
 
 def _variables(one: Job, other: Job, may_compare: bool) -> Iterator[Difference]:
-    mine, theirs = one.spec.env, other.spec.env
-    for name in sorted({*mine, *theirs}):
-        if name not in mine or name not in theirs:
-            words = [_SET if name in env else _UNSET for env in (mine, theirs)]
-            yield Difference("environment", name, *words)
+    first_env, second_env = one.spec.env, other.spec.env
+    for name in sorted({*first_env, *second_env}):
+        if name not in first_env or name not in second_env:
+            values = [_SET if name in env else _UNSET for env in (first_env, second_env)]
+            yield Difference("environment", name, *values)
         elif not may_compare:
             yield Difference("environment", name, _HIDDEN, _HIDDEN)
-        elif not hmac.compare_digest(mine[name].encode(), theirs[name].encode()):
+        elif not hmac.compare_digest(first_env[name].encode(), second_env[name].encode()):
             yield Difference("environment", name, _SET, _OTHER)
 
 
-def _code(kept: JobWithProvenance) -> dict[str, str]:
-    code = kept.provenance.code or SourceCode()
+def _code(source: JobWithProvenance) -> dict[str, str]:
+    code = source.provenance.code or SourceCode()
     return {
-        "upload": _word(kept.job.spec.upload)[:12],
-        "commit": _word(code.commit),
-        "branch": _word(code.branch),
-        "remote": _word(code.remote),
-        "folder": _word(code.folder),
+        "upload": _text(source.job.spec.upload)[:12],
+        "commit": _text(code.commit),
+        "branch": _text(code.branch),
+        "remote": _text(code.remote),
+        "folder": _text(code.folder),
         "uncommitted": code.diff,
         "untracked": "\n".join(code.untracked),
     }
@@ -119,31 +119,31 @@ def _files(one: FileTree | None, other: FileTree | None) -> Iterator[Difference]
         return
     before, after = ({file.path: file for file in tree.files} for tree in (one, other))
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
-    for path in changed[:_MOST_FILES]:
-        words = [
+    for path in changed[:_MAX_FILES]:
+        values = [
             f"{by[path].size_bytes} bytes, {by[path].digest[:8]}" if path in by else "" for by in (before, after)
         ]
-        yield Difference("code", path, *words)
-    if len(changed) > _MOST_FILES:
-        more = f"{len(changed) - _MOST_FILES} more files"
+        yield Difference("code", path, *values)
+    if len(changed) > _MAX_FILES:
+        more = f"{len(changed) - _MAX_FILES} more files"
         yield Difference("code", "files", more, more)
 
 
-def _machine(kept: JobWithProvenance) -> dict[str, str]:
-    machine = kept.provenance.latest_environment or AttemptEnvironment(())
+def _node_environment(source: JobWithProvenance) -> dict[str, str]:
+    environment = source.provenance.latest_environment or AttemptEnvironment(())
     return {
-        "nodes": ", ".join(machine.nodes),
-        "gpus": ", ".join(machine.gpus),
-        "driver": _word(machine.driver),
-        "image_digest": _word(machine.image_digest),
-        "environment": _word(machine.environment),
-        "datasets": ", ".join(machine.datasets),
-        "heliostat": machine.heliostat,
+        "nodes": ", ".join(environment.nodes),
+        "gpus": ", ".join(environment.gpus),
+        "driver": _text(environment.driver),
+        "image_digest": _text(environment.image_digest),
+        "environment": _text(environment.environment),
+        "datasets": ", ".join(environment.datasets),
+        "heliostat": environment.heliostat,
     }
 
 
 def _result(job: Job) -> dict[str, str]:
-    return {"state": job.state.value, "exit_code": _word(job.exit_code), "reason": _word(job.reason)}
+    return {"state": job.state.value, "exit_code": _text(job.exit_code), "reason": _text(job.reason)}
 
 
 def _times(job: Job) -> dict[str, str]:
@@ -158,5 +158,5 @@ def _seconds(start: datetime | None, end: datetime | None) -> str:
     return "" if start is None or end is None else f"{(end - start).total_seconds():.1f}"
 
 
-def _word(value: object) -> str:
+def _text(value: object) -> str:
     return "" if value is None else str(value)

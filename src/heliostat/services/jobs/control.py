@@ -1,4 +1,4 @@
-"""Verbs on jobs that exist: cancel, hold, release, requeue, more time."""
+"""Job control: cancel, hold, release, requeue, extend, record a checkpoint."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,8 @@ from heliostat.store.jobs import get_jobs_without_spec
 
 
 def cancel_job(context: Context, caller: Caller, job_id: JobId, *, force: bool = False) -> Job:
-    """Waiting: over at once. Running: TERM, grace, KILL; with `force`, KILL at once. Already over is success."""
+    """A waiting job ends at once. A running one gets TERM, its grace period and KILL; with `force`, KILL at once.
+    Does nothing if the job has ended."""
     action, step = ("job.kill", _kill) if force else ("job.cancel", _cancel)
     return _change(context, caller, job_id, action, step)
 
@@ -29,27 +30,27 @@ def cancel_jobs(
     *,
     force: bool = False,
 ) -> list[JobId]:
-    """Those named and those of the array, all in one transaction; the ids of the ones that were not over."""
-    how = "kill" if force else "cancel"
-    wanted = list(job_ids) + (list_array_job_ids(context, array_id) if array_id is not None else [])
+    """The named jobs and those of the array, in one transaction. Returns the ids of jobs that had not ended."""
+    stop_kind = "kill" if force else "cancel"
+    all_ids = list(job_ids) + (list_array_job_ids(context, array_id) if array_id is not None else [])
 
     def change(tx: Transaction) -> list[JobId]:
-        jobs = get_jobs_without_spec(tx.conn, wanted)
-        for job_id in wanted:
-            require_inspectable(caller, _there(jobs.get(job_id), job_id))
+        jobs = get_jobs_without_spec(tx.conn, all_ids)
+        for job_id in all_ids:
+            require_inspectable(caller, _require_found(jobs.get(job_id), job_id))
         unfinished = [job for job in jobs.values() if not job.is_terminal]
         for job in unfinished:
             check_may_stop_build(tx, caller, job)
-        _end(context, caller, tx, unfinished, how)
-        target = f"array {array_id}" if array_id is not None else f"{len(wanted)} jobs"
-        accounts.add_audit_entry(tx, caller, f"job.{how}", target, {"jobs": len(unfinished)}, context.now())
+        _stop_jobs(context, caller, tx, unfinished, stop_kind)
+        target = f"array {array_id}" if array_id is not None else f"{len(all_ids)} jobs"
+        accounts.add_audit_entry(tx, caller, f"job.{stop_kind}", target, {"jobs": len(unfinished)}, context.now())
         return [job.id for job in unfinished]
 
     return context.store.write(change)
 
 
 def cancel_in_transaction(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
-    """As part of a larger change, whose maker has checked the rights."""
+    """Part of a larger change; its caller has checked the permissions."""
     _cancel(context, caller, tx, job)
 
 
@@ -59,7 +60,7 @@ def hold_job(context: Context, caller: Caller, job_id: JobId) -> Job:
 
 
 def release_job(context: Context, caller: Caller, job_id: JobId) -> Job:
-    """Let a held job take its place in the queue again."""
+    """Put a held job back into the queue."""
     return _change(context, caller, job_id, "job.release", _release)
 
 
@@ -69,22 +70,22 @@ def requeue_job(context: Context, caller: Caller, job_id: JobId) -> Job:
 
 
 def record_checkpoint(context: Context, caller: Caller, job_id: JobId) -> Job:
-    """It has saved its work by now. Only its owner can know that, or an admin who stands in for them."""
+    """Record that the job has saved its work. For its owner or an admin."""
     require_inspectable_job(context, caller, job_id)
 
     def change(tx: Transaction) -> Job:
-        _note_checkpoint(context, caller, tx, _there(stored.get_job(tx.conn, job_id), job_id))
-        return _there(stored.get_job(tx.conn, job_id), job_id)
+        _note_checkpoint(context, caller, tx, _require_found(stored.get_job(tx.conn, job_id), job_id))
+        return _require_found(stored.get_job(tx.conn, job_id), job_id)
 
     return context.store.write(change)
 
 
 def list_array_job_ids(context: Context, array_id: int) -> list[JobId]:
     with context.store.read() as conn:
-        found = stored.list_jobs(conn, stored.JobFilter(array_id=array_id), limit=100_000)
-    if not found:
+        current = stored.list_jobs(conn, stored.JobFilter(array_id=array_id), limit=100_000)
+    if not current:
         raise NotFound(f"There is no array {array_id}.", "`helio ps --all` shows the arrays of your jobs.")
-    return [job.id for job in reversed(found)]
+    return [job.id for job in reversed(current)]
 
 
 _Step = Callable[[Context, Caller, Transaction, Job], None]
@@ -94,30 +95,32 @@ def _change(context: Context, caller: Caller, job_id: JobId, action: str, step: 
     require_inspectable_job(context, caller, job_id)
 
     def change(tx: Transaction) -> Job:
-        job = _there(stored.get_job(tx.conn, job_id), job_id)
+        job = _require_found(stored.get_job(tx.conn, job_id), job_id)
         check_may_stop_build(tx, caller, job)
         step(context, caller, tx, job)
         accounts.add_audit_entry(tx, caller, action, f"job {job_id}", {}, context.now())
-        return _there(stored.get_job(tx.conn, job_id), job_id)
+        return _require_found(stored.get_job(tx.conn, job_id), job_id)
 
     return context.store.write(change)
 
 
 def _cancel(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
-    _end(context, caller, tx, [job], "cancel")
+    _stop_jobs(context, caller, tx, [job], "cancel")
 
 
 def _kill(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
-    _end(context, caller, tx, [job], "kill")
+    _stop_jobs(context, caller, tx, [job], "kill")
 
 
-def _end(context: Context, caller: Caller, tx: Transaction, jobs: Sequence[Job], how: str) -> None:
+def _stop_jobs(context: Context, caller: Caller, tx: Transaction, jobs: Sequence[Job], stop_kind: str) -> None:
     now, reason = context.now(), f"cancelled by {caller.user.name}"
-    left = [job for job in jobs if not job.is_terminal and job.stop_requested not in ("kill", how)]
-    for job in left:
+    unfinished_jobs = [
+        job for job in jobs if not job.is_terminal and job.stop_requested not in ("kill", stop_kind)
+    ]
+    for job in unfinished_jobs:
         if job.state in ACTIVE_STATES:
-            _ask_to_stop(context, tx, job, how, reason)
-    waiting = [job.id for job in left if job.state not in ACTIVE_STATES]
+            _request_stop(context, tx, job, stop_kind, reason)
+    waiting = [job.id for job in unfinished_jobs if job.state not in ACTIVE_STATES]
     transitions.apply_transitions(
         tx, [transitions.cancellation_transition(reason, job_id, now) for job_id in waiting]
     )
@@ -127,10 +130,10 @@ def _hold(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
     if job.state is JobState.HELD:
         return
     if job.state is not JobState.PENDING:
-        goes_on = f"`helio cancel {job.id}` ends it, `helio requeue {job.id}` puts it back into the queue."
+        hint = f"`helio cancel {job.id}` ends it, `helio requeue {job.id}` puts it back into the queue."
         raise Conflict(
             f"Job {job.id} is {job.state}; only a waiting job can be held.",
-            f"`helio rerun {job.id}` submits it again." if job.is_terminal else goes_on,
+            f"`helio rerun {job.id}` submits it again." if job.is_terminal else hint,
         )
     now, reason = context.now(), f"held by {caller.user.name}"
     values = {"reason": reason, "waited_seconds": job.queue_wait_seconds(now), "waits_since": None}
@@ -144,7 +147,7 @@ def _release(context: Context, caller: Caller, tx: Transaction, job: Job) -> Non
         return
     if job.state is not JobState.HELD:
         raise Conflict(f"Job {job.id} is {job.state}, not held.", "Only held jobs can be released.")
-    values = {"reason": None, "waits_since": context.now()}  # what passed meanwhile was no waiting
+    values = {"reason": None, "waits_since": context.now()}  # held time does not count as waiting
     transitions.apply_transitions(
         tx, [transitions.JobTransition(job.id, JobState.PENDING, "released", context.now(), None, values)]
     )
@@ -153,20 +156,23 @@ def _release(context: Context, caller: Caller, tx: Transaction, job: Job) -> Non
 def _requeue(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
     if job.is_terminal:
         raise Conflict(
-            f"Job {job.id} is {job.state}; what is over never changes.",
+            f"Job {job.id} is {job.state}; a job that has ended cannot change.",
             f"Submit it again: helio rerun {job.id}",
         )
     if job.state not in ACTIVE_STATES or job.stop_requested:
         return
-    _ask_to_stop(context, tx, job, "requeue", f"requeued by {caller.user.name}")
+    _request_stop(context, tx, job, "requeue", f"requeued by {caller.user.name}")
 
 
 def _note_checkpoint(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
     if job.user != caller.user.name and not caller.user.is_admin:
-        raise Forbidden(f"Only {job.user} can say that job {job.id} has saved its work.", "Leave it to the job.")
+        raise Forbidden(
+            f"Only {job.user} or an admin can record a checkpoint of job {job.id}.",
+            "The job itself can call `helio checkpointed`.",
+        )
     if job.state is not JobState.RUNNING:
         raise Conflict(
-            f"Job {job.id} is {job.state}; only a running job saves its work.",
+            f"Job {job.id} is {job.state}; only a running job can record a checkpoint.",
             "Call `helio checkpointed` from within the job.",
         )
     now = context.now()
@@ -174,38 +180,45 @@ def _note_checkpoint(context: Context, caller: Caller, tx: Transaction, job: Job
     transitions.add_job_event(tx, job, "checkpointed", None, now)
 
 
-def _ask_to_stop(context: Context, tx: Transaction, job: Job, what: str, reason: str) -> None:
+def _request_stop(context: Context, tx: Transaction, job: Job, what: str, reason: str) -> None:
     values: dict[str, Any] = {"stop_requested": what, "reason": reason}
     transitions.update_job(tx, job.id, values)
     transitions.add_job_event(tx, job, f"{what}_requested", reason, context.now())
 
 
-def _there(job: Job | None, job_id: JobId) -> Job:
+def _require_found(job: Job | None, job_id: JobId) -> Job:
     if job is None:
         raise NotFound(f"There is no job {job_id}.", "`helio ps --all` lists your jobs.")
     return job
 
 
 def extend_job(context: Context, caller: Caller, job_id: JobId, seconds: int) -> Job:
-    """So much longer than its limit says now. Sessions by their owner; batch jobs only by who manages the project:
-    others planned with the limit they were submitted with."""
+    """Add `seconds` to the time limit. Owners may extend sessions. Other jobs need a manager of the project or an
+    admin, because forecasts and reservations rely on the limit."""
     job = require_inspectable_job(context, caller, job_id)
     if job.kind != "session" and not caller.user.may_manage(job.project):
         hint = f"Ask a manager of project {job.project} or an admin."
-        raise Forbidden("Only sessions can be extended by their owners: others planned with this limit.", hint)
+        raise Forbidden("Owners can extend only sessions: the schedule of other jobs relies on this limit.", hint)
     limit = _new_limit(context, job, seconds)
     if job.state in ACTIVE_STATES or job.dispatched:
-        _tell_engine(context, job, limit)
+        _extend_in_engine(context, job, limit)
 
     def change(tx: Transaction) -> Job:
-        found = stored.get_job(tx.conn, job_id)
-        if found is None or found.is_terminal or found.attempt != job.attempt or found.time_limit_seconds is None:
-            raise _changed(job_id)
-        longer = max(limit, found.time_limit_seconds)
-        transitions.update_job(tx, job_id, {"time_limit_seconds": longer})
-        transitions.add_job_event(tx, found, "limit_changed", f"its time limit is now {longer} s", context.now())
-        accounts.add_audit_entry(tx, caller, "job.extend", f"job {job_id}", {"time_limit": longer}, context.now())
-        return stored.get_job(tx.conn, job_id) or found
+        current = stored.get_job(tx.conn, job_id)
+        if (
+            current is None
+            or current.is_terminal
+            or current.attempt != job.attempt
+            or current.time_limit_seconds is None
+        ):
+            raise _changed_error(job_id)
+        new_limit = max(limit, current.time_limit_seconds)
+        transitions.update_job(tx, job_id, {"time_limit_seconds": new_limit})
+        transitions.add_job_event(tx, current, "limit_changed", f"time limit is now {new_limit} s", context.now())
+        accounts.add_audit_entry(
+            tx, caller, "job.extend", f"job {job_id}", {"time_limit": new_limit}, context.now()
+        )
+        return stored.get_job(tx.conn, job_id) or current
 
     return context.store.write(change)
 
@@ -220,19 +233,20 @@ def parse_seconds(text: str) -> int:
 
 def _new_limit(context: Context, job: Job, seconds: int) -> int:
     if seconds < 1:
-        raise invalid_field("time", "must be at least a second")
+        raise invalid_field("time", "must be at least 1 second")
     if job.is_terminal or job.stop_requested:
-        raise Conflict(f"Job {job.id} is {job.state}; its time is over.", f"See `helio show {job.id}`.")
+        state = job.state if job.is_terminal else "being stopped"
+        raise Conflict(f"Job {job.id} is {state} and cannot be extended.", f"See `helio show {job.id}`.")
     if job.time_limit_seconds is None:
-        raise Conflict(f"Job {job.id} has no time limit.", "It needs no more time.")
-    limit, most = job.time_limit_seconds + seconds, context.settings.queue.max_time_limit_seconds
-    if limit > most:
-        said = f"must be at most {max(0, most - job.time_limit_seconds)} seconds more"
-        raise Invalid(f"The longest time limit here is {most} seconds.", "Ask for less.", fields={"time": said})
+        raise Conflict(f"Job {job.id} has no time limit.", "There is nothing to extend.")
+    limit, maximum = job.time_limit_seconds + seconds, context.settings.queue.max_time_limit_seconds
+    if limit > maximum:
+        problem = f"must be at most {max(0, maximum - job.time_limit_seconds)} seconds more"
+        raise Invalid(f"The maximum time limit is {maximum} seconds.", "Request less.", fields={"time": problem})
     return limit
 
 
-def _tell_engine(context: Context, job: Job, limit: int) -> None:
+def _extend_in_engine(context: Context, job: Job, limit: int) -> None:
     try:
         require_program_engine(context).extend_time_limit(
             Attempt(job.attempt_id, job, job.node or "", job.devices, job.places), limit
@@ -241,5 +255,5 @@ def _tell_engine(context: Context, job: Job, limit: int) -> None:
         raise Conflict(f"Job {job.id} cannot be extended: {error.strerror}.", "Try again.") from error
 
 
-def _changed(job_id: JobId) -> Conflict:
-    return Conflict(f"Job {job_id} has just changed.", f"See `helio show {job_id}`.")
+def _changed_error(job_id: JobId) -> Conflict:
+    return Conflict(f"The state of job {job_id} has just changed.", f"See `helio show {job_id}`.")

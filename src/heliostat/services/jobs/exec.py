@@ -1,4 +1,4 @@
-"""A command inside a job that runs: for its owner alone."""
+"""Exec: a command inside a running job, for its owner only."""
 
 from collections.abc import Sequence
 
@@ -12,52 +12,56 @@ from heliostat.services.permissions import require_inspectable_job
 
 __all__ = ["ExecCommand", "exec_in_job"]
 
-_MOST_BYTES = 128 * 1024
+_MAX_COMMAND_BYTES = 128 * 1024
 
 
 def exec_in_job(
     context: Context, caller: Caller, job_id: JobId, command: Sequence[str], terminal: str = ""
 ) -> ExecCommand:
-    """What to start, on a terminal of that kind if one is named.
+    """The command to start; `terminal` is the terminal type, empty for none.
 
-    Not for managers and admins: they would act as somebody else.
+    Not for managers and admins: the command runs as the job's owner.
     """
     job = require_inspectable_job(context, caller, job_id)
     if job.user != caller.user.name:
-        raise Forbidden(f"Job {job_id} is {job.user}'s, and a command in it runs as them.", f"Ask {job.user}.")
+        raise Forbidden(
+            f"Job {job_id} belongs to {job.user}; only {job.user} can run a command in it.", f"Ask {job.user}."
+        )
     if job.kind in INTERNAL_JOB_KINDS:
         raise Forbidden(
-            "Its script is not yours, and may work for others too, so nobody may enter it.", "See its log."
+            "This job belongs to Heliostat and may serve several users, so commands in it are not allowed.",
+            f"See its log: helio logs {job_id}.",
         )
     engine = require_program_engine(context)
     if command or not terminal:
         _check(command)
     if job.state is not JobState.RUNNING:
         raise Conflict(
-            f"Job {job_id} is {job.state}, so there is nothing to enter.", f"See `helio show {job_id}`."
+            f"Job {job_id} is {job.state}; commands run only in a running job.", f"See `helio show {job_id}`."
         )
     try:
         return engine.exec(_attempt(job), command, terminal)
     except AttemptRefused as error:
         raise Conflict(
-            f"Job {job_id} cannot be entered: {error}.", f"See `helio show {job_id}`; try again when it runs."
+            f"No command can run in job {job_id}: {error}.",
+            f"See `helio show {job_id}`; try again when the job runs.",
         ) from error
 
 
 def _attempt(job: Job) -> Attempt:
-    """As if it had one task, with all its devices on this node."""
+    """One task with all devices of the job."""
     devices = job.devices or tuple(device for place in job.task_placements for device in place.devices)
     return Attempt(job.attempt_id, job, job.node or "", devices)
 
 
 def _check(command: Sequence[str]) -> None:
     if not command or not command[0].strip():
-        raise invalid_field("command", "say what to run")
-    if any("\0" in word for word in command):
-        raise invalid_field("command", "a word holds a NUL character")
+        raise invalid_field("command", "must not be empty")
+    if any("\0" in argument for argument in command):
+        raise invalid_field("command", "an argument contains a NUL character")
     try:
-        length = sum(len(word.encode("utf-8", "surrogateescape")) + 1 for word in command)
+        length = sum(len(argument.encode("utf-8", "surrogateescape")) + 1 for argument in command)
     except UnicodeEncodeError:
-        raise invalid_field("command", "a word is not text") from None
-    if length > _MOST_BYTES:
-        raise invalid_field("command", f"all its words together have more than {_MOST_BYTES} bytes")
+        raise invalid_field("command", "an argument is not valid text") from None
+    if length > _MAX_COMMAND_BYTES:
+        raise invalid_field("command", f"must have at most {_MAX_COMMAND_BYTES} bytes")

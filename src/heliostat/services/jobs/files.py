@@ -1,4 +1,4 @@
-"""What a job left in its private folder, for those who may inspect the job."""
+"""Files in a job's private folder, for users who may inspect the job."""
 
 from heliostat.engines.contract import RunsPrograms
 from heliostat.engines.job_files import FileEntry, FolderListing, OpenFile
@@ -11,7 +11,7 @@ __all__ = ["FileEntry", "FolderListing", "has_own_folder", "list_files", "open_f
 
 
 def has_own_folder(context: Context, job: Job) -> bool:
-    """Whether it runs in a folder of its own, and that exists."""
+    """Whether the job has a private folder, and the folder exists."""
     engine = context.engine
     return job.spec.workdir is None and isinstance(engine, RunsPrograms) and engine.has_job_files(job.id, "work")
 
@@ -22,11 +22,11 @@ def list_files(context: Context, caller: Caller, job_id: JobId, path: str) -> Fo
 
 
 def open_file(context: Context, caller: Caller, job_id: JobId, path: str) -> OpenFile:
-    """A plain file of its owner."""
+    """A regular file that belongs to the job's owner."""
     _check_folder(require_inspectable_job(context, caller, job_id))
     return require_program_engine(context).open_job_file(job_id, path)
 
 
 def _check_folder(job: Job) -> None:
     if job.spec.workdir is not None:
-        raise NotFound(f"Job {job.id} has no folder of its own.", "Its files are in its working directory.")
+        raise NotFound(f"Job {job.id} has no private folder.", "Its files are in its working directory.")

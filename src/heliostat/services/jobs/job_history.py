@@ -1,4 +1,4 @@
-"""What happened to one job: its attempts, its events, whom it waited for and who waits for it."""
+"""History of a job: attempts, events, parents, children and the schedule that submitted it."""
 
 from dataclasses import dataclass, field
 
@@ -31,7 +31,7 @@ class DependencyView:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """Oldest first. Of very many events the first ones."""
+    """Oldest first; at most MAX_EVENTS events."""
 
     job: Job
     attempts: tuple[AttemptRecord, ...]
@@ -41,14 +41,14 @@ class JobHistory:
 
 
 def get_job_history(context: Context, caller: Caller, job_id: JobId) -> JobHistory:
-    """For those who may inspect it."""
+    """For users who may inspect the job."""
     job = require_inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
         attempts = stored.list_attempts(conn, job_id)
         events = stored.list_events(conn, 0, MAX_EVENTS, job_id)
-        family = load_dependency_view(conn, job)
+        dependency_view = load_dependency_view(conn, job)
         origin = find_schedule_origin(conn, job_id)
-    return JobHistory(job, tuple(attempts), tuple(events), family, origin)
+    return JobHistory(job, tuple(attempts), tuple(events), dependency_view, origin)
 
 
 def devices_by_uuid(context: Context) -> dict[str, Device]:
@@ -56,15 +56,21 @@ def devices_by_uuid(context: Context) -> dict[str, Device]:
     return {device.uuid: device for node in context.node_inventory.nodes() for device in node.devices}
 
 
-def load_dependency_view(conn: Connection, job: Job, most: int = MAX_DEPENDENCIES_SHOWN) -> DependencyView:
-    children = dependencies.list_children(conn, job.id, most)
-    count = len(children) if len(children) < most else dependencies.count_children(conn, job.id)
-    ids: set[JobId] = {one.parent_id for one in job.after[:most]} | {child.job_id for child in children}
+def load_dependency_view(conn: Connection, job: Job, limit: int = MAX_DEPENDENCIES_SHOWN) -> DependencyView:
+    children = dependencies.list_children(conn, job.id, limit)
+    count = len(children) if len(children) < limit else dependencies.count_children(conn, job.id)
+    ids: set[JobId] = {dependency.parent_id for dependency in job.after[:limit]} | {
+        child.job_id for child in children
+    }
     if not ids:
         return DependencyView()
     jobs = get_jobs_without_spec(conn, ids)
     return DependencyView(
-        tuple((jobs[one.parent_id], one.condition) for one in job.after[:most] if one.parent_id in jobs),
+        tuple(
+            (jobs[dependency.parent_id], dependency.condition)
+            for dependency in job.after[:limit]
+            if dependency.parent_id in jobs
+        ),
         len(job.after),
         tuple((jobs[child.job_id], child.condition) for child in children if child.job_id in jobs),
         count,

@@ -1,4 +1,4 @@
-"""Lists of jobs as one person may see them."""
+"""Job lists: filter, search, sort, pages and counts by state."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -25,8 +25,8 @@ class JobQuery:
     project: str | None = None
     node: str | None = None
     array_id: int | None = None
-    text: str | None = None  # a number, or part of a name
-    sort: str = "id"  # one of SORTS
+    text: str | None = None  # an id, or part of a name
+    sort: str = "id"  # one of SORT_KEYS
     descending: bool = True
     page: int = 1
     size: int = PAGE_SIZE
@@ -34,7 +34,7 @@ class JobQuery:
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """A job, and of it what this person may know: of somebody else's only what explains the queue."""
+    """A job with the fields that the caller may see; name and reason are None for jobs of others."""
 
     job: Job
     inspectable: bool
@@ -58,21 +58,21 @@ class JobStateCounts:
 @dataclass(frozen=True, slots=True)
 class JobPage:
     items: tuple[ListedJob, ...]
-    counts: JobStateCounts  # of all states, whichever of them are listed
-    total: int  # of the states that are listed
+    counts: JobStateCounts  # of all states, listed or not
+    total: int  # of the listed states
     page: int
     pages: int
 
 
 def list_jobs(context: Context, caller: Caller, query: JobQuery) -> JobPage:
-    wanted = _filter(caller.user, query)
-    counts = _count(context, caller, wanted)
+    job_filter = _filter(caller.user, query)
+    counts = _count(context, caller, job_filter)
     total = counts.total if query.states is None else counts.count(*query.states)
     pages = max(1, math.ceil(total / query.size))
     page = min(max(1, query.page), pages)
     part = stored.JobListPage(query.sort, query.descending, (page - 1) * query.size, query.size)
     states = None if query.states is None else frozenset(query.states)
-    jobs = _read(context, caller, (replace(wanted, states=states), part), stored.list_jobs_page)
+    jobs = _read(context, caller, (replace(job_filter, states=states), part), stored.list_jobs_page)
     return JobPage(tuple(listed_job_for(context, caller.user, job) for job in jobs), counts, total, page, pages)
 
 
@@ -93,22 +93,22 @@ def _filter(user: User, query: JobQuery) -> stored.JobFilter:
 
 
 def _search(user: User, text: str) -> stored.JobSearch:
-    """The names of other people's jobs are not shown, so they cannot be searched either."""
+    """Names of other users' jobs are hidden, so the search does not match them either."""
     if user.is_admin:
         return stored.JobSearch(text)
     managed = tuple(m.project for m in user.memberships if m.role is ProjectRole.MANAGER)
     return stored.JobSearch(text, user.name, managed)
 
 
-def _count(context: Context, caller: Caller, wanted: stored.JobFilter) -> JobStateCounts:
-    return JobStateCounts(_read(context, caller, (wanted,), stored.count_by_state))
+def _count(context: Context, caller: Caller, job_filter: stored.JobFilter) -> JobStateCounts:
+    return JobStateCounts(_read(context, caller, (job_filter,), stored.count_by_state))
 
 
-def _read(context: Context, caller: Caller, asked: tuple[Any, ...], load: Callable[..., T]) -> T:
-    """Pages that refresh by themselves share what they read: rights are applied after it."""
+def _read(context: Context, caller: Caller, arguments: tuple[Any, ...], load: Callable[..., T]) -> T:
+    """Pages that refresh automatically share a cache: permissions are applied to what it returns."""
 
     def read() -> T:
         with context.store.read() as conn:
-            return load(conn, *asked)
+            return load(conn, *arguments)
 
-    return context.read_cache.get_or_load((load, asked), read) if caller.via == "live" else read()
+    return context.read_cache.get_or_load((load, arguments), read) if caller.via == "live" else read()

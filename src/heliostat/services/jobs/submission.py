@@ -1,4 +1,4 @@
-"""Turning requests into jobs: checks, defaults, one transaction."""
+"""Job submission: checks, defaults, idempotency keys, one transaction per submission."""
 
 import hashlib
 import json
@@ -49,7 +49,7 @@ def submit_jobs(
     key: str | None = None,
     about: str | None = None,
 ) -> SubmissionResult:
-    """All of them or none. With a key, the same request again gives the same jobs again."""
+    """Submits all jobs or none. With an idempotency key, a repeated request returns the jobs of the first one."""
     return context.store.write(prepare_submission(context, caller, requests, key, about))
 
 
@@ -60,53 +60,54 @@ def prepare_submission(
     key: str | None = None,
     about: str | None = None,
 ) -> Callable[[Transaction], SubmissionResult]:
-    """Check everything that can be checked before; what remains is the change to be written.
+    """Make all checks that need no transaction; returns the change to write.
 
-    With a key, `about` says what makes a request the same; None: all of it.
+    With a key, `about` identifies the request; None: all its fields do.
     """
     user = caller.user
-    asked, digest = requests, _digest(requests, about) if key else ""
+    original, digest = requests, _digest(requests, about) if key else ""
     requests = resolve_image_names(context, caller, requests)
     drafts = draft_jobs(context, caller, requests)
     check_notify_requests(context, caller, requests)
-    orders = prepare_environment_requests(context, caller, requests, drafts)
+    environment_requests = prepare_environment_requests(context, caller, requests, drafts)
     queue_full = _queue_full(context, user, requests)
 
-    def is_same(noted: str) -> bool:
-        """As it is noted now, or as earlier versions did."""
-        return noted == digest or noted == _digest(asked, None)
+    def is_same(stored_digest: str) -> bool:
+        """The current form of the digest, or that of earlier versions."""
+        return stored_digest == digest or stored_digest == _digest(original, None)
 
     def change(tx: Transaction) -> SubmissionResult:
-        if key and (known := _answered_before(tx, user.name, key, is_same)):
-            return known
-        # Not before: what was accepted once is answered again even if it has filled the queue.
-        if queue_full or _is_overtaken(context, tx, user, requests):
-            raise _full(context)
-        submitted, settled = _linked(tx, caller, requests, _numbered(tx, requests, drafts))
-        if orders:
+        if key and (earlier := _find_earlier_result(tx, user.name, key, is_same)):
+            return earlier
+        # After the lookup of the key: a repeated request gets its jobs even if they have filled the queue.
+        if queue_full or _is_queue_full_now(context, tx, user, requests):
+            raise _queue_full_error(context)
+        submitted, already_met = _with_dependencies(tx, caller, requests, _with_ids(tx, requests, drafts))
+        if environment_requests:
             groups = _grouped(requests, submitted.jobs)
-            submitted = replace(submitted, jobs=tuple(attach_environments(context, tx, orders, groups)))
+            jobs = tuple(attach_environments(context, tx, environment_requests, groups))
+            submitted = replace(submitted, jobs=jobs)
         check_queued_gpu_quota(context, tx.conn, submitted.jobs)
         transitions.add_jobs(tx, submitted.jobs)
-        dependencies.add_dependencies(tx, submitted.jobs, settled)
-        _note_records(context, tx, requests, submitted.jobs)
+        dependencies.add_dependencies(tx, submitted.jobs, already_met)
+        _add_provenance(context, tx, requests, submitted.jobs)
         if key:
-            _remember(tx, user.name, key, digest, submitted)
+            _store_key(tx, user.name, key, digest, submitted)
         return submitted
 
     return change
 
 
 def _digest(requests: Sequence[JobRequest], about: str | None) -> str:
-    """Of what is asked for: that the code has changed since does not make it another request."""
+    """Of the request without its code: changed code does not make it another request."""
     return hashlib.sha256((about or repr(list(requests))).encode()).hexdigest()
 
 
 def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[Job]:
-    """One for each request, but for its number. Raises when the caller may not, or no node could ever run it."""
+    """One job without id for each request. Raises if the caller lacks permission or no node could ever run it."""
     user = caller.user
     projects = _known_projects(context, user, {request.project for request in requests})
-    desk = JobDraftContext(
+    draft_context = JobDraftContext(
         user=user,
         unix_user=require_unix_user(user),
         nodes=context.node_inventory.nodes(),
@@ -116,26 +117,26 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
         default_time_limit_seconds=context.settings.queue.default_time_limit_seconds,
         max_time_limit_seconds=context.settings.queue.max_time_limit_seconds,
         max_grace_seconds=context.settings.queue.max_grace_seconds,
-        are_nodes_known=_knows_nodes(context),
+        are_nodes_known=_are_nodes_known(context),
     )
     requests = resolve_containers(context, user, projects, resolve_image_names(context, caller, requests))
     _check_size(context, requests)
     check_uploads(context, user, requests)
-    drafts = [draft_job(desk, request) for request in requests]
+    drafts = [draft_job(draft_context, request) for request in requests]
     check_job_reservations(context, caller, drafts)
-    _check_with_engine(context, drafts, desk.data_classes)
+    _check_with_engine(context, drafts, draft_context.data_classes)
     if not user.is_admin or not any(request.priority for request in requests):
         return drafts
     return [replace(draft, priority_everywhere=True) for draft in drafts]
 
 
-def _knows_nodes(context: Context) -> bool:
-    """An engine with a queue of its own may be away: what it could never run it says when it is back."""
+def _are_nodes_known(context: Context) -> bool:
+    """An engine with its own queue may be unavailable; it then reports infeasible jobs when it is back."""
     return bool(context.node_inventory.nodes()) or not context.engine.capabilities.has_own_queue
 
 
 def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Mapping[str, int]) -> None:
-    """Each kind of request once: thousands may ask for the same."""
+    """Each distinct request once: thousands of jobs may have the same."""
     if not isinstance(context.engine, ChecksRequests):
         return
     kinds = {
@@ -146,9 +147,9 @@ def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Ma
         context.engine.check_request(draft, data_classes.get(draft.project, 0))
 
 
-def _known_projects(context: Context, user: User, named: Iterable[str | None]) -> dict[str | None, str]:
-    """What each project named in the requests means; None is the user's default."""
-    return {name: resolve_project(context, user, name) for name in named}
+def _known_projects(context: Context, user: User, names: Iterable[str | None]) -> dict[str | None, str]:
+    """The project for each name in the requests; None: the user's default project."""
+    return {name: resolve_project(context, user, name) for name in names}
 
 
 def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:
@@ -157,14 +158,14 @@ def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:
 
 
 def _check_size(context: Context, requests: Sequence[JobRequest]) -> None:
-    """Elements of arrays and jobs of workflows keep what they run: a small request must not become gigabytes."""
+    """Each array element stores its own script and env: a small request must not become gigabytes."""
     if (
         sum(_count(request) * _size(request.spec) for request in requests)
         > context.settings.server.max_request_bytes
     ):
         raise TooLarge(
-            f"Written out, these jobs take more than {context.settings.server.max_request_bytes // 2**20} MiB.",
-            "Put the script, or the values of env, into a file on the node and name the file.",
+            f"The expanded jobs are larger than {context.settings.server.max_request_bytes // 2**20} MiB.",
+            "Put the script or the values of env into a file and refer to the file.",
         )
 
 
@@ -181,25 +182,25 @@ def _queue_full(context: Context, user: User, requests: Sequence[JobRequest]) ->
     limit = context.settings.queue.max_jobs_per_user
     if context.controller.count_unfinished_jobs(user.name) + sum(map(_count, requests)) <= limit:
         return None
-    return _full(context)
+    return _queue_full_error(context)
 
 
-def _is_overtaken(context: Context, tx: Transaction, user: User, requests: Sequence[JobRequest]) -> bool:
-    """Whether other requests of the same user have filled the queue meanwhile; asked only where it may be."""
+def _is_queue_full_now(context: Context, tx: Transaction, user: User, requests: Sequence[JobRequest]) -> bool:
+    """Whether concurrent requests of the same user have filled the queue. Counted only near the limit."""
     limit, more = context.settings.queue.max_jobs_per_user, sum(map(_count, requests))
     if context.controller.count_unfinished_jobs(user.name) + more <= limit // 2:
         return False
     return stored.count_unfinished_jobs_of_user(tx.conn, user.name) + more > limit
 
 
-def _full(context: Context) -> Conflict:
+def _queue_full_error(context: Context) -> Conflict:
     limit = context.settings.queue.max_jobs_per_user
     return Conflict(
-        f"You would have more than {limit} unfinished jobs.", "Wait until some are over.", code="queue_full"
+        f"You would have more than {limit} unfinished jobs.", "Wait until some have ended.", code="queue_full"
     )
 
 
-def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[Job]) -> SubmissionResult:
+def _with_ids(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[Job]) -> SubmissionResult:
     jobs: list[Job] = []
     array_ids: list[int] = []
     for request, draft in zip(requests, drafts, strict=True):
@@ -215,7 +216,7 @@ def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[
     return SubmissionResult(tuple(job.id for job in jobs), tuple(array_ids), tuple(jobs))
 
 
-def _linked(
+def _with_dependencies(
     tx: Transaction, caller: Caller, requests: Sequence[JobRequest], numbered: SubmissionResult
 ) -> tuple[SubmissionResult, set[Dependency]]:
     if not any(request.after for request in requests):
@@ -224,13 +225,15 @@ def _linked(
     return replace(numbered, jobs=linked.jobs), linked.already_met
 
 
-def _note_records(context: Context, tx: Transaction, requests: Sequence[JobRequest], jobs: Sequence[Job]) -> None:
+def _add_provenance(
+    context: Context, tx: Transaction, requests: Sequence[JobRequest], jobs: Sequence[Job]
+) -> None:
     if all(request.code is None and request.rerun_of is None for request in requests):
         return
-    rest = iter(jobs)
+    remaining_jobs = iter(jobs)
     by_code: dict[SourceCode, list[JobId]] = {}
     for request in requests:
-        ids = [job.id for job in islice(rest, _count(request))]
+        ids = [job.id for job in islice(remaining_jobs, _count(request))]
         if request.rerun_of is not None:
             provenance.add_rerun(tx, ids, request.rerun_of)
         if request.code is not None and context.settings.storage.keep_records:
@@ -241,8 +244,8 @@ def _note_records(context: Context, tx: Transaction, requests: Sequence[JobReque
 
 def _grouped(requests: Sequence[JobRequest], jobs: Sequence[Job]) -> list[list[Job]]:
     """The jobs of each request."""
-    left = iter(jobs)
-    return [list(islice(left, _count(request))) for request in requests]
+    remaining = iter(jobs)
+    return [list(islice(remaining, _count(request))) for request in requests]
 
 
 _keys = schema.idempotency_keys
@@ -251,7 +254,7 @@ _FIND_KEY = select(_keys.c.digest, _keys.c.job_ids).where(
 )
 
 
-def _answered_before(
+def _find_earlier_result(
     tx: Transaction, user: str, key: str, is_same: Callable[[str], bool]
 ) -> SubmissionResult | None:
     row = tx.conn.execute(_FIND_KEY, {"user": user, "key": key}).first()
@@ -268,7 +271,7 @@ def _answered_before(
     return SubmissionResult(tuple(job_ids), arrays, jobs)
 
 
-def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: SubmissionResult) -> None:
+def _store_key(tx: Transaction, user: str, key: str, digest: str, submitted: SubmissionResult) -> None:
     values = {
         "user": user,
         "key": key,
@@ -282,27 +285,27 @@ def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: Subm
 def resolve_containers(
     context: Context, user: User, projects: Mapping[str | None, str], requests: Sequence[JobRequest]
 ) -> list[JobRequest]:
-    """With what was left open decided. Raises Invalid; `projects` says what each project named there means."""
+    """The requests with complete container settings. `projects`: the project for each name. Raises Invalid."""
     rules = make_container_policy(context.settings)
-    asks = any(request.spec.image or request.spec.runtime for request in requests)
-    home = _home_of(user.unix_user) if asks else None  # to look it up takes longer than all the rest
-    settled: list[JobRequest] = []
+    uses_containers = any(request.spec.image or request.spec.runtime for request in requests)
+    home = _home_of(user.unix_user) if uses_containers else None  # the lookup is slow
+    resolved: list[JobRequest] = []
     for request in requests:
-        asker = JobOwner(user.name, home, projects[request.project])
-        settled.append(replace(request, spec=_settled(context, request, asker, rules)))
-    return settled
+        owner = JobOwner(user.name, home, projects[request.project])
+        resolved.append(replace(request, spec=_resolved_spec(context, request, owner, rules)))
+    return resolved
 
 
-def _settled(context: Context, request: JobRequest, asker: JobOwner, rules: ContainerPolicy) -> JobSpec:
+def _resolved_spec(context: Context, request: JobRequest, owner: JobOwner, rules: ContainerPolicy) -> JobSpec:
     spec, is_own = request.spec, request.spec.image is not None and request.environment is not None
-    settled = resolve_container_request(spec, asker, rules, is_own=is_own)
-    if settled.uses_container and not context.engine.capabilities.runs_containers:
+    resolved = resolve_container_request(spec, owner, rules, is_own=is_own)
+    if resolved.uses_container and not context.engine.capabilities.runs_containers:
         raise Invalid(
-            f"The engine {context.engine.name} cannot run jobs in containers yet.",
-            "Leave image and runtime out, and start the container in your script.",
-            fields={"image" if spec.image else "runtime": "not with this engine"},
+            f"The engine {context.engine.name} does not support containers yet.",
+            "Omit image and runtime, and start the container in your script.",
+            fields={"image" if spec.image else "runtime": "not supported by this engine"},
         )
-    return settled
+    return resolved
 
 
 def _home_of(unix_user: str | None) -> str | None:

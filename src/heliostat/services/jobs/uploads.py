@@ -1,5 +1,4 @@
-"""Code that people send for their jobs: what of it is missing, the missing as it arrives, and whether a job may
-have it."""
+"""Uploads of code for jobs: which files are missing, receiving them, size limits and quota."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +10,18 @@ from heliostat.models.uploads import FileTree, TreeFile, largest_files
 from heliostat.services.context import Context
 from heliostat.store.uploads import BlobWriter
 
-_LONGEST_HEAD = 100  # bytes: a sha256, a blank and a number
+_MAX_HEADER_BYTES = 100  # bytes: a sha256, a space and a number
 
 
 @dataclass(frozen=True, slots=True)
 class UploadStatus:
     upload_id: str  # the id of the tree
     size_bytes: int
-    missing: tuple[str, ...]  # digests; none: jobs may use it
+    missing: tuple[str, ...]  # digests; empty: jobs can use it
 
 
 def register_upload(context: Context, caller: Caller, tree: FileTree) -> UploadStatus:
-    """What of it this person has not sent yet; with nothing missing it is there for jobs. May be repeated."""
+    """The files that the caller has not sent yet. If none is missing, jobs can use the upload. Can be repeated."""
     _check_account(caller.user)
     _check_size(tree, parse_size_bytes(context.settings.storage.upload_max_size))
     missing = context.uploads.list_missing_blobs(caller.user.name, tree)
@@ -34,81 +33,83 @@ def register_upload(context: Context, caller: Caller, tree: FileTree) -> UploadS
 
 
 class UploadReceiver:
-    """Takes contents as they arrive, one after the other, each after a line with its sha256 and its size.
+    """Receives a stream of files, each after a line with its sha256 and its size.
 
-    Each is kept as soon as it is whole and proven; what was not whole when the stream ended is dropped.
+    A file is stored once it is complete and its digest is verified; an incomplete last file is discarded.
     """
 
     def __init__(self, context: Context, caller: Caller) -> None:
         _check_account(caller.user)
         self._uploads, self._user = context.uploads, caller.user
-        self._largest = parse_size_bytes(context.settings.storage.upload_max_size)
+        self._max_file_bytes = parse_size_bytes(context.settings.storage.upload_max_size)
         self._quota = context.settings.storage.upload_quota
-        self._room = parse_size_bytes(self._quota) - context.uploads.used_bytes(caller.user.name)
-        self._head = b""
-        self._draft: BlobWriter | None = None
+        self._free_bytes = parse_size_bytes(self._quota) - context.uploads.used_bytes(caller.user.name)
+        self._header = b""
+        self._writer: BlobWriter | None = None
         self.stored_count = 0
 
     def feed(self, data: bytes) -> None:
         """Raises BadRequest, Conflict or TooLarge."""
-        rest = memoryview(data)
-        while rest or (self._draft and not self._draft.remaining_bytes):
-            rest = self._write(self._draft, rest) if self._draft else self._begin(rest)
+        remaining = memoryview(data)
+        while remaining or (self._writer and not self._writer.remaining_bytes):
+            remaining = self._write(self._writer, remaining) if self._writer else self._begin(remaining)
 
     def finish(self) -> int:
-        """How many were stored. Raises BadRequest when the stream ended too early."""
-        if self._draft or self._head:
+        """The number of stored files. Raises BadRequest if the stream ended within a file."""
+        if self._writer or self._header:
             self.discard_partial()
             raise BadRequest("The upload ended in the middle of a file.", "Send it again.")
         return self.stored_count
 
     def discard_partial(self) -> None:
-        """What is not whole goes."""
-        if self._draft:
-            self._draft.discard()
-        self._draft = None
+        """Discard the incomplete file."""
+        if self._writer:
+            self._writer.discard()
+        self._writer = None
 
-    def _begin(self, rest: memoryview) -> memoryview:
-        piece = bytes(rest[:_LONGEST_HEAD])
+    def _begin(self, remaining: memoryview) -> memoryview:
+        piece = bytes(remaining[:_MAX_HEADER_BYTES])
         line, newline, _ = piece.partition(b"\n")
-        self._head += line
-        if not newline and len(self._head) < _LONGEST_HEAD:
-            return rest[len(piece) :]
-        digest, size_bytes = self._announced(self._head)
-        self._head = b""
-        self._draft = self._uploads.create_blob_writer(self._user.name, digest, size_bytes)
-        return rest[len(line) + 1 :]
+        self._header += line
+        if not newline and len(self._header) < _MAX_HEADER_BYTES:
+            return remaining[len(piece) :]
+        digest, size_bytes = self._parse_header(self._header)
+        self._header = b""
+        self._writer = self._uploads.create_blob_writer(self._user.name, digest, size_bytes)
+        return remaining[len(line) + 1 :]
 
-    def _announced(self, head: bytes) -> tuple[str, int]:
-        words = head.decode("ascii", "replace").split(" ")
-        if len(words) != 2 or not is_digest(words[0]) or not (words[1].isdecimal() and len(words[1]) < 16):
-            raise BadRequest("The upload is not in its form.", "Each file follows a line: SHA256 SIZE.")
-        size_bytes = int(words[1])
-        if size_bytes > self._largest:
-            raise TooLarge(f"A file is larger than {self._largest // 2**20} MiB.", "Leave it out.")
-        self._room -= size_bytes
-        if self._room < 0:
+    def _parse_header(self, header: bytes) -> tuple[str, int]:
+        parts = header.decode("ascii", "replace").split(" ")
+        if len(parts) != 2 or not is_digest(parts[0]) or not (parts[1].isdecimal() and len(parts[1]) < 16):
+            raise BadRequest("The upload has an invalid format.", "Send a line SHA256 SIZE before each file.")
+        size_bytes = int(parts[1])
+        if size_bytes > self._max_file_bytes:
+            raise TooLarge(
+                f"A file is larger than {self._max_file_bytes // 2**20} MiB.", "Exclude it from the upload."
+            )
+        self._free_bytes -= size_bytes
+        if self._free_bytes < 0:
             raise _quota_full(self._quota)
-        return words[0], size_bytes
+        return parts[0], size_bytes
 
-    def _write(self, draft: BlobWriter, rest: memoryview) -> memoryview:
-        part = rest[: draft.remaining_bytes]
-        draft.write(bytes(part))
-        if not draft.remaining_bytes:
-            self._draft = None
-            draft.finish()
+    def _write(self, writer: BlobWriter, remaining: memoryview) -> memoryview:
+        part = remaining[: writer.remaining_bytes]
+        writer.write(bytes(part))
+        if not writer.remaining_bytes:
+            self._writer = None
+            writer.finish()
             self.stored_count += 1
-        return rest[len(part) :]
+        return remaining[len(part) :]
 
 
 def check_uploads(context: Context, user: User, requests: Sequence[JobRequest]) -> None:
-    """Raises Invalid for code that this person has not uploaded. What is used is kept for another while."""
+    """Raises Invalid for code that the user has not uploaded. Extends the lifetime of uploads that are used."""
     for upload in {request.spec.upload for request in requests if request.spec.upload is not None}:
         if context.uploads.find_tree(user.name, upload) is None:
             raise Invalid(
-                f"You have uploaded nothing of the id {upload[:12]}…, or it was removed since.",
+                f"You have no upload with the id {upload[:12]}…, or it has been deleted.",
                 "Upload the folder again: helio run --upload FOLDER -- CMD.",
-                fields={"upload": "not there"},
+                fields={"upload": "does not exist"},
             )
 
 
@@ -117,42 +118,45 @@ def is_digest(text: str) -> bool:
 
 
 def parse_size_bytes(size: str) -> int:
-    """Of a setting."""
+    """The value of a setting, in bytes."""
     return parse_memory(size) * 2**20
 
 
 def _check_account(user: User) -> None:
     if user.unix_user is None:
         raise Forbidden(
-            "Your account has no Unix user on this machine, so it cannot run jobs.",
+            "Your account has no Unix user on this server, so it cannot run jobs.",
             f"An admin can set one: helio user set {user.name} --unix-user NAME.",
         )
 
 
-def _check_size(tree: FileTree, most: int) -> None:
-    if tree.size_bytes <= most:
+def _check_size(tree: FileTree, max_bytes: int) -> None:
+    if tree.size_bytes <= max_bytes:
         return
     raise TooLarge(
-        f"The folder has {_mib(tree.size_bytes)}, and an upload may have {_mib(most)}. "
-        f"The largest: {', '.join(map(_in_words, largest_files(tree.files)))}.",
-        "Name what the job does not need in .heliostatignore, as in .gitignore; keep data where the nodes see it.",
+        f"The folder has {_mib(tree.size_bytes)}; an upload may have at most {_mib(max_bytes)}. "
+        f"Largest files: {', '.join(map(_format_file, largest_files(tree.files)))}.",
+        "List files that the job does not need in .heliostatignore (syntax of .gitignore); "
+        "keep data on storage that the nodes can read.",
     )
 
 
-def _check_quota(context: Context, user: User, more: int) -> None:
-    if context.uploads.used_bytes(user.name) + more > parse_size_bytes(context.settings.storage.upload_quota):
+def _check_quota(context: Context, user: User, more_bytes: int) -> None:
+    if context.uploads.used_bytes(user.name) + more_bytes > parse_size_bytes(
+        context.settings.storage.upload_quota
+    ):
         raise _quota_full(context.settings.storage.upload_quota)
 
 
 def _quota_full(quota: str) -> Conflict:
     return Conflict(
-        f"With this you would have uploaded more than {quota}.",
-        "What no unfinished job needs goes by itself after some days; an admin can raise upload_quota.",
+        f"This upload would exceed your quota of {quota}.",
+        "Uploads that no unfinished job needs are deleted after some days; an admin can raise upload_quota.",
         code="upload_quota",
     )
 
 
-def _in_words(file: TreeFile) -> str:
+def _format_file(file: TreeFile) -> str:
     return f"{file.path} ({_mib(file.size_bytes)})"
 
 

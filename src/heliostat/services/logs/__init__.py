@@ -1,1 +1,1 @@
-"""Logs of jobs, in parts of any size."""
+"""Logs of jobs: reading, following, windows of lines, search."""

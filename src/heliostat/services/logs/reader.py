@@ -1,4 +1,4 @@
-"""Reading what jobs print."""
+"""Log reader: bytes of a job's output, and a tail of a growing log."""
 
 import codecs
 from collections.abc import Callable, Iterator
@@ -13,28 +13,28 @@ from heliostat.services.context import Context, require_program_engine
 
 STREAMS = ("stdout", "stderr")
 CHUNK_BYTES = 64 * 1024
-_MOST_BYTES = 8 * 2**20  # in one answer
+_MAX_BYTES = 8 * 2**20  # per response
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
     stream: str = "stdout"
     offset: int = 0  # negative: from the end
-    limit: int = _MOST_BYTES
+    limit: int = _MAX_BYTES
     attempt: int | None = None  # None: the newest
 
 
 def require_log(context: Context, job: Job) -> RunsPrograms:
-    """The engine that has it. Raises Conflict or NotFound."""
+    """The engine that has the log. Raises Conflict or NotFound."""
     require_not_imported(job)
     engine = require_program_engine(context)
     if job.ended_at is not None and job.attempt and not engine.has_job_files(job.id):
-        _check_kept(context, job, job.ended_at)
+        _check_not_deleted(context, job, job.ended_at)
     return engine
 
 
 def read_stream_order(context: Context, job: Job, attempt: int | None) -> list[tuple[str, int]]:
-    """In which order the two streams were written: (stream, up to this byte), as far as it is known."""
+    """The order in which the two streams were written: (stream, end offset), as far as it is known."""
     engine = context.engine
     return (
         engine.read_log_order(job.id, resolve_attempt_number(job, attempt))
@@ -43,25 +43,27 @@ def read_stream_order(context: Context, job: Job, attempt: int | None) -> list[t
     )
 
 
-def read_log(context: Context, job: Job, wanted: LogRange) -> LogChunk:
-    """From any byte; a negative offset counts from the end. What is not written yet is empty."""
-    number = resolve_attempt_number(job, wanted.attempt)
+def read_log(context: Context, job: Job, log_range: LogRange) -> LogChunk:
+    """From any byte; a negative offset counts from the end. Empty beyond the end."""
+    number = resolve_attempt_number(job, log_range.attempt)
     engine = require_log(context, job)
     try:
-        return engine.read_log(job.id, number, wanted.stream, wanted.offset, min(wanted.limit, _MOST_BYTES))
+        return engine.read_log(
+            job.id, number, log_range.stream, log_range.offset, min(log_range.limit, _MAX_BYTES)
+        )
     except OSError as error:
         raise HeliostatError(
             f"The log of job {job.id} cannot be read: {error.strerror}.",
-            "See the permissions of the data directory: `helio doctor`.",
+            "Check the permissions of the data directory: `helio doctor`.",
             code="log_unreadable",
         ) from error
 
 
 class LogTail:
-    """Reads a growing log as text. Never splits a character: what is incomplete waits for its rest."""
+    """Reads a growing log as text. An incomplete character is kept until its remaining bytes arrive."""
 
     def __init__(self, read: Callable[[int, int], bytes], stream: str, offset: int, attempt: int) -> None:
-        """`read` gives bytes from an offset on, up to so many."""
+        """`read(offset, limit)` returns bytes."""
         self.stream = stream
         self._attempt = attempt
         self._read = read
@@ -69,21 +71,21 @@ class LogTail:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def read_new_chunks(self, up_to: int | None = None) -> Iterator[dict[str, object]]:
-        """What has come since the last time, at most up to that byte."""
+        """The text since the last call, at most up to that byte."""
         while True:
-            most = CHUNK_BYTES if up_to is None else max(0, min(CHUNK_BYTES, up_to - self._at))
-            data = self._read(self._at, most)
+            limit = CHUNK_BYTES if up_to is None else max(0, min(CHUNK_BYTES, up_to - self._at))
+            data = self._read(self._at, limit)
             if not data:
                 return
             start = self._at
             self._at += len(data)
             if text := self._decoder.decode(data):
-                held_back = len(self._decoder.getstate()[0])
+                incomplete_bytes = len(self._decoder.getstate()[0])
                 yield {
                     "stream": self.stream,
                     "attempt": self._attempt,
                     "offset": start,
-                    "next_offset": self._at - held_back,
+                    "next_offset": self._at - incomplete_bytes,
                     "text": text,
                 }
 
@@ -91,33 +93,33 @@ class LogTail:
 def open_log_tail(context: Context, job: Job, attempt: int, stream: str, offset: int) -> LogTail:
     engine = require_log(context, job)
     return LogTail(
-        lambda at, most: engine.read_log(job.id, attempt, stream, at, most).data, stream, offset, attempt
+        lambda at, limit: engine.read_log(job.id, attempt, stream, at, limit).data, stream, offset, attempt
     )
 
 
 def require_not_imported(job: Job) -> None:
-    """Of a job that was brought in as history there is only what the other system has told."""
+    """Raises Conflict for an imported job: it has no output here."""
     if job.origin_system is not None:
         raise Conflict(
             f"Job {job.id} was imported: it ran on {job.origin_system} as {job.origin_job_number},"
-            " and left no output here.",
-            "Look where it ran; only its times and sizes were brought in.",
+            " and has no output here.",
+            "See the system where it ran; only its times and resources were imported.",
         )
 
 
-def _check_kept(context: Context, job: Job, ended_at: datetime) -> None:
+def _check_not_deleted(context: Context, job: Job, ended_at: datetime) -> None:
     days = context.settings.storage.keep_job_folders_days
     if days and context.now() - ended_at > timedelta(days=days):
         raise NotFound(
-            f"The output of job {job.id} is no longer there: folders of jobs are kept for {days} days.",
-            "Copy what matters in time, or let jobs write it elsewhere with --workdir.",
+            f"The output of job {job.id} has been deleted: job folders are kept for {days} days.",
+            "Copy important files earlier, or write them to another folder with --workdir.",
         )
 
 
 def resolve_attempt_number(job: Job, attempt: int | None) -> int:
-    """This attempt if there was one, or the newest; 0: there was none yet."""
+    """This attempt, or the newest; 0: no attempt yet. Raises NotFound."""
     if attempt is None:
         return job.attempt
     if not 1 <= attempt <= job.attempt:
-        raise NotFound(f"Job {job.id} has no attempt {attempt}.", f"It has had {job.attempt} so far.")
+        raise NotFound(f"Job {job.id} has no attempt {attempt}.", f"It has {job.attempt} so far.")
     return attempt

@@ -1,4 +1,4 @@
-"""Finding words in what a job printed, however much that is."""
+"""Log search: lines of a job's output that contain a text, within a limit of time."""
 
 import time
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ from heliostat.services.permissions import require_inspectable_job
 MAX_MATCHES = 100
 MAX_SEARCH_LENGTH = 200
 _BLOCK_BYTES = 1 << 20
-_SECONDS = 2.0
+_TIME_LIMIT_SECONDS = 2.0
 _SHOWN_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True)
 class LogMatch:
-    """A line with the text in it."""
+    """A line that contains the text."""
 
     stream: str
     line_offset: int  # the byte of its stream where the line begins
-    data: bytes  # of a very long line the part around the text
+    data: bytes  # for a very long line, the part around the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,60 +44,60 @@ class LogSearchRequest:
     attempt: int | None = None
 
 
-def search_log(context: Context, caller: Caller, job_id: JobId, wish: LogSearchRequest) -> LogSearchResult:
-    """The first lines that hold the text; ASCII letters match in either case. Stops after a few seconds.
+def search_log(context: Context, caller: Caller, job_id: JobId, request: LogSearchRequest) -> LogSearchResult:
+    """The first lines that contain the text; ASCII letters match in either case. Stops after a few seconds.
 
-    Raises TooManyRequests while the caller, or many others, search already.
+    Raises TooManyRequests while another search of the caller, or too many searches of others, are running.
     """
     job = require_inspectable_job(context, caller, job_id)
-    number = resolve_attempt_number(job, wish.attempt)
-    if not 1 <= len(wish.text) <= MAX_SEARCH_LENGTH:
-        raise invalid_field("find", f"must have 1 to {MAX_SEARCH_LENGTH} letters")
+    number = resolve_attempt_number(job, request.attempt)
+    if not 1 <= len(request.text) <= MAX_SEARCH_LENGTH:
+        raise invalid_field("find", f"must have 1 to {MAX_SEARCH_LENGTH} characters")
     with context.search_limit.acquire(caller.user.name):
-        return _found(context, job, number, wish)
+        return _search(context, job, number, request)
 
 
-def _found(context: Context, job: Job, number: int, wish: LogSearchRequest) -> LogSearchResult:
-    needle = wish.text.encode("utf-8", "replace").lower()
-    deadline = time.monotonic() + _SECONDS
-    hits: list[LogMatch] = []
+def _search(context: Context, job: Job, number: int, request: LogSearchRequest) -> LogSearchResult:
+    needle = request.text.encode("utf-8", "replace").lower()
+    deadline = time.monotonic() + _TIME_LIMIT_SECONDS
+    matches: list[LogMatch] = []
     searched = total = 0
-    for stream in wish.streams if number else ():
+    for stream in request.streams if number else ():
         total += read_log(context, job, LogRange(stream, 0, 0, number)).size
         for data, base in _blocks(context, job, number, stream):
-            if len(hits) >= MAX_MATCHES or time.monotonic() > deadline:
+            if len(matches) >= MAX_MATCHES or time.monotonic() > deadline:
                 break
-            hits += _hits(data, base, needle, stream)
+            matches += _matches(data, base, needle, stream)
             searched += len(data)
-    is_cut = len(hits) > MAX_MATCHES
-    return LogSearchResult(tuple(hits[:MAX_MATCHES]), min(searched, total - 1) if is_cut else searched, total)
+    is_cut = len(matches) > MAX_MATCHES
+    return LogSearchResult(tuple(matches[:MAX_MATCHES]), min(searched, total - 1) if is_cut else searched, total)
 
 
 def _blocks(context: Context, job: Job, number: int, stream: str) -> Iterator[tuple[bytes, int]]:
-    """Whole lines, and where they begin. What has no end after so much is taken as it is."""
-    at, held = 0, b""
+    """Blocks of complete lines, with their offset. A line longer than a block is split."""
+    at, buffer = 0, b""
     while data := read_log(context, job, LogRange(stream, at, _BLOCK_BYTES, number)).data:
         at += len(data)
-        held += data
-        end = held.rfind(b"\n") + 1
-        if not end and len(held) < _BLOCK_BYTES:
+        buffer += data
+        end = buffer.rfind(b"\n") + 1
+        if not end and len(buffer) < _BLOCK_BYTES:
             continue
-        end = end or len(held)
-        yield held[:end], at - len(held)
-        held = held[end:]
-    if held:
-        yield held, at - len(held)
+        end = end or len(buffer)
+        yield buffer[:end], at - len(buffer)
+        buffer = buffer[end:]
+    if buffer:
+        yield buffer, at - len(buffer)
 
 
-def _hits(data: bytes, base: int, needle: bytes, stream: str) -> Iterator[LogMatch]:
-    """At most one of each line, and not many more than are shown."""
+def _matches(data: bytes, base: int, needle: bytes, stream: str) -> Iterator[LogMatch]:
+    """At most one match per line, and few more than MAX_MATCHES."""
     plain, at, count = data.lower(), 0, 0
-    while count <= MAX_MATCHES and (place := plain.find(needle, at)) >= 0:
-        start = data.rfind(b"\n", 0, place) + 1
-        end = data.find(b"\n", place)
+    while count <= MAX_MATCHES and (position := plain.find(needle, at)) >= 0:
+        start = data.rfind(b"\n", 0, position) + 1
+        end = data.find(b"\n", position)
         at = end = len(data) if end < 0 else end
         if end - start > _SHOWN_BYTES:
-            first = max(start, place - _SHOWN_BYTES // 4)
+            first = max(start, position - _SHOWN_BYTES // 4)
             yield LogMatch(stream, base + start, data[first : min(end, first + _SHOWN_BYTES)])
         else:
             yield LogMatch(stream, base + start, data[start:end])

@@ -1,4 +1,4 @@
-"""Parts of what a job printed, line by line, both streams in the order they were written. Never all of much."""
+"""Log windows: parts of a job's output as lines, with both streams in the order they were written."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +9,14 @@ from heliostat.services.logs.reader import STREAMS, LogRange, read_log, read_str
 from heliostat.services.permissions import require_inspectable_job
 
 WINDOW_BYTES = 32 * 1024
-_MOST_NEW_BYTES = 256 * 1024  # of what came since the last look; whoever is further behind begins anew at the end
-_LONGEST_LINE = 16 * 1024
+_MAX_NEW_BYTES = 256 * 1024  # of new output; a client further behind continues at the end
+_MAX_LINE_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LogWindowRequest:
-    """Which part: what ends before a byte, what begins at one, or the end. Bytes count over all its streams."""
+    """Which part: before `end_offset`, from `start_offset`, or the end. Offsets count bytes over all its
+    streams."""
 
     streams: tuple[str, ...] = STREAMS
     attempt: int | None = None  # None: the newest
@@ -38,40 +39,40 @@ class LogWindow:
     start: int  # in bytes over all its streams
     end: int
     total: int
-    next_offsets: Mapping[str, int]  # of each stream: from where to ask for what comes next
-    skipped_bytes: int = 0  # bytes that came since and are not shown
+    next_offsets: Mapping[str, int]  # of each stream, for the next request
+    skipped_bytes: int = 0  # new bytes that are not included
 
 
-def read_log_window(context: Context, caller: Caller, job_id: JobId, wish: LogWindowRequest) -> LogWindow:
-    """For those who may inspect the job."""
+def read_log_window(context: Context, caller: Caller, job_id: JobId, request: LogWindowRequest) -> LogWindow:
+    """For users who may inspect the job."""
     job = require_inspectable_job(context, caller, job_id)
     require_program_engine(context)
-    number = resolve_attempt_number(job, wish.attempt)
+    number = resolve_attempt_number(job, request.attempt)
     source = _Source(context, job, number)
-    pieces = _pieces(source, dict.fromkeys(wish.streams, 0))
+    pieces = _pieces(source, dict.fromkeys(request.streams, 0))
     total = sum(piece.size for piece in pieces)
-    if wish.start_offset is not None:
-        start = min(wish.start_offset, total)
+    if request.start_offset is not None:
+        start = min(request.start_offset, total)
         end = min(total, start + WINDOW_BYTES)
     else:
-        end = total if wish.end_offset is None else min(wish.end_offset, total)
+        end = total if request.end_offset is None else min(request.end_offset, total)
         start = max(0, end - WINDOW_BYTES)
-        start += _into_a_line(source, _cut(pieces, start, end))
+        start += _bytes_to_next_line(source, _cut(pieces, start, end))
     return _window(source, _cut(pieces, start, end), _Span(start, end, total), {})
 
 
 def read_log_since(
     context: Context, caller: Caller, job_id: JobId, attempt: int | None, offsets: Mapping[str, int]
 ) -> LogWindow:
-    """What each of these streams got after its byte, and a last line that is not whole, each time again."""
+    """New lines of each stream after its offset. An incomplete last line is included each time."""
     job = require_inspectable_job(context, caller, job_id)
     number = resolve_attempt_number(job, attempt)
     source = _Source(context, job, number)
     pieces = _pieces(source, offsets)
     new = sum(piece.size for piece in pieces)
-    skipped = new - WINDOW_BYTES if new > _MOST_NEW_BYTES else 0
-    known = sum(offsets.values())
-    span = _Span(known + skipped, known + new, known + new, skipped)
+    skipped = new - WINDOW_BYTES if new > _MAX_NEW_BYTES else 0
+    known_offsets = sum(offsets.values())
+    span = _Span(known_offsets + skipped, known_offsets + new, known_offsets + new, skipped)
     return _window(source, _cut(pieces, skipped, new), span, offsets)
 
 
@@ -113,81 +114,82 @@ class _Span:
 
 
 def _pieces(source: _Source, offsets: Mapping[str, int]) -> list[_Piece]:
-    """What was written after these bytes, in the order it was written; where that is not known, one by one."""
+    """Output after these offsets, in the order it was written; where that is unknown, one stream after the
+    other."""
     if not source.attempt:
         return []
     sizes = {name: source.size(name) for name in offsets}
-    reached = {name: min(offset, sizes[name]) for name, offset in offsets.items()}
-    found = []
+    read_up_to = {name: min(offset, sizes[name]) for name, offset in offsets.items()}
+    result = []
     ordered = source.order() if len(offsets) > 1 else []
     for name, mark in [*ordered, *sizes.items()]:
         end = min(mark, sizes.get(name, 0))
-        if end > reached.get(name, end):
-            found.append(_Piece(name, reached[name], end))
-            reached[name] = end
-    return found
+        if end > read_up_to.get(name, end):
+            result.append(_Piece(name, read_up_to[name], end))
+            read_up_to[name] = end
+    return result
 
 
 def _cut(pieces: Iterable[_Piece], start: int, end: int) -> list[_Piece]:
-    """What lies between two places of the whole."""
-    found, at = [], 0
+    """The pieces between two offsets of the whole."""
+    result, at = [], 0
     for piece in pieces:
         first, last = max(start, at), min(end, at + piece.size)
         if first < last:
-            found.append(_Piece(piece.stream, piece.start + first - at, piece.start + last - at))
+            result.append(_Piece(piece.stream, piece.start + first - at, piece.start + last - at))
         at += piece.size
-    return found
+    return result
 
 
-def _into_a_line(source: _Source, pieces: Sequence[_Piece]) -> int:
-    """Bytes up to the first line that begins in these pieces: the end of one alone looks like a line of its own.
-    0 if none begins soon."""
+def _bytes_to_next_line(source: _Source, pieces: Sequence[_Piece]) -> int:
+    """Bytes to skip up to the first line that begins in these pieces, because the end of a line would look like a
+    complete one; 0: no line begins soon."""
     if not pieces or pieces[0].start == 0:
         return 0
     first = pieces[0]
-    found = source.read(first.stream, first.start - 1, min(first.end, first.start + _LONGEST_LINE)).find(b"\n")
-    return found if 0 < found < sum(piece.size for piece in pieces) else 0
+    result = source.read(first.stream, first.start - 1, min(first.end, first.start + _MAX_LINE_BYTES)).find(b"\n")
+    return result if 0 < result < sum(piece.size for piece in pieces) else 0
 
 
-def _window(source: _Source, pieces: Sequence[_Piece], span: _Span, known: Mapping[str, int]) -> LogWindow:
+def _window(source: _Source, pieces: Sequence[_Piece], span: _Span, known_offsets: Mapping[str, int]) -> LogWindow:
     begins = {piece.stream: piece.start for piece in reversed(pieces)}
     ends = {piece.stream: piece.end for piece in pieces}
     streams = {
-        name: _Assembly(name, source.read(name, begin, ends[name]), begin) for name, begin in begins.items()
+        name: _LineSplitter(name, source.read(name, begin, ends[name]), begin) for name, begin in begins.items()
     }
     lines = [line for piece in pieces for line in streams[piece.stream].lines(piece.end)]
-    lines += [line for assembly in streams.values() for line in assembly.rest(span.end == span.total)]
-    following = {**known, **{name: assembly.at for name, assembly in streams.items()}}
+    lines += [line for splitter in streams.values() for line in splitter.rest(span.end == span.total)]
+    next_offsets = {**known_offsets, **{name: splitter.at for name, splitter in streams.items()}}
     job, attempt = source.job, source.attempt
-    return LogWindow(job, attempt, tuple(lines), span.start, span.end, span.total, following, span.skipped)
+    return LogWindow(job, attempt, tuple(lines), span.start, span.end, span.total, next_offsets, span.skipped)
 
 
 @dataclass(slots=True)
-class _Assembly:
-    """Makes lines of what one stream got."""
+class _LineSplitter:
+    """Splits the data of one stream into lines."""
 
     stream: str
     data: bytes
     begin: int  # where the data begins in its stream
-    _done: int = field(default=0)  # bytes of the data that are lines already
+    _done: int = field(default=0)  # bytes of the data that have been split
 
     @property
     def at(self) -> int:
         return self.begin + self._done
 
     def lines(self, up_to: int) -> Iterator[LogLine]:
-        """Those that end by then."""
+        """Lines that end before this offset of the stream."""
         limit = up_to - self.begin
         while (end := self.data.find(b"\n", self._done, limit)) >= 0:
             yield LogLine(self.stream, self.data[self._done : end])
             self._done = end + 1
 
     def rest(self, is_newest: bool) -> Iterator[LogLine]:
-        """What has no end yet. Of a bar that is drawn over and over only the newest is kept."""
+        """The last line, without a line end. Of a progress bar, only the newest state is read again."""
         text = self.data[self._done :]
         if not text:
             return
-        if len(text) > _LONGEST_LINE and b"\r" not in text[-_LONGEST_LINE:]:
+        if len(text) > _MAX_LINE_BYTES and b"\r" not in text[-_MAX_LINE_BYTES:]:
             self._done = len(self.data)
         elif (newest := text.rstrip(b"\r").rfind(b"\r")) > 0:
             self._done += newest

@@ -1,1 +1,1 @@
-"""Schedules: what they are, when they fire, what becomes of their jobs."""
+"""Schedules: create, edit, fire, and the results of their jobs."""

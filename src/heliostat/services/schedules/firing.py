@@ -1,4 +1,5 @@
-"""Firing schedules. A firing and its job are written in one transaction: it happens once, or not at all."""
+"""Firing of schedules. A firing and its job are written in one transaction, so each due time fires at most
+once."""
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -28,25 +29,23 @@ from heliostat.store import schedules as stored
 from heliostat.store.database import Transaction
 
 MAX_FIRINGS_KEPT = 1000  # firings of each schedule
-_TOGETHER = 200
-_LATER = timedelta(seconds=2)
-_NOT_NOW = (StoreUnavailable, EngineUnavailable)
+_BATCH_SIZE = 200
+_RETRY_DELAY = timedelta(seconds=2)
+_TEMPORARY_ERRORS = (StoreUnavailable, EngineUnavailable)
 _INSTANT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileTrigger:
-    """Why somebody looks at the schedules."""
+    """Why the schedules are reconciled."""
 
-    ended_job_ids: (
-        Collection[JobId] | None
-    ) = ()  # jobs that are over since the last look; None: whichever they are
+    ended_job_ids: Collection[JobId] | None = ()  # jobs that ended since the last time; None: check all
     was_clock_set_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedFiring:
-    """A firing to be written: what would be submitted, or why nothing can be."""
+    """A firing to write: its submission, or the reason why it is refused."""
 
     schedule: Schedule
     firing_decision: FiringDecision
@@ -55,7 +54,7 @@ class PreparedFiring:
 
 
 def reconcile_schedules(context: Context, trigger: ReconcileTrigger) -> datetime | None:
-    """Settle what is over, fire all that is due; when the next is due."""
+    """Record ended firings and fire all due schedules. Returns when the next one is due."""
     record_finished_firings(context, trigger.ended_job_ids)
     if trigger.was_clock_set_back:
         handle_clock_set_back(context)
@@ -63,21 +62,21 @@ def reconcile_schedules(context: Context, trigger: ReconcileTrigger) -> datetime
     while True:
         now = context.now()
         with context.store.read() as conn:
-            due = stored.list_due_schedules(conn, now, _TOGETHER, postponed)
+            due = stored.list_due_schedules(conn, now, _BATCH_SIZE, postponed)
             next_at = stored.find_next_due_time(conn)
         if not due:
-            return now + _LATER if postponed else next_at
+            return now + _RETRY_DELAY if postponed else next_at
         postponed |= _fire_all(context, due, now)
 
 
 def handle_clock_set_back(context: Context) -> None:
-    """The clock was set back: times that will come once more, and have not been fired, are due once more."""
+    """Make times due again that lie in the future again and have not been fired."""
     now = context.now()
     with context.store.read() as conn:
-        found = stored.list_schedules_handled_after(conn, now)
+        schedules = stored.list_schedules_handled_after(conn, now)
 
     def change(tx: Transaction) -> None:
-        for schedule in found:
+        for schedule in schedules:
             next_at = parse_schedule_timing(schedule, now).next_after(now)
             if next_at is None or (schedule.next_at is not None and next_at >= schedule.next_at):
                 continue
@@ -85,12 +84,12 @@ def handle_clock_set_back(context: Context) -> None:
                 state = ScheduleState.ACTIVE
                 stored.update_schedule(tx, schedule.id, next_at=next_at, handled_at=now, state=state)
 
-    if found:
+    if schedules:
         context.store.write(change)
 
 
 def fire_now(context: Context, owner: Caller, schedule: Schedule, key: str | None = None) -> Firing:
-    """A firing by hand, beside those that are due. Raises when its job is not taken."""
+    """A manual firing, in addition to the due ones. Raises if its job is refused."""
     now = context.now()
     request, about = job_request_for(schedule, now), f"run schedule {schedule.id}"
     submission = prepare_submission(context, owner, [request], key, about)
@@ -98,57 +97,57 @@ def fire_now(context: Context, owner: Caller, schedule: Schedule, key: str | Non
     def change(tx: Transaction) -> Firing:
         submitted = submission(tx)
         if (known := fired.find_firing_of_job(tx.conn, submitted.job_ids[0])) is not None:
-            return known  # the same request again
-        known_now = stored.find_schedule(tx.conn, schedule.id)
-        if known_now is None:
-            raise NotFound(f"There is no schedule {schedule.id} any more.", "Somebody has removed it.")
+            return known  # a repeated request
+        current = stored.find_schedule(tx.conn, schedule.id)
+        if current is None:
+            raise NotFound(f"Schedule {schedule.id} has just been removed.", "`helio schedule list` lists yours.")
         firing = _firing(schedule, now, now, submitted, by_hand=True)
-        stored.update_schedule(tx, schedule.id, fired=known_now.fired + 1)
+        stored.update_schedule(tx, schedule.id, fired=current.fired + 1)
         return replace(firing, id=fired.add_firing(tx, firing))
 
     return context.store.write(change)
 
 
 def _fire_all(context: Context, due: Sequence[Schedule], now: datetime) -> set[ScheduleId]:
-    """One change for each, which share transactions; those that cannot be fired just now."""
-    orders: list[tuple[Schedule, Future[bool]]] = []
+    """One write per schedule; the store groups them into transactions. Returns the schedules to fire later."""
+    writes: list[tuple[Schedule, Future[bool]]] = []
     postponed: set[ScheduleId] = set()
     for schedule in due:
         try:
             prepared = _prepare(context, schedule, now)
-        except _NOT_NOW:
+        except _TEMPORARY_ERRORS:
             postponed.add(schedule.id)
             continue
-        orders.append((schedule, context.store.submit_write(_writing(context, prepared, now))))
-    for schedule, order in orders:
+        writes.append((schedule, context.store.submit_write(_write_firing(context, prepared, now))))
+    for schedule, write in writes:
         try:
-            order.result()
-        except _NOT_NOW:
+            write.result()
+        except _TEMPORARY_ERRORS:
             postponed.add(schedule.id)
     return postponed
 
 
 def _prepare(context: Context, schedule: Schedule, now: datetime) -> PreparedFiring:
-    """Everything that can be looked at before the transaction."""
-    verdict = _verdict(schedule, now)
-    if verdict.due_at is None:
-        return PreparedFiring(schedule, verdict)
+    """All checks that need no transaction."""
+    decision = _decide(schedule, now)
+    if decision.due_at is None:
+        return PreparedFiring(schedule, decision)
     with context.store.read() as conn:
         owner = accounts.find_user(conn, schedule.user)
         earlier = fired.list_unfinished_firings(conn, schedule.id)
     if owner is None or not owner.active:
-        return PreparedFiring(schedule, verdict, None, f"the account {schedule.user} is deactivated")
-    waits = earlier if schedule.overlap in (OverlapPolicy.QUEUE, OverlapPolicy.REPLACE) else []
-    request = job_request_for(schedule, verdict.due_at, waits[-1:])
+        return PreparedFiring(schedule, decision, None, f"the account {schedule.user} is deactivated")
+    unfinished_before = earlier if schedule.overlap in (OverlapPolicy.QUEUE, OverlapPolicy.REPLACE) else []
+    request = job_request_for(schedule, decision.due_at, unfinished_before[-1:])
     try:
-        return PreparedFiring(schedule, verdict, prepare_submission(context, caller_for_owner(owner), [request]))
-    except _NOT_NOW:
+        return PreparedFiring(schedule, decision, prepare_submission(context, caller_for_owner(owner), [request]))
+    except _TEMPORARY_ERRORS:
         raise
     except HeliostatError as error:
-        return PreparedFiring(schedule, verdict, None, error.message)
+        return PreparedFiring(schedule, decision, None, error.message)
 
 
-def _verdict(schedule: Schedule, now: datetime) -> FiringDecision:
+def _decide(schedule: Schedule, now: datetime) -> FiringDecision:
     due_at = schedule.next_at or now
     if schedule.timing is None:
         return FiringDecision(due_at)
@@ -156,35 +155,35 @@ def _verdict(schedule: Schedule, now: datetime) -> FiringDecision:
     return decide_firing(parse_schedule_timing(schedule, now), due_at, now, rule)
 
 
-def _writing(context: Context, prepared: PreparedFiring, now: datetime) -> Callable[[Transaction], bool]:
-    planned, verdict = prepared.schedule, prepared.firing_decision
+def _write_firing(context: Context, prepared: PreparedFiring, now: datetime) -> Callable[[Transaction], bool]:
+    planned, decision = prepared.schedule, prepared.firing_decision
 
     def change(tx: Transaction) -> bool:
         schedule = stored.find_schedule(tx.conn, planned.id)
         if schedule is None or (schedule.next_at, schedule.version) != (planned.next_at, planned.version):
-            return False  # somebody has changed it meanwhile
-        if verdict.missed_count and verdict.missed_from is not None:
-            _note_missed(tx, schedule, verdict.missed_from, verdict.missed_count, now)
-        made = _fire(context, tx, schedule, prepared, now)
-        _advance(tx, schedule, verdict.due_at, now, made)
+            return False  # changed by another request
+        if decision.missed_count and decision.missed_from is not None:
+            _add_missed(tx, schedule, decision.missed_from, decision.missed_count, now)
+        has_job = _fire(context, tx, schedule, prepared, now)
+        _advance(tx, schedule, decision.due_at, now, has_job)
         return True
 
     return change
 
 
 def _fire(context: Context, tx: Transaction, schedule: Schedule, prepared: PreparedFiring, now: datetime) -> bool:
-    """Whether there is a job of it now that there was not before."""
+    """Whether a new job was submitted."""
     due_at = prepared.firing_decision.due_at
     if due_at is None:
         return False
     known = fired.find_firing_by_due_time(tx.conn, schedule.id, due_at)
     if known is not None and known.state is not FiringState.MISSED:
-        return False  # the clock was set back, and this one was fired before
+        return False  # fired before the clock was set back
     if known is not None:
         fired.remove_firing(tx, known.id)
     earlier = fired.list_unfinished_firings(tx.conn, schedule.id)
     if earlier and schedule.overlap is OverlapPolicy.SKIP:
-        reason = f"job {earlier[-1].job_id} of an earlier firing is not over"
+        reason = f"job {earlier[-1].job_id} of an earlier firing has not ended"
         fired.add_firing(tx, Firing(0, schedule.id, due_at, now, FiringState.SKIPPED, reason))
         return False
     if prepared.submission is None:
@@ -198,15 +197,15 @@ def _submit(
     tx: Transaction,
     schedule: Schedule,
     submission: PreparedSubmission,
-    when: tuple[datetime, datetime, Sequence[Firing]],
+    times_and_earlier: tuple[datetime, datetime, Sequence[Firing]],
 ) -> bool:
-    due_at, now, earlier = when
+    due_at, now, earlier = times_and_earlier
     owner = accounts.find_user(tx.conn, schedule.user)
     try:
         if owner is None or not owner.active:
             raise Conflict(f"the account {schedule.user} is deactivated", "An admin can activate it.")
         submitted = submit_in_savepoint(tx, submission)
-    except _NOT_NOW:
+    except _TEMPORARY_ERRORS:
         raise
     except HeliostatError as error:
         fired.add_firing(tx, Firing(0, schedule.id, due_at, now, FiringState.REFUSED, error.message))
@@ -218,7 +217,7 @@ def _submit(
 
 
 def _cancel_jobs(context: Context, tx: Transaction, owner: Caller, earlier: Sequence[Firing]) -> None:
-    jobs = stored_jobs.get_jobs(tx.conn, [number for one in earlier for number in job_ids_of(one)])
+    jobs = stored_jobs.get_jobs(tx.conn, [job_id for firing in earlier for job_id in job_ids_of(firing)])
     for job in jobs.values():
         if not job.is_terminal:
             cancel_in_transaction(context, owner, tx, job)
@@ -232,21 +231,21 @@ def _firing(
     return Firing(0, schedule.id, due_at, now, state, None, first, last, by_hand=by_hand)
 
 
-def _note_missed(tx: Transaction, schedule: Schedule, since: datetime, count: int, now: datetime) -> None:
+def _add_missed(tx: Transaction, schedule: Schedule, since: datetime, count: int, now: datetime) -> None:
     if fired.find_firing_by_due_time(tx.conn, schedule.id, since) is not None:
         return
-    many = f"{count:,} or more" if count >= MAX_COUNTED_MISSES else f"{count:,}"
+    number = f"{count:,} or more" if count >= MAX_COUNTED_MISSES else f"{count:,}"
     times = "time" if count == 1 else "times"
-    reason = f"nobody was there to fire it {many} {times}"
+    reason = f"missed {number} {times}, because the server was not running"
     fired.add_firing(tx, Firing(0, schedule.id, since, now, FiringState.MISSED, reason, count=count))
 
 
-def _advance(tx: Transaction, schedule: Schedule, due_at: datetime | None, now: datetime, made: bool) -> None:
-    """To the next time it is due, once this one is written down."""
-    count = schedule.fired + made
-    is_spent = schedule.ends_after is not None and count >= schedule.ends_after
-    next_at = None if is_spent else _next(tx, schedule, due_at or now, now)
-    is_over = next_at is None and (is_spent or schedule.timing is not None)
+def _advance(tx: Transaction, schedule: Schedule, due_at: datetime | None, now: datetime, has_job: bool) -> None:
+    """Set the next due time."""
+    count = schedule.fired + has_job
+    is_exhausted = schedule.ends_after is not None and count >= schedule.ends_after
+    next_at = None if is_exhausted else _next_due(tx, schedule, due_at or now, now)
+    is_finished = next_at is None and (is_exhausted or schedule.timing is not None)
     stored.update_schedule(
         tx,
         schedule.id,
@@ -254,13 +253,13 @@ def _advance(tx: Transaction, schedule: Schedule, due_at: datetime | None, now: 
         handled_at=now,
         last_due_at=due_at or schedule.last_due_at,
         fired=count,
-        state=ScheduleState.FINISHED if is_over else schedule.state,
+        state=ScheduleState.FINISHED if is_finished else schedule.state,
     )
     if count % 100 == 0:
         fired.prune_firings(tx, schedule.id, MAX_FIRINGS_KEPT)
 
 
-def _next(tx: Transaction, schedule: Schedule, due_at: datetime, now: datetime) -> datetime | None:
+def _next_due(tx: Transaction, schedule: Schedule, due_at: datetime, now: datetime) -> datetime | None:
     if schedule.timing is not None:
         return parse_schedule_timing(schedule, now).next_after(due_at)
     if not stored.have_all_parents_succeeded(tx.conn, schedule.id):

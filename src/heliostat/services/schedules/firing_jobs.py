@@ -1,4 +1,4 @@
-"""The jobs of schedules: what is submitted, as whom, and as part of which transaction."""
+"""Jobs of schedules: the job request, the owner as caller, and submission in a savepoint."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,17 +19,19 @@ def parse_schedule_timing(schedule: Schedule, now: datetime) -> Timing:
 
 
 def caller_for_owner(owner: User) -> Caller:
-    """Whoever asked for it, with the rights they have now."""
+    """The owner as caller, with their current permissions."""
     return Caller(owner, "schedule", "")
 
 
 def job_request_for(schedule: Schedule, due_at: datetime, after: Sequence[Firing] = ()) -> JobRequest:
-    """Its job knows what it is for."""
+    """The schedule's name and due time are in the environment of the job."""
     due = due_at.isoformat().replace("+00:00", "Z")
-    about = {"HELIOSTAT_SCHEDULE": schedule.name, "HELIOSTAT_DUE_AT": due}
+    variables = {"HELIOSTAT_SCHEDULE": schedule.name, "HELIOSTAT_DUE_AT": due}
     request = schedule.request
-    parents = tuple(ParentReference(str(number), ParentRule.ANY) for one in after for number in job_ids_of(one))
-    spec = replace(request.spec, env={**request.spec.env, **about})
+    parents = tuple(
+        ParentReference(str(number), ParentRule.ANY) for firing in after for number in job_ids_of(firing)
+    )
+    spec = replace(request.spec, env={**request.spec.env, **variables})
     return replace(
         request,
         spec=spec,
@@ -40,20 +42,20 @@ def job_request_for(schedule: Schedule, due_at: datetime, after: Sequence[Firing
 
 
 def submit_in_savepoint(tx: Transaction, submission: PreparedSubmission) -> SubmissionResult:
-    """As a part of this transaction: what it raises leaves nothing of it behind."""
-    part, mark = Transaction(tx.conn, tx.ids), tx.ids.savepoint()
+    """Submit as part of this transaction; an error rolls back only the submission."""
+    nested, id_savepoint = Transaction(tx.conn, tx.ids), tx.ids.savepoint()
     try:
         with tx.conn.begin_nested():
-            submitted = submission(part)
+            submitted = submission(nested)
     except BaseException:
-        tx.ids.roll_back(mark)
+        tx.ids.roll_back(id_savepoint)
         raise
-    tx.changes.extend(part.changes)
+    tx.changes.extend(nested.changes)
     return submitted
 
 
 def job_ids_of(firing: Firing) -> range:
-    """Their numbers; none, if it made none."""
+    """The ids of its jobs; empty: it has no job."""
     if firing.job_id is None or firing.state in FIRING_STATES_WITHOUT_JOB:
         return range(0)
     return range(firing.job_id, (firing.last_job_id or firing.job_id) + 1)

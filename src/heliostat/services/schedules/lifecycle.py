@@ -1,4 +1,5 @@
-"""Making, changing and removing schedules. Theirs are the owner's; managers of the project see and stop them."""
+"""Schedules: create, list, edit, pause, resume, run and remove. Only the owner can edit a schedule; managers of
+the project can see, pause and remove it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,58 +34,60 @@ _INSTANT = timedelta(microseconds=1)
 
 
 def preview_times(context: Context, caller: Caller, timing: str, zone: str | None, count: int) -> list[datetime]:
-    """When it would fire, were it made now."""
+    """When a schedule with this timing would fire if it were created now."""
     now = context.now()
-    read = parse_allowed_timing(context, timing, zone, now)
-    return list_next_times(read, just_before_this_second(now), count)
+    parsed = parse_allowed_timing(context, timing, zone, now)
+    return list_next_times(parsed, just_before_this_second(now), count)
 
 
-def create_schedule(context: Context, caller: Caller, wish: ScheduleRequest) -> Schedule:
-    """All its job needs is checked as if it were submitted now."""
-    made = draft_schedule(context, caller, wish)
+def create_schedule(context: Context, caller: Caller, desired: ScheduleRequest) -> Schedule:
+    """Its job is checked as if it were submitted now."""
+    draft = draft_schedule(context, caller, desired)
 
     def change(tx: Transaction, actor: User) -> Schedule:
-        if stored.find_schedule_by_name(tx.conn, actor.name, made.name) is not None:
+        if stored.find_schedule_by_name(tx.conn, actor.name, draft.name) is not None:
             raise Conflict(
-                f"You have a schedule {made.name} already.",
-                "Choose another name, or change that one: schedule edit.",
+                f"You already have a schedule {draft.name}.",
+                "Choose another name, or edit the existing one: helio schedule edit.",
             )
         if stored.count_schedules_of_user(tx.conn, actor.name) >= context.settings.queue.max_schedules_per_user:
-            most = context.settings.queue.max_schedules_per_user
-            raise Conflict(f"You have {most} schedules; more are not allowed here.", "Remove one first.")
-        parents = _parents(tx.conn, actor.name, wish, None)
-        number = stored.add_schedule(tx, replace(made, parents=parents))
-        accounts.add_audit_entry(tx, caller, "schedule.create", f"schedule {number}", _told(made), context.now())
-        return _there(stored.find_schedule(tx.conn, number), made.name)
+            maximum = context.settings.queue.max_schedules_per_user
+            raise Conflict(f"You have {maximum} schedules, the maximum.", "Remove one first.")
+        parents = _parents(tx.conn, actor.name, desired, None)
+        number = stored.add_schedule(tx, replace(draft, parents=parents))
+        accounts.add_audit_entry(
+            tx, caller, "schedule.create", f"schedule {number}", _audit_details(draft), context.now()
+        )
+        return _require_found(stored.find_schedule(tx.conn, number), draft.name)
 
     return write_as_caller(context, caller, change)
 
 
 def list_schedules(context: Context, caller: Caller, *, all_users: bool = False) -> list[Schedule]:
-    """One's own; with `all_users`, also those of projects one manages, for admins all."""
+    """The caller's own; with `all_users`, also those of projects the caller manages, for admins all."""
     user = caller.user
     with context.store.read() as conn:
         if not all_users:
             return stored.list_schedules(conn, user=user.name)
         if user.is_admin:
             return stored.list_schedules(conn)
-        managed = [one.project for one in user.memberships if user.may_manage(one.project)]
+        managed = [m.project for m in user.memberships if user.may_manage(m.project)]
         return stored.list_schedules(conn, user=user.name, projects=managed)
 
 
 def get_schedule(context: Context, caller: Caller, reference: str) -> Schedule:
-    """By number, or one's own by name. Those one may not see do not exist."""
+    """By id, or the caller's own by name. Raises NotFound if the caller may not see it."""
     with context.store.read() as conn:
         return _visible(conn, caller, reference)
 
 
 def next_times(context: Context, schedule: Schedule, count: int) -> list[datetime]:
-    """What it would do from now on; nothing while it is paused."""
+    """The next firing times; empty while it is paused."""
     if schedule.timing is None or schedule.next_at is None or schedule.state is not ScheduleState.ACTIVE:
         return [] if schedule.next_at is None else [schedule.next_at]
-    left = count if schedule.ends_after is None else min(count, schedule.ends_after - schedule.fired)
+    remaining = count if schedule.ends_after is None else min(count, schedule.ends_after - schedule.fired)
     return list_next_times(
-        parse_schedule_timing(schedule, context.now()), schedule.next_at - _INSTANT, max(0, left)
+        parse_schedule_timing(schedule, context.now()), schedule.next_at - _INSTANT, max(0, remaining)
     )
 
 
@@ -94,64 +97,69 @@ def list_firings(context: Context, schedule: Schedule, limit: int, before: datet
 
 
 def edit_schedule(context: Context, caller: Caller, reference: str, changes: Mapping[str, Any]) -> Schedule:
-    """Only what is given changes. A new time takes the place of the old one at once."""
-    found = get_schedule(context, caller, reference)
-    _check_owner(caller, found)
-    wish = replace(schedule_request_of(found), **changes)
-    made = draft_schedule(context, caller, wish)
-    keeps_time = (made.timing, made.zone) == (found.timing, found.zone) and found.next_at is not None
+    """Changes only the given fields. A new timing applies at once."""
+    schedule = get_schedule(context, caller, reference)
+    _check_owner(caller, schedule)
+    desired = replace(schedule_request_of(schedule), **changes)
+    draft = draft_schedule(context, caller, desired)
+    keeps_time = (draft.timing, draft.zone) == (schedule.timing, schedule.zone) and schedule.next_at is not None
 
     def change(tx: Transaction, actor: User) -> Schedule:
-        now_known = _there(stored.find_schedule(tx.conn, found.id), found.name)
-        if now_known.version != found.version:
-            raise Conflict("Somebody has changed this schedule meanwhile.", "Look at it and try again.")
-        other = stored.find_schedule_by_name(tx.conn, actor.name, made.name)
-        if other is not None and other.id != found.id:
-            raise Conflict(f"You have a schedule {made.name} already.", "Choose another name.")
-        stored.set_schedule_parents(tx, found.id, _parents(tx.conn, actor.name, wish, found))
-        values = {name: getattr(made, name) for name in _EDITABLE}
-        if keeps_time and made.state is ScheduleState.ACTIVE:
-            values["next_at"] = now_known.next_at
-        stored.update_schedule(tx, found.id, **values, version=found.version + 1)
-        accounts.add_audit_entry(tx, caller, "schedule.edit", f"schedule {found.id}", _told(made), context.now())
-        return _there(stored.find_schedule(tx.conn, found.id), found.name)
+        current = _require_found(stored.find_schedule(tx.conn, schedule.id), schedule.name)
+        if current.version != schedule.version:
+            raise Conflict(
+                "Another request has just changed this schedule.",
+                f"See `helio schedule show {schedule.id}` and try again.",
+            )
+        other = stored.find_schedule_by_name(tx.conn, actor.name, draft.name)
+        if other is not None and other.id != schedule.id:
+            raise Conflict(f"You already have a schedule {draft.name}.", "Choose another name.")
+        stored.set_schedule_parents(tx, schedule.id, _parents(tx.conn, actor.name, desired, schedule))
+        values = {name: getattr(draft, name) for name in _EDITABLE}
+        if keeps_time and draft.state is ScheduleState.ACTIVE:
+            values["next_at"] = current.next_at
+        stored.update_schedule(tx, schedule.id, **values, version=schedule.version + 1)
+        accounts.add_audit_entry(
+            tx, caller, "schedule.edit", f"schedule {schedule.id}", _audit_details(draft), context.now()
+        )
+        return _require_found(stored.find_schedule(tx.conn, schedule.id), schedule.name)
 
     return write_as_caller(context, caller, change)
 
 
 def pause_schedule(context: Context, caller: Caller, reference: str) -> Schedule:
-    """It fires no more until it is resumed; jobs that are there go on."""
-    return _switch(context, caller, reference, ScheduleState.PAUSED)
+    """Stop firing until it is resumed; existing jobs continue."""
+    return _set_state(context, caller, reference, ScheduleState.PAUSED)
 
 
 def resume_schedule(context: Context, caller: Caller, reference: str) -> Schedule:
-    """From now on: what was due meanwhile is not made up for."""
-    return _switch(context, caller, reference, ScheduleState.ACTIVE)
+    """Fire again from now on; times missed during the pause are not fired."""
+    return _set_state(context, caller, reference, ScheduleState.ACTIVE)
 
 
 def run_schedule(context: Context, caller: Caller, reference: str, key: str | None = None) -> Firing:
-    """Once now, besides what is due; as its owner."""
-    found = get_schedule(context, caller, reference)
-    _check_owner(caller, found)
-    return firing.fire_now(context, caller_for_owner(caller.user), found, key)
+    """Fire once now, in addition to the due times. For its owner."""
+    schedule = get_schedule(context, caller, reference)
+    _check_owner(caller, schedule)
+    return firing.fire_now(context, caller_for_owner(caller.user), schedule, key)
 
 
 def remove_schedule(context: Context, caller: Caller, reference: str) -> Schedule:
-    """With what is kept of its firings; their jobs stay."""
+    """Also removes the records of its firings; their jobs stay."""
 
     def change(tx: Transaction, actor: User) -> Schedule:
-        found = _visible(tx.conn, replace(caller, user=actor), reference)
-        if children := stored.list_child_schedules(tx.conn, found.id):
-            names = [one.name for number in children if (one := stored.find_schedule(tx.conn, number))]
+        schedule = _visible(tx.conn, replace(caller, user=actor), reference)
+        if children := stored.list_child_schedules(tx.conn, schedule.id):
+            names = [child.name for number in children if (child := stored.find_schedule(tx.conn, number))]
             raise Conflict(
-                f"Schedule {found.name} is a parent of {', '.join(names[:5])}.",
-                "Remove those first, or edit them.",
+                f"Schedule {schedule.name} is a parent of {', '.join(names[:5])}.",
+                "Remove these schedules first, or edit their parents.",
             )
-        stored.remove_schedule(tx, found.id)
+        stored.remove_schedule(tx, schedule.id)
         accounts.add_audit_entry(
-            tx, caller, "schedule.remove", f"schedule {found.id}", _told(found), context.now()
+            tx, caller, "schedule.remove", f"schedule {schedule.id}", _audit_details(schedule), context.now()
         )
-        return found
+        return schedule
 
     return write_as_caller(context, caller, change)
 
@@ -174,71 +182,76 @@ _EDITABLE = (
 )
 
 
-def _parents(conn: Connection, user: str, wish: ScheduleRequest, child: Schedule | None) -> tuple[ScheduleId, ...]:
-    found = [_own(conn, user, reference) for reference in wish.parents]
-    if any(one is None for one in found):
-        missing = next(name for name, one in zip(wish.parents, found, strict=True) if one is None)
+def _parents(
+    conn: Connection, user: str, desired: ScheduleRequest, child: Schedule | None
+) -> tuple[ScheduleId, ...]:
+    parents = [_own(conn, user, reference) for reference in desired.parents]
+    if any(parent is None for parent in parents):
+        missing = next(name for name, parent in zip(desired.parents, parents, strict=True) if parent is None)
         raise invalid_field("parents", f"you have no schedule {safe_repr(missing)}")
-    ids = tuple(dict.fromkeys(one.id for one in found if one is not None))
+    ids = tuple(dict.fromkeys(parent.id for parent in parents if parent is not None))
     if child is not None:
-        _check_circle(conn, user, child, ids)
+        _check_cycle(conn, user, child, ids)
     return ids
 
 
-def _check_circle(conn: Connection, user: str, child: Schedule, parents: Sequence[ScheduleId]) -> None:
-    known = {one.id: one for one in stored.list_schedules(conn, user=user)}
-    edges: dict[int, Sequence[int]] = {number: one.parents for number, one in known.items()}
-    if circle := find_cycle({**edges, child.id: parents}):
-        names = " → ".join(known[number].name if number in known else str(number) for number in circle)
-        raise invalid_field("parents", f"this is a circle: {names}")
+def _check_cycle(conn: Connection, user: str, child: Schedule, parents: Sequence[ScheduleId]) -> None:
+    known = {schedule.id: schedule for schedule in stored.list_schedules(conn, user=user)}
+    edges: dict[int, Sequence[int]] = {number: schedule.parents for number, schedule in known.items()}
+    if cycle := find_cycle({**edges, child.id: parents}):
+        names = " → ".join(known[number].name if number in known else str(number) for number in cycle)
+        raise invalid_field("parents", f"form a cycle: {names}")
 
 
 def _own(conn: Connection, user: str, reference: str) -> Schedule | None:
     if not reference.isdecimal():
         return stored.find_schedule_by_name(conn, user, reference)
-    found = stored.find_schedule(conn, int(reference[:15]))
-    return found if found is not None and found.user == user else None
+    schedule = stored.find_schedule(conn, int(reference[:15]))
+    return schedule if schedule is not None and schedule.user == user else None
 
 
 def _visible(conn: Connection, caller: Caller, reference: str) -> Schedule:
     if not reference.isdecimal():
-        return _there(stored.find_schedule_by_name(conn, caller.user.name, reference), reference)
-    found = stored.find_schedule(conn, int(reference[:15]))
-    may = found is not None and (found.user == caller.user.name or caller.user.may_manage(found.project))
-    return _there(found if may else None, reference)
+        return _require_found(stored.find_schedule_by_name(conn, caller.user.name, reference), reference)
+    schedule = stored.find_schedule(conn, int(reference[:15]))
+    visible = schedule is not None and (
+        schedule.user == caller.user.name or caller.user.may_manage(schedule.project)
+    )
+    return _require_found(schedule if visible else None, reference)
 
 
-def _there(found: Schedule | None, reference: str) -> Schedule:
-    if found is None:
+def _require_found(schedule: Schedule | None, reference: str) -> Schedule:
+    if schedule is None:
         raise NotFound(f"There is no schedule {safe_repr(reference)}.", "`helio schedule list` lists yours.")
-    return found
+    return schedule
 
 
 def _check_owner(caller: Caller, schedule: Schedule) -> None:
-    """It runs with the owner's rights: nobody else says what."""
+    """Only the owner: its jobs run with the owner's permissions."""
     if schedule.user != caller.user.name:
         raise Forbidden(
-            f"Schedule {schedule.id} belongs to {schedule.user}.", "You may pause or remove it; or ask them."
+            f"Schedule {schedule.id} belongs to {schedule.user}.",
+            f"You can pause or remove it, or ask {schedule.user}.",
         )
 
 
-def _switch(context: Context, caller: Caller, reference: str, state: ScheduleState) -> Schedule:
+def _set_state(context: Context, caller: Caller, reference: str, state: ScheduleState) -> Schedule:
     now = context.now()
 
     def change(tx: Transaction, actor: User) -> Schedule:
-        found = _visible(tx.conn, replace(caller, user=actor), reference)
-        if found.state is state:
-            return found
-        if found.state is ScheduleState.FINISHED:
-            raise Conflict(f"Schedule {found.name} is finished.", "Give it new times: helio schedule edit.")
+        schedule = _visible(tx.conn, replace(caller, user=actor), reference)
+        if schedule.state is state:
+            return schedule
+        if schedule.state is ScheduleState.FINISHED:
+            raise Conflict(f"Schedule {schedule.name} is finished.", "Set a new timing: helio schedule edit.")
         if state is ScheduleState.ACTIVE:
-            _check_owner(replace(caller, user=actor), found)
-        goes_on = state is ScheduleState.ACTIVE and found.timing is not None
-        next_at = parse_schedule_timing(found, now).next_after(now) if goes_on else None
-        then = ScheduleState.FINISHED if goes_on and next_at is None else state
-        stored.update_schedule(tx, found.id, state=then, next_at=next_at, version=found.version + 1)
-        accounts.add_audit_entry(tx, caller, f"schedule.{_VERBS[state]}", f"schedule {found.id}", {}, now)
-        return _there(stored.find_schedule(tx.conn, found.id), found.name)
+            _check_owner(replace(caller, user=actor), schedule)
+        has_next = state is ScheduleState.ACTIVE and schedule.timing is not None
+        next_at = parse_schedule_timing(schedule, now).next_after(now) if has_next else None
+        new_state = ScheduleState.FINISHED if has_next and next_at is None else state
+        stored.update_schedule(tx, schedule.id, state=new_state, next_at=next_at, version=schedule.version + 1)
+        accounts.add_audit_entry(tx, caller, f"schedule.{_VERBS[state]}", f"schedule {schedule.id}", {}, now)
+        return _require_found(stored.find_schedule(tx.conn, schedule.id), schedule.name)
 
     return write_as_caller(context, caller, change)
 
@@ -246,5 +259,11 @@ def _switch(context: Context, caller: Caller, reference: str, state: ScheduleSta
 _VERBS = {ScheduleState.ACTIVE: "resume", ScheduleState.PAUSED: "pause"}
 
 
-def _told(one: Schedule) -> dict[str, object]:
-    return {"name": one.name, "user": one.user, "schedule": one.timing, "zone": one.zone, "state": one.state.value}
+def _audit_details(schedule: Schedule) -> dict[str, object]:
+    return {
+        "name": schedule.name,
+        "user": schedule.user,
+        "schedule": schedule.timing,
+        "zone": schedule.zone,
+        "state": schedule.state.value,
+    }

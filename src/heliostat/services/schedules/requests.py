@@ -1,4 +1,4 @@
-"""What somebody wants of a schedule, checked and completed."""
+"""Schedule requests: validation and completion of a new or edited schedule."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,25 +19,25 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRequest:
-    """A schedule to be made, or as it should be."""
+    """A new schedule, or the desired state of an existing one."""
 
     name: str
     request: JobRequest
     timing: str | None = None
-    zone: str | None = None  # None: UTC for a start that says so, else that of the cluster
+    zone: str | None = None  # None: UTC if the start is in UTC, else that of the cluster
     overlap: OverlapPolicy = OverlapPolicy.SKIP
     catch_up: CatchUpMode = CatchUpMode.LAST
     epsilon_seconds: int | None = None
     retries: int = 0
     ends_after: int | None = None
     soft_error: bool = False
-    parents: tuple[str, ...] = ()  # names or numbers of other schedules of the same owner
+    parents: tuple[str, ...] = ()  # names or ids of other schedules of the same owner
     paused: bool = False
     document: Mapping[str, object] = field(default_factory=dict)
 
 
 def schedule_request_of(schedule: Schedule) -> ScheduleRequest:
-    """That would make the same again."""
+    """The request that would create the same schedule."""
     return ScheduleRequest(
         name=schedule.name,
         request=replace(schedule.request, project=schedule.project),
@@ -55,69 +55,69 @@ def schedule_request_of(schedule: Schedule) -> ScheduleRequest:
     )
 
 
-def draft_schedule(context: Context, caller: Caller, wish: ScheduleRequest) -> Schedule:
-    """As it will be stored, but for its number and parents."""
+def draft_schedule(context: Context, caller: Caller, desired: ScheduleRequest) -> Schedule:
+    """The schedule to store, without its id and parents. Raises Invalid."""
     now = context.now()
-    _check_wish(wish)
-    job = draft_jobs(context, caller, [wish.request])[0]
-    timing = None if wish.timing is None else parse_allowed_timing(context, wish.timing, wish.zone, now)
-    next_at = None if timing is None or wish.paused else timing.next_after(just_before_this_second(now))
-    if timing is not None and not wish.paused and next_at is None:
+    _check_request(desired)
+    job = draft_jobs(context, caller, [desired.request])[0]
+    timing = None if desired.timing is None else parse_allowed_timing(context, desired.timing, desired.zone, now)
+    next_at = None if timing is None or desired.paused else timing.next_after(just_before_this_second(now))
+    if timing is not None and not desired.paused and next_at is None:
         raise invalid_field("schedule", "all its times are in the past")
     return Schedule(
         id=0,
-        name=wish.name,
+        name=desired.name,
         user=caller.user.name,
         project=job.project,
-        state=ScheduleState.PAUSED if wish.paused else ScheduleState.ACTIVE,
+        state=ScheduleState.PAUSED if desired.paused else ScheduleState.ACTIVE,
         timing=None if timing is None else str(timing),
-        zone=wish.zone or "UTC" if timing is None else timing.zone,
-        request=replace(wish.request, project=job.project),
+        zone=desired.zone or "UTC" if timing is None else timing.zone,
+        request=replace(desired.request, project=job.project),
         created_at=now,
-        overlap=wish.overlap,
-        catch_up=wish.catch_up,
-        epsilon_seconds=_epsilon(wish),
-        retries=wish.retries,
-        ends_after=wish.ends_after,
-        soft_error=wish.soft_error,
+        overlap=desired.overlap,
+        catch_up=desired.catch_up,
+        epsilon_seconds=_epsilon(desired),
+        retries=desired.retries,
+        ends_after=desired.ends_after,
+        soft_error=desired.soft_error,
         next_at=next_at,
-        document=wish.document,
+        document=desired.document,
     )
 
 
-def _check_wish(wish: ScheduleRequest) -> None:
-    name = wish.name
+def _check_request(desired: ScheduleRequest) -> None:
+    name = desired.name
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable() or name != name.strip():
         raise invalid_field("name", f"must be one line of 1 to {MAX_NAME_LENGTH} characters")
     if name.isdecimal() or "/" in name:
-        raise invalid_field("name", "must not be a number and have no slash, to be told from numbers in addresses")
-    if (wish.timing is None) == (not wish.parents):
-        raise invalid_field("schedule", "say when it fires: by a schedule, or after parents; not both")
-    if wish.request.after or isinstance(wish.request.begin, datetime):
-        field_name = "after" if wish.request.after else "begin"
-        raise invalid_field(f"job.{field_name}", "a job that is submitted again and again cannot have one")
+        raise invalid_field("name", "must not be a number or contain a slash, because URLs use names and ids")
+    if (desired.timing is None) == (not desired.parents):
+        raise invalid_field("schedule", "give either a schedule or parents, not both")
+    if desired.request.after or isinstance(desired.request.begin, datetime):
+        field_name = "after" if desired.request.after else "begin"
+        raise invalid_field(f"job.{field_name}", "is not allowed for a job of a schedule")
 
 
 def parse_allowed_timing(context: Context, text: str, zone: str | None, now: datetime) -> Timing:
-    """Raises Invalid: also when it comes more often than the admins allow."""
+    """Raises Invalid, also if it fires more often than the settings allow."""
     try:
         timing = parse_timing(text, choose_zone(text, zone, context.settings.server.effective_time_zone), now)
     except ValueError as error:
-        about = "time_zone" if "time zone" in str(error) else "schedule"
-        raise invalid_field(about, str(error)) from None
-    least = context.settings.queue.min_schedule_seconds
+        field_name = "time_zone" if "time zone" in str(error) else "schedule"
+        raise invalid_field(field_name, str(error)) from None
+    min_seconds = context.settings.queue.min_schedule_seconds
     is_once = isinstance(timing, RepeatingInterval) and timing.repetitions == 1
-    if not is_once and timing.typical_seconds < least:
-        raise invalid_field("schedule", f"comes more often than every {least} seconds, which is not allowed here")
+    if not is_once and timing.typical_seconds < min_seconds:
+        raise invalid_field("schedule", f"fires more often than every {min_seconds} seconds, the minimum interval")
     return timing
 
 
-def _epsilon(wish: ScheduleRequest) -> int | None:
-    if wish.catch_up is CatchUpMode.ALL and wish.epsilon_seconds is None:
+def _epsilon(desired: ScheduleRequest) -> int | None:
+    if desired.catch_up is CatchUpMode.ALL and desired.epsilon_seconds is None:
         return _DAY_SECONDS
-    return wish.epsilon_seconds
+    return desired.epsilon_seconds
 
 
 def just_before_this_second(now: datetime) -> datetime:
-    """What begins now has its first time in this second."""
+    """A schedule that starts now can fire in the current second."""
     return now.replace(microsecond=0) - _INSTANT

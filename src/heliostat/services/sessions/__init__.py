@@ -1,1 +1,1 @@
-"""Sessions: a web server of one person in a job."""
+"""Sessions: interactive jobs with a web server, such as JupyterLab."""

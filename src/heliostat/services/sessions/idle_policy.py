@@ -1,4 +1,4 @@
-"""When a session is warned, and when it ends because nobody uses it. Pure: no clock, disk or network."""
+"""Idle policy: when the owner of a session gets a warning, and when an idle session ends. Pure functions."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -6,20 +6,20 @@ from enum import StrEnum
 
 from heliostat.models.sessions import Session
 
-_LONGEST_WARNING = timedelta(minutes=15)
-_PART = 4  # a warning comes when so much of the time is left, at the latest
+_MAX_LEAD_TIME = timedelta(minutes=15)
+_LEAD_DIVISOR = 4  # a warning is sent at the latest when 1/4 of the time is left
 
 
 @dataclass(frozen=True, slots=True)
 class SessionActivity:
-    """What was seen of a session."""
+    """Observed activity of a session."""
 
     observed_at: datetime
     started_at: datetime
     ends_at: datetime | None  # by its time limit
-    is_known: bool = True  # False: nobody could ask it, so nothing is decided
-    is_busy: bool = False  # a cell runs, a device works
-    last_activity_at: datetime | None = None  # when kernels and terminals last did something
+    is_known: bool = True  # False: the server was not polled or did not respond, so idleness is not decided
+    is_busy: bool = False  # a cell runs, or a device is in use
+    last_activity_at: datetime | None = None  # of kernels and terminals
 
 
 class SessionAction(StrEnum):
@@ -29,32 +29,32 @@ class SessionAction(StrEnum):
 
 
 def decide_actions(
-    session: Session, look: SessionActivity, idle_after: timedelta | None
+    session: Session, activity: SessionActivity, idle_after: timedelta | None
 ) -> tuple[Session, frozenset[SessionAction]]:
-    """What is to be remembered of it, and done. A session is only ended if it was warned a while before, has not
-    been used since, and is seen idle at this very look."""
-    session, end = _told_of_end(session, look)
-    if not look.is_known:
+    """The session to store, and the actions to take. A session ends only if its owner was warned a while before,
+    it was not used since then, and it is idle now."""
+    session, end = _warn_of_end(session, activity)
+    if not activity.is_known:
         return session, end
-    active_at = _last_use(session, look)
+    active_at = _last_use(session, activity)
     warned_at = session.idle_warned_at
-    if warned_at is not None and (active_at > warned_at or warned_at > look.observed_at):
-        warned_at = None  # used since; or the clock was set back
+    if warned_at is not None and (active_at > warned_at or warned_at > activity.observed_at):
+        warned_at = None  # used since then, or the clock was set back
     session = replace(session, active_at=active_at, idle_warned_at=warned_at)
-    if look.is_busy or session.keep_idle or idle_after is None:
+    if activity.is_busy or session.keep_idle or idle_after is None:
         return replace(session, idle_warned_at=None), end
-    warning, idle = warning_lead_time(idle_after), look.observed_at - active_at
+    warning, idle = warning_lead_time(idle_after), activity.observed_at - active_at
     if warned_at is None:
         if idle < idle_after - warning:
             return session, end
-        return replace(session, idle_warned_at=look.observed_at), end | {SessionAction.WARN_IDLE}
-    if idle >= idle_after and look.observed_at - warned_at >= warning:
+        return replace(session, idle_warned_at=activity.observed_at), end | {SessionAction.WARN_IDLE}
+    if idle >= idle_after and activity.observed_at - warned_at >= warning:
         return session, end | {SessionAction.END_IDLE}
     return session, end
 
 
 def needs_write(before: Session, after: Session, idle_after: timedelta | None) -> bool:
-    """Whether it is worth a write: that a session is still in use need not be kept to the second."""
+    """Whether the change must be stored: small changes of the last activity are not."""
     if replace(after, active_at=before.active_at) != before:
         return True
     if idle_after is None or after.active_at is None or after.active_at == before.active_at:
@@ -62,24 +62,26 @@ def needs_write(before: Session, after: Session, idle_after: timedelta | None) -
     return before.active_at is None or abs(after.active_at - before.active_at) >= idle_after / 20
 
 
-def warning_lead_time(whole: timedelta) -> timedelta:
-    """How long before the end of such a time somebody is warned."""
-    return min(_LONGEST_WARNING, whole / _PART)
+def warning_lead_time(period: timedelta) -> timedelta:
+    """How long before the end of a period of this length the owner gets a warning."""
+    return min(_MAX_LEAD_TIME, period / _LEAD_DIVISOR)
 
 
-def _last_use(session: Session, look: SessionActivity) -> datetime:
-    """Never in the future: a server inside a job may say what it likes. Its first answer counts as use."""
-    if look.is_busy or session.active_at is None:
-        return look.observed_at
-    known = [time for time in (look.started_at, session.active_at, look.last_activity_at) if time is not None]
-    return min(look.observed_at, max(known))
+def _last_use(session: Session, activity: SessionActivity) -> datetime:
+    """Never in the future: a server inside a job is not trusted. Its first response counts as use."""
+    if activity.is_busy or session.active_at is None:
+        return activity.observed_at
+    known = [
+        time for time in (activity.started_at, session.active_at, activity.last_activity_at) if time is not None
+    ]
+    return min(activity.observed_at, max(known))
 
 
-def _told_of_end(session: Session, look: SessionActivity) -> tuple[Session, frozenset[SessionAction]]:
-    """Once for each end: one that is put off is told again."""
-    ends_at = look.ends_at
-    if ends_at is None or session.end_warned_at == ends_at or look.observed_at >= ends_at:
+def _warn_of_end(session: Session, activity: SessionActivity) -> tuple[Session, frozenset[SessionAction]]:
+    """Once for each end: an extended session gets another warning."""
+    ends_at = activity.ends_at
+    if ends_at is None or session.end_warned_at == ends_at or activity.observed_at >= ends_at:
         return session, frozenset()
-    if ends_at - look.observed_at > warning_lead_time(ends_at - look.started_at):
+    if ends_at - activity.observed_at > warning_lead_time(ends_at - activity.started_at):
         return session, frozenset()
     return replace(session, end_warned_at=ends_at), frozenset({SessionAction.WARN_END})

@@ -1,4 +1,4 @@
-"""JupyterLab for sessions that bring none of their own."""
+"""The default JupyterLab environment, for sessions without JupyterLab in their own environment."""
 
 import re
 
@@ -11,23 +11,29 @@ from heliostat.models.sessions import JUPYTER_APPS
 from heliostat.services.context import Context
 from heliostat.services.environments.requests import prepare_environment_request
 
-_OF_ITS_OWN = re.compile(r"^[ \t]*[\"']?jupyterlab\b", re.MULTILINE | re.IGNORECASE)
+_JUPYTERLAB_LINE = re.compile(r"^[ \t]*[\"']?jupyterlab\b", re.MULTILINE | re.IGNORECASE)
 
 
 def jupyter_spec_for(context: Context, app: str, request: JobRequest) -> EnvironmentSpec | None:
-    """The JupyterLab we bring; None: it has its own, or there is none to bring."""
+    """The default environment; None: the session has its own JupyterLab, or no default is available."""
     sessions = context.settings.sessions
-    is_wanted = app in JUPYTER_APPS and sessions.jupyter_command is None and bool(sessions.jupyter_requirements)
-    if not is_wanted or not context.engine.capabilities.provides_environments or request.spec.image is not None:
+    is_configured = (
+        app in JUPYTER_APPS and sessions.jupyter_command is None and bool(sessions.jupyter_requirements)
+    )
+    if (
+        not is_configured
+        or not context.engine.capabilities.provides_environments
+        or request.spec.image is not None
+    ):
         return None
-    asked = request.environment
-    if isinstance(asked, EnvironmentSpec) and includes_jupyterlab(asked):
+    requested = request.environment
+    if isinstance(requested, EnvironmentSpec) and includes_jupyterlab(requested):
         return None
     return default_jupyter_spec(sessions)
 
 
-def includes_jupyterlab(software: EnvironmentSpec) -> bool:
-    return any(_OF_ITS_OWN.search(text) for _, text in software.files)
+def includes_jupyterlab(environment: EnvironmentSpec) -> bool:
+    return any(_JUPYTERLAB_LINE.search(text) for _, text in environment.files)
 
 
 def default_jupyter_spec(sessions: SessionSettings) -> EnvironmentSpec:
@@ -37,11 +43,11 @@ def default_jupyter_spec(sessions: SessionSettings) -> EnvironmentSpec:
 
 
 def jupyter_environment_digest(
-    context: Context, caller: Caller, tools: EnvironmentSpec, person: tuple[str, str]
+    context: Context, caller: Caller, spec: EnvironmentSpec, unix_user_and_project: tuple[str, str]
 ) -> str | None:
-    """Under which it is, or will be, found; None: nothing can be built here, as the session itself will say."""
+    """The digest of the environment; None: it cannot be built here. The session itself reports the error."""
     try:
-        return prepare_environment_request(context, caller, tools, person).environment.digest
+        return prepare_environment_request(context, caller, spec, unix_user_and_project).environment.digest
     except HeliostatError:
         return None
 

@@ -1,5 +1,5 @@
-"""Sessions: a web server of one person in a job of the queue, reached through the proxy. Whoever they let in acts
-there as their owner."""
+"""Sessions: start, list, show and share. A session is a web server in a job, reached through the proxy. Users
+that it is shared with act as its owner there."""
 
 import contextlib
 import hashlib
@@ -28,11 +28,11 @@ from heliostat.services.sessions.jupyter_environment import (
 )
 from heliostat.store import accounts
 from heliostat.store import jobs as stored
-from heliostat.store import sessions as kept
+from heliostat.store import sessions as stored_sessions
 from heliostat.store.database import Transaction
 
 TOKEN_VARIABLE = "HELIOSTAT_SESSION_TOKEN"  # noqa: S105 - the name of the variable
-_MOST_LISTED = 200
+_MAX_LISTED = 200
 _LATE_SECONDS = 20.0
 _TAIL_BYTES, _TAIL_LINES = 4000, 20
 
@@ -41,30 +41,30 @@ MAX_GUESTS = 50
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """A session as its owner sees it."""
+    """A session and the state of its server."""
 
     job: Job
     app: str
-    is_up: bool  # its server answers
-    step: str  # what it does now, in a sentence
-    shared_with: tuple[str, ...] = ()  # for its owner
-    warning: str = ""  # what its owner should know now
-    log_tail: str = ""  # of one that failed, or whose server does not come up
+    is_up: bool  # its server responds
+    step: str  # its current state, in a sentence
+    shared_with: tuple[str, ...] = ()  # only for its owner
+    warning: str = ""  # that it ends soon
+    log_tail: str = ""  # if it failed, or its server does not respond
 
 
 def start_session(
-    context: Context, caller: Caller, wish: SessionRequest, request: JobRequest, key: str | None = None
+    context: Context, caller: Caller, session_request: SessionRequest, request: JobRequest, key: str | None = None
 ) -> SessionState:
-    """Put it into the queue. With a key, the same request again gives the same session again."""
+    """Submit the session's job. With a key, a repeated request returns the same session."""
     secret = _secret(context, caller.user.name, key)
-    app = wish.app
-    asked, digest = _with_tools(context, caller, app, _as_job(context, app, request, secret))
-    change = _prepared(context, caller, asked, key)
+    app = session_request.app
+    job_request, digest = _with_jupyter(context, caller, app, _as_job(context, app, request, secret))
+    change = _prepare(context, caller, job_request, key)
 
     def start(tx: Transaction) -> Job:
         job = change(tx).jobs[0]
-        if kept.find_session(tx.conn, job.id) is None:
-            kept.add_session(tx, Session(job.id, app, secret, digest, wish.keep_idle))
+        if stored_sessions.find_session(tx.conn, job.id) is None:
+            stored_sessions.add_session(tx, Session(job.id, app, secret, digest, session_request.keep_idle))
         return job
 
     job = context.store.write(start)
@@ -72,22 +72,25 @@ def start_session(
 
 
 def list_sessions(context: Context, caller: Caller) -> list[SessionState]:
-    """Those of the caller, and those others share with them; newest first."""
+    """The caller's own, and those shared with the caller; newest first."""
     with context.store.read() as conn:
-        found = kept.list_sessions_of_user(conn, caller.user.name, _MOST_LISTED)
+        sessions = stored_sessions.list_sessions_of_user(conn, caller.user.name, _MAX_LISTED)
         if context.public_urls.has_host_per_target:
-            found += kept.list_sessions_shared_with(conn, caller.user.name, _MOST_LISTED)
-        found.sort(key=lambda session: -session.job_id)
-        jobs = stored.get_jobs(conn, [session.job_id for session in found])
-    return [_state(context, jobs[session.job_id], session) for session in found if session.job_id in jobs]
+            sessions += stored_sessions.list_sessions_shared_with(conn, caller.user.name, _MAX_LISTED)
+        sessions.sort(key=lambda session: -session.job_id)
+        jobs = stored.get_jobs(conn, [session.job_id for session in sessions])
+    return [_state(context, jobs[session.job_id], session) for session in sessions if session.job_id in jobs]
 
 
 def show_session(context: Context, caller: Caller, job_id: int) -> SessionState:
     job = require_target_access(context, caller.user, ProxyTarget(job_id))
     with context.store.read() as conn:
-        session, guests = kept.find_session(conn, job_id), tuple(kept.list_session_guests(conn, job_id))
+        session, guests = (
+            stored_sessions.find_session(conn, job_id),
+            tuple(stored_sessions.list_session_guests(conn, job_id)),
+        )
     if session is None:
-        raise NotFound(f"Job {job_id} is no session.", "`helio session list` lists yours.")
+        raise NotFound(f"Job {job_id} is not a session.", "`helio session list` lists yours.")
     state = _state(context, job, session)
     if job.user != caller.user.name:
         return state
@@ -96,10 +99,10 @@ def show_session(context: Context, caller: Caller, job_id: int) -> SessionState:
     return replace(state, log_tail=_last_lines(context, job)) if failed or _is_late(context, state) else state
 
 
-def _prepared(
+def _prepare(
     context: Context, caller: Caller, request: JobRequest, key: str | None
 ) -> Callable[[Transaction], SubmissionResult]:
-    """What sessions get unless they ask for another class is not known to every Slurm."""
+    """Falls back to the class `normal` if the engine does not support `interactive`, the default of sessions."""
     try:
         return prepare_submission(context, caller, [request], key)
     except Invalid as error:
@@ -109,11 +112,11 @@ def _prepared(
 
 
 def _secret(context: Context, user: str, key: str | None) -> str:
-    """A repeated request must be the same request, so its secret follows from its key, and from one of ours."""
+    """With a key, derived from it and from a key of the server, so that a repeated request is identical."""
     if key is None:
         return secrets.token_urlsafe(32)
-    told = f"{len(user)} {user} {key}".encode()
-    return hmac.new(_own_key(context.settings.home.session_key), told, hashlib.sha256).hexdigest()
+    message = f"{len(user)} {user} {key}".encode()
+    return hmac.new(_own_key(context.settings.home.session_key), message, hashlib.sha256).hexdigest()
 
 
 def _own_key(path: Path) -> bytes:
@@ -123,7 +126,7 @@ def _own_key(path: Path) -> bytes:
         try:
             with open(descriptor, "wb") as file:
                 file.write(secrets.token_bytes(32))
-            os.link(draft, path)  # whole, or not at all; the first one counts
+            os.link(draft, path)  # atomic: the first key stays
         finally:
             draft.unlink()
     return path.read_bytes()
@@ -133,31 +136,35 @@ def _as_job(context: Context, app: str, request: JobRequest, secret: str) -> Job
     if app not in SESSION_APPS:
         raise invalid_field("app", f"must be one of {', '.join(SESSION_APPS)}")
     if app == "custom" and not request.spec.command:
-        raise invalid_field("command", "say what to run; it finds its port in $PORT")
+        raise invalid_field("command", "must not be empty; the port is in $PORT")
     if request.spec.script is not None or request.array is not None or request.placement.tasks > 1:
-        raise invalid_field("app", "a session is one task that runs a command: no script, array or tasks")
+        raise invalid_field(
+            "app", "a session has one task and runs a command: script, array and tasks are not allowed"
+        )
     sessions = context.settings.sessions
-    words = request.spec.command if app == "custom" else ()
+    command = request.spec.command if app == "custom" else ()
     env = {**request.spec.env, TOKEN_VARIABLE: secret}
     if sessions.jupyter_command:
         env.setdefault("HELIOSTAT_JUPYTER", sessions.jupyter_command)
-    spec = replace(request.spec, script=program_script(SESSION_LAUNCHER), command=(app, *words), env=env)
+    spec = replace(request.spec, script=program_script(SESSION_LAUNCHER), command=(app, *command), env=env)
     limit = request.time_limit_seconds or int(sessions.default_hours * 3600)
     return replace(request, kind="session", spec=spec, name=request.name or app, time_limit_seconds=limit)
 
 
-def _with_tools(context: Context, caller: Caller, app: str, request: JobRequest) -> tuple[JobRequest, str | None]:
-    """What it needs to be started is built first, if it brings nothing; and the digest of that."""
-    tools = jupyter_spec_for(context, app, request)
-    if tools is None:
+def _with_jupyter(
+    context: Context, caller: Caller, app: str, request: JobRequest
+) -> tuple[JobRequest, str | None]:
+    """The request with the default JupyterLab environment if it has none, and the digest of that environment."""
+    jupyter = jupyter_spec_for(context, app, request)
+    if jupyter is None:
         return request, None
     digest = jupyter_environment_digest(
-        context, caller, tools, require_unix_user_and_project(context, caller.user, request.project)
+        context, caller, jupyter, require_unix_user_and_project(context, caller.user, request.project)
     )
     if digest is None:
         return request, None
     env = {"HELIOSTAT_JUPYTER": jupyter_path(context, digest), **request.spec.env}
-    return replace(request, tools=tools, spec=replace(request.spec, env=env)), digest
+    return replace(request, tools=jupyter, spec=replace(request.spec, env=env)), digest
 
 
 def _state(context: Context, job: Job, session: Session) -> SessionState:
@@ -167,23 +174,23 @@ def _state(context: Context, job: Job, session: Session) -> SessionState:
 
 
 def _step(context: Context, job: Job, *, is_up: bool) -> str:
-    """How far it has come, in a sentence."""
+    """The state of the session, in a sentence."""
     match job.state:
         case JobState.RUNNING:
-            return "Its server is up." if is_up else "Its server is starting."
+            return "The server is up." if is_up else "The server is starting."
         case JobState.STARTING:
-            return f"It is being started on {job.node}."
+            return f"The session is starting on {job.node}."
         case JobState.HELD:
-            return "It is held."
+            return "The session is held."
         case JobState.PENDING | JobState.PREEMPTED:
-            return _build_step(context, job) or "It waits in the queue."
+            return _build_step(context, job) or "The session waits in the queue."
     text = job.reason or ""
-    return text[:1].upper() + text[1:].rstrip(".") + "." if text else "It is over."
+    return text[:1].upper() + text[1:].rstrip(".") + "." if text else "The session has ended."
 
 
 def _build_step(context: Context, job: Job) -> str:
-    """What it waits for before its turn; empty: nothing is left to be built."""
-    ids = [one.parent_id for one in job.after if one.condition is DependencyCondition.BUILT]
+    """The build that the session waits for; empty: none."""
+    ids = [parent.parent_id for parent in job.after if parent.condition is DependencyCondition.BUILT]
     if not ids or job.parents_left == 0:
         return ""
     with context.store.read() as conn:
@@ -191,12 +198,12 @@ def _build_step(context: Context, job: Job) -> str:
     if not builds:
         return ""
     if any(build.state in ACTIVE_STATES for build in builds):
-        return "Its software is being built, once for everybody; this takes a minute or two."
-    return "Its software waits to be built, once for everybody."
+        return "Its environment is being built, once for all users; this takes a minute or two."
+    return "Its environment waits to be built, once for all users."
 
 
 def _is_late(context: Context, state: SessionState) -> bool:
-    """It runs, and its server does not listen: what it says may tell why."""
+    """The job runs, but its server does not respond: its log may show why."""
     job = state.job
     if state.is_up or job.state is not JobState.RUNNING or job.started_at is None:
         return False
@@ -219,28 +226,31 @@ def _last_lines(context: Context, job: Job) -> str:
 
 
 def share_session(context: Context, caller: Caller, job_id: int, guest: str) -> list[str]:
-    """With one more person; everybody it is shared with. Only where each session has a host name, so an origin, of
-    its own: otherwise a page inside it could use what the guest has open beside it."""
+    """Share with one more user; returns all users it is shared with. Only if each session has its own host name,
+    and so its own origin: otherwise a page in the session could access other pages that the guest has open."""
     if not context.public_urls.has_host_per_target:
         raise Conflict(
-            "Sessions can be shared only where each has a host name of its own.",
-            'An admin can set that in [server]: proxy_url = "https://*.sessions.example.org".',
+            "Sessions can be shared only if each has its own host name.",
+            'An admin can configure that in [server]: proxy_url = "https://*.sessions.example.org".',
             code="no_own_hosts",
         )
 
     def change(tx: Transaction, actor: User) -> list[str]:
         job = _own_session(tx, actor, job_id)
         if job.is_terminal:
-            raise Conflict(f"Session {job_id} is over.", "Start another: helio notebook.")
+            raise Conflict(f"Session {job_id} has ended.", "Start another: helio notebook.")
         user = require_user(tx, guest)
         if user.name == job.user:
-            raise invalid_field("user", "it is yours already")
+            raise invalid_field("user", "is the owner of the session")
         if not user.active:
             raise invalid_field("user", f"the account {user.name} is deactivated")
-        guests = {*kept.list_session_guests(tx.conn, job_id), user.name}
+        guests = {*stored_sessions.list_session_guests(tx.conn, job_id), user.name}
         if len(guests) > MAX_GUESTS:
-            raise Conflict(f"It is shared with {MAX_GUESTS} people already.", "Take it back from some.")
-        kept.add_session_guest(tx, job_id, user.name, context.now())
+            raise Conflict(
+                f"Session {job_id} is already shared with {MAX_GUESTS} users.",
+                "Stop sharing it with some of them.",
+            )
+        stored_sessions.add_session_guest(tx, job_id, user.name, context.now())
         accounts.add_audit_entry(tx, caller, "session.share", f"job {job_id}", {"user": user.name}, context.now())
         return sorted(guests)
 
@@ -248,13 +258,13 @@ def share_session(context: Context, caller: Caller, job_id: int, guest: str) -> 
 
 
 def unshare_session(context: Context, caller: Caller, job_id: int, guest: str) -> list[str]:
-    """Not with this person any more, who is shown out within seconds. Already gone is success."""
+    """Stop sharing with this user, who loses access within seconds. Does nothing if it was not shared."""
 
     def change(tx: Transaction, actor: User) -> list[str]:
         _own_session(tx, actor, job_id)
-        guests = kept.list_session_guests(tx.conn, job_id)
+        guests = stored_sessions.list_session_guests(tx.conn, job_id)
         if guest in guests:
-            kept.remove_session_guest(tx, job_id, guest)
+            stored_sessions.remove_session_guest(tx, job_id, guest)
             accounts.add_audit_entry(
                 tx, caller, "session.unshare", f"job {job_id}", {"user": guest}, context.now()
             )
@@ -264,10 +274,10 @@ def unshare_session(context: Context, caller: Caller, job_id: int, guest: str) -
 
 
 def _own_session(tx: Transaction, actor: User, job_id: int) -> Job:
-    """Not for managers and admins: it is not theirs to give."""
+    """Only for its owner, not for managers and admins."""
     job = stored.get_job(tx.conn, job_id)
-    if job is None or kept.find_session(tx.conn, job_id) is None:
+    if job is None or stored_sessions.find_session(tx.conn, job_id) is None:
         raise NotFound(f"There is no session {job_id}.", "`helio session list` lists yours.")
     if job.user != actor.name:
-        raise Forbidden(f"Session {job_id} is {job.user}'s.", f"Only {job.user} can share it.")
+        raise Forbidden(f"Session {job_id} belongs to {job.user}.", f"Only {job.user} can share it.")
     return job

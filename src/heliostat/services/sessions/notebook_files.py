@@ -1,7 +1,7 @@
-"""The notebooks in the working folder of a running session: looked for and read inside it, as its owner.
+"""Notebook files in the working folder of a running session: listed and read inside the session, as its owner.
 
-The server opens nothing there itself: what a link leads to, and whether it may be read, is the kernel's to say of
-that person, on the node and in the container where the session runs.
+The server itself opens no files there: links and permissions are resolved for the session's owner, on the node
+and in the container where the session runs.
 """
 
 import inspect
@@ -21,10 +21,10 @@ from heliostat.payloads import notebook_reader
 from heliostat.services.context import Context, require_program_engine
 from heliostat.services.jobs.exec import ExecCommand, exec_in_job
 from heliostat.services.permissions import require_inspectable_job
-from heliostat.store import sessions as kept
+from heliostat.store import sessions as stored_sessions
 
-_PATIENCE_SECONDS = 60.0
-_MOST_LIST_BYTES = 2**20
+_TIMEOUT_SECONDS = 60.0
+_MAX_LIST_BYTES = 2**20
 _PIECE_BYTES = 2**16
 
 
@@ -32,45 +32,45 @@ _PIECE_BYTES = 2**16
 class SessionNotebook:
     data: bytes
     session: Job
-    folder: str | None  # where its kernel runs there; None: that is nothing to others
+    folder: str | None  # where its kernel runs; None: inside a container
 
 
 def list_notebooks(context: Context, caller: Caller, session_id: JobId) -> list[str]:
-    """Paths below its working folder: a few hundred at most, none of hidden folders."""
+    """Paths below its working folder: at most a few hundred, without hidden folders."""
     session = _own_session(context, caller, session_id)
     with context.notebook_limit.acquire(caller.user.name):
-        told = _answer(context, caller, session, ["list"], _MOST_LIST_BYTES)
+        output = _run_reader(context, caller, session, ["list"], _MAX_LIST_BYTES)
     try:
-        paths = json.loads(told)
+        paths = json.loads(output)
     except ValueError as error:
-        raise _unanswered(session_id) from error
+        raise _no_response_error(session_id) from error
     return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
 
 
 def read_notebook(context: Context, caller: Caller, session_id: JobId, path: str) -> SessionNotebook:
-    """What it holds now, which may be a byte too large. Raises NotFound for what is no plain file below the
-    session's working folder."""
+    """The current content; it may exceed the limit by a byte. Raises NotFound unless the path is a regular file
+    below the session's working folder."""
     session = _own_session(context, caller, session_id)
     if path.startswith("/") or "\0" in path or len(path) > 3000 or ".." in path.split("/"):
-        raise _no_notebook(path, session_id)
-    data = _answer(context, caller, session, ["read", path], MAX_NOTEBOOK_BYTES + 3)
-    if data[:1] != b"+":  # said of what could be read
-        raise _no_notebook(path, session_id)
+        raise _notebook_not_found(path, session_id)
+    data = _run_reader(context, caller, session, ["read", path], MAX_NOTEBOOK_BYTES + 3)
+    if data[:1] != b"+":  # the reader writes it before the content of a readable file
+        raise _notebook_not_found(path, session_id)
     return SessionNotebook(data[1:], session, _folder(context, session, path))
 
 
 def _own_session(context: Context, caller: Caller, session_id: JobId) -> Job:
     job = require_inspectable_job(context, caller, session_id)
     if job.user != caller.user.name:
-        raise Forbidden(f"Session {session_id} is {job.user}'s.", f"Ask {job.user} to run it.")
+        raise Forbidden(f"Session {session_id} belongs to {job.user}.", f"Ask {job.user} to run the notebook.")
     with context.store.read() as conn:
-        if kept.find_session(conn, session_id) is None:
-            raise NotFound(f"Job {session_id} is no session.", "`helio session list` lists yours.")
+        if stored_sessions.find_session(conn, session_id) is None:
+            raise NotFound(f"Job {session_id} is not a session.", "`helio session list` lists yours.")
     return job
 
 
 def _folder(context: Context, session: Job, path: str) -> str | None:
-    """Beside the notebook, as JupyterLab has it."""
+    """The folder of the notebook, as in JupyterLab; None: inside a container."""
     root = session.spec.workdir
     if session.spec.uses_container:
         return None
@@ -78,30 +78,30 @@ def _folder(context: Context, session: Job, path: str) -> str | None:
     return os.path.join(root, os.path.dirname(path)).rstrip("/") or "/"
 
 
-def _answer(context: Context, caller: Caller, session: Job, words: Sequence[str], most: int) -> bytes:
-    """What the reader says inside the session, up to so many bytes, in a minute at most."""
-    inside = exec_in_job(
-        context, caller, session.id, ["python3", "-c", inspect.getsource(notebook_reader), *words]
+def _run_reader(context: Context, caller: Caller, session: Job, arguments: Sequence[str], max_bytes: int) -> bytes:
+    """The output of the notebook reader inside the session. Raises Conflict above the limits of bytes and time."""
+    command = exec_in_job(
+        context, caller, session.id, ["python3", "-c", inspect.getsource(notebook_reader), *arguments]
     )
     try:
-        data, is_whole = _talk(inside, most)
+        data, is_complete = _run(command, max_bytes)
     except (OSError, subprocess.SubprocessError) as error:
-        raise _unanswered(session.id) from error
+        raise _no_response_error(session.id) from error
     finally:
-        inside.close()
-    if not is_whole:
-        raise _unanswered(session.id)
+        command.close()
+    if not is_complete:
+        raise _no_response_error(session.id)
     return data
 
 
-def _talk(inside: ExecCommand, most: int) -> tuple[bytes, bool]:
+def _run(command: ExecCommand, max_bytes: int) -> tuple[bytes, bool]:
     options: dict[str, Any] = {
-        "env": dict(inside.environment),
+        "env": dict(command.environment),
         "cwd": "/",
-        "pass_fds": inside.inherited_descriptors,
+        "pass_fds": command.inherited_descriptors,
     }
     with subprocess.Popen(
-        inside.argv,
+        command.argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -110,29 +110,29 @@ def _talk(inside: ExecCommand, most: int) -> tuple[bytes, bool]:
         **options,
     ) as process:
         try:
-            data, has_ended = _read(process, most)
-            return data, has_ended and process.wait(_PATIENCE_SECONDS) == 0
+            data, has_ended = _read(process, max_bytes)
+            return data, has_ended and process.wait(_TIMEOUT_SECONDS) == 0
         finally:
-            _end(process)
+            _kill(process)
 
 
-def _read(process: "subprocess.Popen[bytes]", most: int) -> tuple[bytes, bool]:
-    """Up to the end of what it says; False: it said too much, or took too long."""
-    assert process.stdout is not None  # noqa: S101 - a pipe, as asked for
-    deadline, data, ready = time.monotonic() + _PATIENCE_SECONDS, bytearray(), select.poll()
-    ready.register(process.stdout, select.POLLIN)  # select() knows no descriptor above 1023
-    while len(data) < most:
-        left = deadline - time.monotonic()
-        if left <= 0 or not ready.poll(left * 1000):
+def _read(process: "subprocess.Popen[bytes]", max_bytes: int) -> tuple[bytes, bool]:
+    """The output, and whether it is complete: within the limits of bytes and time."""
+    assert process.stdout is not None  # noqa: S101 - Popen got PIPE
+    deadline, data, ready = time.monotonic() + _TIMEOUT_SECONDS, bytearray(), select.poll()
+    ready.register(process.stdout, select.POLLIN)  # select() fails for descriptors above 1023
+    while len(data) < max_bytes:
+        remaining_seconds = deadline - time.monotonic()
+        if remaining_seconds <= 0 or not ready.poll(remaining_seconds * 1000):
             return bytes(data), False
-        piece = os.read(process.stdout.fileno(), min(_PIECE_BYTES, most - len(data)))
+        piece = os.read(process.stdout.fileno(), min(_PIECE_BYTES, max_bytes - len(data)))
         if not piece:
             return bytes(data), True
         data += piece
     return bytes(data), False
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _kill(process: "subprocess.Popen[bytes]") -> None:
     if process.poll() is None:
         try:
             os.killpg(process.pid, 9)
@@ -140,15 +140,15 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             return
 
 
-def _no_notebook(path: str, session_id: JobId) -> NotFound:
+def _notebook_not_found(path: str, session_id: JobId) -> NotFound:
     return NotFound(
         f"There is no notebook {safe_repr(path)} that you can read in session {session_id}.",
-        "Name it as JupyterLab shows it, from the folder it was started in.",
+        "Give its path relative to the folder where the session was started, as JupyterLab shows it.",
     )
 
 
-def _unanswered(session_id: JobId) -> Conflict:
+def _no_response_error(session_id: JobId) -> Conflict:
     return Conflict(
-        f"Session {session_id} did not say what notebooks it has.",
+        f"The notebooks of session {session_id} cannot be read.",
         "Try again, or run the file itself.",
     )

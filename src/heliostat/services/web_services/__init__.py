@@ -1,1 +1,1 @@
-"""Services that stay up: wished for, kept, reached."""
+"""Web services: long-running jobs with replicas, health checks and a URL."""

@@ -1,4 +1,4 @@
-"""Looks at replicas: do they answer? With the same proof of whose port it is as the proxy wants."""
+"""Health checks of service replicas. The port is verified to belong to the replica's job, as in the proxy."""
 
 import http.client
 import math
@@ -20,26 +20,26 @@ from heliostat.services.proxy_routes import ProxyRoute, route_endpoint
 
 HealthChange = tuple[ReplicaHealth, str]
 ProbeFunction = Callable[[Context, Service, Job], str]
-_EARLY_SECONDS = 0.5  # between two looks at one that has not answered yet
-_LONGEST_PROBLEM = 200
+_STARTING_INTERVAL_SECONDS = 0.5  # between two probes of a replica that has not responded yet
+_MAX_PROBLEM_LENGTH = 200
 _GRID_SECONDS = 0.5
 
-MAX_PROBES_PER_USER = 4  # looks at once, at the servers of one person
+MAX_PROBES_PER_USER = 4  # concurrent probes of one user's replicas
 
 
 def probe_replica(context: Context, service: Service, job: Job) -> str:
-    """Empty: it answers as it should; else what is wrong."""
+    """The problem; empty: the replica responds as expected."""
     attempt = Attempt(job.attempt_id, job, job.node or "", job.devices, job.places)
     port = require_program_engine(context).session_port(attempt)
     if port is None:
-        return "it has not told its port yet"
-    way = ProxyRoute(ProxyTarget(0, service=service.name), attempt, frozenset(), port)
+        return "it has not reported its port yet"
+    route = ProxyRoute(ProxyTarget(0, service=service.name), attempt, frozenset(), port)
     try:
-        return _ask(route_endpoint(context, way), service)
+        return _probe(route_endpoint(context, route), service)
     except HeliostatError as error:
-        return error.message[:_LONGEST_PROBLEM]
+        return error.message[:_MAX_PROBLEM_LENGTH]
     except (OSError, http.client.HTTPException) as error:
-        return f"port {port}: {error or type(error).__name__}"[:_LONGEST_PROBLEM]
+        return f"port {port}: {error or type(error).__name__}"[:_MAX_PROBLEM_LENGTH]
 
 
 def _headers(service: Service) -> dict[str, str]:
@@ -47,84 +47,97 @@ def _headers(service: Service) -> dict[str, str]:
 
 
 def _problem(check: HealthCheck, status: int) -> str:
-    return "" if 200 <= status < 400 else f"GET {check.path} answers {status or 'no HTTP'}"[:_LONGEST_PROBLEM]
+    return (
+        ""
+        if 200 <= status < 400
+        else f"GET {check.path} returns {status or 'no HTTP response'}"[:_MAX_PROBLEM_LENGTH]
+    )
 
 
-def _ask(there: Endpoint, service: Service) -> str:
+def _probe(endpoint: Endpoint, service: Service) -> str:
     check = service.check
     if check.path is None:
-        there.exchange(b"", check.timeout_seconds, 0)
+        endpoint.exchange(b"", check.timeout_seconds, 0)
         return ""
-    return _problem(check, http_get_status(there, check.path, _headers(service), check.timeout_seconds))
+    return _problem(check, http_get_status(endpoint, check.path, _headers(service), check.timeout_seconds))
 
 
 @dataclass(slots=True)
-class _Watch:
+class _ProbeState:
     job_id: JobId
-    user: str  # whose service it is
-    due_at: float = 0.0  # on the steady clock
-    failed: int = 0  # in a row
-    looking: Future[str] | None = field(default=None)
+    user: str  # owner of the service
+    due_at: float = 0.0  # monotonic clock
+    failed: int = 0  # consecutive failures
+    probe: Future[str] | None = field(default=None)
 
 
 class HealthProber:
-    """At all replicas, now and then; each look in a thread of its owner's. Used by one thread only."""
+    """Probes all replicas periodically, in a thread pool per owner. Used by one thread only."""
 
-    def __init__(self, look: ProbeFunction = probe_replica, wake: Callable[[], None] = lambda: None) -> None:
-        self._look, self.wake = look, wake
-        self._lanes = ProbePool()
-        self._watches: dict[str, _Watch] = {}
+    def __init__(
+        self, probe_function: ProbeFunction = probe_replica, wake: Callable[[], None] = lambda: None
+    ) -> None:
+        self._probe_function, self.wake = probe_function, wake
+        self._pools = ProbePool()
+        self._states: dict[str, _ProbeState] = {}
 
     def close(self, *, wait: bool = False) -> None:
-        self._lanes.close(wait=wait)
+        self._pools.close(wait=wait)
 
     def poll_replica(self, context: Context, service: Service, replica: Replica, job: Job) -> HealthChange | None:
-        """What changed of its health since it was last written; looks again when it is time."""
-        watch = self._watches.setdefault(job.attempt_id, _Watch(job.id, service.user))
-        verdict = None
-        if watch.looking is not None and watch.looking.done():
-            problem = _result(watch.looking)
-            watch.looking = None
-            watch.failed = watch.failed + 1 if problem else 0
-            verdict = evaluate_health(
-                service, replica, job, HealthProbeResult(problem, watch.failed, context.now())
+        """The change of health since it was last stored; starts the next probe when it is due."""
+        state = self._states.setdefault(job.attempt_id, _ProbeState(job.id, service.user))
+        change = None
+        if state.probe is not None and state.probe.done():
+            problem = _result(state.probe)
+            state.probe = None
+            state.failed = state.failed + 1 if problem else 0
+            change = evaluate_health(
+                service, replica, job, HealthProbeResult(problem, state.failed, context.now())
             )
-        if watch.looking is None and time.monotonic() >= watch.due_at and replica.draining_at is None:
-            answers = replica.is_healthy(job.attempt) or verdict == (ReplicaHealth.HEALTHY, "")
-            self._begin(watch, answers, partial(self._look, context, service, job), service.check)
-        return verdict
+        if state.probe is None and time.monotonic() >= state.due_at and replica.draining_at is None:
+            is_healthy = replica.is_healthy(job.attempt) or change == (ReplicaHealth.HEALTHY, "")
+            self._start_probe(
+                state, is_healthy, partial(self._probe_function, context, service, job), service.check
+            )
+        return change
 
-    def _begin(self, watch: _Watch, answers: bool, look: Callable[[], str], check: HealthCheck) -> None:
-        """All is well, as before, is no news: that is seen when the next look is due."""
-        pause = check.interval_seconds if answers else min(check.interval_seconds, _EARLY_SECONDS)
-        watch.due_at = round_up_due_time(time.monotonic() + pause)
-        watch.looking = self._lanes.submit(watch.user, look)
-        watch.looking.add_done_callback(lambda done: None if answers and not _result(done) else self.wake())
+    def _start_probe(
+        self, state: _ProbeState, is_healthy: bool, probe_function: Callable[[], str], check: HealthCheck
+    ) -> None:
+        """Does not wake the loop for a success that changes nothing: the next poll collects it."""
+        interval = (
+            check.interval_seconds if is_healthy else min(check.interval_seconds, _STARTING_INTERVAL_SECONDS)
+        )
+        state.due_at = round_up_due_time(time.monotonic() + interval)
+        state.probe = self._pools.submit(state.user, probe_function)
+        state.probe.add_done_callback(lambda done: None if is_healthy and not _result(done) else self.wake())
 
     def seconds_until_next_probe(self, attempts: Collection[str]) -> float:
-        """Until one of these is to be looked at again."""
+        """Until the next probe of one of these attempts is due."""
         now = time.monotonic()
-        due = [one.due_at - now for key, one in self._watches.items() if key in attempts]
+        due = [state.due_at - now for key, state in self._states.items() if key in attempts]
         return max(0.05, min(due, default=60.0))
 
     def keep_only(self, jobs: Collection[JobId]) -> None:
-        self._watches = {key: one for key, one in self._watches.items() if one.job_id in jobs}
-        self._lanes.keep_users({one.user for one in self._watches.values()})
+        self._states = {key: state for key, state in self._states.items() if state.job_id in jobs}
+        self._pools.keep_users({state.user for state in self._states.values()})
 
 
 @dataclass(frozen=True, slots=True)
 class HealthProbeResult:
-    """Of a look."""
+    """The result of one probe."""
 
-    problem: str  # empty: all is well
-    consecutive_failures: int  # looks in a row, with this one
+    problem: str  # empty: success
+    consecutive_failures: int  # including this probe
     observed_at: datetime
 
 
 def evaluate_health(
     service: Service, replica: Replica, job: Job, outcome: HealthProbeResult
 ) -> HealthChange | None:
-    """What one look changes. An unhealthy one stays so: it is replaced."""
+    """The change of health by one probe; None: no change. An unhealthy replica stays unhealthy until it is
+    replaced."""
     problem, failed = outcome.problem, outcome.consecutive_failures
     known = replica.health if replica.attempt == job.attempt else ReplicaHealth.STARTING
     if known is ReplicaHealth.UNHEALTHY or replica.draining_at is not None:
@@ -134,44 +147,45 @@ def evaluate_health(
     if known is ReplicaHealth.HEALTHY:
         if failed < service.check.threshold:
             return None
-        return ReplicaHealth.UNHEALTHY, f"it did not answer {failed} times in a row: {problem}"
+        return ReplicaHealth.UNHEALTHY, f"{failed} health checks in a row failed: {problem}"
     grace = service.check.grace_seconds
     waited = (outcome.observed_at - (job.started_at or replica.created_at)).total_seconds()
     if waited <= grace:
         return None
-    return ReplicaHealth.UNHEALTHY, f"it was not healthy within {grace:g} seconds: {problem}"
+    return ReplicaHealth.UNHEALTHY, f"not healthy within {grace:g} seconds: {problem}"
 
 
 def round_up_due_time(at: float) -> float:
-    """Looks that are due at about the same time are due at the same time: one round for all."""
+    """Rounded up to a grid, so that probes due at about the same time start in one round."""
     return math.ceil(at / _GRID_SECONDS) * _GRID_SECONDS
 
 
-def _result(looking: "Future[str]") -> str:
-    if looking.cancelled():
+def _result(probe: "Future[str]") -> str:
+    if probe.cancelled():
         return ""
-    error = looking.exception()
-    return looking.result() if error is None else f"it could not be looked at: {error}"[:_LONGEST_PROBLEM]
+    error = probe.exception()
+    return probe.result() if error is None else f"the probe failed: {error}"[:_MAX_PROBLEM_LENGTH]
 
 
 class ProbePool:
-    """A few for each person: whose servers are slow delays only their own looks. They begin when they are needed
-    and end with the last server of their person. Used by one thread only."""
+    """A small thread pool per user, so that slow servers delay only probes of the same user. A pool starts when
+    it is needed and ends with the user's last replica. Used by one thread only."""
 
     def __init__(self) -> None:
-        self._lanes: dict[str, ThreadPoolExecutor] = {}
+        self._pools: dict[str, ThreadPoolExecutor] = {}
 
-    def submit(self, user: str, look: Callable[[], str]) -> "Future[str]":
-        if user not in self._lanes:
-            self._lanes[user] = ThreadPoolExecutor(MAX_PROBES_PER_USER, thread_name_prefix="health")
-        return self._lanes[user].submit(look)
+    def submit(self, user: str, probe_function: Callable[[], str]) -> "Future[str]":
+        if user not in self._pools:
+            self._pools[user] = ThreadPoolExecutor(MAX_PROBES_PER_USER, thread_name_prefix="health")
+        return self._pools[user].submit(probe_function)
 
     def keep_users(self, users: Collection[str]) -> None:
-        """Only those of these people. A look that is under way ends by its own deadline; nobody waits for it."""
-        for user in self._lanes.keys() - set(users):
-            self._lanes.pop(user).shutdown(wait=False, cancel_futures=True)
+        """Close the pools of other users. A running probe ends by its own timeout; this call does not wait for
+        it."""
+        for user in self._pools.keys() - set(users):
+            self._pools.pop(user).shutdown(wait=False, cancel_futures=True)
 
     def close(self, *, wait: bool = False) -> None:
-        for lane in self._lanes.values():
-            lane.shutdown(wait=wait, cancel_futures=True)
-        self._lanes.clear()
+        for pool in self._pools.values():
+            pool.shutdown(wait=wait, cancel_futures=True)
+        self._pools.clear()

@@ -1,4 +1,5 @@
-"""Making, changing and stopping services. Theirs are the owner's; who manages the project sees and stops them."""
+"""Web services: create, list, update, scale, restart, stop and remove. Only the owner can change a service;
+managers of the project can see, stop and remove it."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from heliostat.store import services as stored
 from heliostat.store.database import Transaction
 
 MAX_SERVICES_PER_USER = 100
-_SHOWN_REPLICAS = 30
+_MAX_ENDED_SHOWN = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class ReplicaState:
 
     @property
     def status(self) -> str:
-        """What it does, in one."""
+        """The state in one word."""
         if self.replica.is_over or self.phase is ReplicaPhase.TERMINAL:
             return "over"
         return "draining" if self.replica.draining_at is not None else self.phase.name.lower()
@@ -47,7 +48,7 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
-    """A service, and its newest replicas; those that are over last."""
+    """A service and its newest replicas; ended ones last."""
 
     service: Service
     replicas: tuple[ReplicaState, ...]
@@ -55,105 +56,107 @@ class ServiceView:
 
     @property
     def healthy_count(self) -> int:
-        return sum(one.status == "healthy" for one in self.replicas)
+        return sum(each.status == "healthy" for each in self.replicas)
 
     @property
     def is_updated(self) -> bool:
-        """No replica of an earlier generation is left."""
-        live = [one.replica for one in self.replicas if one.status != "over"]
-        return all(one.generation == self.service.generation for one in live)
+        """All live replicas belong to the current generation."""
+        live = [each.replica for each in self.replicas if each.status != "over"]
+        return all(each.generation == self.service.generation for each in live)
 
     @property
     def summary(self) -> str:
-        """How it is, in a sentence."""
-        service, many = (
+        """The state of the service, in a sentence."""
+        service, healthy = (
             self.service,
             f"{self.healthy_count} of {self.service.desired_replicas} replicas are healthy",
         )
-        live = any(one.status != "over" for one in self.replicas)
+        live = any(each.status != "over" for each in self.replicas)
         if service.state is ServiceState.STOPPED:
-            return "It is being stopped." if live else "It is stopped."
+            return "The service is being stopped." if live else "The service is stopped."
         if self.healthy_count < service.desired_replicas and service.failures >= CRASH_LOOP_FAILURES:
-            return f"{many}. Crash loop: it failed {service.failures} times in a row{self._next_try}."
+            return (
+                f"{healthy}. Crash loop: the service failed {service.failures} times in a row{self._next_retry}."
+            )
         if not self.is_updated:
-            return f"{many}; it is being updated."
+            return f"{healthy}; an update is in progress."
         if self.healthy_count < service.desired_replicas and service.problem and service.retry_at:
-            return f"{many}{self._next_try}."
-        return f"{many}."
+            return f"{healthy}{self._next_retry}."
+        return f"{healthy}."
 
     @property
-    def _next_try(self) -> str:
+    def _next_retry(self) -> str:
         if self.service.retry_at is None:
             return ""
         return f"; next try in {max(0, round((self.service.retry_at - self.now).total_seconds()))} seconds"
 
 
-def create_service(context: Context, caller: Caller, wish: ServiceRequest) -> ServiceView:
-    """Its replicas are submitted in a moment, by whoever keeps services up."""
-    project = check_service_request(context, caller, wish)
-    made = Service(
+def create_service(context: Context, caller: Caller, desired: ServiceRequest) -> ServiceView:
+    """The reconcile loop submits its replicas."""
+    project = check_service_request(context, caller, desired)
+    new_service = Service(
         id=0,
-        name=wish.name,
+        name=desired.name,
         user=caller.user.name,
         project=project,
         state=ServiceState.ACTIVE,
-        request=replace(wish.job_request, project=project),
-        replicas=wish.replicas,
-        visibility=wish.visibility,
+        request=replace(desired.job_request, project=project),
+        replicas=desired.replicas,
+        visibility=desired.visibility,
         secret=secrets.token_urlsafe(32),
         created_at=context.now(),
-        check=wish.check,
-        surge=wish.surge,
-        drain_seconds=wish.drain_seconds,
+        check=desired.check,
+        surge=desired.surge,
+        drain_seconds=desired.drain_seconds,
     )
 
     def change(tx: Transaction, actor: User) -> None:
-        if stored.find_service(tx.conn, made.name) is not None:
+        if stored.find_service(tx.conn, new_service.name) is not None:
             raise Conflict(
-                f"The name {made.name} is taken.",
-                "Choose another; yours is changed by `helio service update`, freed by `helio service remove`.",
+                f"The name {new_service.name} is taken.",
+                "Choose another name, or change your service: helio service update.",
             )
         if stored.count_services_of_user(tx.conn, actor.name) >= MAX_SERVICES_PER_USER:
-            raise Conflict(
-                f"You have {MAX_SERVICES_PER_USER} services; more are not possible.", "Remove one first."
-            )
-        stored.add_service(tx, made)
-        accounts.add_audit_entry(tx, caller, "service.create", f"service {made.name}", _told(made), context.now())
+            raise Conflict(f"You have {MAX_SERVICES_PER_USER} services, the maximum.", "Remove one first.")
+        stored.add_service(tx, new_service)
+        accounts.add_audit_entry(
+            tx, caller, "service.create", f"service {new_service.name}", _audit_details(new_service), context.now()
+        )
 
     write_as_caller(context, caller, change)
-    return show_service(context, caller, made.name)
+    return show_service(context, caller, new_service.name)
 
 
 def list_services(context: Context, caller: Caller) -> list[ServiceView]:
-    """Those the caller may use or manages, by name."""
+    """Services that the caller may use or manage, by name."""
     with context.store.read() as conn:
-        found = [one for one in stored.list_services(conn) if may_see_service(caller.user, one)]
-    return [_view(context, one) for one in found]
+        visible = [service for service in stored.list_services(conn) if may_see_service(caller.user, service)]
+    return [_view(context, service) for service in visible]
 
 
 def show_service(context: Context, caller: Caller, name: str) -> ServiceView:
-    return _view(context, _seen(context, caller, name))
+    return _view(context, _require_visible(context, caller, name))
 
 
-def update_service(context: Context, caller: Caller, wish: ServiceRequest) -> ServiceView:
-    """All of it anew. Replicas are replaced one by one if what they run has changed."""
-    project = check_service_request(context, caller, wish)
+def update_service(context: Context, caller: Caller, desired: ServiceRequest) -> ServiceView:
+    """Replace all settings. If the job request changed, replicas are replaced one by one."""
+    project = check_service_request(context, caller, desired)
     values: dict[str, Any] = {
-        "request": replace(wish.job_request, project=project),
+        "request": replace(desired.job_request, project=project),
         "project": project,
-        "replicas": wish.replicas,
-        "visibility": wish.visibility,
-        "check": wish.check,
-        "surge": wish.surge,
-        "drain_seconds": wish.drain_seconds,
+        "replicas": desired.replicas,
+        "visibility": desired.visibility,
+        "check": desired.check,
+        "surge": desired.surge,
+        "drain_seconds": desired.drain_seconds,
         "state": ServiceState.ACTIVE,
     }
 
-    def more(found: Service) -> dict[str, Any]:
-        is_same = (found.request, found.project) == (values["request"], project)
-        return values if is_same else values | _next_generation(found)
+    def changes(current: Service) -> dict[str, Any]:
+        is_same = (current.request, current.project) == (values["request"], project)
+        return values if is_same else values | _next_generation(current)
 
-    return _change(context, caller, wish.name, "update", more)
+    return _change(context, caller, desired.name, "update", changes)
 
 
 def scale_service(
@@ -163,48 +166,54 @@ def scale_service(
     replicas: int | None = None,
     visibility: ServiceVisibility | None = None,
 ) -> ServiceView:
-    """More or fewer replicas, or other people; what runs stays."""
+    """Change the number of replicas or the visibility; running replicas stay."""
     if replicas is not None:
         check_replica_count(replicas)
-    given = {"replicas": replicas, "visibility": visibility}
-    values = {name: value for name, value in given.items() if value is not None}
-    return _change(context, caller, name, "scale", lambda found: values)
+    requested = {"replicas": replicas, "visibility": visibility}
+    values = {name: value for name, value in requested.items() if value is not None}
+    return _change(context, caller, name, "scale", lambda current: values)
 
 
 def restart_service(context: Context, caller: Caller, name: str) -> ServiceView:
-    """Each replica anew, as in an update; also of one that was stopped, or waits to try again."""
+    """Replace each replica, as in an update. Also starts a stopped service, or one that waits for a backoff."""
     return _change(
-        context, caller, name, "restart", lambda found: {"state": ServiceState.ACTIVE} | _next_generation(found)
+        context,
+        caller,
+        name,
+        "restart",
+        lambda current: {"state": ServiceState.ACTIVE} | _next_generation(current),
     )
 
 
 def stop_service(context: Context, caller: Caller, name: str) -> ServiceView:
-    """Its replicas are drained and ended; it stays known by its name."""
+    """Drain and stop its replicas; the service itself stays."""
     values = {"state": ServiceState.STOPPED, "retry_at": None}
-    return _change(context, caller, name, "stop", lambda found: values)
+    return _change(context, caller, name, "stop", lambda current: values)
 
 
 def remove_service(context: Context, caller: Caller, name: str) -> None:
-    """Its name is free again; the jobs that were its replicas stay in the history."""
-    seen = _seen(context, caller, name)
-    _check_owner(caller, seen, by_manager=True)
+    """Remove a stopped service. The jobs of its replicas stay in the history."""
+    visible_service = _require_visible(context, caller, name)
+    _check_owner(caller, visible_service, by_manager=True)
 
     def change(tx: Transaction, actor: User) -> None:
-        found = stored.find_service(tx.conn, name)
-        if found is None or found.id != seen.id:
+        current = stored.find_service(tx.conn, name)
+        if current is None or current.id != visible_service.id:
             raise service_not_found(name)
-        numbers = [one.job_id for one in stored.list_live_replicas(tx.conn, found.id)]
-        is_left = any(not job.is_terminal for job in stored_jobs.get_jobs(tx.conn, numbers).values())
-        if found.state is ServiceState.ACTIVE or is_left:
+        numbers = [each.job_id for each in stored.list_live_replicas(tx.conn, current.id)]
+        has_live_jobs = any(not job.is_terminal for job in stored_jobs.get_jobs(tx.conn, numbers).values())
+        if current.state is ServiceState.ACTIVE or has_live_jobs:
             raise Conflict(f"Service {name} is not stopped.", f"First: helio service stop {name}.")
-        stored.remove_service(tx, found.id)
-        accounts.add_audit_entry(tx, caller, "service.remove", f"service {name}", _told(found), context.now())
+        stored.remove_service(tx, current.id)
+        accounts.add_audit_entry(
+            tx, caller, "service.remove", f"service {name}", _audit_details(current), context.now()
+        )
 
     write_as_caller(context, caller, change)
 
 
 def create_service_key(context: Context, caller: Caller, name: str) -> tuple[str, str]:
-    """A secret with which a program of the caller uses the service, and until when (ISO 8601)."""
+    """A secret for access by a program of the caller, and when it expires (ISO 8601)."""
     require_service_access(context, caller.user, name, is_browser=False)
     secret, until = context.identities.proxy_grants.create_program_grant(
         caller.user.name, ProxyTarget(0, service=name)
@@ -214,20 +223,22 @@ def create_service_key(context: Context, caller: Caller, name: str) -> tuple[str
 
 def _view(context: Context, service: Service) -> ServiceView:
     with context.store.read() as conn:
-        replicas = stored.list_newest_replicas(conn, service.id, service.replicas + _SHOWN_REPLICAS)
-        jobs = stored_jobs.get_jobs(conn, [one.job_id for one in replicas])
-    states = [_state(context, one, jobs.get(one.job_id)) for one in replicas]
-    shown = sorted(states, key=lambda one: one.status == "over")[: service.replicas + _SHOWN_REPLICAS]
+        replicas = stored.list_newest_replicas(conn, service.id, service.replicas + _MAX_ENDED_SHOWN)
+        jobs = stored_jobs.get_jobs(conn, [each.job_id for each in replicas])
+    states = [_state(context, each, jobs.get(each.job_id)) for each in replicas]
+    shown = sorted(states, key=lambda each: each.status == "over")[: service.replicas + _MAX_ENDED_SHOWN]
     return ServiceView(service, tuple(shown), context.now())
 
 
 def _state(context: Context, replica: Replica, job: Job | None) -> ReplicaState:
     phase = replica_phase(replica, job)
-    why = context.controller.wait_reason(job) if job is not None and phase is ReplicaPhase.WAITING else None
-    return ReplicaState(replica, job, phase, context.traffic.open_requests_of(replica.job_id), why)
+    wait_reason = (
+        context.controller.wait_reason(job) if job is not None and phase is ReplicaPhase.WAITING else None
+    )
+    return ReplicaState(replica, job, phase, context.traffic.open_requests_of(replica.job_id), wait_reason)
 
 
-def _seen(context: Context, caller: Caller, name: str) -> Service:
+def _require_visible(context: Context, caller: Caller, name: str) -> Service:
     with context.store.read() as conn:
         service = stored.find_service(conn, name)
     if service is None or not may_see_service(caller.user, service):
@@ -236,39 +247,45 @@ def _seen(context: Context, caller: Caller, name: str) -> Service:
 
 
 def _check_owner(caller: Caller, service: Service, *, by_manager: bool = False) -> None:
-    """It runs with the owner's rights: nobody else says what."""
+    """Only the owner: its replicas run with the owner's permissions."""
     if service.user == caller.user.name or (by_manager and caller.user.may_manage(service.project)):
         return
     raise Forbidden(
         f"Service {service.name} belongs to {service.user}.",
-        f"Ask {service.user}; who manages project {service.project} may stop it.",
+        f"Ask {service.user}. Managers of project {service.project} can stop it.",
     )
 
 
 def _change(
     context: Context, caller: Caller, name: str, verb: str, values: Callable[[Service], Mapping[str, Any]]
 ) -> ServiceView:
-    seen = _seen(context, caller, name)
-    _check_owner(caller, seen, by_manager=verb == "stop")
+    visible_service = _require_visible(context, caller, name)
+    _check_owner(caller, visible_service, by_manager=verb == "stop")
 
     def change(tx: Transaction, actor: User) -> None:
-        found = stored.find_service(tx.conn, name)
-        if found is None or found.id != seen.id:
+        current = stored.find_service(tx.conn, name)
+        if current is None or current.id != visible_service.id:
             raise service_not_found(name)
-        new = values(found)
-        stored.update_service(tx, found.id, **new)
-        told = _told(replace(found, **new))
-        accounts.add_audit_entry(tx, caller, f"service.{verb}", f"service {name}", told, context.now())
+        new = values(current)
+        stored.update_service(tx, current.id, **new)
+        details = _audit_details(replace(current, **new))
+        accounts.add_audit_entry(tx, caller, f"service.{verb}", f"service {name}", details, context.now())
 
     write_as_caller(context, caller, change)
     return show_service(context, caller, name)
 
 
-def _next_generation(found: Service) -> dict[str, Any]:
-    """What failed before says nothing about it."""
-    return {"generation": found.generation + 1, "failures": 0, "problem": None, "retry_at": None}
+def _next_generation(current: Service) -> dict[str, Any]:
+    """Earlier failures do not count for a new generation."""
+    return {"generation": current.generation + 1, "failures": 0, "problem": None, "retry_at": None}
 
 
-def _told(one: Service) -> dict[str, object]:
-    told = {"user": one.user, "project": one.project, "visibility": one.visibility.value, "state": one.state.value}
-    return {**told, "replicas": one.replicas, "generation": one.generation}
+def _audit_details(service: Service) -> dict[str, object]:
+    return {
+        "user": service.user,
+        "project": service.project,
+        "visibility": service.visibility.value,
+        "state": service.state.value,
+        "replicas": service.replicas,
+        "generation": service.generation,
+    }

@@ -1,8 +1,9 @@
-"""From what a service should be and what there is of it to what is to be done. Pure: no clock, no disk.
+"""Replica plan: which replicas of a service to start, drain, stop and close. Pure functions.
 
-A replica goes in two steps: it is drained (no new requests), and stopped once its open ones are answered. One
-that drains counts no more. While a service is updated there are at most `surge` replicas more than wanted, and an
-old one that works goes only when as many work as are wanted; without a surge, one fewer.
+A replica is removed in two steps: it is drained (no new requests), and stopped once its open requests are
+answered. Draining replicas do not count. During an update there are at most `surge` replicas more than desired,
+and a healthy old replica is drained only if the desired number is healthy without it; without a surge, one less
+than desired.
 """
 
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ from enum import IntEnum
 from heliostat.models import JobId
 from heliostat.models.services import Service
 
-STABLE_SECONDS = 60.0  # a replica that was healthy for so long had nothing to do with an earlier failure
+STABLE_SECONDS = 60.0  # a replica that was healthy for this time resets the count of failures
 MAX_BACKOFF_SECONDS = 300.0
 CRASH_LOOP_FAILURES = 3
 
 
 class ReplicaPhase(IntEnum):
-    """Where a replica is in its life; the higher, the more useful."""
+    """The state of a replica; a higher value is preferred."""
 
     TERMINAL = 0
     UNHEALTHY = 1
@@ -30,13 +31,13 @@ class ReplicaPhase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSnapshot:
-    """A replica as it is found."""
+    """The observed state of a replica."""
 
     job_id: JobId
     generation: int
     phase: ReplicaPhase
     is_draining: bool = False
-    may_stop: bool = False  # it drains, and nobody waits for an answer of it any more
+    may_stop: bool = False  # it is draining and has no open requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,12 @@ class DesiredReplicas:
     count: int
     generation: int
     surge: int = 1
-    may_start: bool = True  # it is not waiting to try again
+    may_start: bool = True  # False: waits for the backoff after a failure
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    close: tuple[JobId, ...] = ()  # they are over: what became of them is noted, and they count no more
+    close: tuple[JobId, ...] = ()  # ended replicas, to be recorded
     drain: tuple[JobId, ...] = ()
     stop: tuple[JobId, ...] = ()
     start_count: int = 0
@@ -58,40 +59,40 @@ class ReplicaPlan:
         return bool(self.close or self.drain or self.stop or self.start_count)
 
 
-def plan_replicas(wanted: DesiredReplicas, seen: Sequence[ReplicaSnapshot]) -> ReplicaPlan:
-    live = [one for one in seen if one.phase is not ReplicaPhase.TERMINAL]
-    counted = [one for one in live if not one.is_draining]
-    useful = [one for one in counted if one.phase is not ReplicaPhase.UNHEALTHY]
-    new = _best([one for one in useful if one.generation == wanted.generation], wanted.count)
-    old = _kept_old([one for one in useful if one.generation != wanted.generation], new, wanted)
-    new = _best(new, wanted.count + wanted.surge - len(old))
-    kept = {one.job_id for one in (*new, *old)}
+def plan_replicas(desired: DesiredReplicas, replicas: Sequence[ReplicaSnapshot]) -> ReplicaPlan:
+    live = [replica for replica in replicas if replica.phase is not ReplicaPhase.TERMINAL]
+    counted = [replica for replica in live if not replica.is_draining]
+    useful = [replica for replica in counted if replica.phase is not ReplicaPhase.UNHEALTHY]
+    new = _best([replica for replica in useful if replica.generation == desired.generation], desired.count)
+    old = _kept_old([replica for replica in useful if replica.generation != desired.generation], new, desired)
+    new = _best(new, desired.count + desired.surge - len(old))
+    kept = {replica.job_id for replica in (*new, *old)}
     return ReplicaPlan(
-        close=tuple(one.job_id for one in seen if one.phase is ReplicaPhase.TERMINAL),
-        drain=tuple(one.job_id for one in counted if one.job_id not in kept),
-        stop=tuple(one.job_id for one in live if one.is_draining and one.may_stop),
-        start_count=_starts(wanted, len(new), len(old)),
+        close=tuple(replica.job_id for replica in replicas if replica.phase is ReplicaPhase.TERMINAL),
+        drain=tuple(replica.job_id for replica in counted if replica.job_id not in kept),
+        stop=tuple(replica.job_id for replica in live if replica.is_draining and replica.may_stop),
+        start_count=_start_count(desired, len(new), len(old)),
     )
 
 
-def _best(replicas: Sequence[ReplicaSnapshot], most: int) -> list[ReplicaSnapshot]:
-    """The most useful; of those the oldest."""
-    return sorted(replicas, key=lambda one: (-one.phase, one.job_id))[:most]
+def _best(replicas: Sequence[ReplicaSnapshot], limit: int) -> list[ReplicaSnapshot]:
+    """The replicas with the highest phase, the oldest first."""
+    return sorted(replicas, key=lambda replica: (-replica.phase, replica.job_id))[:limit]
 
 
 def _kept_old(
-    old: Sequence[ReplicaSnapshot], new: Sequence[ReplicaSnapshot], wanted: DesiredReplicas
+    old: Sequence[ReplicaSnapshot], new: Sequence[ReplicaSnapshot], desired: DesiredReplicas
 ) -> list[ReplicaSnapshot]:
-    """Those that work and are still needed. What does not work yet is of no use to anybody."""
-    working = [one for one in old if one.phase is ReplicaPhase.HEALTHY]
-    ready = sum(one.phase is ReplicaPhase.HEALTHY for one in new)
-    gives_way = not wanted.surge and ready < wanted.count
-    return _best(working, max(0, wanted.count - ready - gives_way))
+    """Healthy old replicas that are still needed."""
+    healthy = [replica for replica in old if replica.phase is ReplicaPhase.HEALTHY]
+    ready = sum(replica.phase is ReplicaPhase.HEALTHY for replica in new)
+    one_less = not desired.surge and ready < desired.count
+    return _best(healthy, max(0, desired.count - ready - one_less))
 
 
-def _starts(wanted: DesiredReplicas, new: int, old: int) -> int:
-    room = wanted.count + (wanted.surge if old else 0) - new - old
-    return max(0, min(wanted.count - new, room)) if wanted.may_start else 0
+def _start_count(desired: DesiredReplicas, new: int, old: int) -> int:
+    capacity = desired.count + (desired.surge if old else 0) - new - old
+    return max(0, min(desired.count - new, capacity)) if desired.may_start else 0
 
 
 def desired_replicas_of(service: Service, now: datetime) -> DesiredReplicas:
@@ -101,7 +102,7 @@ def desired_replicas_of(service: Service, now: datetime) -> DesiredReplicas:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFailure:
-    """Of one replica."""
+    """The failure of one replica."""
 
     failed_at: datetime
     created_at: datetime  # of the replica
@@ -110,16 +111,16 @@ class ReplicaFailure:
 
 
 def service_changes_after_failure(service: Service, failure: ReplicaFailure) -> dict[str, object]:
-    """What changes of the service. Replicas that were there at an earlier failure failed together with it."""
+    """Changes to the service. A replica created before the last failure belongs to that failure."""
     if service.failed_at is not None and failure.created_at <= service.failed_at:
         return {"problem": failure.reason}
-    steady_since = failure.failed_at - timedelta(seconds=STABLE_SECONDS)
-    was_steady = failure.healthy_at is not None and failure.healthy_at <= steady_since
-    failures = 1 if was_steady else service.failures + 1
+    stable_since = failure.failed_at - timedelta(seconds=STABLE_SECONDS)
+    was_stable = failure.healthy_at is not None and failure.healthy_at <= stable_since
+    failures = 1 if was_stable else service.failures + 1
     retry_at = failure.failed_at + timedelta(seconds=backoff_seconds(failures))
     return {"failures": failures, "failed_at": failure.failed_at, "problem": failure.reason, "retry_at": retry_at}
 
 
 def backoff_seconds(failures: int) -> float:
-    """1, 2, 4… and never more than five minutes."""
+    """1, 2, 4… up to MAX_BACKOFF_SECONDS."""
     return min(MAX_BACKOFF_SECONDS, 2.0 ** min(failures - 1, 20))

@@ -1,4 +1,4 @@
-"""What somebody wants of a service, checked and completed; and what is submitted for each of its replicas."""
+"""Service requests: validation, and the job request of a replica."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ MAX_REPLICAS = 100
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest:
-    """A service to be made, or as it should be."""
+    """A new service, or the desired state of an existing one."""
 
     name: str
     job_request: JobRequest
@@ -32,15 +32,15 @@ class ServiceRequest:
     drain_seconds: float = 30.0
 
 
-def check_service_request(context: Context, caller: Caller, wish: ServiceRequest) -> str:
-    """All its replicas need is checked as if one were submitted now; the name of its project."""
-    if SERVICE_NAME_PATTERN.fullmatch(wish.name) is None:
+def check_service_request(context: Context, caller: Caller, desired: ServiceRequest) -> str:
+    """Check it as if a replica were submitted now. Returns the project."""
+    if SERVICE_NAME_PATTERN.fullmatch(desired.name) is None:
         raise invalid_field("name", SERVICE_NAME_RULE)
-    require_program_engine(context)  # or its replicas could not be reached
-    _check_request(wish.job_request)
-    check_replica_count(wish.replicas)
-    limit = wish.job_request.time_limit_seconds or context.settings.queue.max_time_limit_seconds
-    return draft_jobs(context, caller, [replace(wish.job_request, time_limit_seconds=limit)])[0].project
+    require_program_engine(context)  # only these engines have ports
+    _check_request(desired.job_request)
+    check_replica_count(desired.replicas)
+    limit = desired.job_request.time_limit_seconds or context.settings.queue.max_time_limit_seconds
+    return draft_jobs(context, caller, [replace(desired.job_request, time_limit_seconds=limit)])[0].project
 
 
 def check_replica_count(count: int) -> None:
@@ -49,7 +49,7 @@ def check_replica_count(count: int) -> None:
 
 
 def replica_job_request(context: Context, service: Service) -> JobRequest:
-    """One replica. It finds its port in $PORT, and tells it in a file of its own as a session does."""
+    """The job of one replica. Its port is in $PORT; the launcher writes the port to a file, as for a session."""
     request, spec = service.request, service.request.spec
     env = {**spec.env, TOKEN_VARIABLE: service.secret, "HELIOSTAT_SERVICE": service.name}
     return replace(
@@ -64,12 +64,12 @@ def replica_job_request(context: Context, service: Service) -> JobRequest:
 
 def _check_request(request: JobRequest) -> None:
     if not request.spec.command:
-        raise invalid_field("command", "say what to run; it finds its port in $PORT, and {port} stands for it")
+        raise invalid_field("command", "must not be empty; the port is in $PORT, and {port} is replaced by it")
     if request.spec.script is not None:
         raise invalid_field("script", "a service runs a command; put the script into a file")
     if request.array is not None or request.placement.tasks > 1:
         name = "array" if request.array is not None else "tasks"
-        raise invalid_field(name, "a replica is one task; say replicas for several")
+        raise invalid_field(name, "a replica has one task; set replicas instead")
     if request.held or request.after or request.begin is not None:
         name = "held" if request.held else "after" if request.after else "begin"
-        raise invalid_field(name, "a service starts at once and stays up: it cannot have this")
+        raise invalid_field(name, "is not allowed for a service, which starts at once and stays up")

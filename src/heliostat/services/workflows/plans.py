@@ -1,4 +1,4 @@
-"""From a workflow file to the requests for its jobs."""
+"""Workflow plans: a workflow file expanded to the requests of its jobs."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -18,15 +18,15 @@ ParseJobRequest = Callable[[Mapping[str, object]], JobRequest]
 
 @dataclass(frozen=True, slots=True)
 class WorkflowPlan:
-    """All that is needed to make a workflow, or parts of it once more."""
+    """What submitting or retrying a workflow needs."""
 
     expanded: ExpandedWorkflow
-    requests: tuple[JobRequest, ...]  # one for each node
-    document: str  # as it was given
+    requests: tuple[JobRequest, ...]  # one per job
+    document: str  # as submitted
 
     @property
     def idempotency_content(self) -> str:
-        """What makes two the same request."""
+        """Identifies a repeated request."""
         return f"workflow {self.document} {json.dumps(dict(self.expanded.params), sort_keys=True)}"
 
 
@@ -35,7 +35,7 @@ def plan_workflow(document: object, params: Mapping[str, object], read_job: Pars
     try:
         text = json.dumps(document, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
-        raise invalid_field("workflow", "is nested too deeply, or holds what is not JSON") from None
+        raise invalid_field("workflow", "is nested too deeply, or contains values that are not JSON") from None
     expanded = expand_workflow(parse_workflow(document), params)
     requests = tuple(_request(node, read_job) for node in expanded.jobs)
     return WorkflowPlan(expanded, requests, text)
@@ -45,13 +45,13 @@ def workflow_membership(node: ExpandedJob, number: int) -> WorkflowMembership:
     return WorkflowMembership(WORKFLOW, number, node.key)
 
 
-def make_workflow_job(node: ExpandedJob, number: int, job_id: int, place: int) -> WorkflowJob:
+def make_workflow_job(node: ExpandedJob, number: int, job_id: int, position: int) -> WorkflowJob:
     return WorkflowJob(
         workflow_id=number,
         key=node.key,
         job_id=job_id,
         step=node.step.name,
-        position=place,
+        position=position,
         values={name: value for name, value in node.values.items() if isinstance(value, str | int | float)},
         needs=node.step.parents,
         condition=node.step.condition,
@@ -64,7 +64,7 @@ def _request(node: ExpandedJob, read_job: ParseJobRequest) -> JobRequest:
     try:
         request = read_job(node.job_fields)
     except Invalid as error:
-        raise _told_of(node, error) from None
+        raise _located_error(node, error) from None
     named = replace(
         request,
         name=node.key,
@@ -74,12 +74,12 @@ def _request(node: ExpandedJob, read_job: ParseJobRequest) -> JobRequest:
 
 
 def with_retries(request: JobRequest, count: int, wait_seconds: int) -> JobRequest:
-    """As a workflow or a sweep says it: whatever went wrong. Without a count, as the job itself says."""
+    """With retries of a workflow or sweep, which apply to every cause of failure; 0: unchanged."""
     return replace(request, max_retries=count, retry=RetryPolicy(RETRY_CAUSES, wait_seconds)) if count else request
 
 
-def _told_of(node: ExpandedJob, error: HeliostatError) -> Invalid:
-    """The same words, at the field of the file."""
+def _located_error(node: ExpandedJob, error: HeliostatError) -> Invalid:
+    """The same error, with the fields of the file."""
     at = f"jobs.{node.step.name}"
-    fields = {f"{at}.{name}": why for name, why in error.fields.items()}
+    fields = {f"{at}.{name}": problem for name, problem in error.fields.items()}
     return Invalid(f"{at}: {error.message}", error.hint, code=error.code, fields=fields)

@@ -1,4 +1,4 @@
-"""Verbs on sweeps: an array over parameters, with the table of values kept and the metrics its jobs report."""
+"""Sweeps: an array of jobs over parameter values, with the metrics that its jobs report."""
 
 import csv
 import io
@@ -23,13 +23,13 @@ from heliostat.store.jobs import get_jobs_without_spec
 from heliostat.workflows.sweep_file import check_expanded_size, fill_words, parameter_environment, parse_sweep
 
 PAGE_SIZE = 50
-_MOST_LIVE = 200  # running jobs whose reports are read while somebody looks
+_MAX_LIVE = 200  # running jobs whose metrics files are read for one view
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One element: what it got, and what it reported."""
+    """One job of a sweep: its parameter values and its metrics."""
 
     index: int
     values: Mapping[str, Scalar]
@@ -52,17 +52,17 @@ class SweepView:
 
 
 def submit_sweep(
-    context: Context, caller: Caller, given: object, read_job: ParseJobRequest, key: str | None = None
+    context: Context, caller: Caller, sweep_file: object, read_job: ParseJobRequest, key: str | None = None
 ) -> Sweep:
-    """All its runs or none, as one array. With a key, the same request again gives the same sweep."""
-    document = parse_sweep(given)
+    """Submits all its runs or none, as one array. With a key, a repeated request returns the same sweep."""
+    document = parse_sweep(sweep_file)
     try:
         request = with_retries(read_job(document.job_fields), document.retries, document.retry_seconds)
     except Invalid as error:
-        fields = {f"job.{name}": why for name, why in error.fields.items()}
+        fields = {f"job.{name}": problem for name, problem in error.fields.items()}
         raise Invalid(f"job.{error.message}", error.hint, code=error.code, fields=fields) from None
     check_expanded_size([*request.spec.command, *request.spec.env.values()], document.variants)
-    about = f"sweep {json.dumps(given, sort_keys=True, default=str)}"
+    about = f"sweep {json.dumps(sweep_file, sort_keys=True, default=str)}"
     submission = prepare_submission(context, caller, [request], key, about)
     now = context.now()
 
@@ -72,14 +72,15 @@ def submit_sweep(
             return known
         first, ids = submitted.jobs[0], submitted.job_ids
         table = tuple(_plain(row) for row in document.variants)
-        made = Sweep(
+        created = Sweep(
             0, document.name, caller.user.name, first.project, now, first.array_id or 0, ids[0], ids[-1], table
         )
-        made = replace(made, id=stored.add_sweep(tx, made))
+        created = replace(created, id=stored.add_sweep(tx, created))
         for job, values in zip(submitted.jobs, document.variants, strict=True):
             workflow_start_decisions.set_job_spec(tx, job.id, _with_values(job.spec, values))
-            transitions.update_job(tx, job.id, {"part": WorkflowMembership(SWEEP, made.id, str(job.array_index))})
-        return made
+            membership = WorkflowMembership(SWEEP, created.id, str(job.array_index))
+            transitions.update_job(tx, job.id, {"part": membership})
+        return created
 
     return context.store.write(change)
 
@@ -92,16 +93,17 @@ def list_sweeps(
     limit: int = PAGE_SIZE,
     before: int | None = None,
 ) -> list[Sweep]:
-    """One's own, newest first; with `all_users`, also those of projects one manages, for admins all."""
+    """The caller's own, newest first; with `all_users`, also those of projects the caller manages, for admins
+    all."""
     user = caller.user
-    managed = [one.project for one in user.memberships if user.may_manage(one.project)] if all_users else []
+    managed = [m.project for m in user.memberships if user.may_manage(m.project)] if all_users else []
     with context.store.read() as conn:
-        whose = None if all_users and user.is_admin else user.name
-        return stored.list_sweeps(conn, whose, managed, limit, before)
+        owner = None if all_users and user.is_admin else user.name
+        return stored.list_sweeps(conn, owner, managed, limit, before)
 
 
 def get_sweep(context: Context, caller: Caller, number: int, sort: str | None = None) -> SweepView:
-    """With its runs, by index, or by a parameter or metric: `acc`, `-acc` for the largest first."""
+    """With its runs, sorted by index, or by a parameter or metric: `acc`, or `-acc` in descending order."""
     with context.store.read() as conn:
         sweep = _visible(conn, caller, number)
         ids = range(sweep.first_job, sweep.last_job + 1)
@@ -111,7 +113,7 @@ def get_sweep(context: Context, caller: Caller, number: int, sort: str | None = 
             if job.array_id == sweep.array_id
         }
         metrics = reported.get_job_metrics(conn, list(ids))
-    live = [job.id for job in jobs.values() if job.state in ACTIVE_STATES][:_MOST_LIVE]
+    live = [job.id for job in jobs.values() if job.state in ACTIVE_STATES][:_MAX_LIVE]
     metrics |= {job_id: read_metrics(context.engine, job_id) for job_id in live}
     runs = [
         SweepRun(index, values, jobs[index], metrics.get(jobs[index].id, {}))
@@ -121,34 +123,37 @@ def get_sweep(context: Context, caller: Caller, number: int, sort: str | None = 
     return _sorted(SweepView(sweep, tuple(runs)), sort)
 
 
-def sweep_csv(found: SweepView) -> str:
-    """A line for each run; texts that a spreadsheet would take for a formula are kept from it."""
+def sweep_csv(view: SweepView) -> str:
+    """A line per run. Text that a spreadsheet would read as a formula is quoted."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
-    metrics = found.metrics
-    writer.writerow(["index", "job", "state", *found.parameters, *metrics])
-    for run in found.runs:
-        told = [run.metrics[name].value if name in run.metrics else "" for name in metrics]
-        writer.writerow([run.index, run.job.id, run.job.state.value, *map(_cell, run.values.values()), *told])
+    metrics = view.metrics
+    writer.writerow(["index", "job", "state", *view.parameters, *metrics])
+    for run in view.runs:
+        parameters = map(_cell, run.values.values())
+        reported_values = [run.metrics[name].value if name in run.metrics else "" for name in metrics]
+        writer.writerow([run.index, run.job.id, run.job.state.value, *parameters, *reported_values])
     return text.getvalue()
 
 
-def sort_columns(found: SweepView) -> tuple[str, ...]:
-    """All that it can be sorted by."""
-    return tuple(dict.fromkeys(("index", "state", *found.parameters, *found.metrics)))
+def sort_columns(view: SweepView) -> tuple[str, ...]:
+    """The columns that runs can be sorted by."""
+    return tuple(dict.fromkeys(("index", "state", *view.parameters, *view.metrics)))
 
 
-def _sorted(found: SweepView, sort: str | None) -> SweepView:
+def _sorted(view: SweepView, sort: str | None) -> SweepView:
     name = (sort or "").removeprefix("-")
     if not name:
-        return found
-    if name not in sort_columns(found):
-        known = ", ".join(sort_columns(found)[:20])
-        raise Invalid(f"sort: there is no {name[:60]!a}.", f"There are {known}.", fields={"sort": "is not known"})
-    known_ones = [run for run in found.runs if _value(run, name) is not None]
-    others = [run for run in found.runs if _value(run, name) is None]
-    known_ones.sort(key=lambda run: _order(_value(run, name)), reverse=(sort or "").startswith("-"))
-    return replace(found, runs=(*known_ones, *others))
+        return view
+    if name not in sort_columns(view):
+        known = ", ".join(sort_columns(view)[:20])
+        raise Invalid(
+            f"sort: there is no column {name[:60]!a}.", f"Columns: {known}.", fields={"sort": "does not exist"}
+        )
+    with_value = [run for run in view.runs if _value(run, name) is not None]
+    without_value = [run for run in view.runs if _value(run, name) is None]
+    with_value.sort(key=lambda run: _order(_value(run, name)), reverse=(sort or "").startswith("-"))
+    return replace(view, runs=(*with_value, *without_value))
 
 
 def _value(run: SweepRun, name: str) -> Scalar | None:
@@ -181,7 +186,7 @@ def _with_values(spec: JobSpec, values: Mapping[str, object]) -> JobSpec:
 
 
 def _visible(conn: Connection, caller: Caller, number: int) -> Sweep:
-    found = stored.find_sweep(conn, number)
-    if found is None or not (found.user == caller.user.name or caller.user.may_manage(found.project)):
+    sweep = stored.find_sweep(conn, number)
+    if sweep is None or not (sweep.user == caller.user.name or caller.user.may_manage(sweep.project)):
         raise NotFound(f"There is no sweep {number}.", "`helio sweep list` lists yours.")
-    return found
+    return sweep

@@ -1,1 +1,1 @@
-"""A comparison as one HTML page that needs nothing else."""
+"""Comparison report: one self-contained HTML page with charts."""

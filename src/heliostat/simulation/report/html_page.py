@@ -1,4 +1,4 @@
-"""The page: what was replayed, the figures side by side, four plots."""
+"""The HTML page of a comparison: scenario, table of metrics, four charts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,74 +11,83 @@ from heliostat.simulation.metrics import compute_job_sizes, compute_job_times
 from heliostat.simulation.report import curves, svg_charts
 from heliostat.simulation.summary import METRIC_ROWS
 
-_MOST_PROJECTS = 20
+_MAX_PROJECTS = 20
 
 
 def render_page(
-    title: str, facts: Mapping[str, str], scenario: ReplayScenario, outcomes: Sequence[PolicyResult]
+    title: str, facts: Mapping[str, str], scenario: ReplayScenario, results: Sequence[PolicyResult]
 ) -> str:
-    """A whole HTML document, without scripts and without anything from elsewhere."""
-    plots = "".join(_figure(caption, svg) for caption, svg in _plots(scenario, outcomes))
+    """A complete HTML document without scripts and external resources."""
+    plots = "".join(_figure(caption, svg) for caption, svg in _plots(scenario, results))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{_STYLE}</style></head>
 <body><main><h1>{escape(title)}</h1>
 <p>{" · ".join(f"{escape(name)}: <b>{escape(value)}</b>" for name, value in facts.items())}</p>
-{_table(outcomes)}
-<p class="legend">{_legend(outcomes)}</p>
+{_table(results)}
+<p class="legend">{_legend(results)}</p>
 {plots}</main></body></html>
 """
 
 
-def _table(outcomes: Sequence[PolicyResult]) -> str:
-    head = "".join(f"<th>{escape(outcome.policy)}</th>" for outcome in outcomes)
+def _table(results: Sequence[PolicyResult]) -> str:
+    head = "".join(f"<th>{escape(result.policy)}</th>" for result in results)
     body = "".join(
         f"<tr><th>{escape(row.title)}</th>"
-        + "".join(f"<td>{escape(row.format_value(outcome.metrics))}</td>" for outcome in outcomes)
+        + "".join(f"<td>{escape(row.format_value(result.metrics))}</td>" for result in results)
         + "</tr>"
         for row in METRIC_ROWS
     )
     return f'<div class="wide"><table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _legend(outcomes: Sequence[PolicyResult]) -> str:
-    return " ".join(f'<span class="key k{nth}">{escape(one.policy)}</span>' for nth, one in enumerate(outcomes))
+def _legend(results: Sequence[PolicyResult]) -> str:
+    return " ".join(
+        f'<span class="key k{nth}">{escape(result.policy)}</span>' for nth, result in enumerate(results)
+    )
 
 
-def _plots(scenario: ReplayScenario, outcomes: Sequence[PolicyResult]) -> Iterable[tuple[str, str]]:
+def _plots(scenario: ReplayScenario, results: Sequence[PolicyResult]) -> Iterable[tuple[str, str]]:
     workload, cluster = scenario.workload, scenario.cluster
     sizes = compute_job_sizes(workload, cluster)
-    lives = {one.policy: compute_job_times(workload, one.attempts) for one in outcomes}
-    until = max(one.metrics.makespan_seconds for one in outcomes)
-    time = svg_charts.elapsed_time_axis("time since the first submission", until)
-    waits = {name: curves.cumulative_distribution(life.wait_seconds, 1.0) for name, life in lives.items()}
-    longest = max(one.metrics.wait.max for one in outcomes)
+    times_by_policy = {result.policy: compute_job_times(workload, result.attempts) for result in results}
+    until = max(result.metrics.makespan_seconds for result in results)
+    time = svg_charts.elapsed_time_axis("time since first submission", until)
+    waits = {
+        name: curves.cumulative_distribution(times.wait_seconds, 1.0) for name, times in times_by_policy.items()
+    }
+    longest = max(result.metrics.wait.max for result in results)
     percent = svg_charts.linear_axis("jobs, %", 100.0)
     yield (
-        "How long jobs waited",
-        svg_charts.line_chart("waits", svg_charts.duration_axis("wait at most", longest), percent, waits),
+        "Wait of jobs",
+        svg_charts.line_chart("wait of jobs", svg_charts.duration_axis("wait at most", longest), percent, waits),
     )
-    used = {one.policy: curves.utilisation_over_time(one.attempts, sizes, cluster.size, until) for one in outcomes}
+    used = {
+        result.policy: curves.utilisation_over_time(result.attempts, sizes, cluster.size, until)
+        for result in results
+    }
     share = svg_charts.linear_axis(f"{'GPUs' if cluster.gpus else 'CPUs'} in use, %", 100.0)
-    yield "How much of the cluster was used", svg_charts.line_chart("use", time, share, used)
-    came = workload.submitted_seconds
-    queues = {one.policy: curves.queue_length_over_time(one.attempts, came, until) for one in outcomes}
+    yield "Utilisation of the cluster", svg_charts.line_chart("utilisation", time, share, used)
+    submitted = workload.submitted_seconds
+    queues = {
+        result.policy: curves.queue_length_over_time(result.attempts, submitted, until) for result in results
+    }
     most = max((y for points in queues.values() for _, y in points), default=1.0)
-    count = svg_charts.linear_axis(
-        "jobs that wait", max(most, 1.0), "{:,.0f}".format if most > 5 else "{:g}".format
-    )
-    yield "How long the queue was", svg_charts.line_chart("queue", time, count, queues)
-    yield _slowdowns(scenario, outcomes)
+    count = svg_charts.linear_axis("pending jobs", max(most, 1.0), "{:,.0f}".format if most > 5 else "{:g}".format)
+    yield "Queue length", svg_charts.line_chart("queue length", time, count, queues)
+    yield _slowdowns(scenario, results)
 
 
-def _slowdowns(scenario: ReplayScenario, outcomes: Sequence[PolicyResult]) -> tuple[str, str]:
+def _slowdowns(scenario: ReplayScenario, results: Sequence[PolicyResult]) -> tuple[str, str]:
     counts = Counter(job.project for job in scenario.workload.jobs)
-    groups = [name for name, _ in counts.most_common(_MOST_PROJECTS)]
-    means = {one.policy: [one.metrics.projects.slowdowns.get(name, 1.0) for name in groups] for one in outcomes}
+    groups = [name for name, _ in counts.most_common(_MAX_PROJECTS)]
+    means = {
+        result.policy: [result.metrics.projects.slowdowns.get(name, 1.0) for name in groups] for result in results
+    }
     highest = float(np.max(list(means.values()), initial=1.0))
-    x = svg_charts.factor_axis("mean bounded slowdown: 1 is no waiting at all", highest)
-    more = f" (the {_MOST_PROJECTS} with the most jobs)" if len(counts) > _MOST_PROJECTS else ""
-    return f"How much each project was slowed down{more}", svg_charts.bar_chart("slowdowns", x, groups, means)
+    x = svg_charts.factor_axis("mean bounded slowdown (1: no wait)", highest)
+    more = f" ({_MAX_PROJECTS} projects with the most jobs)" if len(counts) > _MAX_PROJECTS else ""
+    return f"Slowdown by project{more}", svg_charts.bar_chart("slowdown by project", x, groups, means)
 
 
 def _figure(caption: str, svg: str) -> str:

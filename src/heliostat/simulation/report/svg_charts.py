@@ -1,4 +1,4 @@
-"""SVG by hand: lines over two axes, and bars. Colours are classes, which the page's style gives."""
+"""Line and bar charts as SVG. Colours are CSS classes of the page."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,8 +17,6 @@ _DAY, _HOUR = 86400.0, 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Places run from 0 to 1."""
-
     title: str
     low: float
     high: float
@@ -26,6 +24,7 @@ class Axis:
     logarithmic: bool = False
 
     def relative_position(self, value: float) -> float:
+        """From 0 (low end) to 1 (high end)."""
         low, high, value = (self._scaled(one) for one in (self.low, self.high, value))
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
@@ -35,24 +34,24 @@ class Axis:
 
 def line_chart(label: str, x: Axis, y: Axis, series: Mapping[str, Points]) -> str:
     """One line for each series, in the order of the legend."""
-    body = [*_grid(x, y, HEIGHT), *(_line(nth, x, y, points) for nth, points in enumerate(series.values()))]
+    body = [*_grid(x, y, HEIGHT), *(_line(index, x, y, points) for index, points in enumerate(series.values()))]
     return _svg(label, HEIGHT, body)
 
 
 def bar_chart(label: str, x: Axis, groups: Sequence[str], series: Mapping[str, Sequence[float]]) -> str:
-    """Groups from top to bottom, in each a bar for every series."""
-    tall = len(series) * _BAR + _GAP
-    height = _TOP + _BOTTOM + tall * len(groups)
+    """Groups from top to bottom, each with one bar per series."""
+    group_height = len(series) * _BAR + _GAP
+    height = _TOP + _BOTTOM + group_height * len(groups)
     left = 150
     body = list(_vertical(x, height, left))
     for row, group in enumerate(groups):
-        top = _TOP + row * tall + _GAP / 2
+        top = _TOP + row * group_height + _GAP / 2
         body.append(_text(left - 8, top + len(series) * _BAR / 2 + 4, _short(group), "end"))
-        for nth, values in enumerate(series.values()):
+        for index, values in enumerate(series.values()):
             width = max(1.0, x.relative_position(values[row]) * (WIDTH - left - _RIGHT))
-            said = f"<title>{escape(group)}, {escape(list(series)[nth])}: {values[row]:,.2f}</title>"
-            place = f'x="{left}" y="{top + nth * _BAR:.1f}" width="{width:.1f}" height="{_BAR - 1}"'
-            body.append(f'<rect class="s{nth}" {place}>{said}</rect>')
+            tooltip = f"<title>{escape(group)}, {escape(list(series)[index])}: {values[row]:,.2f}</title>"
+            place = f'x="{left}" y="{top + index * _BAR:.1f}" width="{width:.1f}" height="{_BAR - 1}"'
+            body.append(f'<rect class="s{index}" {place}>{tooltip}</rect>')
     return _svg(label, height, body)
 
 
@@ -61,9 +60,9 @@ def _svg(label: str, height: float, body: Iterable[str]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {view}>{"".join(body)}</svg>'
 
 
-def _line(nth: int, x: Axis, y: Axis, points: Points) -> str:
+def _line(index: int, x: Axis, y: Axis, points: Points) -> str:
     places = " ".join(f"{_across(x, a, _LEFT):.1f},{_up(y, b):.1f}" for a, b in points)
-    return f'<polyline class="line s{nth}" points="{places}"/>'
+    return f'<polyline class="line s{index}" points="{places}"/>'
 
 
 def _grid(x: Axis, y: Axis, height: float) -> Iterable[str]:
@@ -108,14 +107,14 @@ def linear_axis(title: str, highest: float, label: Callable[[float], str] = "{:g
 
 
 def duration_axis(title: str, longest: float) -> Axis:
-    """Logarithmic, from a second up."""
+    """Logarithmic, from one second."""
     high = max(longest, 60.0)
     shown = tuple((float(s), format_tick_duration(s)) for s in _DURATIONS if s <= high)
     return Axis(title, 1.0, high, shown, logarithmic=True)
 
 
 def factor_axis(title: str, highest: float) -> Axis:
-    """Logarithmic, from 1 up to a power of ten."""
+    """Logarithmic, from 1 to a power of ten."""
     powers = max(1, math.ceil(math.log10(max(highest, 1.0)) - 1e-9))
     return Axis(
         title, 1.0, 10.0**powers, tuple((10.0**n, f"{10**n:,}") for n in range(powers + 1)), logarithmic=True
@@ -123,7 +122,7 @@ def factor_axis(title: str, highest: float) -> Axis:
 
 
 def elapsed_time_axis(title: str, seconds: float) -> Axis:
-    """Linear, in days; in hours when that is all there is."""
+    """Linear, in days; in hours up to two days."""
     unit, name = (_DAY, "days") if seconds > 2 * _DAY else (_HOUR, "hours")
     step = round_tick_step(max(seconds / unit, 1e-9) / 8)
     ticks = tuple((step * n * unit, f"{step * n:g}") for n in range(math.floor(seconds / unit / step) + 1))

@@ -1,1 +1,1 @@
-"""Lists of past jobs: what they asked for, when, and how long they ran."""
+"""Traces: recorded or synthetic jobs with their requests, submission times and run times."""

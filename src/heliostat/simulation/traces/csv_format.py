@@ -1,4 +1,4 @@
-"""CSV with any columns, mapped to the fields of a job."""
+"""Traces in CSV format, with a mapping of columns to job fields."""
 
 import csv
 import math
@@ -30,12 +30,12 @@ _READ: Mapping[str, Callable[[str, object], Any]] = {
 }
 TIME_FIELDS = ("submitted_at", "started_at", "ended_at")
 TRACE_FIELDS = (*_READ, "started_at", "ended_at")
-"""What can be mapped; start and end together stand for the run time."""
+"""Fields that can be mapped; started_at and ended_at together replace run_seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """The column a field comes from, and what its numbers are divided by."""
+    """The column of a field, and the divisor of its numbers."""
 
     column: str
     divisor: float = 1.0
@@ -43,7 +43,7 @@ class ColumnSource:
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
-    """A CSV file: `columns` say where fields come from, `where` which rows count."""
+    """A CSV file. `columns` maps fields to columns, `row_filter` selects rows."""
 
     file_name: str
     columns: Mapping[str, ColumnSource] = field(default_factory=dict)
@@ -58,23 +58,25 @@ class CsvFormat:
             for row in reader:
                 yield reader.line_num, row
         except csv.Error as error:
-            raise Invalid(f"{self.file_name}, line {reader.line_num}: {error}.", "Is this a CSV file?") from error
+            raise Invalid(
+                f"{self.file_name}, line {reader.line_num}: {error}.", "Check that this is a CSV file."
+            ) from error
 
     def parse_job(self, row: CsvRow) -> TraceJob | str:
         if any((row.get(column) or "") not in allowed for column, allowed in self.row_filter.items()):
             return NOT_SELECTED
-        found: dict[str, object] = {name: row[name] for name in TRACE_FIELDS if name in row}
+        result: dict[str, object] = {name: row[name] for name in TRACE_FIELDS if name in row}
         for name, source in self.columns.items():
             text = row.get(source.column)
-            found[name] = _divided(name, text, source) if text and source.divisor != 1 else text
+            result[name] = _divided(name, text, source) if text and source.divisor != 1 else text
         try:
-            return parse_trace_job(found)
+            return parse_trace_job(result)
         except BadValue as error:
             column = self.columns.get(error.column, ColumnSource(error.column)).column
             raise BadValue(f"column {column}", error.problem) from None
 
     def _check(self, header: Sequence[str]) -> None:
-        """Before any row is read: columns that do not exist, fields that are needed."""
+        """Check, before any row is read, that mapped columns exist and required fields are mapped."""
         shown = f"Its columns: {', '.join(header[:40]) or 'none'}."
         for column in (*(source.column for source in self.columns.values()), *self.row_filter):
             if column not in header:
@@ -82,67 +84,67 @@ class CsvFormat:
         known = {*self.columns, *header}
         if "submitted_at" not in known:
             hint = f"Map one: --map submitted_at=COLUMN. {shown}"
-            raise Invalid(f"{self.file_name}: no column is submitted_at.", hint)
+            raise Invalid(f"{self.file_name} has no column for submitted_at.", hint)
         if "run_seconds" not in known and not {"started_at", "ended_at"} <= known:
             hint = f"Map one: --map run_seconds=COLUMN, or started_at and ended_at. {shown}"
-            raise Invalid(f"{self.file_name}: no column is run_seconds.", hint)
+            raise Invalid(f"{self.file_name} has no column for run_seconds.", hint)
 
 
 def parse_column_map(texts: Iterable[str]) -> dict[str, ColumnSource]:
-    """`gpus=num_gpus,submitted_at=stamp/1000`: fields, the columns they come from, and divisors."""
-    found: dict[str, ColumnSource] = {}
+    """`gpus=num_gpus,submitted_at=stamp/1000`: fields, their columns, and divisors."""
+    result: dict[str, ColumnSource] = {}
     for part in (part.strip() for text in texts for part in text.split(",")):
         name, equals, column = (word.strip() for word in part.partition("="))
         if not equals or not column:
-            raise Invalid(f"Cannot read {part!r} as a mapping.", "Write field=column, as gpus=num_gpus.")
+            raise Invalid(f"{part!r} is not a mapping.", "Write field=column, for example gpus=num_gpus.")
         if name not in TRACE_FIELDS:
-            raise Invalid(f"A job has no field {name!r}.", f"Fields: {', '.join(TRACE_FIELDS)}.")
-        found[name] = _source(column)
-    return found
+            raise Invalid(f"Unknown field {name!r}.", f"Fields: {', '.join(TRACE_FIELDS)}.")
+        result[name] = _source(column)
+    return result
 
 
 def parse_row_filter(texts: Iterable[str]) -> dict[str, frozenset[str]]:
-    """`cluster=b436b2`: a row counts when each column named has one of the values given for it."""
-    found: dict[str, frozenset[str]] = {}
+    """`cluster=b436b2`: a row is selected if each named column has one of the given values."""
+    result: dict[str, frozenset[str]] = {}
     for text in texts:
         column, equals, value = text.partition("=")
         if not equals or not column.strip():
-            raise Invalid(f"Cannot read {text!r} as a condition.", "Write column=value, as cluster=b436b2.")
-        found[column.strip()] = found.get(column.strip(), frozenset()) | {value.strip()}
-    return found
+            raise Invalid(f"{text!r} is not a condition.", "Write column=value, for example cluster=b436b2.")
+        result[column.strip()] = result.get(column.strip(), frozenset()) | {value.strip()}
+    return result
 
 
 def _source(text: str) -> ColumnSource:
-    """`stamp/1000`; a slash with something else behind it belongs to the column's name."""
+    """`stamp/1000`; a slash that no number follows is part of the column name."""
     column, _, divisor = text.rpartition("/")
     try:
         value = float(divisor) if column else 1.0
     except ValueError:
         return ColumnSource(text)
     if not 0 < value < math.inf:
-        raise Invalid(f"{text!r}: {column} cannot be divided by {divisor}.", "Divide by a number above 0.")
+        raise Invalid(f"{text!r}: {divisor} is not a valid divisor.", "Use a number above 0.")
     return ColumnSource(column, value) if column else ColumnSource(text)
 
 
 def _divided(name: str, text: str, source: ColumnSource) -> float:
-    read = value_parsing.parse_time_seconds if name in TIME_FIELDS else value_parsing.parse_number
-    return read(f"column {source.column}", text) / source.divisor
+    parse = value_parsing.parse_time_seconds if name in TIME_FIELDS else value_parsing.parse_number
+    return parse(f"column {source.column}", text) / source.divisor
 
 
-def parse_trace_job(given: Mapping[str, object]) -> TraceJob | str:
-    """The job, or why it gives none. A job without a user counts as its project's."""
-    if not value_parsing.is_given(given, "submitted_at"):
+def parse_trace_job(values: Mapping[str, object]) -> TraceJob | str:
+    """The job, or why there is none. The default user is the name of the project."""
+    if not value_parsing.is_given(values, "submitted_at"):
         raise BadValue("submitted_at", "is missing")
-    read = {
-        name: _READ[name](name, given[name])
-        for name in given
-        if name in _READ and value_parsing.is_given(given, name)
+    parsed = {
+        name: _READ[name](name, values[name])
+        for name in values
+        if name in _READ and value_parsing.is_given(values, name)
     }
-    if "run_seconds" not in read:
-        if not (value_parsing.is_given(given, "started_at") and value_parsing.is_given(given, "ended_at")):
+    if "run_seconds" not in parsed:
+        if not (value_parsing.is_given(values, "started_at") and value_parsing.is_given(values, "ended_at")):
             return "never ran"
-        ended_at = value_parsing.parse_time_seconds("ended_at", given["ended_at"])
-        read["run_seconds"] = ended_at - value_parsing.parse_time_seconds("started_at", given["started_at"])
-    if "user" not in read and "project" in read:
-        read["user"] = read["project"]
-    return validate_trace_job(TraceJob(**read))
+        ended_at = value_parsing.parse_time_seconds("ended_at", values["ended_at"])
+        parsed["run_seconds"] = ended_at - value_parsing.parse_time_seconds("started_at", values["started_at"])
+    if "user" not in parsed and "project" in parsed:
+        parsed["user"] = parsed["project"]
+    return validate_trace_job(TraceJob(**parsed))

@@ -1,4 +1,4 @@
-"""A file of any known format as a trace."""
+"""Reader of trace files: history export, SWF and CSV, optionally compressed with gzip."""
 
 import gzip
 import io
@@ -25,91 +25,95 @@ _ENDING = {"jobs"}
 
 
 class TraceFormat(Protocol):
-    """Splits a file into numbered records, and makes a job of one."""
+    """Splits a file into numbered records and parses each into a job."""
 
     def read_records(self, lines: Iterable[str]) -> Iterator[tuple[int, Any]]: ...
 
     def parse_job(self, record: Any) -> TraceJob | str:
-        """The job; or why this record gives none, `""` when that is not worth counting."""
+        """The job; or why this record is skipped, `""` if it is not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceReadOptions:
     """How to read a trace."""
 
-    format: str | None = None  # None: told by the file's name
+    format: str | None = None  # None: by the suffix of the file
     columns: Mapping[str, ColumnSource] = field(default_factory=dict)
     row_filter: Mapping[str, frozenset[str]] = field(default_factory=dict)
     limit_factor: float | None = None
     skip_bad_lines: bool = False
-    priority_classes: Collection[str] | None = None  # that a job may have; None: any
+    priority_classes: Collection[str] | None = None  # allowed ones; None: any
 
 
-def read_trace(path: Path, how: TraceReadOptions | None = None) -> Trace:
-    """All jobs of the file. The first bad line is an error that names it, unless bad ones are to be skipped."""
-    how = how or TraceReadOptions()
+def read_trace(path: Path, options: TraceReadOptions | None = None) -> Trace:
+    """All jobs of the file. Raises Invalid for the first bad line, unless bad lines are skipped."""
+    options = options or TraceReadOptions()
     skipped: Counter[str] = Counter()
     jobs: list[TraceJob] = []
     with closing(_lines(path)) as lines:
-        for found in _jobs(path, _format(path, how), lines, how):
-            if isinstance(found, TraceJob):
-                jobs.append(with_time_limit(found, how.limit_factor))
-            elif found:
-                skipped[found] += 1
+        for job in _jobs(path, _format(path, options), lines, options):
+            if isinstance(job, TraceJob):
+                jobs.append(with_time_limit(job, options.limit_factor))
+            elif job:
+                skipped[job] += 1
     if not jobs:
-        why = ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "it is empty"
-        raise Invalid(f"{path.name} has no job to replay: {why}.", "Check the file, --map and --where.")
+        reasons = ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "the file is empty"
+        raise Invalid(f"{path.name} contains no job to replay: {reasons}.", "Check the file, --map and --where.")
     return Trace(path.name, tuple(sorted(jobs, key=lambda job: job.submitted_at)), dict(skipped))
 
 
-def _jobs(path: Path, form: TraceFormat, lines: Iterable[str], how: TraceReadOptions) -> Iterator[TraceJob | str]:
-    for line_number, record in form.read_records(lines):
+def _jobs(
+    path: Path, trace_format: TraceFormat, lines: Iterable[str], options: TraceReadOptions
+) -> Iterator[TraceJob | str]:
+    for line_number, record in trace_format.read_records(lines):
         try:
-            yield _of_known_class(form.parse_job(record), how.priority_classes)
+            yield _check_class(trace_format.parse_job(record), options.priority_classes)
         except BadValue as error:
-            if not how.skip_bad_lines:
-                hint = "Mend the line or the mapping, or leave such lines out with --skip-bad."
+            if not options.skip_bad_lines:
+                hint = "Fix the line or the mapping, or skip such lines with --skip-bad."
                 raise Invalid(f"{path.name}, line {line_number}, {error}.", hint) from error
             yield BAD_LINES
 
 
-def _of_known_class(found: TraceJob | str, classes: Collection[str] | None) -> TraceJob | str:
-    if isinstance(found, TraceJob) and classes is not None and found.priority_class not in classes:
-        raise BadValue("priority_class", f"{found.priority_class!a} is none of {', '.join(classes)}")
-    return found
+def _check_class(job: TraceJob | str, classes: Collection[str] | None) -> TraceJob | str:
+    if isinstance(job, TraceJob) and classes is not None and job.priority_class not in classes:
+        raise BadValue("priority_class", f"{job.priority_class!a} is not one of {', '.join(classes)}")
+    return job
 
 
-def _format(path: Path, how: TraceReadOptions) -> TraceFormat:
-    name = how.format or _SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+def _format(path: Path, options: TraceReadOptions) -> TraceFormat:
+    name = options.format or _SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     if name not in FORMATS:
-        raise Invalid(f"{path.name} does not say what format it has.", f"Say --format {', '.join(FORMATS)}.")
+        raise Invalid(f"The format of {path.name} is unknown.", f"Set --format to one of {', '.join(FORMATS)}.")
     if name == "csv":
-        return CsvFormat(path.name, how.columns, how.row_filter)
-    if how.columns or how.row_filter:
-        raise Invalid("Columns can be mapped and chosen in CSV files only.", f"{path.name} is read as {name}.")
+        return CsvFormat(path.name, options.columns, options.row_filter)
+    if options.columns or options.row_filter:
+        raise Invalid("--map and --where work with CSV files only.", f"The format of {path.name} is {name}.")
     return SwfFormat() if name == "swf" else HistoryFormat()
 
 
 def _lines(path: Path) -> Generator[str, None, None]:
-    """The text of the file, which may be packed with gzip."""
+    """The lines of the file, which may be compressed with gzip."""
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == _GZIP
-            raw.seek(0)
-            content = gzip.GzipFile(fileobj=raw) if packed else raw
+        with path.open("rb") as file:
+            compressed = file.read(2) == _GZIP
+            file.seek(0)
+            content = gzip.GzipFile(fileobj=file) if compressed else file
             with io.TextIOWrapper(content, "utf-8", "replace", newline="") as text:
                 yield from text
     except FileNotFoundError:
-        raise NotFound(f"There is no file {path}.", "Give a trace, or make one up with --generate 2000.") from None
+        raise NotFound(
+            f"File {path} does not exist.", "Give a trace file, or generate a trace with --generate 2000."
+        ) from None
     except IsADirectoryError:
         raise Invalid(f"{path} is a folder.", "Give a file.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise Invalid(f"{path.name} cannot be unpacked: {error}.", "Fetch the file again.") from error
+        raise Invalid(f"{path.name} cannot be decompressed: {error}.", "Download the file again.") from error
 
 
 class HistoryFormat:
-    """Heliostat's own history, as `helio history export` writes it: one JSON object a line. Jobs that never
-    started are left out. The last line says how many there are."""
+    """The output of `helio history export`: one JSON object per line; the last one contains the number of jobs.
+    Jobs that never started are skipped."""
 
     def read_records(self, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
         return ((line_number, line) for line_number, line in enumerate(lines, 1) if line.strip())
@@ -125,7 +129,7 @@ class HistoryFormat:
             return ""
         if "started_at" in read and read["started_at"] is None:
             return "never ran"
-        found = {name: read[name] for name in TRACE_FIELDS if name in read}
+        fields = {name: read[name] for name in TRACE_FIELDS if name in read}
         return parse_trace_job(
-            found | {"limit_seconds": read.get("time_limit_seconds", read.get("limit_seconds"))}
+            fields | {"limit_seconds": read.get("time_limit_seconds", read.get("limit_seconds"))}
         )

@@ -1,4 +1,4 @@
-"""The Standard Workload Format: 18 numbers a line, comments after a semicolon."""
+"""Traces in the Standard Workload Format (SWF): 18 numbers per line, comments after a semicolon."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -29,7 +29,7 @@ _KIB_PER_MIB = 1024
 
 
 class SwfFormat:
-    """Processors become cpus, times asked for become limits, groups become projects."""
+    """Processors become cpus, requested times become time limits, groups become projects."""
 
     def __init__(self) -> None:
         self.trace_start_seconds = 0.0
@@ -38,38 +38,38 @@ class SwfFormat:
         for line_number, line in enumerate(lines, 1):
             text = line.strip()
             if text.startswith(";"):
-                self._learn(text.lstrip("; "))
+                self._read_comment(text.lstrip("; "))
             elif text:
                 yield line_number, text.split()
 
     def parse_job(self, words: Sequence[str]) -> TraceJob | str:
-        """-1 stands for what is not known."""
+        """-1 means unknown."""
         if len(words) != len(SWF_FIELDS):
             raise BadValue("line", f"has {len(words)} fields instead of {len(SWF_FIELDS)}")
-        of = dict(
+        values = dict(
             zip(
                 SWF_FIELDS,
                 (value_parsing.parse_number(f, w) for f, w in zip(SWF_FIELDS, words, strict=True)),
                 strict=True,
             )
         )
-        cpus = of["processors asked"] if of["processors asked"] > 0 else of["processors used"]
-        if of["run"] < 0 or cpus <= 0:
+        cpus = values["processors asked"] if values["processors asked"] > 0 else values["processors used"]
+        if values["run"] < 0 or cpus <= 0:
             return "never ran"
-        memory_kib = max(of["memory asked"], 0.0) * cpus  # the format counts it by processor
+        memory_kib = max(values["memory asked"], 0.0) * cpus  # the format states it per processor
         return validate_trace_job(
             TraceJob(
-                submitted_at=self.trace_start_seconds + of["submit"],
-                run_seconds=of["run"],
-                limit_seconds=of["time asked"] if of["time asked"] > 0 else None,
+                submitted_at=self.trace_start_seconds + values["submit"],
+                run_seconds=values["run"],
+                limit_seconds=values["time asked"] if values["time asked"] > 0 else None,
                 cpus=int(cpus),
                 memory_mib=int(memory_kib / _KIB_PER_MIB) or None,
-                user=f"user_{int(of['user'])}" if of["user"] >= 0 else "user",
-                project=f"group_{int(of['group'])}" if of["group"] >= 0 else "default",
+                user=f"user_{int(values['user'])}" if values["user"] >= 0 else "user",
+                project=f"group_{int(values['group'])}" if values["group"] >= 0 else "default",
             )
         )
 
-    def _learn(self, comment: str) -> None:
+    def _read_comment(self, comment: str) -> None:
         title, _, value = comment.partition(":")
         if title.strip() == "UnixStartTime" and value.strip().isdecimal():
             self.trace_start_seconds = float(value)

@@ -1,22 +1,22 @@
-"""A job as a trace tells it."""
+"""Traces and their jobs, with validation and default time limits."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-LIMIT_STEP_SECONDS = 900  # people declare limits in quarters of an hour
-MAX_TIMESTAMP_SECONDS = 1e11  # since 1970; what is above was not in seconds
+LIMIT_STEP_SECONDS = 900  # users declare limits in steps of 15 minutes
+MAX_TIMESTAMP_SECONDS = 1e11  # since 1970; larger values are not seconds
 MAX_DURATION_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """What one job asked for and how long it really ran. None: the trace does not say."""
+    """Request and actual run time of one job. None: not in the trace."""
 
-    submitted_at: float  # seconds since 1970, or since any other moment
+    submitted_at: float  # seconds since 1970 or any other time
     run_seconds: float
     limit_seconds: float | None = None
-    gpus: float = 0  # of one task, as are cpus and memory
+    gpus: float = 0  # per task, like cpus and memory
     cpus: int | None = None
     memory_mib: int | None = None
     gpu_type: str | None = None
@@ -30,7 +30,7 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs in the order they were submitted, and why lines of the file gave none."""
+    """Jobs in the order of submission, and the numbers of skipped lines by reason."""
 
     name: str
     jobs: tuple[TraceJob, ...]
@@ -38,17 +38,17 @@ class Trace:
 
 
 class BadValue(Exception):
-    """A column of a line that cannot be used."""
+    """A value in a trace that cannot be used."""
 
-    def __init__(self, column: str, what: str) -> None:
-        super().__init__(f"{column}: {what}")
-        self.column, self.problem = column, what
+    def __init__(self, column: str, problem: str) -> None:
+        super().__init__(f"{column}: {problem}")
+        self.column, self.problem = column, problem
 
 
 def with_time_limit(job: TraceJob, factor: float | None) -> TraceJob:
-    """A job that declared no limit gets `factor` times its run time, rounded up to 15 minutes.
+    """A job without a limit gets `factor` times its run time, rounded up to 15 minutes.
 
-    A declared limit below the run time is raised to it: replayed jobs run as long as they really ran.
+    A limit below the run time is raised to it, because replayed jobs run as long as recorded.
     """
     if job.limit_seconds is not None:
         return job if job.limit_seconds >= job.run_seconds else replace(job, limit_seconds=job.run_seconds)
@@ -59,17 +59,17 @@ def with_time_limit(job: TraceJob, factor: float | None) -> TraceJob:
 
 
 def validate_trace_job(job: TraceJob) -> TraceJob:
-    """The job, if its figures are within reason."""
+    """The job, if its values are plausible; else raises BadValue."""
     if not 0 <= job.submitted_at < MAX_TIMESTAMP_SECONDS:
         raise BadValue("submitted_at", f"{job.submitted_at:g} is not in seconds; divide milliseconds by 1000")
     if not 0 <= job.run_seconds < MAX_DURATION_SECONDS:
-        raise BadValue("run_seconds", f"{job.run_seconds:g} is not a number of seconds from 0 up")
+        raise BadValue("run_seconds", f"{job.run_seconds:g} is not a number of seconds of at least 0")
     if job.limit_seconds is not None and not 0 < job.limit_seconds < MAX_DURATION_SECONDS:
         raise BadValue("limit_seconds", f"{job.limit_seconds:g} is not a number of seconds above 0")
     if not 0 <= job.gpus < 1e6:
         raise BadValue("gpus", f"{job.gpus:g} is not a number of GPUs")
     if not 1 <= job.tasks < 1e6:
-        raise BadValue("tasks", f"{job.tasks} is not a number of tasks from 1 up")
+        raise BadValue("tasks", f"{job.tasks} is not a number of tasks of at least 1")
     for name, value in (("cpus", job.cpus), ("memory_mib", job.memory_mib)):
         if value is not None and not 0 <= value < 1e12:
             raise BadValue(name, f"{value} is not an amount")

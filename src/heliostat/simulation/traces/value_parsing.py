@@ -1,4 +1,4 @@
-"""Texts of a trace as numbers, times and names; `BadValue` when they are none."""
+"""Parsing of trace values: numbers, times, booleans and names. Raises BadValue."""
 
 import math
 from collections.abc import Mapping
@@ -11,42 +11,42 @@ _NO = {"", "0", "false", "no"}
 
 
 def parse_number(column: str, text: object) -> float:
-    """A finite number; not a truth value, which JSON could hold."""
+    """A finite number; booleans from JSON are rejected."""
     try:
         value = float(text) if not isinstance(text, bool) else math.nan  # type: ignore[arg-type]
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
-        raise BadValue(column, f"{_shown(text)} is not a number")
+        raise BadValue(column, f"{_quote(text)} is not a number")
     return value
 
 
 def parse_whole_number(column: str, text: object) -> int:
-    """Rounded up: half a core takes a core."""
+    """Rounded up: half a core counts as one."""
     return math.ceil(parse_number(column, text))
 
 
 def parse_time_seconds(column: str, text: object) -> float:
-    """A number of seconds, or a timestamp such as `2017-10-03 06:24:11`, which is UTC unless it says otherwise."""
+    """A number of seconds, or a timestamp such as `2017-10-03 06:24:11`, in UTC unless it has an offset."""
     if not isinstance(text, str) or _is_number(text):
         return parse_number(column, text)
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise BadValue(column, f"{_shown(text)} is neither seconds nor a time like 2017-10-03 06:24:11") from None
+        raise BadValue(column, f"{_quote(text)} is neither seconds nor a time like 2017-10-03 06:24:11") from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def parse_bool(column: str, text: object) -> bool:
-    said = str(text).strip().lower()
-    if said not in _YES | _NO:
-        raise BadValue(column, f"{_shown(text)} is neither true nor false")
-    return said in _YES
+    normalised = str(text).strip().lower()
+    if normalised not in _YES | _NO:
+        raise BadValue(column, f"{_quote(text)} is neither true nor false")
+    return normalised in _YES
 
 
 def parse_name(column: str, text: object) -> str:
     if not isinstance(text, str | int) or not str(text).strip():
-        raise BadValue(column, f"{_shown(text)} is not a name")
+        raise BadValue(column, f"{_quote(text)} is not a name")
     return str(text).strip()[:128]
 
 
@@ -58,5 +58,5 @@ def _is_number(text: str) -> bool:
     return text.strip().replace(".", "", 1).isdecimal()
 
 
-def _shown(text: object) -> str:
+def _quote(text: object) -> str:
     return ascii(str(text)[:40])

@@ -1,4 +1,4 @@
-"""Alembic's entry point: run the migrations on the given database, all of them or none."""
+"""Alembic's entry point: runs the migrations on the given database atomically."""
 
 from alembic import context
 

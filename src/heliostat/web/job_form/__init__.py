@@ -1,6 +1,6 @@
-"""One job in all its forms: fields of a page, body of the API, YAML, JSON, a `helio run` line. All of it pure.
+"""Job form: conversion between form fields, API body, YAML, JSON and a `helio run` command. Pure functions.
 
-`bodies` (a request or a job as a body) stands in the middle: `texts` (form), `files` (YAML, JSON) and
-`command_line` each lead to a body or from one. What is right is said by whoever reads bodies: the API.
-`page` is what people see of it.
+`job_body` (a request or job as API body) is the common format: `field_texts` (form), `job_file` (YAML, JSON) and
+`command_line` convert to or from it. The API validates bodies.
+`form_view` is the view model of the page.
 """

@@ -1,4 +1,4 @@
-"""The line for a terminal that asks for the same job. Whatever is in it, a shell reads it as it was meant."""
+"""Shell command that submits the same job, quoted safely."""
 
 import json
 import posixpath
@@ -10,10 +10,10 @@ from heliostat.web.job_form.job_body import JobBodyDict, duration_text
 
 
 def build_command_line(body: JobBodyDict, fields: Sequence[JobField] = JOB_FIELDS) -> str:
-    """`helio run …`; where that cannot say it exactly, `helio submit` with the whole body."""
+    """`helio run …`; if its options cannot express the job exactly, `helio submit` with the whole body."""
     options = _options(body, fields)
-    if not _can_be_said(body, options):
-        return f"printf %s {_quote(_in_ascii(body))} | helio submit -"
+    if not _is_expressible(body, options):
+        return f"printf %s {_quote(_ascii_json(body))} | helio submit -"
     words = ["helio", "run", *options]
     if "script" in body:
         words += ["--script", "-"]
@@ -23,12 +23,12 @@ def build_command_line(body: JobBodyDict, fields: Sequence[JobField] = JOB_FIELD
     return f"printf %s {_quote(body['script'])} | {line}" if "script" in body else line
 
 
-def _can_be_said(body: JobBodyDict, options: list[str]) -> bool:
+def _is_expressible(body: JobBodyDict, options: list[str]) -> bool:
     command, workdir = body.get("command", []), body.get("workdir")
     texts = [body.get("script", ""), *_command_words(body), *options]
-    is_read_as_a_line = isinstance(command, list) and len(command) == 1 and _has_blank(command[0])
+    is_parsed_as_shell_line = isinstance(command, list) and len(command) == 1 and _has_whitespace(command[0])
     return not (
-        (is_read_as_a_line and "script" not in body)
+        (is_parsed_as_shell_line and "script" not in body)
         or (workdir is not None and posixpath.normpath(workdir) != workdir)
         or body.get("grace_seconds", 0) % 1
         or isinstance(body.get("environment"), dict)
@@ -37,7 +37,7 @@ def _can_be_said(body: JobBodyDict, options: list[str]) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """A terminal into which it is pasted shows it and does nothing else."""
+    """No control characters, which a terminal would interpret when pasted."""
     return all(letter.isprintable() or letter in "\n\t" for letter in text)
 
 
@@ -61,28 +61,30 @@ def _values(field: JobField, value: object) -> list[str]:
     if isinstance(value, dict):
         return [f"{key}={text}" for key, text in value.items()]
     if isinstance(value, list):
-        return [str(one) for one in value]
+        return [str(item) for item in value]
     if field.kind == "seconds" and isinstance(value, int | float):
         return [duration_text(value)]
     return [str(value)]
 
 
 def _command_words(body: JobBodyDict) -> list[str]:
-    """`helio run` takes one word with a blank in it for a shell line, and all else for words."""
+    """`helio run` treats a single argument with whitespace as a shell line, and other arguments as words."""
     command = body.get("command", [])
     if isinstance(command, list):
         return command
-    return [command] if _has_blank(command) else ["/bin/sh", "-c", command]
+    return [command] if _has_whitespace(command) else ["/bin/sh", "-c", command]
 
 
-def _has_blank(text: str) -> bool:
+def _has_whitespace(text: str) -> bool:
     return any(letter.isspace() for letter in text)
 
 
 def _quote(word: str) -> str:
     quoted = shlex.quote(word)
-    return f"'{word}'" if quoted == word and word.startswith("=") else quoted  # zsh looks for a program =NAME
+    return (
+        f"'{word}'" if quoted == word and word.startswith("=") else quoted
+    )  # zsh expands =NAME to the path of a program
 
 
-def _in_ascii(body: JobBodyDict) -> str:
+def _ascii_json(body: JobBodyDict) -> str:
     return json.dumps(body).replace("\x7f", "\\u007f")

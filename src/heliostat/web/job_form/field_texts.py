@@ -1,4 +1,4 @@
-"""The texts of the form's fields as a body, and a body as texts."""
+"""Conversion between texts of form fields and an API body."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from heliostat.web.job_form.job_body import JobBodyDict, duration_text
 
 FieldTexts = dict[str, str]
 FieldErrors = dict[str, str]
-"""By field: what is wrong with it."""
+"""Error messages by field."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
 _DIGEST = re.compile(r"[0-9a-f]{8,64}")
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})")
 
 
 def texts_to_body(texts: Mapping[str, str]) -> tuple[JobBodyDict, FieldErrors]:
-    """What is empty is left out; what cannot be a number stays text, for the API to say so."""
+    """Empty fields are omitted; text that is not a number stays text, which the API then rejects."""
     body: JobBodyDict = {}
     problems: FieldErrors = {}
     for name, field in FORM_FIELDS.items():
@@ -37,7 +37,7 @@ def texts_to_body(texts: Mapping[str, str]) -> tuple[JobBodyDict, FieldErrors]:
 
 
 def body_to_texts(body: Mapping[str, object]) -> FieldTexts:
-    """Every field of the form, also when the body is not right; those that are not in it have their default."""
+    """All fields of the form, also for an invalid body; missing fields get their default."""
     texts = dict(DEFAULT_TEXTS)
     for name, value in body.items():
         if name in FORM_FIELDS and name not in FORM_ONLY_FIELDS and value is not None:
@@ -48,7 +48,7 @@ def body_to_texts(body: Mapping[str, object]) -> FieldTexts:
 
 
 def value_to_text(name: str, value: object) -> str:
-    """One field of a body as its text in the form; None empties it."""
+    """One field of a body as form text; None: the default."""
     if value is None:
         return DEFAULT_TEXTS[name]
     if name == "command" and isinstance(value, list):
@@ -68,7 +68,7 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
-        raise ValueError("a quotation mark has no partner") from None
+        raise ValueError("has an unclosed quotation mark") from None
 
 
 def _line(text: str) -> str | None:
@@ -109,22 +109,22 @@ def _lines(text: str) -> list[str] | None:
 
 
 def _variables(text: str) -> dict[str, str] | None:
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for line in text.split("\n"):
         if not line.strip():
             continue
         name, equals, value = line.partition("=")
         name = name.strip()
         if not equals:
-            raise ValueError(f"write NAME=value, one a line: {line[:40]!a} has no =")
-        if name in found:
-            raise ValueError(f"{name[:60]} is there twice")
-        found[name] = _unquoted(value)
-    return found or None
+            raise ValueError(f"must have one NAME=value per line: {line[:40]!a} has no =")
+        if name in variables:
+            raise ValueError(f"{name[:60]} is set twice")
+        variables[name] = _unquoted(value)
+    return variables or None
 
 
 def _software(text: str) -> object:
-    """A digest; lines of requirements; or as JSON what the API takes."""
+    """A digest, lines of requirements, or a JSON object of the API."""
     bare = text.strip()
     if not bare or _DIGEST.fullmatch(bare):
         return bare or None
@@ -133,7 +133,7 @@ def _software(text: str) -> object:
     try:
         return json.loads(bare)
     except (ValueError, RecursionError):
-        raise ValueError("it begins as JSON and is not: mend it, or write one package a line") from None
+        raise ValueError("is not valid JSON: fix it, or write one package per line") from None
 
 
 def _software_text(value: object) -> str:
@@ -144,7 +144,7 @@ def _software_text(value: object) -> str:
 
 
 def _unquoted(value: str) -> str:
-    """As it stands there; in double quotation marks as JSON has it, for what does not fit into a line."""
+    """Unchanged, or in double quotes a JSON string, for values with line breaks."""
     if not value.startswith('"'):
         return value
     try:
@@ -188,21 +188,21 @@ def _quoted(value: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    read: Callable[[str], object]  # None: left to the server; raises ValueError with a sentence
+class _Converter:
+    read: Callable[[str], object]  # None: the default of the server; raises ValueError with a message
     write: Callable[[object], str] = _as_text
 
 
-_KINDS: dict[InputKind, _Reading] = {
-    "line": _Reading(_line),
-    "choice": _Reading(_line),
-    "text": _Reading(_text),
-    "whole": _Reading(_whole),
-    "number": _Reading(_number),
-    "seconds": _Reading(_seconds, _seconds_text),
-    "flag": _Reading(_flag),
-    "labels": _Reading(_labels, _labels_text),
-    "lines": _Reading(_lines, _lines_text),
-    "variables": _Reading(_variables, _variables_text),
-    "software": _Reading(_software, _software_text),
+_KINDS: dict[InputKind, _Converter] = {
+    "line": _Converter(_line),
+    "choice": _Converter(_line),
+    "text": _Converter(_text),
+    "whole": _Converter(_whole),
+    "number": _Converter(_number),
+    "seconds": _Converter(_seconds, _seconds_text),
+    "flag": _Converter(_flag),
+    "labels": _Converter(_labels, _labels_text),
+    "lines": _Converter(_lines, _lines_text),
+    "variables": _Converter(_variables, _variables_text),
+    "software": _Converter(_software, _software_text),
 }

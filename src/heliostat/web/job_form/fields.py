@@ -1,4 +1,4 @@
-"""What the form asks for, made from the table of job fields."""
+"""Fields of the job form, derived from the table of job fields."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from heliostat.models.job_fields import FieldKind as JobFieldKind
 InputKind = Literal[
     "line", "text", "whole", "number", "seconds", "choice", "flag", "labels", "lines", "variables", "software"
 ]
-"""How it is typed and read: `texts` has what reads and writes each."""
+"""Input type of a field; `field_texts` has a converter for each."""
 ChoiceOptions = Sequence[tuple[str, str]]
 
 FORM_ONLY_FIELDS = frozenset({"command_kind"})
@@ -34,14 +34,14 @@ _WIDE = ("text", "lines", "variables", "software")
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    name: str  # as the API has it
+    name: str  # of the API field
     label: str
     kind: InputKind = "line"
     hint: str = ""
     placeholder: str = ""
-    options: ChoiceOptions = ()  # of a choice; those that depend on the cluster come with the page
+    options: ChoiceOptions = ()  # of a choice; options that depend on the cluster are added by the page
     default: str = ""
-    affects_start: bool = False  # it makes a difference to when the job starts
+    affects_start: bool = False  # changes the start time of the job
     is_wide: bool = False
 
 
@@ -53,15 +53,15 @@ class FieldGroup:
 
 _COMMAND_KIND = FormField(
     "command_kind",
-    "The command is",
+    "Command type",
     "choice",
-    options=(("shell", "a line for the shell"), ("words", "words, without a shell")),
+    options=(("shell", "shell line"), ("words", "program and arguments, without a shell")),
     default="shell",
 )
 
 
 def group_fields(fields: Iterable[JobField]) -> tuple[FieldGroup, ...]:
-    """The first is what most people need. Nobody types with which code a job is submitted: clients say that."""
+    """Form groups in the order of the table. The field `code` is set by clients, not in the form."""
     groups: dict[str, list[FormField]] = {}
     for field in fields:
         if field.kind == "code":
@@ -89,7 +89,7 @@ def _field(field: JobField) -> FormField:
 
 
 def _options(field: JobField) -> ChoiceOptions:
-    """Without a default, the first is to leave it out."""
+    """Without a default, the first option leaves the field unset."""
     unset = [("", field.default_text)] if field.choices and field.default is None else []
     return (*unset, *((value, f"{value}: {words}" if words else value) for value, words in field.choices))
 

@@ -1,4 +1,4 @@
-"""What the page of the form shows."""
+"""View model of the job form: fields, start preview, suggestions and exports."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class RequestSuggestion:
     """A smaller or different request that would start earlier."""
 
     description: str
-    changes_query: str  # fields and their texts, as in an address
+    changes_query: str  # changed fields as a URL query
     starts_now: bool
     likely_at: datetime
     by_backfill: bool
@@ -54,11 +54,11 @@ class JobExports:
 
 @dataclass(frozen=True, slots=True)
 class JobDraft:
-    """What somebody has typed so far, and what is to be said about it."""
+    """Current input of the form, with errors and preview."""
 
     field_texts: Mapping[str, str]
-    idempotency_key: str  # the same form sent twice makes one job
-    source_note: str = ""  # where its values come from
+    idempotency_key: str  # a form submitted twice creates one job
+    source_note: str = ""  # origin of the values
     errors: FormErrors = FormErrors()
     preview: StartPreview | None = None
     import_text: str = ""
@@ -66,7 +66,7 @@ class JobDraft:
 
 @dataclass(frozen=True, slots=True)
 class FormFieldView:
-    """A field with what is in it."""
+    """A field with its value."""
 
     field: FormField
     text: str
@@ -91,8 +91,8 @@ class JobFormView:
     import_error: str
 
 
-def build_form_view(draft: JobDraft, offer: JobChoices, exports: JobExports | None) -> JobFormView:
-    first, *more = [_shown_group(index, draft, offer) for index in range(len(FIELD_GROUPS))]
+def build_form_view(draft: JobDraft, choices: JobChoices, exports: JobExports | None) -> JobFormView:
+    first, *more = [_shown_group(index, draft, choices) for index in range(len(FIELD_GROUPS))]
     inside = [shown for group in more for shown in group.fields]
     return JobFormView(
         draft=draft,
@@ -105,7 +105,7 @@ def build_form_view(draft: JobDraft, offer: JobChoices, exports: JobExports | No
 
 
 def build_exports(read: Callable[[], JobRequest]) -> JobExports | None:
-    """None: it is not a job yet."""
+    """None: the input is not a valid job yet."""
     try:
         body = request_to_body(read())
     except HeliostatError:
@@ -114,9 +114,9 @@ def build_exports(read: Callable[[], JobRequest]) -> JobExports | None:
 
 
 def build_preview(answer: StartEstimate, request: JobRequest) -> StartPreview:
-    notes = ["Once you release it: it is held first."] if request.held else []
+    notes = ["The job is held first; it starts after you release it."] if request.held else []
     if request.array is not None:
-        notes.append("This is about one job of the array; the others come after it.")
+        notes.append("This forecast is for the first job of the array.")
     state: Literal["now", "later", "unknown"] = (
         "now" if answer.starts_now else "later" if answer.forecast is not None else "unknown"
     )
@@ -126,17 +126,19 @@ def build_preview(answer: StartEstimate, request: JobRequest) -> StartPreview:
 
 def _suggestion(option: EarlierStartOption, request: JobRequest) -> RequestSuggestion:
     by_backfill = option.starts_now and "time_limit" in option.change
-    change = urlencode(_texts_of(_without_fair_parts(option.change, request)))
+    change = urlencode(_texts_of(_without_default_resources(option.change, request)))
     return RequestSuggestion(option.description, change, option.starts_now, option.forecast.likely_at, by_backfill)
 
 
-def _without_fair_parts(change: Mapping[str, object], request: JobRequest) -> Mapping[str, object]:
-    """Who left cpus and memory open has a fair part of them, also with other GPUs."""
+def _without_default_resources(change: Mapping[str, object], request: JobRequest) -> Mapping[str, object]:
+    """Without requested CPUs and memory, the defaults apply also to the changed GPUs."""
     if not change.keys() & {"gpus", "gpu_type"}:
         return change
-    asked = {"cpus": request.cpus, "memory": request.memory_mib}
+    requested = {"cpus": request.cpus, "memory": request.memory_mib}
     return {
-        name: value for name, value in change.items() if asked.get(name, value) is not None or name not in asked
+        name: value
+        for name, value in change.items()
+        if requested.get(name, value) is not None or name not in requested
     }
 
 
@@ -149,33 +151,37 @@ def _texts_of(change: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def _shown_group(index: int, draft: JobDraft, offer: JobChoices) -> FieldGroupView:
+def _shown_group(index: int, draft: JobDraft, choices: JobChoices) -> FieldGroupView:
     group = FIELD_GROUPS[index]
-    return FieldGroupView(group.title, tuple(_shown(one, draft, offer) for one in group.fields))
+    return FieldGroupView(group.title, tuple(_shown(form_field, draft, choices) for form_field in group.fields))
 
 
-def _shown(one: FormField, draft: JobDraft, offer: JobChoices) -> FormFieldView:
-    text = draft.field_texts.get(one.name, one.default)
-    placeholder = _limit_words(offer) if one.name == "time_limit" else one.placeholder
-    options = _options(one, text, offer) if one.kind == "choice" else ()
-    return FormFieldView(one, text, draft.errors.fields.get(one.name, ""), placeholder, options)
+def _shown(form_field: FormField, draft: JobDraft, choices: JobChoices) -> FormFieldView:
+    text = draft.field_texts.get(form_field.name, form_field.default)
+    placeholder = _time_limit_text(choices) if form_field.name == "time_limit" else form_field.placeholder
+    options = _options(form_field, text, choices) if form_field.kind == "choice" else ()
+    return FormFieldView(form_field, text, draft.errors.fields.get(form_field.name, ""), placeholder, options)
 
 
-def _limit_words(offer: JobChoices) -> str:
-    limit = offer.default_time_limit_seconds
+def _time_limit_text(choices: JobChoices) -> str:
+    limit = choices.default_time_limit_seconds
     return "none" if limit is None else duration_text(limit)
 
 
-def _options(one: FormField, text: str, offer: JobChoices) -> ChoiceOptions:
-    """What is not among them stays to be seen: nothing that was typed or read is lost."""
-    options = list(one.options)
-    if one.name == "gpu_type":
+def _options(form_field: FormField, text: str, choices: JobChoices) -> ChoiceOptions:
+    """Options of a choice field, including the current value if it is not among them."""
+    options = list(form_field.options)
+    if form_field.name == "gpu_type":
         types = [
             (gpu.name, f"{gpu.name} · {gpu.count} of {formatting.format_size(gpu.memory_mib)}")
-            for gpu in offer.gpu_types
+            for gpu in choices.gpu_types
         ]
         options = [("", "any"), *types]
-    elif one.name == "project":
-        usual = [] if offer.default_project in offer.projects else [("", offer.default_project or "choose one")]
-        options = [*usual, *((name, name) for name in offer.projects)]
-    return options if text in dict(options) else [*options, (text, text or "as usual")]
+    elif form_field.name == "project":
+        default = (
+            []
+            if choices.default_project in choices.projects
+            else [("", choices.default_project or "choose a project")]
+        )
+        options = [*default, *((name, name) for name in choices.projects)]
+    return options if text in dict(options) else [*options, (text, text or "default")]

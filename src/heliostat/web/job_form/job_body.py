@@ -1,4 +1,4 @@
-"""A request, or a job made of one, as the body of the API that asks for it."""
+"""Job requests and jobs as API bodies."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -20,18 +20,18 @@ _SHELL = ("/bin/sh", "-c")
 
 
 def request_to_body(request: JobRequest) -> JobBodyDict:
-    """Only what is not the default, as people write it. Reading it gives the request again."""
+    """Fields that differ from the default, in readable form. Parsing the body gives the same request."""
     body: JobBodyDict = {}
     for field, value in field_values(_without_token(request)):
         if not is_default_value(field, value):
-            body[field.name] = _WRITTEN[field.kind](value) if field.kind in _WRITTEN else value
+            body[field.name] = _READABLE[field.kind](value) if field.kind in _READABLE else value
     if "command" in body and "script" not in body:
         body["command"] = _line_or_words(body["command"])
     return body
 
 
 def field_values(request: JobRequest) -> Iterator[tuple[JobField, Any]]:
-    """Every field with its value, as JSON has it."""
+    """All fields with their JSON values."""
     parents = _parents(request)
     for field in JOB_FIELDS:
         if field.request_path is None:
@@ -42,22 +42,22 @@ def field_values(request: JobRequest) -> Iterator[tuple[JobField, Any]]:
 
 
 def is_default_value(field: JobField, value: object) -> bool:
-    usual = list(DEFAULT_RETRY_CAUSES) if field.kind == "causes" else field.default
-    return value is None or value in ([], {}) or value == usual
+    default = list(DEFAULT_RETRY_CAUSES) if field.kind == "causes" else field.default
+    return value is None or value in ([], {}) or value == default
 
 
 def job_to_request(job: Job) -> JobRequest:
-    """That would make the same job again; of an array, the one element."""
-    wanted = job.resources
+    """A request for the same job; for an array element, only this element."""
+    resources = job.resources
     return JobRequest(
         spec=job.spec,
         name=job.name,
         project=job.project,
-        cpus=wanted.cpus,
-        memory_mib=wanted.memory_mib,
-        gpus=wanted.gpus,
-        gpu_type=wanted.gpu_type,
-        gpu_memory_mib=wanted.gpu_memory_mib,
+        cpus=resources.cpus,
+        memory_mib=resources.memory_mib,
+        gpus=resources.gpus,
+        gpu_type=resources.gpu_type,
+        gpu_memory_mib=resources.gpu_memory_mib,
         placement=job.placement,
         time_limit_seconds=job.time_limit_seconds,
         priority=job.priority,
@@ -69,7 +69,7 @@ def job_to_request(job: Job) -> JobRequest:
         after=tuple(
             ParentReference(str(one.parent_id), one.condition) for one in job.after if one.condition in _AFTER
         ),
-        begin=None if job.retries else job.begin_at,  # else it is when it was tried again
+        begin=None if job.retries else job.begin_at,  # after a retry, begin_at is the time of the retry
         environment=job.environment,
         retry=job.retry if job.max_retries else DEFAULT_RETRY_POLICY,
         notify=job.notify,
@@ -83,7 +83,7 @@ def memory_text(mib: int) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """`1d12h`, `90s`; what is not whole as a number."""
+    """`1d12h`, `90s`; fractions of a second as a number."""
     left = int(seconds)
     if left != seconds or left <= 0:
         return f"{simplify_number(seconds)}"
@@ -102,34 +102,34 @@ def array_text(array: ArrayRange) -> str:
 
 
 def simplify_number(value: float) -> float:
-    """Whole ones without a point."""
+    """Integers without a decimal point."""
     return int(value) if value == int(value) else value
 
 
 def changes_to_body(change: Mapping[str, object]) -> JobBodyDict:
-    """What a what-if changes, as fields of a body; None takes a field away."""
+    """Changes of a what-if suggestion as body fields; None removes a field."""
     changed = dict(change)
-    for name, words in (("memory", memory_text), ("gpu_memory", memory_text), ("time_limit", duration_text)):
+    for name, to_text in (("memory", memory_text), ("gpu_memory", memory_text), ("time_limit", duration_text)):
         if isinstance(value := changed.get(name), int):
-            changed[name] = words(value)
+            changed[name] = to_text(value)
     return changed
 
 
 def _parents(request: JobRequest) -> dict[str, list[int | str]]:
-    """By field; numbers as numbers."""
-    found: dict[str, list[int | str]] = {}
+    """Parent references by field."""
+    parents: dict[str, list[int | str]] = {}
     for parent in request.after:
         name = "after_each" if parent.each else _AFTER[parent.rule]
-        found.setdefault(name, []).append(parent.reference if parent.job_id is None else parent.job_id)
-    return found
+        parents.setdefault(name, []).append(parent.reference if parent.job_id is None else parent.job_id)
+    return parents
 
 
-def _environment(asked: EnvironmentSpec | str | None) -> JobBodyDict | str | None:
-    """Files by the names the API has for them, or a digest."""
-    if asked is None or isinstance(asked, str):
-        return asked
-    texts: JobBodyDict = {_FILES[name]: text for name, text in asked.files}
-    return texts if asked.python is None else {**texts, "python": asked.python}
+def _environment(spec: EnvironmentSpec | str | None) -> JobBodyDict | str | None:
+    """Files by their API names, or a digest."""
+    if spec is None or isinstance(spec, str):
+        return spec
+    texts: JobBodyDict = {_FILES[name]: text for name, text in spec.files}
+    return texts if spec.python is None else {**texts, "python": spec.python}
 
 
 _FILES = {
@@ -150,7 +150,7 @@ def _line_or_words(words: list[str]) -> str | list[str]:
 
 
 def _without_token(request: JobRequest) -> JobRequest:
-    """The token of a session is its own."""
+    """Without the secret token of a session."""
     env = {name: value for name, value in request.spec.env.items() if name != TOKEN_VARIABLE}
     return replace(request, spec=replace(request.spec, env=env))
 
@@ -177,7 +177,7 @@ _PLAIN: dict[FieldKind, Callable[[Any], Any]] = {
     "variables": dict,
     "software": _environment,
 }
-_WRITTEN: dict[FieldKind, Callable[[Any], Any]] = {
+_READABLE: dict[FieldKind, Callable[[Any], Any]] = {
     "gpus": simplify_number,
     "memory": memory_text,
     "duration": duration_text,

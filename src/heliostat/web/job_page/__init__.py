@@ -1,1 +1,1 @@
-"""What the page of one job is made of."""
+"""View models of the job page."""

@@ -1,4 +1,4 @@
-"""What a job asked for, where it runs, what it runs, and which jobs it waits for: as one person may know it."""
+"""Details of the job page: requested resources, placement, command, variables, actions and related jobs."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +11,13 @@ from heliostat.services.permissions import may_inspect, may_see_env_values
 from heliostat.services.sessions.lifecycle import TOKEN_VARIABLE
 from heliostat.web import formatting
 
-_SCRIPT_SHOWN = 20_000
-_SHOWN = 20
-_RULES = {
-    DependencyCondition.ANY: "however it ends",
-    DependencyCondition.FAILED: "if it fails",
+_MAX_SCRIPT_CHARACTERS = 20_000
+_MAX_RELATED = 20
+_CONDITION_LABELS = {
+    DependencyCondition.ANY: "after it ends in any state",
+    DependencyCondition.FAILED: "only if it fails",
     DependencyCondition.BUILT: "builds its environment",
-    DependencyCondition.WORKFLOW_DECIDES: "as their workflow says",
+    DependencyCondition.WORKFLOW_DECIDES: "decided by the workflow",
 }
 
 
@@ -31,7 +31,7 @@ class TaskPlacementRow:
 @dataclass(frozen=True, slots=True)
 class EnvironmentVariable:
     name: str
-    value: str | None  # None: not for this person
+    value: str | None  # None: hidden from this user
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class JobDetails:
     command: str
     script: str
     is_script_truncated: bool
-    workdir: str  # empty: a folder of its own
+    workdir: str  # empty: a new folder for the job
     unix_user: str
     variables: tuple[EnvironmentVariable, ...]
     are_values_hidden: bool
@@ -53,12 +53,12 @@ def build_job_details(job: Job, user: User, devices: Mapping[str, Device]) -> Jo
     script = spec.script or ""
     sees_values = may_see_env_values(user, job)
     return JobDetails(
-        requested=tuple((label, value) for label, value in _asks(job) if value),
+        requested=tuple((label, value) for label, value in _requested(job) if value),
         task_placements=tuple(_place(number, job, devices) for number in range(len(job.task_placements))),
         is_gang=job.placement.tasks > 1,
-        command=_as_typed(spec.command),
-        script=script[:_SCRIPT_SHOWN],
-        is_script_truncated=len(script) > _SCRIPT_SHOWN,
+        command=_format_command(spec.command),
+        script=script[:_MAX_SCRIPT_CHARACTERS],
+        is_script_truncated=len(script) > _MAX_SCRIPT_CHARACTERS,
         workdir=spec.workdir or "",
         unix_user=job.unix_user,
         variables=tuple(
@@ -70,8 +70,8 @@ def build_job_details(job: Job, user: User, devices: Mapping[str, Device]) -> Jo
     )
 
 
-def _as_typed(command: Sequence[str]) -> str:
-    """A shell line as it was written; other words quoted where they need it."""
+def _format_command(command: Sequence[str]) -> str:
+    """A shell line unchanged; other commands quoted."""
     match command:
         case ["/bin/sh", "-c", line]:
             return line
@@ -88,47 +88,47 @@ class JobAction:
 
 
 def available_actions(job: Job) -> tuple[JobAction, ...]:
-    """What can be done to it now."""
+    """Actions that are possible in the current state."""
     if job.is_terminal:
         return ()
     if job.state is JobState.HELD:
         return (JobAction("release", "Release", "main", "running"), _CANCEL)
     if job.state in ACTIVE_STATES and job.stop_requested:
-        return () if job.stop_requested == "kill" else (JobAction("kill", "Stop at once", "danger", "cancelled"),)
+        return () if job.stop_requested == "kill" else (JobAction("kill", "Kill", "danger", "cancelled"),)
     if job.state in ACTIVE_STATES:
-        return (JobAction("requeue", "Back to the queue", icon="preempted"), _CANCEL)
+        return (JobAction("requeue", "Requeue", icon="preempted"), _CANCEL)
     return (JobAction("hold", "Hold", icon="held"), _CANCEL)
 
 
 _CANCEL = JobAction("cancel", "Cancel", "danger", "cancelled")
 
 
-def _asks(job: Job) -> list[tuple[str, str]]:
-    wanted, placement = job.resources, job.placement
+def _requested(job: Job) -> list[tuple[str, str]]:
+    resources, placement = job.resources, job.placement
     limit = "none" if job.time_limit_seconds is None else formatting.format_duration(job.time_limit_seconds)
-    rank = job.priority_class + (", may be asked to make room" if job.preemptible else "")
+    priority_class = job.priority_class + (", preemptible" if job.preemptible else "")
     nodes = [
-        "one for each task" if placement.layout is TaskLayout.SPREAD and placement.tasks > 1 else "",
-        "with nobody else" if placement.exclusive else "",
+        "one per task" if placement.layout is TaskLayout.SPREAD and placement.tasks > 1 else "",
+        "exclusive" if placement.exclusive else "",
         ", ".join(placement.labels),
-        f"in the reservation {placement.reservation}" if placement.reservation else "",
+        f"reservation {placement.reservation}" if placement.reservation else "",
     ]
     return [
-        ("Tasks", f"{placement.tasks}, each with" if placement.tasks > 1 else ""),
+        ("Tasks", f"{placement.tasks}; resources below are per task" if placement.tasks > 1 else ""),
         ("GPUs", _gpus(job)),
-        ("CPU cores", formatting.format_number(wanted.cpus)),
-        ("Memory", formatting.format_size(wanted.memory_mib)),
+        ("CPU cores", formatting.format_number(resources.cpus)),
+        ("Memory", formatting.format_size(resources.memory_mib)),
         ("Nodes", ", ".join(text for text in nodes if text)),
-        ("Time limit", limit + (", longer while nobody waits" if job.overtime else "")),
+        ("Time limit", limit + (", may be exceeded while no job needs the resources" if job.overtime else "")),
         ("Environment", (job.environment or "")[:12]),
         ("Image", job.spec.image or ""),
         ("Isolation", _isolation(job)),
         ("Mounts", ", ".join(map(str, job.spec.mounts))),
-        ("Class", "" if rank == "normal" else rank),
+        ("Priority class", "" if priority_class == "normal" else priority_class),
         ("Priority", str(job.priority) if job.priority else ""),
         ("Not before", f"{job.begin_at:%Y-%m-%d %H:%M} UTC" if job.begin_at else ""),
         ("Retries", _retries(job)),
-        ("Made room", formatting.format_count(job.preemptions, "time") if job.preemptions else ""),
+        ("Preempted", formatting.format_count(job.preemptions, "time") if job.preemptions else ""),
     ]
 
 
@@ -136,7 +136,7 @@ def _retries(job: Job) -> str:
     if not job.max_retries:
         return ""
     delay = (
-        f", waits {formatting.format_duration(job.retry.delay_seconds)} and longer"
+        f", with a delay of at least {formatting.format_duration(job.retry.delay_seconds)}"
         if job.retry.delay_seconds
         else ""
     )
@@ -147,15 +147,17 @@ def _isolation(job: Job) -> str:
     spec = job.spec
     if not spec.uses_container:
         return ""
-    return f"{spec.runtime or 'as usual'}{f', network {spec.network}' if spec.network else ''}"
+    return f"{spec.runtime or 'default'}{f', network {spec.network}' if spec.network else ''}"
 
 
 def _gpus(job: Job) -> str:
-    wanted = job.resources
-    if not wanted.gpus:
+    resources = job.resources
+    if not resources.gpus:
         return "none"
-    least = f", at least {formatting.format_size(wanted.gpu_memory_mib)} each" if wanted.gpu_memory_mib else ""
-    return " ".join(filter(None, [formatting.format_number(wanted.gpus), wanted.gpu_type])) + least
+    least = (
+        f", at least {formatting.format_size(resources.gpu_memory_mib)} each" if resources.gpu_memory_mib else ""
+    )
+    return " ".join(filter(None, [formatting.format_number(resources.gpus), resources.gpu_type])) + least
 
 
 def _place(number: int, job: Job, devices: Mapping[str, Device]) -> TaskPlacementRow:
@@ -171,8 +173,8 @@ def _device(uuid: str, device: Device | None) -> str:
 class RelatedJob:
     id: int
     state: str
-    condition: str  # empty: it has to complete
-    href: str  # empty: not for this person
+    condition: str  # empty: the job must complete
+    href: str  # empty: no permission
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,21 +184,21 @@ class RelatedJobs:
     hidden_count: int
 
 
-def build_related_jobs(job: Job, family: DependencyView, user: User) -> tuple[RelatedJobs, ...]:
-    """What there is: parents, then children."""
-    title = "Waits for" if job.parents_left and not job.is_terminal else "Waited for"
+def build_related_jobs(job: Job, dependencies: DependencyView, user: User) -> tuple[RelatedJobs, ...]:
+    """Parents, then children; empty groups are omitted."""
+    title = "Waiting for" if job.parents_left and not job.is_terminal else "Depended on"
     groups = (
-        (title, family.parents, family.parent_count),
-        ("Waiting for it", family.children, family.child_count),
+        (title, dependencies.parents, dependencies.parent_count),
+        ("Dependent jobs", dependencies.children, dependencies.child_count),
     )
     return tuple(_group(title, found, count, user) for title, found, count in groups if count)
 
 
 def _group(title: str, found: Iterable[tuple[Job, DependencyCondition]], count: int, user: User) -> RelatedJobs:
-    shown = tuple(_relative(job, rule, user) for job, rule in list(found)[:_SHOWN])
+    shown = tuple(_related_job(job, rule, user) for job, rule in list(found)[:_MAX_RELATED])
     return RelatedJobs(title, shown, count - len(shown))
 
 
-def _relative(job: Job, rule: DependencyCondition, user: User) -> RelatedJob:
+def _related_job(job: Job, rule: DependencyCondition, user: User) -> RelatedJob:
     href = f"/jobs/{job.id}" if may_inspect(user, job) else ""
-    return RelatedJob(job.id, job.state.value, _RULES.get(rule, ""), href)
+    return RelatedJob(job.id, job.state.value, _CONDITION_LABELS.get(rule, ""), href)

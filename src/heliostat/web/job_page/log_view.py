@@ -1,4 +1,4 @@
-"""The log on the page of a job: its last part, or another one, and what was found in it."""
+"""Log section of the job page: a window of the log, its links, and search results."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ STREAM_CHOICES = ("both", *STREAMS)
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """What the address asks for."""
+    """Query parameters of the log section."""
 
     stream: str = "both"
     attempt: int | None = None
@@ -28,7 +28,7 @@ class LogQuery:
 
     @property
     def is_tail(self) -> bool:
-        """The end is wanted."""
+        """Whether the end of the log is requested."""
         return self.before is None and self.at is None
 
     @property
@@ -66,13 +66,13 @@ class LinkOption:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    error: str  # why there is none
+    error: str  # why no log is shown
     attempt: int
     stream: str
     streams: tuple[LinkOption, ...]
     attempts: tuple[LinkOption, ...]
     lines: tuple[LogLineView, ...]
-    stdout_offset: int  # from where to go on
+    stdout_offset: int  # where polling continues
     stderr_offset: int
     is_following: bool
     earlier_url: str
@@ -83,77 +83,79 @@ class LogView:
     search: LogSearchView | None
 
 
-def build_log_view(visit: AuthenticatedRequest, job: Job, query: LogQuery) -> LogView:
+def build_log_view(request: AuthenticatedRequest, job: Job, query: LogQuery) -> LogView:
     try:
-        window = read_log_window(visit.context, visit.caller, job.id, _wish(query))
+        window = read_log_window(request.context, request.caller, job.id, _window_request(query))
     except Conflict as error:
         window = LogWindow(job, 0, (), 0, 0, 0, {})
         return _view(query, window, None, f"{error.message} {error.hint or ''}".strip())
-    return _view(query, window, _search(visit, job, query) if query.find else None)
+    return _view(query, window, _search(request, job, query) if query.find else None)
 
 
 def serialize_log_line(line: LogLine) -> dict[str, Any]:
-    """For the module that follows the log."""
+    """For the script that follows the log."""
     return {"stream": line.stream, "runs": parse_ansi_line(line.data)}
 
 
-def _wish(query: LogQuery) -> LogWindowRequest:
+def _window_request(query: LogQuery) -> LogWindowRequest:
     return LogWindowRequest(query.streams, query.attempt, query.before, query.at)
 
 
-def _view(query: LogQuery, window: LogWindow, search: LogSearchView | None, trouble: str = "") -> LogView:
-    job = window.job  # of the same moment: another attempt may have begun since the page was asked for
-    here = PageUrl(f"/jobs/{job.id}", {"stream": _unless_usual(query.stream), "attempt": str(query.attempt or "")})
+def _view(query: LogQuery, window: LogWindow, search: LogSearchView | None, error: str = "") -> LogView:
+    job = window.job  # consistent with the window; another attempt may have started since
+    url = PageUrl(
+        f"/jobs/{job.id}", {"stream": _unless_default(query.stream), "attempt": str(query.attempt or "")}
+    )
     is_end = window.end >= window.total
     is_newest = window.attempt == job.attempt
     return LogView(
-        error=trouble,
+        error=error,
         attempt=window.attempt,
         stream=query.stream,
         streams=tuple(
-            LinkOption(name, _there(here.with_query(stream=_unless_usual(name))), name == query.stream)
+            LinkOption(name, _log_anchor(url.with_query(stream=_unless_default(name))), name == query.stream)
             for name in STREAM_CHOICES
         ),
-        attempts=_attempts(here, job, window.attempt),
+        attempts=_attempts(url, job, window.attempt),
         lines=tuple(
             LogLineView(line.stream, parse_ansi_line(line.data), line.is_incomplete) for line in window.lines
         ),
         stdout_offset=window.next_offsets.get("stdout", 0),
         stderr_offset=window.next_offsets.get("stderr", 0),
-        is_following=is_end and is_newest and query.is_tail and not job.is_terminal and not trouble,
-        earlier_url=_there(here.with_query(before=window.start)) if window.start > 0 else "",
-        later_url=_there(here.with_query(at=window.end)) if not is_end else "",
-        newest_url=_there(here.with_query()) if not is_end or query.at is not None else "",
-        size_text=_told(window),
-        downloads=_downloads(job, window.attempt) if not trouble else (),
+        is_following=is_end and is_newest and query.is_tail and not job.is_terminal and not error,
+        earlier_url=_log_anchor(url.with_query(before=window.start)) if window.start > 0 else "",
+        later_url=_log_anchor(url.with_query(at=window.end)) if not is_end else "",
+        newest_url=_log_anchor(url.with_query()) if not is_end or query.at is not None else "",
+        size_text=_size_text(window),
+        downloads=_downloads(job, window.attempt) if not error else (),
         search=search,
     )
 
 
-def _there(address: str) -> str:
-    return address + "#log"
+def _log_anchor(url: str) -> str:
+    return url + "#log"
 
 
-def _unless_usual(stream: str) -> str:
+def _unless_default(stream: str) -> str:
     return "" if stream == "both" else stream
 
 
-def _attempts(here: PageUrl, job: Job, shown: int) -> tuple[LinkOption, ...]:
+def _attempts(url: PageUrl, job: Job, shown: int) -> tuple[LinkOption, ...]:
     if job.attempt < 2:
         return ()
-    first = max(1, job.attempt - _SHOWN_ATTEMPTS + 1)
+    first = max(1, job.attempt - _MAX_ATTEMPTS + 1)
     numbers = sorted({*range(first, job.attempt + 1), shown} - {0})
     return tuple(
         LinkOption(
             str(number),
-            _there(here.with_query(attempt=None if number == job.attempt else number)),
+            _log_anchor(url.with_query(attempt=None if number == job.attempt else number)),
             number == shown,
         )
         for number in numbers
     )
 
 
-_SHOWN_ATTEMPTS = 8
+_MAX_ATTEMPTS = 8
 
 
 def _downloads(job: Job, attempt: int) -> tuple[tuple[str, str], ...]:
@@ -162,39 +164,39 @@ def _downloads(job: Job, attempt: int) -> tuple[tuple[str, str], ...]:
     return tuple((name, f"/jobs/{job.id}/log/raw?stream={name}&attempt={attempt}") for name in STREAMS)
 
 
-def _told(window: LogWindow) -> str:
+def _size_text(window: LogWindow) -> str:
     if not window.total:
         return ""
     whole = _size(window.total)
     shown = window.end - window.start
     if shown >= window.total:
         return whole
-    what = "the last" if window.end >= window.total else "the first" if not window.start else "a part of"
-    return f"{what} {_size(shown)} of {whole}"
+    prefix = "last" if window.end >= window.total else "first" if not window.start else "part:"
+    return f"{prefix} {_size(shown)} of {whole}"
 
 
-def _search(visit: AuthenticatedRequest, job: Job, query: LogQuery) -> LogSearchView:
-    wish = LogSearchRequest(query.find, query.streams, query.attempt)
+def _search(request: AuthenticatedRequest, job: Job, query: LogQuery) -> LogSearchView:
+    search = LogSearchRequest(query.find, query.streams, query.attempt)
     try:
-        found = search_log(visit.context, visit.caller, job.id, wish)
+        result = search_log(request.context, request.caller, job.id, search)
     except TooManyRequests as error:
         return LogSearchView(query.find, (), f"{error.message} {error.hint or ''}".strip())
-    here = PageUrl(f"/jobs/{job.id}", {"attempt": str(query.attempt or "")})
+    url = PageUrl(f"/jobs/{job.id}", {"attempt": str(query.attempt or "")})
     hits = tuple(
         LogSearchHit(
-            hit.stream, strip_ansi(hit.data), _there(here.with_query(stream=hit.stream, at=hit.line_offset))
+            hit.stream, strip_ansi(hit.data), _log_anchor(url.with_query(stream=hit.stream, at=hit.line_offset))
         )
-        for hit in found.matches
+        for hit in result.matches
     )
-    return LogSearchView(query.find, hits, _told_of_search(found))
+    return LogSearchView(query.find, hits, _search_summary(result))
 
 
-def _told_of_search(found: LogSearchResult) -> str:
-    lines = formatting.format_count(len(found.matches), "line") if found.matches else "No line"
-    if found.is_complete:
+def _search_summary(result: LogSearchResult) -> str:
+    lines = formatting.format_count(len(result.matches), "line") if result.matches else "No lines"
+    if result.is_complete:
         return f"{lines} found."
-    searched = _size(found.searched_bytes)
-    return f"{lines} found in the first {searched}; for the rest, download it."
+    searched = _size(result.searched_bytes)
+    return f"{lines} found in the first {searched}. Download the log to search all of it."
 
 
 def _size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""What a job used against what it asked for, as plots and in words."""
+"""Usage section of the job page: plots of used and requested resources, and an assessment."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from heliostat.services.cluster.stats import JobStats, TimeSeries
 from heliostat.web import formatting, svg_plots
 from heliostat.web.job_page.wait_explanation import format_sentence
 
-_MOST_CURVES = 6
+_MAX_CURVES = 6
 _GIB = 1024.0
 _WIDTH, _HEIGHT = 460, 170
 
@@ -22,7 +22,7 @@ _WIDTH, _HEIGHT = 460, 170
 class JobUsagePlot:
     title: str
     summary: str  # on average 1.2, at most 3.9
-    limit_label: str  # what the dashed line is; empty: there is none
+    limit_label: str  # label of the dashed line; empty: no line
     svg: Markup
     legend: Markup
 
@@ -35,13 +35,13 @@ class JobUsageView:
 
 
 def build_usage_view(stats: JobStats, devices: Sequence[Device]) -> JobUsageView:
-    """`devices` are those it has or had, as far as they are known."""
+    """`devices`: known GPUs of the job, now and in earlier attempts."""
     by_name = {series.name: series for series in stats.series}
     found = [
-        _of_devices("GPU utilisation", by_name, "utilisation", _Measure("%", 1.0, top=100.0)),
-        _of_devices("GPU memory in GiB", by_name, "memory", _device_memory(devices)),
-        _of_one("CPU cores", by_name.get("cpu"), stats.summary.cpus, _cpus(stats)),
-        _of_one("Memory in GiB", by_name.get("memory"), stats.summary.memory_mib, _memory(stats)),
+        _plot_devices("GPU utilisation", by_name, "utilisation", _Measure("%", 1.0, top=100.0)),
+        _plot_devices("GPU memory in GiB", by_name, "memory", _device_memory(devices)),
+        _plot_series("CPU cores", by_name.get("cpu"), stats.summary.cpus, _cpus(stats)),
+        _plot_series("Memory in GiB", by_name.get("memory"), stats.summary.memory_mib, _memory(stats)),
     ]
     plots = tuple(plot for plot in found if plot is not None)
     return JobUsageView(format_sentence(stats.efficiency.text), stats.efficiency.wasteful, plots)
@@ -53,41 +53,45 @@ class _Measure:
     divisor: float
     top: float | None = None
     limit: float | None = None
-    asked: str = ""
+    limit_label: str = ""
 
-    def words(self, value: float | None) -> str:
+    def format(self, value: float | None) -> str:
         if value is None or self.unit == "GiB":
             return formatting.format_size(value)
         return f"{value:.0f} %" if self.unit == "%" else formatting.format_number(round(value, 2))
 
 
 def _cpus(stats: JobStats) -> _Measure:
-    return _Measure("", 1.0, limit=float(stats.requested.cpus), asked=f"asked for {stats.requested.cpus}")
+    return _Measure("", 1.0, limit=float(stats.requested.cpus), limit_label=f"requested: {stats.requested.cpus}")
 
 
 def _memory(stats: JobStats) -> _Measure:
-    asked = stats.requested.memory_mib
-    return _Measure("GiB", _GIB, limit=asked / _GIB, asked=f"asked for {formatting.format_size(asked)}")
+    requested = stats.requested.memory_mib
+    return _Measure(
+        "GiB", _GIB, limit=requested / _GIB, limit_label=f"requested: {formatting.format_size(requested)}"
+    )
 
 
 def _device_memory(devices: Sequence[Device]) -> _Measure:
     if not devices:
         return _Measure("GiB", _GIB)
-    most = max(device.memory_mib for device in devices)
-    return _Measure("GiB", _GIB, limit=most / _GIB, asked=f"each has {formatting.format_size(most)}")
+    capacity = max(device.memory_mib for device in devices)
+    return _Measure(
+        "GiB", _GIB, limit=capacity / _GIB, limit_label=f"capacity per GPU: {formatting.format_size(capacity)}"
+    )
 
 
-def _of_one(
-    title: str, series: TimeSeries | None, figure: SeriesStatistics, measure: _Measure
+def _plot_series(
+    title: str, series: TimeSeries | None, statistics: SeriesStatistics, measure: _Measure
 ) -> JobUsagePlot | None:
     if series is None or not any(value is not None for value in series.mean):
         return None
-    facts = f"on average {measure.words(figure.mean)}, at most {measure.words(figure.peak)}"
+    facts = f"on average {measure.format(statistics.mean)}, at most {measure.format(statistics.peak)}"
     curves = [svg_plots.Curve(title, _points(series, measure), 1)]
-    return JobUsagePlot(title, facts, measure.asked, _drawn(title, curves, measure), Markup(""))
+    return JobUsagePlot(title, facts, measure.limit_label, _draw(title, curves, measure), Markup(""))
 
 
-def _of_devices(
+def _plot_devices(
     title: str, by_name: Mapping[str, TimeSeries], what: str, measure: _Measure
 ) -> JobUsagePlot | None:
     found = [series for name, series in by_name.items() if name.startswith("gpu") and name.endswith(f"_{what}")]
@@ -95,26 +99,28 @@ def _of_devices(
     if not known:
         return None
     peaks = [value for series in found for value in series.max if value is not None]
-    facts = f"on average {measure.words(sum(known) / len(known))}, at most {measure.words(max(peaks or known))}"
-    curves = _few(found, measure) if len(found) <= _MOST_CURVES else _many(found, measure)
+    facts = f"on average {measure.format(sum(known) / len(known))}, at most {measure.format(max(peaks or known))}"
+    curves = _device_curves(found, measure) if len(found) <= _MAX_CURVES else _summary_curves(found, measure)
     legend = svg_plots.draw_legend(curves) if len(curves) > 1 else Markup("")
-    return JobUsagePlot(title, facts, measure.asked, _drawn(title, curves, measure), legend)
+    return JobUsagePlot(title, facts, measure.limit_label, _draw(title, curves, measure), legend)
 
 
-def _few(found: Sequence[TimeSeries], measure: _Measure) -> list[svg_plots.Curve]:
+def _device_curves(found: Sequence[TimeSeries], measure: _Measure) -> list[svg_plots.Curve]:
     return [
         svg_plots.Curve(f"GPU {place}", _points(series, measure), place + 1) for place, series in enumerate(found)
     ]
 
 
-def _many(found: Sequence[TimeSeries], measure: _Measure) -> list[svg_plots.Curve]:
-    """Of a crowd: the busiest, the mean and the idlest at each time."""
+def _summary_curves(found: Sequence[TimeSeries], measure: _Measure) -> list[svg_plots.Curve]:
+    """With many devices: maximum, mean and minimum over time."""
     first = found[0]
-    columns = [[one for one in column if one is not None] for column in zip(*(s.mean for s in found), strict=True)]
+    columns = [
+        [value for value in column if value is not None] for column in zip(*(s.mean for s in found), strict=True)
+    ]
     picks: tuple[tuple[str, Callable[[list[float]], float]], ...] = (
-        ("most", max),
+        ("maximum", max),
         ("mean", fmean),
-        ("least", min),
+        ("minimum", min),
     )
     curves = []
     for colour, (name, pick) in enumerate(picks, 1):
@@ -132,9 +138,9 @@ def _points(series: TimeSeries, measure: _Measure) -> list[tuple[datetime, float
     ]
 
 
-def _drawn(title: str, curves: Sequence[svg_plots.Curve], measure: _Measure) -> Markup:
+def _draw(title: str, curves: Sequence[svg_plots.Curve], measure: _Measure) -> Markup:
     unit = "%" if measure.unit == "%" else ""
-    look = svg_plots.PlotOptions(
+    options = svg_plots.PlotOptions(
         title, unit, _WIDTH, _HEIGHT, measure.top, measure.limit, is_filled=len(curves) == 1
     )
-    return svg_plots.draw_line_plot(curves, look)
+    return svg_plots.draw_line_plot(curves, options)

@@ -1,4 +1,4 @@
-"""Why a job waits, when it will start, and what would start earlier."""
+"""Wait explanation of the job page: reason, start forecast, and changes that would start earlier."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,13 +7,12 @@ from urllib.parse import urlencode
 
 from heliostat.models import Job, JobState
 from heliostat.services.jobs.explanation import Forecast, ForecastAccuracy, JobExplanation, StartEstimate
-from heliostat.web import formatting
 
-_SHOWN_AHEAD = 5
+_MAX_JOBS_AHEAD = 5
 _SOON = timedelta(minutes=1)
 
-_ELSEWHERE = "This queue plans with time limits: jobs that end before theirs let others start earlier."
-_FEW = 5  # forecasts: fewer say little about the next one
+_EXTERNAL_FORECAST = "This forecast assumes that jobs use their full time limits; jobs often start earlier."
+_MIN_FORECASTS = 5  # for a statement about the accuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,39 +30,39 @@ class WaitExplanation:
     pending_count: int
     jobs_ahead: tuple[JobAhead, ...]
     more_ahead: int
-    share_text: str  # empty: not worth a word
+    share_text: str  # empty: almost no usage
     forecast: Forecast | None
     is_soon: bool
-    confidence_text: str  # in 8 of 10 trial runs
+    confidence_text: str  # (80% likely)
     accuracy_text: str
-    no_forecast_reason: str  # why there is no forecast
+    no_forecast_reason: str  # why a forecast is missing
     not_before: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierStart:
     description: str
-    starts_at: datetime | None  # None: at once
+    starts_at: datetime | None  # None: immediately
     href: str
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfView:
-    """The answer to "what would start earlier?"; `trouble` when there is none."""
+    """Changes that would start the job earlier, or an error."""
 
     suggestions: tuple[EarlierStart, ...] = ()
     error: str = ""
 
 
-def build_wait_explanation(told: JobExplanation, now: datetime) -> WaitExplanation | None:
-    """None: it does not wait in the queue."""
-    why, forecast = told.wait_explanation, told.forecast
-    if told.job.state is not JobState.PENDING:
+def build_wait_explanation(explanation: JobExplanation, now: datetime) -> WaitExplanation | None:
+    """None: the job is not pending."""
+    why, forecast = explanation.wait_explanation, explanation.forecast
+    if explanation.job.state is not JobState.PENDING:
         return None
-    shown = told.jobs_ahead[:_SHOWN_AHEAD]
+    shown = explanation.jobs_ahead[:_MAX_JOBS_AHEAD]
     position = why.position if why else None
     return WaitExplanation(
-        sentence=format_sentence(told.sentence),
+        sentence=format_sentence(explanation.sentence),
         position=position,
         pending_count=why.pending if why else 0,
         jobs_ahead=tuple(_ahead(job) for job in shown),
@@ -73,10 +72,10 @@ def build_wait_explanation(told: JobExplanation, now: datetime) -> WaitExplanati
         else "",
         forecast=forecast,
         is_soon=forecast is not None and forecast.likely_at - now < _SOON,
-        confidence_text=_sure(forecast),
-        accuracy_text=_ELSEWHERE if told.job.dispatched else _accuracy(told.accuracy),
-        no_forecast_reason=_unforeseen(told) if forecast is None else "",
-        not_before=why.not_before if why else told.job.begin_at if told.ineligible_reason else None,
+        confidence_text=_confidence_text(forecast),
+        accuracy_text=_EXTERNAL_FORECAST if explanation.job.dispatched else _accuracy_text(explanation.accuracy),
+        no_forecast_reason=_no_forecast_reason(explanation) if forecast is None else "",
+        not_before=why.not_before if why else explanation.job.begin_at if explanation.ineligible_reason else None,
     )
 
 
@@ -84,21 +83,23 @@ def build_what_if_view(job: Job, answer: StartEstimate) -> WhatIfView:
     return WhatIfView(
         tuple(
             EarlierStart(
-                one.description, None if one.starts_now else one.forecast.likely_at, resubmit_url(job, one.change)
+                option.description,
+                None if option.starts_now else option.forecast.likely_at,
+                resubmit_url(job, option.change),
             )
-            for one in answer.options
+            for option in answer.options
         )
     )
 
 
 def resubmit_url(job: Job, change: Mapping[str, object] | None = None) -> str:
-    """Where the same is submitted again, with these fields changed; empty: by default."""
+    """URL of the form with the values of the job and these changes."""
     fields = {name: _field(value) for name, value in (change or {}).items()}
     return "/jobs/new?" + urlencode({"from": str(job.id), **fields})
 
 
 def format_sentence(text: str) -> str:
-    """With a capital and a full stop."""
+    """With a capital letter and a full stop."""
     return text[:1].upper() + text[1:].rstrip(".") + "." if text else ""
 
 
@@ -112,27 +113,25 @@ def _ahead(job: Job) -> JobAhead:
     return JobAhead(job.id, job.user, job.project, job.resources.gpus * job.placement.tasks)
 
 
-def _sure(forecast: Forecast | None) -> str:
-    if forecast is not None and forecast.source != "trial runs":
-        return f"by {forecast.source}"
+def _confidence_text(forecast: Forecast | None) -> str:
+    if forecast is not None and forecast.source != "simulation":
+        return f"(forecast by {forecast.source})"
     if forecast is None or forecast.confidence is None or forecast.runs < 1:
         return ""
-    return (
-        f"in {round(forecast.confidence * forecast.runs)} of {formatting.format_count(forecast.runs, 'trial run')}"
-    )
+    return f"({100 * forecast.confidence:.0f}% likely)"
 
 
-def _accuracy(accuracy: ForecastAccuracy) -> str:
-    if accuracy.of < _FEW:
-        return "Too few forecasts have been put to the test here to say how good they are."
-    return f"{accuracy.within} of the last {accuracy.of} starts were within the range first told."
+def _accuracy_text(accuracy: ForecastAccuracy) -> str:
+    if accuracy.of < _MIN_FORECASTS:
+        return "Not enough forecasts yet to measure their accuracy."
+    return f"{accuracy.within} of the last {accuracy.of} jobs started within the forecast range."
 
 
-def _unforeseen(told: JobExplanation) -> str:
-    if told.ineligible_reason == "parents":
-        return "When those it waits for are over."
-    if told.wait_explanation is not None and told.wait_explanation.blocked_by == "nodes":
-        return "Not with the nodes there are."
-    if told.job.dispatched:
-        return "It is not planned yet."
-    return "Not foreseen yet; this takes a minute."
+def _no_forecast_reason(explanation: JobExplanation) -> str:
+    if explanation.ineligible_reason == "parents":
+        return "After its dependencies have finished."
+    if explanation.wait_explanation is not None and explanation.wait_explanation.blocked_by == "nodes":
+        return "Cannot start until a node is back."
+    if explanation.job.dispatched:
+        return "Not scheduled yet."
+    return "No forecast yet; it takes about a minute."

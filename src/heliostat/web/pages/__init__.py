@@ -1,1 +1,1 @@
-"""One module per page, each with a `router`; all of them are found and served by `routes.install`."""
+"""One module per page, each with a `router`; `routes.page_routers` discovers them."""

@@ -1,4 +1,4 @@
-"""Announcements, for admins: what everybody should know, until when."""
+"""Admin page: announcements to all users."""
 
 from dataclasses import dataclass
 
@@ -35,60 +35,64 @@ class AnnouncementsView:
 
 
 @router.get("/admin/announcements")
-def show_announcements(visit: AdminDep, page: PageNumber = 1) -> Response:
-    return _news_page(visit, FormState(), page)
+def show_announcements(request: AdminDep, page: PageNumber = 1) -> Response:
+    return _page(request, FormState(), page)
 
 
 @router.post("/admin/announcements")
-def add_announcement(visit: AdminDep, form: FormDep) -> Response:
+def add_announcement(request: AdminDep, form: FormDep) -> Response:
     try:
-        reading = FormReader(form)
+        reader = FormReader(form)
         ends_at = (
-            reading.read_time("ends_at", visit.context.settings.server.effective_time_zone)
+            reader.read_time("ends_at", request.context.settings.server.effective_time_zone)
             if form.get("ends_at")
             else None
         )
-        reading.raise_if_invalid()
-        services.add_announcement(visit.context, visit.caller, form.get_raw("text"), ends_at)
+        reader.raise_if_invalid()
+        services.add_announcement(request.context, request.caller, form.get_raw("text"), ends_at)
     except BadRequest as error:
-        return _news_page(visit, form_with_errors(form, error, {}))
-    return redirect(visit, "/admin/announcements", "Everybody sees it now.")
+        return _page(request, form_with_errors(form, error, {}))
+    return redirect(request, "/admin/announcements", "Announcement published.")
 
 
 @router.post("/admin/announcements/remove")
-def remove_announcement(visit: AdminDep, form: FormDep) -> Response:
+def remove_announcement(request: AdminDep, form: FormDep) -> Response:
     number = form.get("announcements")
-    found = next(
-        (one for one in services.list_all_announcements(visit.context, visit.caller) if str(one.id) == number),
+    announcements = next(
+        (one for one in services.list_all_announcements(request.context, request.caller) if str(one.id) == number),
         None,
     )
-    if found is None:
-        raise NotFound("There is no such announcement.", "Load the page again; it may be gone already.")
+    if announcements is None:
+        raise NotFound("The announcement does not exist.", "Reload the page; it may already be removed.")
     if form.get("confirmed") != "yes":
-        text = found.text if len(found.text) <= _SHOWN_OF_TEXT else found.text[:_SHOWN_OF_TEXT] + " …"
+        text = (
+            announcements.text
+            if len(announcements.text) <= _SHOWN_OF_TEXT
+            else announcements.text[:_SHOWN_OF_TEXT] + " …"
+        )
         view = Confirmation(
             question="Remove this announcement?",
-            consequence="Nobody sees it any more. This cannot be undone.",
+            consequence="It is no longer shown. This cannot be undone.",
             action="/admin/announcements/remove",
-            label="Remove it",
+            label="Remove announcement",
             fields=(("confirmed", "yes"), ("announcements", number)),
             back="/admin/announcements",
             items=(text,),
         )
         return render_page(
-            visit, PageSpec("confirmation.html", "Remove", breadcrumbs=(ADMIN_BREADCRUMB, _BREADCRUMB)), view
+            request, PageSpec("confirmation.html", "Remove", breadcrumbs=(ADMIN_BREADCRUMB, _BREADCRUMB)), view
         )
-    services.remove_announcement(visit.context, visit.caller, found.id)
-    return redirect(visit, "/admin/announcements", "It is removed.")
+    services.remove_announcement(request.context, request.caller, announcements.id)
+    return redirect(request, "/admin/announcements", "Announcement removed.")
 
 
-def _news_page(visit: AuthenticatedRequest, form: FormState, page: int = 1) -> Response:
-    now = visit.context.now()
-    found, pages = paginate(
-        services.list_all_announcements(visit.context, visit.caller), PageUrl("/admin/announcements", {}), page
+def _page(request: AuthenticatedRequest, form: FormState, page: int = 1) -> Response:
+    now = request.context.now()
+    announcements, pager = paginate(
+        services.list_all_announcements(request.context, request.caller), PageUrl("/admin/announcements", {}), page
     )
-    rows = tuple(AnnouncementRow(one, one.is_expired(now)) for one in found)
+    rows = tuple(AnnouncementRow(one, one.is_expired(now)) for one in announcements)
     view = AnnouncementsView(
-        form, visit.context.settings.server.effective_time_zone, services.MAX_TEXT_LENGTH, rows, pages
+        form, request.context.settings.server.effective_time_zone, services.MAX_TEXT_LENGTH, rows, pager
     )
-    return render_page(visit, PageSpec("admin/announcements.html", "Announcements", status=form.status), view)
+    return render_page(request, PageSpec("admin/announcements.html", "Announcements", status=form.status), view)

@@ -1,4 +1,4 @@
-"""The audit log: who did what to what, from where."""
+"""Admin page: audit log."""
 
 import json
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from heliostat.web.view_models import PageUrl
 
 router = APIRouter()
 _PAGE_SIZE = 50
-_LONGEST_DETAIL = 600
+_MAX_DETAIL_LENGTH = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +36,38 @@ class AuditView:
     who: str
     what: str
     rows: tuple[AuditRow, ...]
-    newest_url: str  # addresses; empty: one is there
+    newest_url: str  # empty: the newest entries are shown
     older_url: str
 
 
 @router.get("/admin/audit")
 def show_audit(
-    visit: AdminDep,
+    request: AdminDep,
     who: SearchText = "",
     what: SearchText = "",
     before: Annotated[str | None, Query(max_length=20)] = None,
 ) -> Response:
-    only = AuditFilter(who.strip(), what.strip())
-    entries, cursor = list_audit_entries(visit.context, visit.caller, _PAGE_SIZE, before, only)
-    here = PageUrl("/admin/audit", {"who": only.user, "what": only.text})
+    audit_filter = AuditFilter(who.strip(), what.strip())
+    entries, cursor = list_audit_entries(request.context, request.caller, _PAGE_SIZE, before, audit_filter)
+    url = PageUrl("/admin/audit", {"who": audit_filter.user, "what": audit_filter.text})
     view = AuditView(
-        who=only.user,
-        what=only.text,
+        who=audit_filter.user,
+        what=audit_filter.text,
         rows=tuple(_row(entry) for entry in entries),
-        newest_url=here.with_query() if before else "",
-        older_url=here.with_query(before=cursor) if cursor else "",
+        newest_url=url.with_query() if before else "",
+        older_url=url.with_query(before=cursor) if cursor else "",
     )
-    return render_page(visit, PageSpec("admin/audit.html", "Audit log"), view)
+    return render_page(request, PageSpec("admin/audit.html", "Audit log"), view)
 
 
 def _row(entry: AuditEntry) -> AuditRow:
-    detail = "; ".join(f"{name}: {_told(value)}" for name, value in entry.detail.items() if value is not None)
-    shown = detail if len(detail) <= _LONGEST_DETAIL else detail[:_LONGEST_DETAIL] + " …"
+    detail = "; ".join(
+        f"{name}: {_format_value(value)}" for name, value in entry.detail.items() if value is not None
+    )
+    shown = detail if len(detail) <= _MAX_DETAIL_LENGTH else detail[:_MAX_DETAIL_LENGTH] + " …"
     origin = f"{entry.via}, {entry.address}"
     return AuditRow(entry.id, entry.at, entry.user, origin, entry.action, entry.target, shown)
 
 
-def _told(value: object) -> str:
+def _format_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

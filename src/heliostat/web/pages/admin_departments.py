@@ -1,4 +1,4 @@
-"""Departments, for admins: their part of the cluster and their limits."""
+"""Admin pages: departments with their shares and quotas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from heliostat.web.rendering import PageSpec, redirect, render_page
 from heliostat.web.request_context import AdminDep, AuthenticatedRequest, FormDep
 
 router = APIRouter()
-_CRUMBS = (ADMIN_BREADCRUMB, ("Projects", "/admin/projects"))
-_WRONG = (BadRequest, Conflict, NotFound)
+_BREADCRUMBS = (ADMIN_BREADCRUMB, ("Projects", "/admin/projects"))
+_FORM_ERRORS = (BadRequest, Conflict, NotFound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,58 +33,58 @@ class DepartmentView:
 
 
 @router.get("/admin/new-department")
-def show_new_department_form(visit: AdminDep) -> Response:
-    return _new_page(visit, FormState())
+def show_new_department_form(request: AdminDep) -> Response:
+    return _new_page(request, FormState())
 
 
 @router.post("/admin/new-department")
-def create_department(visit: AdminDep, form: FormDep) -> Response:
+def create_department(request: AdminDep, form: FormDep) -> Response:
     try:
-        made = services.create_department(visit.context, visit.caller, form.get("name"))
-    except _WRONG as error:
-        return _new_page(visit, form_with_errors(form, error, {}))
-    return redirect(visit, f"/admin/departments/{made.name}", f"The department {made.name} is there.")
+        department = services.create_department(request.context, request.caller, form.get("name"))
+    except _FORM_ERRORS as error:
+        return _new_page(request, form_with_errors(form, error, {}))
+    return redirect(request, f"/admin/departments/{department.name}", f"Department {department.name} created.")
 
 
 @router.get("/admin/departments/{name}")
-def show_department(visit: AdminDep, name: NameParam) -> Response:
-    department = _found(visit, name)
-    return _page(visit, department, FormState(_values(department)))
+def show_department(request: AdminDep, name: NameParam) -> Response:
+    department = _get_department(request, name)
+    return _page(request, department, FormState(_values(department)))
 
 
 @router.post("/admin/departments/{name}/set")
-def update_department(visit: AdminDep, name: NameParam, form: FormDep) -> Response:
-    department = _found(visit, name)
+def update_department(request: AdminDep, name: NameParam, form: FormDep) -> Response:
+    department = _get_department(request, name)
     try:
-        reading = FormReader(form)
-        wish = ProjectOrDepartmentChange(
-            share=reading.read_integer("share", 1, MAX_SHARE), quota=read_quota_fields(reading)
+        reader = FormReader(form)
+        change = ProjectOrDepartmentChange(
+            share=reader.read_integer("share", 1, MAX_SHARE), quota=read_quota_fields(reader)
         )
-        reading.raise_if_invalid()
-        services.update_department(visit.context, visit.caller, name, wish)
-    except _WRONG as error:
-        return _page(visit, department, form_with_errors(form, error, _values(department)))
-    return redirect(visit, f"/admin/departments/{name}", "Saved.")
+        reader.raise_if_invalid()
+        services.update_department(request.context, request.caller, name, change)
+    except _FORM_ERRORS as error:
+        return _page(request, department, form_with_errors(form, error, _values(department)))
+    return redirect(request, f"/admin/departments/{name}", "Saved.")
 
 
-def _found(visit: AuthenticatedRequest, name: str) -> Department:
-    for one in services.list_departments(visit.context, visit.caller):
-        if one.name == name:
-            return one
-    raise NotFound(f"There is no department {safe_repr(name)}.", "The page of projects lists them.")
+def _get_department(request: AuthenticatedRequest, name: str) -> Department:
+    for department in services.list_departments(request.context, request.caller):
+        if department.name == name:
+            return department
+    raise NotFound(f"Department {safe_repr(name)} does not exist.", "See the list of projects.")
 
 
 def _values(department: Department) -> Mapping[str, str]:
     return {"share": str(department.share)} | quota_form_values(department.quota)
 
 
-def _new_page(visit: AuthenticatedRequest, form: FormState) -> Response:
-    page = PageSpec("admin/new_department.html", "New department", breadcrumbs=_CRUMBS, status=form.status)
-    return render_page(visit, page, NewDepartmentView(form))
+def _new_page(request: AuthenticatedRequest, form: FormState) -> Response:
+    page = PageSpec("admin/new_department.html", "New department", breadcrumbs=_BREADCRUMBS, status=form.status)
+    return render_page(request, page, NewDepartmentView(form))
 
 
-def _page(visit: AuthenticatedRequest, department: Department, form: FormState) -> Response:
-    found = services.list_projects(visit.context, visit.caller)
-    names = tuple(project.name for project in found if project.department == department.name)
-    page = PageSpec("admin/department.html", department.name, breadcrumbs=_CRUMBS, status=form.status)
-    return render_page(visit, page, DepartmentView(department, names, form))
+def _page(request: AuthenticatedRequest, department: Department, form: FormState) -> Response:
+    projects = services.list_projects(request.context, request.caller)
+    names = tuple(project.name for project in projects if project.department == department.name)
+    page = PageSpec("admin/department.html", department.name, breadcrumbs=_BREADCRUMBS, status=form.status)
+    return render_page(request, page, DepartmentView(department, names, form))

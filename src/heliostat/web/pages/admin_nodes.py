@@ -1,4 +1,4 @@
-"""Nodes, for admins: drain and resume them, and say what they are for."""
+"""Admin pages: drain and resume nodes, and set their labels and data classes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ from heliostat.web.view_models import Pager, PageUrl
 
 router = APIRouter()
 _NODES = ("Nodes", "/admin/nodes")
-_WRONG = (BadRequest, Conflict)
-_LONGEST_LABELS = 10_000
+_FORM_ERRORS = (BadRequest, Conflict)
+_MAX_LABELS_LENGTH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,88 +56,88 @@ class AdminNodeView:
 
 
 @router.get("/admin/nodes")
-def show_nodes(visit: AdminDep, q: SearchText = "", page: PageNumber = 1) -> Response:
-    wanted = q.strip().lower()
-    rows = [row for row in map(_row, visit.context.node_inventory.fresh_nodes()) if _fits(row, wanted)]
+def show_nodes(request: AdminDep, q: SearchText = "", page: PageNumber = 1) -> Response:
+    search = q.strip().lower()
+    rows = [row for row in map(_row, request.context.node_inventory.fresh_nodes()) if _matches(row, search)]
     shown, pages = paginate(rows, PageUrl("/admin/nodes", {"q": q.strip()}), page)
     view = AdminNodesView(q.strip(), tuple(shown), pages)
-    return render_page(visit, PageSpec("admin/nodes.html", "Nodes", live_topics=("nodes",)), view)
+    return render_page(request, PageSpec("admin/nodes.html", "Nodes", live_topics=("nodes",)), view)
 
 
 @router.get("/admin/nodes/{name}")
-def show_node(visit: AdminDep, name: NameParam) -> Response:
-    node = services.get_node(visit.context, name)
-    return _node_page(visit, node, FormState(_values(node)))
+def show_node(request: AdminDep, name: NameParam) -> Response:
+    node = services.get_node(request.context, name)
+    return _node_page(request, node, FormState(_values(node)))
 
 
 @router.post("/admin/nodes/{name}/drain")
-def drain_node(visit: AdminDep, name: NameParam, form: FormDep) -> Response:
-    node = services.get_node(visit.context, name)
+def drain_node(request: AdminDep, name: NameParam, form: FormDep) -> Response:
+    node = services.get_node(request.context, name)
     try:
-        reading = FormReader(form)
-        reason = reading.read_line("reason", needed=True)
-        reading.raise_if_invalid()
-        services.drain_node(visit.context, visit.caller, name, reason)
-    except _WRONG as error:
-        return _node_page(visit, node, form_with_errors(form, error, _values(node)))
-    return redirect(visit, _path(node), f"{name} is drained: nothing new starts there, what runs goes on.")
+        reader = FormReader(form)
+        reason = reader.read_line("reason", required=True)
+        reader.raise_if_invalid()
+        services.drain_node(request.context, request.caller, name, reason)
+    except _FORM_ERRORS as error:
+        return _node_page(request, node, form_with_errors(form, error, _values(node)))
+    return redirect(request, _path(node), f"{name} is drained: no new jobs start there, running jobs continue.")
 
 
 @router.post("/admin/nodes/{name}/resume")
-def resume_node(visit: AdminDep, name: NameParam, form: FormDep) -> Response:
-    node = services.resume_node(visit.context, visit.caller, name)
-    return redirect(visit, _path(node), f"{name} takes jobs again.")
+def resume_node(request: AdminDep, name: NameParam, form: FormDep) -> Response:
+    node = services.resume_node(request.context, request.caller, name)
+    return redirect(request, _path(node), f"{name} accepts jobs again.")
 
 
 @router.post("/admin/nodes/{name}/set")
-def update_node(visit: AdminDep, name: NameParam, form: FormDep) -> Response:
-    node = services.get_node(visit.context, name)
+def update_node(request: AdminDep, name: NameParam, form: FormDep) -> Response:
+    node = services.get_node(request.context, name)
     try:
-        reading = FormReader(form)
-        wish = NodeChange(
+        reader = FormReader(form)
+        change = NodeChange(
             labels=_label_changes(node, form.get("labels")),
-            data_class=reading.read_integer("data_class", 0, MAX_DATA_CLASS),
-            min_data_class=reading.read_integer("min_data_class", 0, MAX_DATA_CLASS),
+            data_class=reader.read_integer("data_class", 0, MAX_DATA_CLASS),
+            min_data_class=reader.read_integer("min_data_class", 0, MAX_DATA_CLASS),
             splits_devices=form.get("splits_devices") == "yes",
         )
-        reading.raise_if_invalid()
-        _, note = services.update_node(visit.context, visit.caller, name, wish)
-    except _WRONG as error:
-        return _node_page(visit, node, form_with_errors(form, error, _values(node)))
-    return redirect(visit, _path(node), f"Saved. {note}" if note else "Saved.", "note" if note else "good")
+        reader.raise_if_invalid()
+        _, note = services.update_node(request.context, request.caller, name, change)
+    except _FORM_ERRORS as error:
+        return _node_page(request, node, form_with_errors(form, error, _values(node)))
+    return redirect(request, _path(node), f"Saved. {note}" if note else "Saved.", "note" if note else "good")
 
 
 def _label_changes(node: Node, text: str) -> dict[str, str | None]:
-    """From lines of name=value: what is new or different, and None for what is no longer there."""
-    if len(text) > _LONGEST_LABELS:
+    """From lines of name=value: new and changed labels, and None for removed ones."""
+    if len(text) > _MAX_LABELS_LENGTH:
         raise invalid_field("labels", "are too long")
-    given: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for line in filter(None, (line.strip() for line in text.splitlines())):
         name, _, value = (part.strip() for part in line.partition("="))
-        if name in given:
-            raise invalid_field("labels", f"{name[:64]} is there twice")
-        given[name] = value
-    gone = dict.fromkeys(node.labels.keys() - given.keys())
-    return {**gone, **{name: value for name, value in given.items() if node.labels.get(name) != value}}
+        if name in labels:
+            raise invalid_field("labels", f"{name[:64]} is set twice")
+        labels[name] = value
+    gone = dict.fromkeys(node.labels.keys() - labels.keys())
+    return {**gone, **{name: value for name, value in labels.items() if node.labels.get(name) != value}}
 
 
 def _row(node: Node) -> AdminNodeRow:
-    kinds = sorted({device.type for device in node.devices})
-    bad = [device for device in node.devices if not device.is_available]
-    least, most = node.min_data_class, node.data_class
-    trouble = "; ".join(f"GPU {device.index}: {device.problem or device.used_outside}" for device in bad)
+    types = sorted({device.type for device in node.devices})
+    unavailable = [device for device in node.devices if not device.is_available]
+    lowest, highest = node.min_data_class, node.data_class
+    problems = "; ".join(f"GPU {device.index}: {device.problem or device.used_outside}" for device in unavailable)
     return AdminNodeRow(
         node=node,
-        gpus=f"{len(node.devices)} {', '.join(kinds)}" if node.devices else "",
-        data_classes=f"{least} to {most}" if least else f"up to {most}",
+        gpus=f"{len(node.devices)} {', '.join(types)}" if node.devices else "",
+        data_classes=f"{lowest} to {highest}" if lowest else f"up to {highest}",
         labels=", ".join(f"{name}={value}" if value else name for name, value in sorted(node.labels.items())),
-        gpu_problems=trouble,
+        gpu_problems=problems,
     )
 
 
-def _fits(row: AdminNodeRow, wanted: str) -> bool:
+def _matches(row: AdminNodeRow, search: str) -> bool:
     texts = (row.node.name, row.node.state.value, row.node.reason or "", row.gpus, row.labels)
-    return not wanted or any(wanted in text.lower() for text in texts)
+    return not search or any(search in text.lower() for text in texts)
 
 
 def _values(node: Node) -> Mapping[str, str]:
@@ -151,11 +151,11 @@ def _values(node: Node) -> Mapping[str, str]:
     }
 
 
-def _node_page(visit: AuthenticatedRequest, node: Node, form: FormState) -> Response:
-    splits = (("no", "no: each GPU for one job"), ("yes", "yes: jobs may ask for a part of one"))
-    view = AdminNodeView(_row(node), DATA_CLASS_OPTIONS, splits, form)
+def _node_page(request: AuthenticatedRequest, node: Node, form: FormState) -> Response:
+    sharing_options = (("no", "off: one job per GPU"), ("yes", "on: jobs may request a fraction of a GPU"))
+    view = AdminNodeView(_row(node), DATA_CLASS_OPTIONS, sharing_options, form)
     page = PageSpec("admin/node.html", node.name, breadcrumbs=(ADMIN_BREADCRUMB, _NODES), status=form.status)
-    return render_page(visit, page, view)
+    return render_page(request, page, view)
 
 
 def _path(node: Node) -> str:

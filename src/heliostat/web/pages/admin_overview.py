@@ -1,4 +1,4 @@
-"""The way to everything an admin sets, and what can only be read: quotas, settings, what the doctor finds."""
+"""Admin pages: overview, quotas, settings and the health check (doctor)."""
 
 from dataclasses import dataclass
 
@@ -36,8 +36,8 @@ class QuotaRow:
     name: str
     path: str
     quota: Quota
-    gpu_hours: float  # GPU-hours in this month
-    used_fraction: float | None  # of those allowed
+    gpu_hours: float  # in this month
+    used_fraction: float | None  # of the monthly limit; None: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,15 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True)
 class DoctorView:
-    issues: tuple[FindingRow, ...]  # the worst first
+    issues: tuple[FindingRow, ...]  # most severe first
     passed: tuple[FindingRow, ...]
     problem_count: int
     warning_count: int
 
 
 @router.get("/admin")
-def show_overview(visit: AdminDep) -> Response:
-    context, caller = visit.context, visit.caller
+def show_overview(request: AdminDep) -> Response:
+    context, caller = request.context, request.caller
     nodes = context.node_inventory.nodes()
     devices = [device for node in nodes for device in node.devices]
     up = sum(node.state is NodeState.UP for node in nodes)
@@ -83,41 +83,44 @@ def show_overview(visit: AdminDep) -> Response:
         gpus_with_problems=sum(not device.is_available for device in devices),
         reservations=len(list_reservations(context, caller)),
     )
-    return render_page(visit, PageSpec("admin/overview.html", "Admin", live_topics=("nodes", "rules")), view)
+    return render_page(request, PageSpec("admin/overview.html", "Admin", live_topics=("nodes", "rules")), view)
 
 
 @router.get("/admin/quotas")
-def show_quotas(visit: AdminDep) -> Response:
-    rows = [row for row in _limited(visit) if row.quota != Quota()]
-    return render_page(visit, PageSpec("admin/quotas.html", "Quotas"), QuotasView(tuple(rows)))
+def show_quotas(request: AdminDep) -> Response:
+    rows = [row for row in _quota_rows(request) if row.quota != Quota()]
+    return render_page(request, PageSpec("admin/quotas.html", "Quotas"), QuotasView(tuple(rows)))
 
 
 @router.get("/admin/settings")
-def show_settings(visit: AdminDep) -> Response:
-    settings = list_effective_settings(visit.context, visit.caller)
-    view = SettingsView(str(visit.context.settings.home.path), tuple(settings))
-    return render_page(visit, PageSpec("admin/settings.html", "Settings"), view)
+def show_settings(request: AdminDep) -> Response:
+    settings = list_effective_settings(request.context, request.caller)
+    view = SettingsView(str(request.context.settings.home.path), tuple(settings))
+    return render_page(request, PageSpec("admin/settings.html", "Settings"), view)
 
 
 @router.get("/admin/doctor")
-def show_doctor(visit: AdminDep) -> Response:
-    found = diagnose_installation(visit.context, visit.caller)
-    levels = [one.level for one in found]
-    rows = [FindingRow(one.level, _ICONS[one.level], one.check, one.message, one.hint or "") for one in found]
+def show_doctor(request: AdminDep) -> Response:
+    findings = diagnose_installation(request.context, request.caller)
+    levels = [entry.level for entry in findings]
+    rows = [
+        FindingRow(entry.level, _ICONS[entry.level], entry.check, entry.message, entry.hint or "")
+        for entry in findings
+    ]
     rows.sort(key=lambda row: list(_ICONS).index(row.level))
-    troubles = tuple(row for row in rows if row.level != "ok")
-    view = DoctorView(troubles, tuple(rows[len(troubles) :]), levels.count("problem"), levels.count("warning"))
-    return render_page(visit, PageSpec("admin/doctor.html", "Doctor"), view)
+    issues = tuple(row for row in rows if row.level != "ok")
+    view = DoctorView(issues, tuple(rows[len(issues) :]), levels.count("problem"), levels.count("warning"))
+    return render_page(request, PageSpec("admin/doctor.html", "Doctor"), view)
 
 
 _ICONS = {"problem": "failed", "warning": "warning", "ok": "completed"}
 
 
-def _limited(visit: AuthenticatedRequest) -> list[QuotaRow]:
-    context, caller = visit.context, visit.caller
-    departments = [("department", one.name, one.quota) for one in list_departments(context, caller)]
-    projects = [("project", one.name, one.quota) for one in list_projects(context, caller)]
-    users = [("user", one.name, one.quota) for one in list_users(context, caller)]
+def _quota_rows(request: AuthenticatedRequest) -> list[QuotaRow]:
+    context, caller = request.context, request.caller
+    departments = [("department", entry.name, entry.quota) for entry in list_departments(context, caller)]
+    projects = [("project", entry.name, entry.quota) for entry in list_projects(context, caller)]
+    users = [("user", entry.name, entry.quota) for entry in list_users(context, caller)]
     hours = {
         (kind, line.name): line.gpu_hours
         for kind in ("department", "project", "user")
@@ -130,6 +133,6 @@ def _limited(visit: AuthenticatedRequest) -> list[QuotaRow]:
 
 
 def _quota_row(kind: str, name: str, quota: Quota, hours: float) -> QuotaRow:
-    most = quota.gpu_hours_per_month
-    part = None if most is None else min(1.0, hours / most) if most else 1.0
-    return QuotaRow(kind, name, f"/admin/{kind}s/{name}", quota, hours, part)
+    limit = quota.gpu_hours_per_month
+    used_fraction = None if limit is None else min(1.0, hours / limit) if limit else 1.0
+    return QuotaRow(kind, name, f"/admin/{kind}s/{name}", quota, hours, used_fraction)

@@ -1,4 +1,4 @@
-"""Departments and projects: admins set them up; managers look after the members of theirs."""
+"""Pages of projects: admins create and change them, managers manage the members of their own projects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from heliostat.web.view_models import Confirmation
 
 router = APIRouter()
 _PROJECTS = ("Projects", "/admin/projects")
-_WRONG = (BadRequest, Conflict, NotFound)
-_MEMBER_ROLES = (("member", "member"), ("manager", "manager: looks after the members"))
+_FORM_ERRORS = (BadRequest, Conflict, NotFound)
+_MEMBER_ROLES = (("member", "member"), ("manager", "manager: manages the members"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,105 +72,113 @@ class ProjectView:
 
 
 @router.get("/admin/projects")
-def show_projects(visit: AuthenticatedDep) -> Response:
-    """All for admins; for managers those they look after."""
-    mine = [one for one in services.list_projects(visit.context, visit.caller) if visit.user.may_manage(one.name)]
-    if not mine and not visit.user.is_admin:
-        raise Forbidden("Only admins and managers of projects see this.", "Ask an admin of this Heliostat.")
-    view = ProjectsView(tuple(_rows(visit, mine)), visit.user.is_admin)
-    return render_page(visit, PageSpec("admin/projects.html", "Projects", live_topics=("rules",)), view)
+def show_projects(request: AuthenticatedDep) -> Response:
+    """All projects for admins, their own projects for managers."""
+    managed = [
+        one for one in services.list_projects(request.context, request.caller) if request.user.may_manage(one.name)
+    ]
+    if not managed and not request.user.is_admin:
+        raise Forbidden("Only admins and project managers can see this page.", "Ask an admin.")
+    view = ProjectsView(tuple(_rows(request, managed)), request.user.is_admin)
+    return render_page(request, PageSpec("admin/projects.html", "Projects", live_topics=("rules",)), view)
 
 
 @router.get("/admin/new-project")
-def show_new_project_form(visit: AdminDep) -> Response:
-    return _new_project_page(visit, FormState({"department": visit.context.settings.auth.default_department}))
+def show_new_project_form(request: AdminDep) -> Response:
+    return _new_project_page(request, FormState({"department": request.context.settings.auth.default_department}))
 
 
 @router.post("/admin/new-project")
-def create_project(visit: AdminDep, form: FormDep) -> Response:
+def create_project(request: AdminDep, form: FormDep) -> Response:
     try:
-        made = services.create_project(visit.context, visit.caller, form.get("name"), form.get("department"))
-    except _WRONG as error:
-        return _new_project_page(visit, form_with_errors(form, error, {}))
-    return redirect(visit, f"/admin/projects/{made.name}", f"The project {made.name} is there. Add its members.")
+        project = services.create_project(
+            request.context, request.caller, form.get("name"), form.get("department")
+        )
+    except _FORM_ERRORS as error:
+        return _new_project_page(request, form_with_errors(form, error, {}))
+    return redirect(
+        request, f"/admin/projects/{project.name}", f"Project {project.name} created. Add its members."
+    )
 
 
 @router.get("/admin/projects/{name}")
-def show_project(visit: AuthenticatedDep, name: NameParam) -> Response:
-    project = _managed(visit, name)
-    return _project_page(visit, project, FormState(_values(project)))
+def show_project(request: AuthenticatedDep, name: NameParam) -> Response:
+    project = _get_managed_project(request, name)
+    return _project_page(request, project, FormState(_values(project)))
 
 
 @router.post("/admin/projects/{name}/set")
-def update_project(visit: AdminDep, name: NameParam, form: FormDep) -> Response:
-    project = _managed(visit, name)
+def update_project(request: AdminDep, name: NameParam, form: FormDep) -> Response:
+    project = _get_managed_project(request, name)
     try:
-        reading = FormReader(form)
-        wish = ProjectOrDepartmentChange(
-            share=reading.read_integer("share", 1, MAX_SHARE),
-            data_class=reading.read_integer("data_class", 0, MAX_DATA_CLASS),
-            quota=read_quota_fields(reading),
+        reader = FormReader(form)
+        change = ProjectOrDepartmentChange(
+            share=reader.read_integer("share", 1, MAX_SHARE),
+            data_class=reader.read_integer("data_class", 0, MAX_DATA_CLASS),
+            quota=read_quota_fields(reader),
         )
-        reading.raise_if_invalid()
-        _, note = services.update_project(visit.context, visit.caller, name, wish)
-    except _WRONG as error:
-        return _project_page(visit, project, form_with_errors(form, error, _values(project)))
-    said = f"Saved. {note}" if note else "Saved."
-    return redirect(visit, f"/admin/projects/{name}", said, "note" if note else "good")
+        reader.raise_if_invalid()
+        _, note = services.update_project(request.context, request.caller, name, change)
+    except _FORM_ERRORS as error:
+        return _project_page(request, project, form_with_errors(form, error, _values(project)))
+    message = f"Saved. {note}" if note else "Saved."
+    return redirect(request, f"/admin/projects/{name}", message, "note" if note else "good")
 
 
 @router.post("/admin/projects/{name}/members")
-def add_member(visit: AuthenticatedDep, name: NameParam, form: FormDep) -> Response:
-    """A new member, or another role for one who is there."""
-    project, user = _managed(visit, name), form.get("user")
+def add_member(request: AuthenticatedDep, name: NameParam, form: FormDep) -> Response:
+    """Add a member, or change the role of a member."""
+    project, user = _get_managed_project(request, name), form.get("user")
     try:
         role = ProjectRole.MANAGER if form.get("member_role") == "manager" else ProjectRole.MEMBER
-        services.add_member(visit.context, visit.caller, name, user, role)
-    except _WRONG as error:
-        return _project_page(visit, project, form_with_errors(form, error, _values(project), "user"))
-    return redirect(visit, f"/admin/projects/{name}", f"{user} is a {role.value} of {name}.")
+        services.add_member(request.context, request.caller, name, user, role)
+    except _FORM_ERRORS as error:
+        return _project_page(request, project, form_with_errors(form, error, _values(project), "user"))
+    return redirect(request, f"/admin/projects/{name}", f"{user} is a {role.value} of {name}.")
 
 
 @router.post("/admin/projects/{name}/remove")
-def remove_member(visit: AuthenticatedDep, name: NameParam, form: FormDep) -> Response:
-    project, user, back = _managed(visit, name), form.get("user"), f"/admin/projects/{name}"
+def remove_member(request: AuthenticatedDep, name: NameParam, form: FormDep) -> Response:
+    project, user, back = _get_managed_project(request, name), form.get("user"), f"/admin/projects/{name}"
     if user not in dict(project.members):
-        return redirect(visit, back, "They are not a member.", "note")
+        return redirect(request, back, f"{user} is not a member of {name}.", "note")
     if form.get("confirmed") != "yes":
         view = Confirmation(
             question=f"Remove {user} from {name}?",
-            consequence="They can no longer submit jobs for it. Jobs that are there go on.",
+            consequence="They can no longer submit jobs for it. Their existing jobs continue.",
             action=f"{back}/remove",
             label=f"Remove {user}",
             fields=(("confirmed", "yes"), ("user", user)),
             back=back,
         )
         return render_page(
-            visit, PageSpec("confirmation.html", "Remove", breadcrumbs=(*_crumbs(visit), (name, back))), view
+            request,
+            PageSpec("confirmation.html", "Remove", breadcrumbs=(*_breadcrumbs(request), (name, back))),
+            view,
         )
-    services.remove_member(visit.context, visit.caller, name, user)
-    return redirect(visit, back, f"{user} is no longer in {name}.")
+    services.remove_member(request.context, request.caller, name, user)
+    return redirect(request, back, f"{user} is no longer a member of {name}.")
 
 
-def _managed(visit: AuthenticatedRequest, name: str) -> Project:
-    project = services.get_project(visit.context, visit.caller, name)
-    if not visit.user.may_manage(name):
+def _get_managed_project(request: AuthenticatedRequest, name: str) -> Project:
+    project = services.get_project(request.context, request.caller, name)
+    if not request.user.may_manage(name):
         raise Forbidden(f"Only a manager of {name} or an admin may do this.", "Ask one of them.")
     return project
 
 
-def _crumbs(visit: AuthenticatedRequest) -> tuple[tuple[str, str], ...]:
-    return (ADMIN_BREADCRUMB, _PROJECTS) if visit.user.is_admin else (("Share", "/share"), _PROJECTS)
+def _breadcrumbs(request: AuthenticatedRequest) -> tuple[tuple[str, str], ...]:
+    return (ADMIN_BREADCRUMB, _PROJECTS) if request.user.is_admin else (("Fair share", "/share"), _PROJECTS)
 
 
-def _rows(visit: AuthenticatedRequest, found: list[Project]) -> list[ProjectOrDepartmentRow]:
-    """Each department with its projects below; managers see no departments."""
-    if not visit.user.is_admin:
-        return [_project_row(project) for project in found]
+def _rows(request: AuthenticatedRequest, projects: list[Project]) -> list[ProjectOrDepartmentRow]:
+    """Departments followed by their projects; for managers only projects."""
+    if not request.user.is_admin:
+        return [_project_row(project) for project in projects]
     rows = []
-    for one in services.list_departments(visit.context, visit.caller):
+    for one in services.list_departments(request.context, request.caller):
         rows.append(ProjectOrDepartmentRow("department", one.name, one.share, describe_quota(one.quota)))
-        rows += [_project_row(project) for project in found if project.department == one.name]
+        rows += [_project_row(project) for project in projects if project.department == one.name]
     return rows
 
 
@@ -187,17 +195,17 @@ def _values(project: Project) -> Mapping[str, str]:
     return own | quota_form_values(project.quota)
 
 
-def _new_project_page(visit: AuthenticatedRequest, form: FormState) -> Response:
-    departments = services.list_departments(visit.context, visit.caller)
+def _new_project_page(request: AuthenticatedRequest, form: FormState) -> Response:
+    departments = services.list_departments(request.context, request.caller)
     view = NewProjectView(form, tuple((one.name, one.name) for one in departments))
     page = PageSpec(
         "admin/new_project.html", "New project", breadcrumbs=(ADMIN_BREADCRUMB, _PROJECTS), status=form.status
     )
-    return render_page(visit, page, view)
+    return render_page(request, page, view)
 
 
-def _project_page(visit: AuthenticatedRequest, project: Project, form: FormState) -> Response:
-    is_admin = visit.user.is_admin
+def _project_page(request: AuthenticatedRequest, project: Project, form: FormState) -> Response:
+    is_admin = request.user.is_admin
     members = [(name, role is ProjectRole.MANAGER) for name, role in project.members]
     view = ProjectView(
         project=project,
@@ -208,5 +216,5 @@ def _project_page(visit: AuthenticatedRequest, project: Project, form: FormState
         data_class_options=DATA_CLASS_OPTIONS,
         form=form,
     )
-    page = PageSpec("admin/project.html", project.name, breadcrumbs=_crumbs(visit), status=form.status)
-    return render_page(visit, page, view)
+    page = PageSpec("admin/project.html", project.name, breadcrumbs=_breadcrumbs(request), status=form.status)
+    return render_page(request, page, view)

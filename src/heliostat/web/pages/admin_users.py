@@ -1,4 +1,4 @@
-"""Accounts, for admins: who there is, who may come in, what they may use."""
+"""Admin pages: user accounts, roles, passwords, quotas and tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ from heliostat.web.request_context import AdminDep, AuthenticatedRequest, FormDe
 from heliostat.web.view_models import Confirmation, Pager, PageUrl
 
 router = APIRouter()
-ROLE_OPTIONS = (("user", "user"), ("admin", "admin: may do everything"))
+ROLE_OPTIONS = (("user", "user"), ("admin", "admin: all permissions"))
 _USERS = ("Users", "/admin/users")
-_WRONG = (BadRequest, Conflict, NotFound)
+_FORM_ERRORS = (BadRequest, Conflict, NotFound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,167 +67,173 @@ class UserView:
 
 @dataclass(frozen=True, slots=True)
 class PasswordView:
-    """The only page that ever shows it."""
+    """A generated password, which is shown only here."""
 
     name: str
     password: str
 
 
 @router.get("/admin/users")
-def show_users(visit: AdminDep, q: SearchText = "", page: PageNumber = 1) -> Response:
-    wanted = q.strip().lower()
-    matching = [user for user in users.list_users(visit.context, visit.caller) if _fits(user, wanted)]
+def show_users(request: AdminDep, q: SearchText = "", page: PageNumber = 1) -> Response:
+    search = q.strip().lower()
+    matching = [user for user in users.list_users(request.context, request.caller) if _matches(user, search)]
     shown, pages = paginate(matching, PageUrl("/admin/users", {"q": q.strip()}), page)
     view = UsersView(q.strip(), tuple(_row(user) for user in shown), pages)
-    return render_page(visit, PageSpec("admin/users.html", "Users", live_topics=("rules",)), view)
+    return render_page(request, PageSpec("admin/users.html", "Users", live_topics=("rules",)), view)
 
 
 @router.get("/admin/new-user")
-def show_new_user_form(visit: AdminDep) -> Response:
-    return _new_user_page(visit, FormState({"role": "user"}), (visit.context.settings.auth.default_project,), True)
+def show_new_user_form(request: AdminDep) -> Response:
+    return _new_user_page(
+        request, FormState({"role": "user"}), (request.context.settings.auth.default_project,), True
+    )
 
 
 @router.post("/admin/new-user")
-def create_user(visit: AdminDep, form: FormDep) -> Response:
-    wanted, makes_password = form.get_all("project")[:_MOST_PROJECTS], form.has("makes_password")
+def create_user(request: AdminDep, form: FormDep) -> Response:
+    projects, generate_password = form.get_all("project")[:_MAX_PROJECTS], form.has("makes_password")
     try:
-        reading = FormReader(form)
+        reader = FormReader(form)
         new = NewUser(
-            name=reading.read_line("name", needed=True),
+            name=reader.read_line("name", required=True),
             role=_role(form.get("role")),
-            unix_user=reading.read_line("unix_user") or None,
-            password=users.generate_password() if makes_password else None,
-            projects=wanted,
+            unix_user=reader.read_line("unix_user") or None,
+            password=users.generate_password() if generate_password else None,
+            projects=projects,
         )
-        reading.raise_if_invalid()
-        user = users.create_user(visit.context, visit.caller, new)
-    except _WRONG as error:
-        return _new_user_page(visit, form_with_errors(form, error, {"projects": ""}), wanted, makes_password)
+        reader.raise_if_invalid()
+        user = users.create_user(request.context, request.caller, new)
+    except _FORM_ERRORS as error:
+        return _new_user_page(
+            request, form_with_errors(form, error, {"projects": ""}), projects, generate_password
+        )
     if new.password is None:
-        return redirect(visit, f"/admin/users/{user.name}", f"The account {user.name} is there.")
-    return _password_page(visit, user.name, new.password)
+        return redirect(request, f"/admin/users/{user.name}", f"Account {user.name} created.")
+    return _password_page(request, user.name, new.password)
 
 
-_MOST_PROJECTS = 1000
+_MAX_PROJECTS = 1000
 
 
 @router.get("/admin/users/{name}")
-def show_user(visit: AdminDep, name: NameParam) -> Response:
-    user = users.get_user(visit.context, visit.caller, name)
-    return _user_page(visit, user, FormState(_values(user)))
+def show_user(request: AdminDep, name: NameParam) -> Response:
+    user = users.get_user(request.context, request.caller, name)
+    return _user_page(request, user, FormState(_values(user)))
 
 
 @router.post("/admin/users/{name}/account")
-def update_account(visit: AdminDep, name: NameParam, form: FormDep) -> Response:
-    """Role and Unix user. A new role asks once more."""
-    user = users.get_user(visit.context, visit.caller, name)
+def update_account(request: AdminDep, name: NameParam, form: FormDep) -> Response:
+    """Change role and Unix user. A role change needs a confirmation."""
+    user = users.get_user(request.context, request.caller, name)
     try:
-        reading, role = FormReader(form), _role(form.get("role"))
-        unix_user = reading.read_line("unix_user")
-        reading.raise_if_invalid()
+        reader, role = FormReader(form), _role(form.get("role"))
+        unix_user = reader.read_line("unix_user")
+        reader.raise_if_invalid()
         if role is not user.role and form.get("confirmed") != "yes":
-            return _ask_about_role(visit, user, role, unix_user)
-        wish = UserChange(role=role, unix_user=unix_user or None, clear_unix_user=not unix_user)
-        users.update_user(visit.context, visit.caller, name, _without_same(user, wish))
-    except _WRONG as error:
-        return _user_page(visit, user, form_with_errors(form, error, _values(user)))
-    return redirect(visit, f"/admin/users/{user.name}", "Saved.")
+            return _ask_about_role(request, user, role, unix_user)
+        change = UserChange(role=role, unix_user=unix_user or None, clear_unix_user=not unix_user)
+        users.update_user(request.context, request.caller, name, _without_same(user, change))
+    except _FORM_ERRORS as error:
+        return _user_page(request, user, form_with_errors(form, error, _values(user)))
+    return redirect(request, f"/admin/users/{user.name}", "Saved.")
 
 
 @router.post("/admin/users/{name}/quota")
-def update_quota(visit: AdminDep, name: NameParam, form: FormDep) -> Response:
-    user = users.get_user(visit.context, visit.caller, name)
+def update_quota(request: AdminDep, name: NameParam, form: FormDep) -> Response:
+    user = users.get_user(request.context, request.caller, name)
     try:
-        reading = FormReader(form)
-        quota = read_quota_fields(reading)
-        reading.raise_if_invalid()
-        users.update_user(visit.context, visit.caller, name, UserChange(quota=quota))
-    except _WRONG as error:
-        return _user_page(visit, user, form_with_errors(form, error, _values(user)))
-    return redirect(visit, f"/admin/users/{user.name}", "The quota is set.")
+        reader = FormReader(form)
+        quota = read_quota_fields(reader)
+        reader.raise_if_invalid()
+        users.update_user(request.context, request.caller, name, UserChange(quota=quota))
+    except _FORM_ERRORS as error:
+        return _user_page(request, user, form_with_errors(form, error, _values(user)))
+    return redirect(request, f"/admin/users/{user.name}", "Quota saved.")
 
 
 @router.post("/admin/users/{name}/active")
-def set_user_active(visit: AdminDep, name: NameParam, form: FormDep) -> Response:
-    user, back = users.get_user(visit.context, visit.caller, name), f"/admin/users/{name}"
+def set_user_active(request: AdminDep, name: NameParam, form: FormDep) -> Response:
+    user, back = users.get_user(request.context, request.caller, name), f"/admin/users/{name}"
     active = form.get("active") == "yes"
     if not active and form.get("confirmed") != "yes":
         view = Confirmation(
             question=f"Deactivate {user.name}?",
-            consequence="They are logged out everywhere and their tokens end. Their jobs and files stay.",
+            consequence="They are logged out and their tokens are revoked. Their jobs and files are kept.",
             action=f"{back}/active",
             label=f"Deactivate {user.name}",
             fields=(("confirmed", "yes"), ("active", "no")),
             back=back,
         )
         return render_page(
-            visit,
+            request,
             PageSpec("confirmation.html", "Deactivate", breadcrumbs=(ADMIN_BREADCRUMB, _USERS, (user.name, back))),
             view,
         )
     try:
-        users.update_user(visit.context, visit.caller, name, UserChange(active=active))
-    except _WRONG as error:
-        return _user_page(visit, user, form_with_errors(form, error, _values(user)))
-    return redirect(visit, back, f"{user.name} is {'active again' if active else 'deactivated'}.")
+        users.update_user(request.context, request.caller, name, UserChange(active=active))
+    except _FORM_ERRORS as error:
+        return _user_page(request, user, form_with_errors(form, error, _values(user)))
+    return redirect(request, back, f"{user.name} is {'active again' if active else 'deactivated'}.")
 
 
 @router.post("/admin/users/{name}/password")
-def change_password(visit: AdminDep, name: NameParam, form: FormDep) -> Response:
-    """Somebody else gets a made-up one, which is shown once; one's own is typed, with the present one."""
-    user, back = users.get_user(visit.context, visit.caller, name), f"/admin/users/{name}"
-    if user.name == visit.user.name:
+def change_password(request: AdminDep, name: NameParam, form: FormDep) -> Response:
+    """Admins enter their own password; other users get a generated one, which is shown once."""
+    user, back = users.get_user(request.context, request.caller, name), f"/admin/users/{name}"
+    if user.name == request.user.name:
         try:
-            typed, current = form.get_raw("password"), form.get_raw("current")
-            users.set_password(visit.context, visit.caller, name, typed, current)
-        except _WRONG as error:
-            return _user_page(visit, user, form_with_errors(form, error, _values(user)))
-        return redirect(visit, "/login")
+            new_password, current = form.get_raw("password"), form.get_raw("current")
+            users.set_password(request.context, request.caller, name, new_password, current)
+        except _FORM_ERRORS as error:
+            return _user_page(request, user, form_with_errors(form, error, _values(user)))
+        return redirect(request, "/login")
     if form.get("confirmed") == "yes":
-        return _password_page(visit, name, users.reset_password(visit.context, visit.caller, name))
+        return _password_page(request, name, users.reset_password(request.context, request.caller, name))
     view = Confirmation(
-        question=f"Give {user.name} a new password?",
-        consequence="They are logged out everywhere and the old one is gone. The new one is shown to you once.",
+        question=f"Generate a new password for {user.name}?",
+        consequence="They are logged out and the old password stops working. The new one is shown once.",
         action=f"{back}/password",
-        label="Make a new password",
+        label="Generate new password",
         fields=(("confirmed", "yes"),),
         back=back,
     )
     return render_page(
-        visit,
+        request,
         PageSpec("confirmation.html", "New password", breadcrumbs=(ADMIN_BREADCRUMB, _USERS, (user.name, back))),
         view,
     )
 
 
 @router.post("/admin/users/{name}/revoke")
-def revoke_token(visit: AdminDep, name: NameParam, form: FormDep) -> Response:
-    user, back = users.get_user(visit.context, visit.caller, name), f"/admin/users/{name}"
+def revoke_token(request: AdminDep, name: NameParam, form: FormDep) -> Response:
+    user, back = users.get_user(request.context, request.caller, name), f"/admin/users/{name}"
     number = form.get("token")
-    found = [one for one in tokens.list_tokens(visit.context, visit.caller, user.name) if str(one.id) == number]
-    if not found:
-        raise NotFound(f"{user.name} has no such token.", "Load the page again; it may be gone already.")
+    matching = [
+        one for one in tokens.list_tokens(request.context, request.caller, user.name) if str(one.id) == number
+    ]
+    if not matching:
+        raise NotFound(f"{user.name} has no such token.", "Reload the page; it may already be revoked.")
     if form.get("confirmed") != "yes":
         view = Confirmation(
-            question=f"Revoke the token “{found[0].name}” of {user.name}?",
-            consequence="Whatever uses it is locked out at once. This cannot be undone.",
+            question=f"Revoke token “{matching[0].name}” of {user.name}?",
+            consequence="Programs that use it lose access immediately. This cannot be undone.",
             action=f"{back}/revoke",
-            label="Revoke it",
+            label="Revoke token",
             fields=(("confirmed", "yes"), ("token", number)),
             back=back,
         )
         return render_page(
-            visit,
+            request,
             PageSpec("confirmation.html", "Revoke", breadcrumbs=(ADMIN_BREADCRUMB, _USERS, (user.name, back))),
             view,
         )
-    tokens.revoke_token(visit.context, visit.caller, found[0].id)
-    return redirect(visit, back, "The token is revoked.")
+    tokens.revoke_token(request.context, request.caller, matching[0].id)
+    return redirect(request, back, "Token revoked.")
 
 
-def _fits(user: User, wanted: str) -> bool:
+def _matches(user: User, search: str) -> bool:
     texts = (user.name, user.unix_user or "", user.role.value, *(one.project for one in user.memberships))
-    return not wanted or any(wanted in text for text in texts)
+    return not search or any(search in text for text in texts)
 
 
 def _row(user: User) -> UserRow:
@@ -238,7 +244,7 @@ def _role(text: str) -> Role:
     try:
         return Role(text)
     except ValueError:
-        raise BadRequest("There is no such role.", "Choose one.", fields={"role": "choose one"}) from None
+        raise BadRequest("The role does not exist.", "Choose a role.", fields={"role": "choose a role"}) from None
 
 
 def _values(user: User) -> Mapping[str, str]:
@@ -246,54 +252,56 @@ def _values(user: User) -> Mapping[str, str]:
     return own | quota_form_values(user.quota)
 
 
-def _without_same(user: User, wish: UserChange) -> UserChange:
-    """A Unix user that stays is not looked up again: it may be gone from the machine."""
-    if (wish.unix_user or None) == user.unix_user:
-        return UserChange(role=wish.role)
-    return wish
+def _without_same(user: User, change: UserChange) -> UserChange:
+    """An unchanged Unix user is not checked again: it may no longer exist on the server."""
+    if (change.unix_user or None) == user.unix_user:
+        return UserChange(role=change.role)
+    return change
 
 
-def _ask_about_role(visit: AuthenticatedRequest, user: User, role: Role, unix_user: str) -> Response:
+def _ask_about_role(request: AuthenticatedRequest, user: User, role: Role, unix_user: str) -> Response:
     back = f"/admin/users/{user.name}"
-    grows = role is Role.ADMIN
+    becomes_admin = role is Role.ADMIN
     view = Confirmation(
-        question=f"Make {user.name} {'an admin' if grows else 'a plain user'}?",
-        consequence="They may then see and change everything here."
-        if grows
-        else "They may then no longer see or change what is not theirs.",
+        question=f"Make {user.name} {'an admin' if becomes_admin else 'a regular user'}?",
+        consequence="They can then see and change everything."
+        if becomes_admin
+        else "They can then see and change only what belongs to them.",
         action=f"{back}/account",
-        label=f"Make {user.name} {'an admin' if grows else 'a plain user'}",
+        label=f"Make {user.name} {'an admin' if becomes_admin else 'a regular user'}",
         fields=(("confirmed", "yes"), ("role", role.value), ("unix_user", unix_user)),
         back=back,
     )
     return render_page(
-        visit,
+        request,
         PageSpec("confirmation.html", "Role", breadcrumbs=(ADMIN_BREADCRUMB, _USERS, (user.name, back))),
         view,
     )
 
 
 def _new_user_page(
-    visit: AuthenticatedRequest, form: FormState, chosen: tuple[str, ...], makes_password: bool
+    request: AuthenticatedRequest, form: FormState, selected_projects: tuple[str, ...], generate_password: bool
 ) -> Response:
-    names = tuple(project.name for project in list_projects(visit.context, visit.caller))
-    view = NewUserView(form, ROLE_OPTIONS, names, chosen, makes_password)
+    names = tuple(project.name for project in list_projects(request.context, request.caller))
+    view = NewUserView(form, ROLE_OPTIONS, names, selected_projects, generate_password)
     page = PageSpec("admin/new_user.html", "New user", breadcrumbs=(ADMIN_BREADCRUMB, _USERS), status=form.status)
-    return render_page(visit, page, view)
+    return render_page(request, page, view)
 
 
-def _user_page(visit: AuthenticatedRequest, user: User, form: FormState) -> Response:
-    found = tokens.list_tokens(visit.context, visit.caller, user.name)
-    now = visit.context.now()
-    live = [one for one in found if one.revoked_at is None and (one.expires_at is None or one.expires_at > now)]
+def _user_page(request: AuthenticatedRequest, user: User, form: FormState) -> Response:
+    matching = tokens.list_tokens(request.context, request.caller, user.name)
+    now = request.context.now()
+    valid = [
+        one for one in matching if one.revoked_at is None and (one.expires_at is None or one.expires_at > now)
+    ]
     view = UserView(
-        user, user.name == visit.user.name, describe_quota(user.quota), tuple(live), ROLE_OPTIONS, form
+        user, user.name == request.user.name, describe_quota(user.quota), tuple(valid), ROLE_OPTIONS, form
     )
     page = PageSpec("admin/user.html", user.name, breadcrumbs=(ADMIN_BREADCRUMB, _USERS), status=form.status)
-    return render_page(visit, page, view)
+    return render_page(request, page, view)
 
 
-def _password_page(visit: AuthenticatedRequest, name: str, password: str) -> Response:
+def _password_page(request: AuthenticatedRequest, name: str, password: str) -> Response:
     view = PasswordView(name, password)
-    crumbs = (ADMIN_BREADCRUMB, _USERS, (name, f"/admin/users/{name}"))
-    return render_page(visit, PageSpec("admin/password.html", "New password", breadcrumbs=crumbs), view)
+    breadcrumbs = (ADMIN_BREADCRUMB, _USERS, (name, f"/admin/users/{name}"))
+    return render_page(request, PageSpec("admin/password.html", "New password", breadcrumbs=breadcrumbs), view)

@@ -1,4 +1,4 @@
-"""The cluster: every GPU on a map, who wants how many, what was used over time, and every node."""
+"""Cluster page: GPU map, demand by project, usage over time, and the list of nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ from heliostat.web.view_models import Pager, PageUrl, build_pager
 router = APIRouter()
 FilterText = Annotated[str, Query(max_length=128, pattern=r"^[^\x00]*$")]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
-_ROWS = 50
-_PROJECTS = 12
+_PAGE_SIZE = 50
+_MAX_PROJECTS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """A condition in the legend, with how many there are; a click shows only these."""
+    """A condition in the legend with its GPU count; the link filters by it."""
 
     condition: str
     name: str
@@ -82,7 +82,7 @@ class ClusterFilters:
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     overview: ClusterOverview
-    mean_utilisation: float | None  # the mean utilisation of all GPUs now, a part of 1
+    mean_utilisation: float | None  # current mean of all GPUs, 0 … 1
     legend: tuple[LegendEntry, ...]
     filters: ClusterFilters
     cell_size: str
@@ -91,7 +91,7 @@ class ClusterView:
     total_gpus: int
     demand: tuple[DemandRow, ...]
     more_projects: int
-    spans: tuple[tuple[str, str, bool], ...]  # name, address, is it shown
+    spans: tuple[tuple[str, str, bool], ...]  # name, URL, is it selected
     span: str
     plots: tuple[UsagePlot, ...]
     rows: tuple[ClusterNodeRow, ...]
@@ -99,7 +99,7 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ClusterQuery:
     type: str
     state: str
     label: str
@@ -114,155 +114,159 @@ class _Asked:
 
 @router.get("/cluster")
 def show_cluster(
-    visit: AuthenticatedDep,
-    type: FilterText = "",  # noqa: A002 - its name in the address
+    request: AuthenticatedDep,
+    type: FilterText = "",  # noqa: A002 - name of the query parameter
     state: FilterText = "",
     label: FilterText = "",
     span: FilterText = "day",
     page: PageNumber = 1,
 ) -> Response:
     if state not in ("", *DeviceCondition):
-        raise Invalid(f"There is no state {state[:40]!a}.", "Choose one of the list.", fields={"state": "unknown"})
+        raise Invalid(
+            f"Unknown state {state[:40]!a}.", "Choose a state from the list.", fields={"state": "unknown"}
+        )
     if span not in [one.value for one in PLOT_SPANS]:
-        raise Invalid(f"There is no span {span[:40]!a}.", "day, week or month.", fields={"span": "unknown"})
-    asked = _Asked(type.strip(), state, label.strip(), StatsPeriod(span), page)
-    view = _view(visit, asked)
-    # Where thousands of GPUs are drawn, jobs begin and end all the time: such a page looks by itself now and then.
+        raise Invalid(f"Unknown span {span[:40]!a}.", "Use day, week or month.", fields={"span": "unknown"})
+    filters = _ClusterQuery(type.strip(), state, label.strip(), StatsPeriod(span), page)
+    view = _view(request, filters)
+    # With thousands of GPUs, jobs change all the time: the page then polls instead of following job events.
     topics = ("nodes", "rules") if view.cell_size == "small" else ("jobs", "nodes", "rules")
-    return render_page(visit, PageSpec("cluster.html", "Cluster", live_topics=topics), view)
+    return render_page(request, PageSpec("cluster.html", "Cluster", live_topics=topics), view)
 
 
-def _view(visit: AuthenticatedRequest, asked: _Asked) -> ClusterView:
-    now, nodes = visit.context.now(), list_node_statuses(visit.context, visit.caller)
-    chosen = [(node, devices) for node in nodes if (devices := _chosen(node, asked)) is not None]
-    demand = demand_by_project(visit.context)
-    rows, pages = _rows([node for node, _ in chosen], asked)
-    count = sum(len(devices) for _, devices in chosen)
+def _view(request: AuthenticatedRequest, filters: _ClusterQuery) -> ClusterView:
+    now, nodes = request.context.now(), list_node_statuses(request.context, request.caller)
+    matching = [(node, devices) for node in nodes if (devices := _matching_devices(node, filters)) is not None]
+    demand = demand_by_project(request.context)
+    rows, pages = _rows([node for node, _ in matching], filters)
+    count = sum(len(devices) for _, devices in matching)
     return ClusterView(
-        overview=get_cluster_overview(visit.context),
-        mean_utilisation=_mean_use(nodes),
-        legend=_kinds(nodes, asked),
-        filters=_filters(nodes, asked),
+        overview=get_cluster_overview(request.context),
+        mean_utilisation=_mean_utilisation(nodes),
+        legend=_legend(nodes, filters),
+        filters=_filters(nodes, filters),
         cell_size=heatmap.cell_size(count),
-        heatmap_nodes=tuple(heatmap.build_heatmap_node(node, devices, now) for node, devices in chosen if devices),
+        heatmap_nodes=tuple(
+            heatmap.build_heatmap_node(node, devices, now) for node, devices in matching if devices
+        ),
         shown_gpus=count,
         total_gpus=sum(len(node.devices) for node in nodes),
         demand=_demand_rows(demand),
-        more_projects=max(0, len(demand) - _PROJECTS),
-        spans=tuple((one.value, _span_href(asked.address, one), one is asked.span) for one in PLOT_SPANS),
-        span=asked.span.value,
-        plots=_plots(visit, asked.span),
+        more_projects=max(0, len(demand) - _MAX_PROJECTS),
+        spans=tuple((one.value, _span_href(filters.address, one), one is filters.span) for one in PLOT_SPANS),
+        span=filters.span.value,
+        plots=_plots(request, filters.span),
         rows=rows,
         pager=pages,
     )
 
 
-def _filters(nodes: Sequence[NodeStatus], asked: _Asked) -> ClusterFilters:
+def _filters(nodes: Sequence[NodeStatus], filters: _ClusterQuery) -> ClusterFilters:
     return ClusterFilters(
-        type=asked.type,
-        state=asked.state,
-        label=asked.label,
-        type_options=_options({device.type for node in nodes for device in node.node.devices}, asked.type),
+        type=filters.type,
+        state=filters.state,
+        label=filters.label,
+        type_options=_options({device.type for node in nodes for device in node.node.devices}, filters.type),
         state_options=(("", "any"), *((one.value, heatmap.condition_name(one)) for one in DeviceCondition)),
-        label_options=_options({text for node in nodes for text in _labels(node)}, asked.label),
-        clear_url=asked.address.with_query(type=None, state=None, label=None),
+        label_options=_options({text for node in nodes for text in _labels(node)}, filters.label),
+        clear_url=filters.address.with_query(type=None, state=None, label=None),
     )
 
 
-def _plots(visit: AuthenticatedRequest, span: StatsPeriod) -> tuple[UsagePlot, ...]:
-    """They do not follow live."""
-    if "x-fragment" in visit.request.headers:
+def _plots(request: AuthenticatedRequest, span: StatsPeriod) -> tuple[UsagePlot, ...]:
+    """The plots are not part of live updates."""
+    if "x-fragment" in request.http.headers:
         return ()
-    return draw_cluster_plots(cluster_stats(visit.context, visit.caller, span).series, span, visit.context.now())
-
-
-def _span_href(here: PageUrl, span: StatsPeriod) -> str:
-    return here.with_query(span=None if span is StatsPeriod.DAY else span.value) + "#over-time"
-
-
-def _chosen(node: NodeStatus, asked: _Asked) -> tuple[DeviceStatus, ...] | None:
-    """The devices that fit the filters; None: nor does the node itself."""
-    if asked.label and asked.label not in _labels(node):
-        return None
-    fitting = tuple(
-        seen
-        for seen in node.devices
-        if asked.type in ("", seen.device.type) and asked.state in ("", seen.condition.value)
+    return draw_cluster_plots(
+        cluster_stats(request.context, request.caller, span).series, span, request.context.now()
     )
-    return None if not fitting and (asked.type or asked.state) else fitting
+
+
+def _span_href(url: PageUrl, span: StatsPeriod) -> str:
+    return url.with_query(span=None if span is StatsPeriod.DAY else span.value) + "#over-time"
+
+
+def _matching_devices(node: NodeStatus, filters: _ClusterQuery) -> tuple[DeviceStatus, ...] | None:
+    """The devices that match the filters; None: the node does not match."""
+    if filters.label and filters.label not in _labels(node):
+        return None
+    devices = tuple(
+        status
+        for status in node.devices
+        if filters.type in ("", status.device.type) and filters.state in ("", status.condition.value)
+    )
+    return None if not devices and (filters.type or filters.state) else devices
 
 
 def _labels(node: NodeStatus) -> list[str]:
     return [f"{name}={value}" if value else name for name, value in sorted(node.node.labels.items())]
 
 
-def _options(found: set[str], chosen: str) -> tuple[tuple[str, str], ...]:
-    return (("", "any"), *((text, text) for text in sorted(found | ({chosen} if chosen else set()))))
+def _options(found: set[str], matching: str) -> tuple[tuple[str, str], ...]:
+    return (("", "any"), *((text, text) for text in sorted(found | ({matching} if matching else set()))))
 
 
-def _kinds(nodes: Sequence[NodeStatus], asked: _Asked) -> tuple[LegendEntry, ...]:
-    numbers = heatmap.count_by_condition(nodes)
+def _legend(nodes: Sequence[NodeStatus], filters: _ClusterQuery) -> tuple[LegendEntry, ...]:
+    counts = heatmap.count_by_condition(nodes)
     return tuple(
         LegendEntry(
             condition=one.value,
             name=heatmap.condition_name(one),
             meaning=heatmap.CONDITION_MEANINGS[one],
-            count=numbers[one],
-            href=asked.address.with_query(state=None if asked.state == one.value else one.value),
-            is_selected=asked.state == one.value,
+            count=counts[one],
+            href=filters.address.with_query(state=None if filters.state == one.value else one.value),
+            is_selected=filters.state == one.value,
         )
         for one in DeviceCondition
     )
 
 
-def _mean_use(nodes: Sequence[NodeStatus]) -> float | None:
+def _mean_utilisation(nodes: Sequence[NodeStatus]) -> float | None:
     known = [
-        seen.device.utilisation
+        status.device.utilisation
         for node in nodes
-        for seen in node.devices
-        if seen.device.utilisation is not None and seen.condition is not DeviceCondition.FAULTY
+        for status in node.devices
+        if status.device.utilisation is not None and status.condition is not DeviceCondition.FAULTY
     ]
     return sum(known) / len(known) / 100 if known else None
 
 
 def _demand_rows(demand: Sequence[ProjectDemand]) -> tuple[DemandRow, ...]:
     """The longest bar fills the width."""
-    most = max((one.running_gpus + one.pending_gpus for one in demand), default=0.0) or 1.0
-    return tuple(DemandRow(one, _demand_bar(one, most)) for one in demand[:_PROJECTS])
+    maximum = max((one.running_gpus + one.pending_gpus for one in demand), default=0.0) or 1.0
+    return tuple(DemandRow(one, _demand_bar(one, maximum)) for one in demand[:_MAX_PROJECTS])
 
 
-def _demand_bar(one: ProjectDemand, most: float) -> Markup:
-    running, pending = (100 * gpus / most for gpus in (one.running_gpus, one.pending_gpus))
+def _demand_bar(one: ProjectDemand, maximum: float) -> Markup:
+    running, pending = (100 * gpus / maximum for gpus in (one.running_gpus, one.pending_gpus))
     return Markup(
         '<svg class="demand" viewBox="0 0 100 10" preserveAspectRatio="none" role="img"><title>{}</title>'
         '<rect class="demand-running" width="{:.2f}" height="10"></rect>'
         '<rect class="demand-pending" x="{:.2f}" width="{:.2f}" height="10"></rect></svg>'
     ).format(
         f"{one.project}: {formatting.format_number(one.running_gpus)} GPUs running,"
-        f" {formatting.format_number(one.pending_gpus)} wanted",
+        f" {formatting.format_number(one.pending_gpus)} pending",
         running,
         running,
         pending,
     )
 
 
-def _rows(nodes: Sequence[NodeStatus], asked: _Asked) -> tuple[tuple[ClusterNodeRow, ...], Pager]:
-    number = min(asked.page, max(1, -(-len(nodes) // _ROWS)))
-    part = nodes[(number - 1) * _ROWS : number * _ROWS]
-    return tuple(_row(node) for node in part), build_pager(asked.address, number, _ROWS, len(nodes))
+def _rows(nodes: Sequence[NodeStatus], filters: _ClusterQuery) -> tuple[tuple[ClusterNodeRow, ...], Pager]:
+    number = min(filters.page, max(1, -(-len(nodes) // _PAGE_SIZE)))
+    part = nodes[(number - 1) * _PAGE_SIZE : number * _PAGE_SIZE]
+    return tuple(_row(node) for node in part), build_pager(filters.address, number, _PAGE_SIZE, len(nodes))
 
 
-def _row(seen: NodeStatus) -> ClusterNodeRow:
-    node = seen.node
-    cpus, memory = seen.allocated_cpus / max(1, node.cpus), seen.allocated_memory_mib / max(1, node.memory_mib)
+def _row(status: NodeStatus) -> ClusterNodeRow:
+    node = status.node
+    cpus, memory = status.allocated_cpus / max(1, node.cpus), status.allocated_memory_mib / max(1, node.memory_mib)
     return ClusterNodeRow(
-        observed=seen,
+        observed=status,
         href=heatmap.node_href(node.name),
         types=", ".join(dict.fromkeys(device.type for device in node.devices)),
-        labels=tuple(_labels(seen)),
-        cpu_bar=svg_plots.draw_bar(cpus, f"{seen.allocated_cpus} of {node.cpus} cpus given to jobs"),
-        memory_bar=svg_plots.draw_bar(
-            memory, f"{formatting.format_percent(memory)} of the memory given to jobs", 3
-        ),
-        reservations=seen.reservations,
+        labels=tuple(_labels(status)),
+        cpu_bar=svg_plots.draw_bar(cpus, f"{status.allocated_cpus} of {node.cpus} CPUs allocated"),
+        memory_bar=svg_plots.draw_bar(memory, f"{formatting.format_percent(memory)} of the memory allocated", 3),
+        reservations=status.reservations,
     )

@@ -1,4 +1,4 @@
-"""The software of jobs: what one has asked for, and one of them with what its build says."""
+"""Pages of software environments: the list, and one environment with its build log."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -20,15 +20,15 @@ from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
 router = APIRouter()
 _ALL = ("Environments", "/environments")
 _LOG_BYTES = 64 * 1024
-_UNDER_WAY = (EnvironmentState.WAITING, EnvironmentState.BUILDING)
+_IN_PROGRESS = (EnvironmentState.WAITING, EnvironmentState.BUILDING)
 _STATES = {"waiting": "pending", "building": "running", "ready": "completed", "failed": "failed"}
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentRow:
     shown: EnvironmentView
-    icon: str  # the state of a job that looks the same
-    packages: str  # the first lines of what it is built from
+    icon: str  # the job state with the same icon
+    packages: str  # the first lines of its requirements
     size_mib: float | None
 
     @property
@@ -51,85 +51,90 @@ class EnvironmentDetailView:
     log: str
     log_end: int  # in bytes
     is_in_progress: bool
-    build_job: Job | None  # if this person may look at it
+    build_job: Job | None  # None: the user may not see it
     command: str
 
 
 @router.get("/environments")
-def show_environments(visit: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False) -> Response:
-    return _list(visit, FormState(), all_users=all_users)
+def show_environments(
+    request: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False
+) -> Response:
+    return _list(request, FormState(), all_users=all_users)
 
 
 @router.post("/environments")
-def build_environment(visit: AuthenticatedDep, form: FormDep) -> Response:
+def build_environment(request: AuthenticatedDep, form: FormDep) -> Response:
     try:
         software = EnvironmentSpec("requirements", (("requirements.txt", form.get_raw("environment")),))
-        made = services.build_environment(visit.context, visit.caller, software)
+        built = services.build_environment(request.context, request.caller, software)
     except (BadRequest, Conflict) as error:
-        return _list(visit, form_with_errors(form, error, {"environment": ""}, "environment"))
-    return redirect(visit, f"/environments/{made.environment.digest}")
+        return _list(request, form_with_errors(form, error, {"environment": ""}, "environment"))
+    return redirect(request, f"/environments/{built.environment.digest}")
 
 
 @router.get("/environments/{digest}")
-def show_environment(visit: AuthenticatedDep, digest: str) -> Response:
-    shown = services.show_environment(visit.context, visit.caller, digest)
-    one = shown.environment
-    build = services.get_build_job(visit.context, one)
-    log = services.read_build_log(visit.context, visit.caller, one.digest, -_LOG_BYTES)
+def show_environment(request: AuthenticatedDep, digest: str) -> Response:
+    shown = services.show_environment(request.context, request.caller, digest)
+    environment = shown.environment
+    build = services.get_build_job(request.context, environment)
+    log = services.read_build_log(request.context, request.caller, environment.digest, -_LOG_BYTES)
     view = EnvironmentDetailView(
         row=_row(shown),
-        files=tuple(one.spec.files),
-        log=_plain(log.data.decode("utf-8", "replace")),
+        files=tuple(environment.spec.files),
+        log=_printable(log.data.decode("utf-8", "replace")),
         log_end=log.offset + len(log.data),
-        is_in_progress=shown.state in _UNDER_WAY,
-        build_job=build if build is not None and may_inspect(visit.caller.user, build) else None,
-        command=f"helio run --env @{one.digest[:12]} -- python train.py",
+        is_in_progress=shown.state in _IN_PROGRESS,
+        build_job=build if build is not None and may_inspect(request.caller.user, build) else None,
+        command=f"helio run --env @{environment.digest[:12]} -- python train.py",
     )
     page = PageSpec(
-        "environment.html", f"Environment {one.digest[:12]}", breadcrumbs=(_ALL,), live_topics=("jobs", "rules")
+        "environment.html",
+        f"Environment {environment.digest[:12]}",
+        breadcrumbs=(_ALL,),
+        live_topics=("jobs", "rules"),
     )
-    return render_page(visit, page, view)
+    return render_page(request, page, view)
 
 
 @router.get("/environments/{digest}/log/more")
 def poll_build_log(
-    visit: AuthenticatedDep, digest: str, offset: Annotated[int, Query(ge=0, le=2**53)] = 0
+    request: AuthenticatedDep, digest: str, offset: Annotated[int, Query(ge=0, le=2**53)] = 0
 ) -> Response:
-    """What came since that byte. `rest_seconds`: when to ask again."""
-    shown = services.show_environment(visit.context, visit.caller, digest)
-    part = services.read_build_log(visit.context, visit.caller, digest, offset)
-    hub: LiveUpdateHub = visit.request.app.state.live
+    """Log text from this offset on. `rest_seconds`: when to poll again."""
+    shown = services.show_environment(request.context, request.caller, digest)
+    part = services.read_build_log(request.context, request.caller, digest, offset)
+    hub: LiveUpdateHub = request.http.app.state.live
     body = {
-        "text": _plain(part.data.decode("utf-8", "replace")),
+        "text": _printable(part.data.decode("utf-8", "replace")),
         "offset": part.offset + len(part.data),
-        "grows": shown.state in _UNDER_WAY,
+        "grows": shown.state in _IN_PROGRESS,
         "rest_seconds": hub.poll_interval_seconds,
     }
     return JSONResponse(body, headers=PAGE_HEADERS)
 
 
 @router.post("/environments/{digest}/remove")
-def remove_environment(visit: AuthenticatedDep, form: FormDep, digest: str) -> Response:
-    gone = services.remove_environment(visit.context, visit.caller, digest)
-    words = "It is removed." if gone else "It is off your list; others still use it."
-    return redirect(visit, "/environments", words)
+def remove_environment(request: AuthenticatedDep, form: FormDep, digest: str) -> Response:
+    is_removed = services.remove_environment(request.context, request.caller, digest)
+    message = "Environment removed." if is_removed else "Removed from your list; other users still use it."
+    return redirect(request, "/environments", message)
 
 
-def _list(visit: AuthenticatedRequest, form: FormState, *, all_users: bool = False) -> Response:
-    found = services.list_environments(visit.context, visit.caller, all_users=all_users)
-    view = EnvironmentsView(form, tuple(map(_row, found)), all_users, visit.caller.user.is_admin)
+def _list(request: AuthenticatedRequest, form: FormState, *, all_users: bool = False) -> Response:
+    found = services.list_environments(request.context, request.caller, all_users=all_users)
+    view = EnvironmentsView(form, tuple(map(_row, found)), all_users, request.caller.user.is_admin)
     page = PageSpec("environments.html", "Environments", live_topics=("jobs", "rules"), status=form.status)
-    return render_page(visit, page, view)
+    return render_page(request, page, view)
 
 
 def _row(shown: EnvironmentView) -> EnvironmentRow:
-    one = shown.environment
-    size = None if one.size_bytes is None else one.size_bytes / 2**20
-    text = next((text for name, text in one.spec.files if name != "uv.lock"), "")
+    environment = shown.environment
+    size = None if environment.size_bytes is None else environment.size_bytes / 2**20
+    text = next((text for name, text in environment.spec.files if name != "uv.lock"), "")
     return EnvironmentRow(
         shown, _STATES[shown.state.value], ", ".join(text.split("\n")[:8]).strip(", ")[:120], size
     )
 
 
-def _plain(text: str) -> str:
-    return "".join(sign for sign in text if sign.isprintable() or sign == "\n")
+def _printable(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable() or letter == "\n")

@@ -1,4 +1,4 @@
-"""The fair-share tree: what is whose by right, who used what lately, and who therefore waits longer."""
+"""Fair-share page: entitlement and recent usage of departments, projects and users."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from heliostat.web.request_context import AuthenticatedDep
 
 router = APIRouter()
 _DEPTHS = {"department": 0, "project": 1, "user": 2}
-_MOST_TIMES = 2.0  # times one's share at which the bar is full
+_FULL_BAR_RATIO = 2.0  # usage relative to the share at which the bar is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class ShareRow:
     is_mine: bool
     may_manage: bool
     share: int
-    entitled_fraction: float | None  # None: not in use lately
-    usage_gpu_hours: float  # GPU-hours, faded
-    used_fraction: float  # of all that was used
+    entitled_fraction: float | None  # None: no recent usage
+    usage_gpu_hours: float  # decayed
+    used_fraction: float  # of the total usage
     ratio: float
     share_status: str
     priority_points_lost: float
@@ -45,85 +45,91 @@ class ShareView:
     half_life: str
     has_usage: bool
     hides_other_users: bool
-    usage_source: str  # the name of an engine with a count of its own; empty: we count
+    usage_source: str  # name of an engine with its own accounting; empty: Heliostat
 
 
 @router.get("/share")
-def show_share(visit: AuthenticatedDep, people: bool | None = None) -> Response:
-    """With everybody in it; for admins, whom that would drown, when they ask for it."""
-    tree = share_tree(visit.context, visit.caller)
-    with_people = not visit.user.is_admin if people is None else people
-    days = visit.context.settings.queue.half_life_days
+def show_share(request: AuthenticatedDep, people: bool | None = None) -> Response:
+    """Users are shown by default, except to admins, whose list would be long."""
+    tree = share_tree(request.context, request.caller)
+    shows_users = not request.user.is_admin if people is None else people
+    days = request.context.settings.queue.half_life_days
     view = ShareView(
-        rows=tuple(_rows(tree, visit.user, _scale(tree), 3 if with_people else 2)),
-        shows_users=with_people,
+        rows=tuple(_rows(tree, request.user, _scale(tree), 3 if shows_users else 2)),
+        shows_users=shows_users,
         half_life=formatting.format_count(round(days, 2), "day"),
         has_usage=any(department.entitled is not None for department in tree),
-        hides_other_users=not visit.user.is_admin,
+        hides_other_users=not request.user.is_admin,
         usage_source=""
-        if (counts := usage_source(visit.context)) == COUNTED_BY_HELIOSTAT
+        if (counts := usage_source(request.context)) == COUNTED_BY_HELIOSTAT
         else counts.capitalize(),
     )
-    return render_page(visit, PageSpec("fair_share.html", "Share", live_topics=("rules",)), view)
+    return render_page(request, PageSpec("fair_share.html", "Fair share", live_topics=("rules",)), view)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    used: float  # by all
-    longest: float  # the part of all that fills a bar
+    used: float  # total
+    full_bar: float  # the fraction that fills a bar
 
 
 def _scale(tree: Sequence[AccountShare]) -> _Scale:
     used = sum(department.usage for department in tree)
-    parts = [part for one in tree for part in (one.entitled or 0.0, one.usage / used if used else 0.0)]
+    parts = [
+        used_fraction
+        for share in tree
+        for used_fraction in (share.entitled or 0.0, share.usage / used if used else 0.0)
+    ]
     return _Scale(used, max(parts, default=0.0) or 1.0)
 
 
 def _rows(
-    tree: Sequence[AccountShare], user: User, scale: _Scale, levels: int, above: str = ""
+    tree: Sequence[AccountShare], user: User, scale: _Scale, levels: int, parent_id: str = ""
 ) -> Iterator[ShareRow]:
-    for one in tree if levels else ():
-        place = f"{above}{one.kind[0]}-{one.name}"
-        yield _row(one, user, scale, place)
-        yield from _rows(one.children, user, scale, levels - 1, place + "-")
+    for share in tree if levels else ():
+        row_id = f"{parent_id}{share.kind[0]}-{share.name}"
+        yield _row(share, user, scale, row_id)
+        yield from _rows(share.children, user, scale, levels - 1, row_id + "-")
 
 
-def _row(one: AccountShare, user: User, scale: _Scale, place: str) -> ShareRow:
-    part = one.usage / scale.used if scale.used else 0.0
+def _row(share: AccountShare, user: User, scale: _Scale, row_id: str) -> ShareRow:
+    used_fraction = share.usage / scale.used if scale.used else 0.0
     return ShareRow(
-        id=place,
-        kind=one.kind,
-        name=one.name,
-        depth=_DEPTHS[one.kind],
-        is_mine=_is_mine(one, user),
-        may_manage=user.is_admin if one.kind != "project" else user.may_manage(one.name),
-        share=one.share,
-        entitled_fraction=one.entitled,
-        usage_gpu_hours=one.usage,
-        used_fraction=part,
-        ratio=one.ratio,
-        share_status=_verdict(one),
-        priority_points_lost=one.points,
+        id=row_id,
+        kind=share.kind,
+        name=share.name,
+        depth=_DEPTHS[share.kind],
+        is_mine=_is_mine(share, user),
+        may_manage=user.is_admin if share.kind != "project" else user.may_manage(share.name),
+        share=share.share,
+        entitled_fraction=share.entitled,
+        usage_gpu_hours=share.usage,
+        used_fraction=used_fraction,
+        ratio=share.ratio,
+        share_status=_share_status(share),
+        priority_points_lost=share.points,
         entitled_bar=svg_plots.draw_bar(
-            (one.entitled or 0.0) / scale.longest, f"entitled to {formatting.format_percent(one.entitled)}", 3
+            (share.entitled or 0.0) / scale.full_bar, f"entitled to {formatting.format_percent(share.entitled)}", 3
         ),
-        used_bar=svg_plots.draw_bar(part / scale.longest, f"used {formatting.format_percent(part)} of all", 1),
-        ratio_bar=svg_plots.draw_bar(one.ratio / _MOST_TIMES, f"{one.ratio:.2f} times its share", 2),
+        used_bar=svg_plots.draw_bar(
+            used_fraction / scale.full_bar, f"used {formatting.format_percent(used_fraction)} of the total", 1
+        ),
+        ratio_bar=svg_plots.draw_bar(share.ratio / _FULL_BAR_RATIO, f"{share.ratio:.2f} times its share", 2),
     )
 
 
-def _is_mine(one: AccountShare, user: User) -> bool:
-    if one.kind == "user":
-        return one.name == user.name
-    return one.kind == "project" and user.is_member_of(one.name)
+def _is_mine(share: AccountShare, user: User) -> bool:
+    if share.kind == "user":
+        return share.name == user.name
+    return share.kind == "project" and user.is_member_of(share.name)
 
 
-def _verdict(one: AccountShare) -> str:
-    if one.entitled is None:
-        return "not in use"
-    if one.ratio < _LITTLE:
+def _share_status(share: AccountShare) -> str:
+    if share.entitled is None:
+        return "inactive"
+    if share.ratio < _LOW_RATIO:
         return "below"
-    return "above" if one.ratio > _MUCH else "about even"
+    return "above" if share.ratio > _HIGH_RATIO else "even"
 
 
-_LITTLE, _MUCH = 0.8, 1.25
+_LOW_RATIO, _HIGH_RATIO = 0.8, 1.25

@@ -1,4 +1,4 @@
-"""The first page: one's own jobs, one's part of the cluster, announcements, and for newcomers the first steps."""
+"""Home page: own jobs, share and quota, announcements, and first steps for new users."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,8 +23,8 @@ from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
 
 router = APIRouter()
 _WAITING = frozenset({JobState.PENDING, JobState.PREEMPTED, JobState.HELD})
-_SHOWN = 8
-_MANY = 100  # of one's jobs that run are looked through for sessions
+_MAX_SHOWN = 8
+_MAX_ACTIVE = 100  # active jobs that are searched for sessions
 _ADD_JOB = "/jobs/new"
 
 
@@ -38,14 +38,14 @@ class HomeJobRow:
     gpu_type: str | None
     started_at: datetime | None
     ends_at: datetime | None
-    starts_at: datetime | None  # as forecast
+    starts_at: datetime | None  # forecast
     latest_at: datetime | None
-    node_or_reason: str  # where it runs, or why it waits
+    node_or_reason: str  # its node, or why it waits
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A share or a quota in words, with a bar."""
+    """A share or a quota: description and bar."""
 
     title: str
     description: str
@@ -55,7 +55,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class OwnJobs:
-    """One's own jobs that are not over: the first of each kind, and how many more there are."""
+    """The user's active and waiting jobs: the first of each kind, and the number of others."""
 
     running: tuple[HomeJobRow, ...]
     waiting: tuple[HomeJobRow, ...]
@@ -74,61 +74,65 @@ class HomeView:
     own_jobs: OwnJobs
     is_new_user: bool
     may_run_jobs: bool
-    new_job_url: str  # empty: there is no such page
-    first_command: str  # commands for newcomers
+    new_job_url: str  # empty: the page does not exist
+    first_command: str  # commands for new users
     example_command: str
     shares: tuple[Allowance, ...]
     quotas: tuple[Allowance, ...]
 
 
 @router.get("/")
-def show_home(visit: AuthenticatedDep) -> Response:
-    return render_page(visit, PageSpec("home.html", "Home", live_topics=("jobs", "nodes", "rules")), _view(visit))
-
-
-def _view(visit: AuthenticatedRequest) -> HomeView:
-    context, caller = visit.context, visit.caller
-    there, mine = get_cluster_overview(context), _mine(visit)
-    gpus = "--gpus 1 " if there.gpus else ""
-    is_part = "x-fragment" in visit.request.headers  # shares and quotas do not follow live
-    return HomeView(
-        name=visit.user.name,
-        server_url=str(visit.request.base_url).rstrip("/"),
-        overview=there,
-        announcements=tuple(list_active_announcements(context)),
-        own_jobs=mine,
-        is_new_user=mine.counts.total == 0,
-        may_run_jobs=visit.user.unix_user is not None,
-        first_command=f"helio run {gpus}--follow -- {'nvidia-smi' if gpus else 'hostname'}",
-        example_command=f"helio run {gpus}--time 4h -- python train.py",
-        new_job_url=_ADD_JOB if _ADD_JOB in visit.request.app.state.served else "",
-        shares=() if is_part else tuple(_share(one) for one in list_own_share_usage(context, caller)),
-        quotas=()
-        if is_part
-        else tuple(_quota(one, visit.user.name) for one in list_own_quota_usage(context, caller)),
+def show_home(request: AuthenticatedDep) -> Response:
+    return render_page(
+        request, PageSpec("home.html", "Home", live_topics=("jobs", "nodes", "rules")), _view(request)
     )
 
 
-def _mine(visit: AuthenticatedRequest) -> OwnJobs:
-    """Those that run newest first; those that wait in the order they came."""
-    runs = JobQuery(states=ACTIVE_STATES, user=visit.user.name, size=_MANY)
-    waits = JobQuery(states=_WAITING, user=visit.user.name, size=_SHOWN, descending=False)
-    active, waiting = (list_jobs(visit.context, visit.caller, query) for query in (runs, waits))
-    lines = [_line(listed) for listed in active.items if listed.job.kind != "session"]
+def _view(request: AuthenticatedRequest) -> HomeView:
+    context, caller = request.context, request.caller
+    overview, own_jobs = get_cluster_overview(context), _own_jobs(request)
+    gpus = "--gpus 1 " if overview.gpus else ""
+    is_part = "x-fragment" in request.http.headers  # shares and quotas are not part of live updates
+    return HomeView(
+        name=request.user.name,
+        server_url=str(request.http.base_url).rstrip("/"),
+        overview=overview,
+        announcements=tuple(list_active_announcements(context)),
+        own_jobs=own_jobs,
+        is_new_user=own_jobs.counts.total == 0,
+        may_run_jobs=request.user.unix_user is not None,
+        first_command=f"helio run {gpus}--follow -- {'nvidia-smi' if gpus else 'hostname'}",
+        example_command=f"helio run {gpus}--time 4h -- python train.py",
+        new_job_url=_ADD_JOB if _ADD_JOB in request.http.app.state.served else "",
+        shares=() if is_part else tuple(_share(one) for one in list_own_share_usage(context, caller)),
+        quotas=()
+        if is_part
+        else tuple(_quota(one, request.user.name) for one in list_own_quota_usage(context, caller)),
+    )
+
+
+def _own_jobs(request: AuthenticatedRequest) -> OwnJobs:
+    """Running jobs newest first, waiting jobs oldest first."""
+    running_query = JobQuery(states=ACTIVE_STATES, user=request.user.name, size=_MAX_ACTIVE)
+    waiting_query = JobQuery(states=_WAITING, user=request.user.name, size=_MAX_SHOWN, descending=False)
+    active, waiting = (
+        list_jobs(request.context, request.caller, query) for query in (running_query, waiting_query)
+    )
+    running = [_row(listed) for listed in active.items if listed.job.kind != "session"]
     return OwnJobs(
-        running=tuple(lines[:_SHOWN]),
-        waiting=tuple(_line(listed) for listed in waiting.items),
-        sessions=tuple(_line(listed) for listed in active.items if listed.job.kind == "session"),
-        more_running=max(0, active.total - len(active.items) + len(lines) - _SHOWN),
-        more_waiting=max(0, waiting.total - _SHOWN),
+        running=tuple(running[:_MAX_SHOWN]),
+        waiting=tuple(_row(listed) for listed in waiting.items),
+        sessions=tuple(_row(listed) for listed in active.items if listed.job.kind == "session"),
+        more_running=max(0, active.total - len(active.items) + len(running) - _MAX_SHOWN),
+        more_waiting=max(0, waiting.total - _MAX_SHOWN),
         counts=active.counts,
     )
 
 
-def _line(listed: ListedJob) -> HomeJobRow:
+def _row(listed: ListedJob) -> HomeJobRow:
     job, forecast = listed.job, listed.forecast
     name = listed.name or str(job.id)
-    places = ", ".join(dict.fromkeys(place.node for place in job.task_placements))
+    nodes = ", ".join(dict.fromkeys(place.node for place in job.task_placements))
     is_pending = job.state is JobState.PENDING
     return HomeJobRow(
         id=job.id,
@@ -138,14 +142,14 @@ def _line(listed: ListedJob) -> HomeJobRow:
         gpus=job.resources.gpus * job.placement.tasks,
         gpu_type=job.resources.gpu_type,
         started_at=job.started_at if job.state is JobState.RUNNING else None,
-        ends_at=_end(listed),
+        ends_at=_time_limit_end(listed),
         starts_at=forecast.likely_at if forecast and is_pending else None,
         latest_at=forecast.latest_at if forecast and is_pending else None,
-        node_or_reason=places if job.state in ACTIVE_STATES else listed.reason or "",
+        node_or_reason=nodes if job.state in ACTIVE_STATES else listed.reason or "",
     )
 
 
-def _end(listed: ListedJob) -> datetime | None:
+def _time_limit_end(listed: ListedJob) -> datetime | None:
     job = listed.job
     if job.started_at is None or job.time_limit_seconds is None or job.state not in ACTIVE_STATES:
         return None
@@ -154,43 +158,49 @@ def _end(listed: ListedJob) -> datetime | None:
 
 def _share(one: OwnShareUsage) -> Allowance:
     if one.entitled is None:
-        said = "You have used nothing here lately."
-        return Allowance(one.project, said, svg_plots.draw_bar(0.0, "nothing used lately"), "nothing used lately")
-    part = f"{100 * one.entitled:.3g} %"
-    figure = f"{one.usage_ratio:.2f} times your share"
-    said = f"{part} of the cluster is yours while everybody wants theirs. {_standing(one.usage_ratio)}"
+        description = "You have no recent usage here."
+        return Allowance(one.project, description, svg_plots.draw_bar(0.0, "no recent usage"), "no recent usage")
+    fraction = f"{100 * one.entitled:.3g} %"
+    value_text = f"{one.usage_ratio:.2f} times your share"
+    entitlement = f"You are entitled to {fraction} of the cluster while all projects are active."
+    description = f"{entitlement} {_describe_usage(one.usage_ratio)}"
     return Allowance(
         one.project,
-        said,
-        svg_plots.draw_bar(min(1.0, one.usage_ratio), figure, 1 if one.usage_ratio <= 1 else 2),
-        figure,
+        description,
+        svg_plots.draw_bar(min(1.0, one.usage_ratio), value_text, 1 if one.usage_ratio <= 1 else 2),
+        value_text,
     )
 
 
-def _standing(ratio: float) -> str:
+def _describe_usage(ratio: float) -> str:
     if ratio < 0.9:
-        return "You have used less than that lately, which moves your jobs ahead."
+        return "Your recent usage is lower, which raises the priority of your jobs."
     if ratio <= 1.1:
-        return "You have used about that lately."
-    return "You have used more than that lately, which moves your jobs back; this fades with time."
+        return "Your recent usage is about the same."
+    return "Your recent usage is higher, which lowers the priority of your jobs. It decays with time."
 
 
 _LIMITS = {
-    "running_gpus": ("GPUs at once", ""),
-    "queued_gpus": ("GPUs in the queue", "Running ones count as well."),
-    "gpu_hours_per_month": ("GPU-hours this month", "What running jobs may still use counts as well."),
+    "running_gpus": ("Running GPUs", ""),
+    "queued_gpus": ("Queued GPUs", "Includes running GPUs."),
+    "gpu_hours_per_month": ("GPU-hours this month", "Includes the remaining time limits of running jobs."),
 }
 _USED_UP = {
-    "running_gpus": "More jobs wait until one of these ends.",
-    "queued_gpus": "More jobs are refused until one of these ends.",
-    "gpu_hours_per_month": "More jobs wait until the next month.",
+    "running_gpus": "Other jobs wait until one of these ends.",
+    "queued_gpus": "New jobs are refused until one of these ends.",
+    "gpu_hours_per_month": "Other jobs wait until next month.",
 }
 
 
-def _quota(one: QuotaUsage, me: str) -> Allowance:
-    limit, counts = _LIMITS[one.limit_name]
-    title = limit if (one.scope, one.name) == ("user", me) else f"{limit}, {one.scope} {one.name}"
-    part = one.used / one.maximum if one.maximum else 1.0
-    figure = f"{formatting.format_number(round(one.used, 1))} of {formatting.format_number(one.maximum)}"
-    said = f"Used up. {_USED_UP[one.limit_name]}" if part >= 1 else counts
-    return Allowance(title, said, svg_plots.draw_bar(part, f"{figure} {limit}", 4 if part >= 1 else 1), figure)
+def _quota(one: QuotaUsage, user_name: str) -> Allowance:
+    label, note = _LIMITS[one.limit_name]
+    title = label if (one.scope, one.name) == ("user", user_name) else f"{label}, {one.scope} {one.name}"
+    fraction = one.used / one.maximum if one.maximum else 1.0
+    value_text = f"{formatting.format_number(round(one.used, 1))} of {formatting.format_number(one.maximum)}"
+    description = f"Used up. {_USED_UP[one.limit_name]}" if fraction >= 1 else note
+    return Allowance(
+        title,
+        description,
+        svg_plots.draw_bar(fraction, f"{value_text} {label}", 4 if fraction >= 1 else 1),
+        value_text,
+    )

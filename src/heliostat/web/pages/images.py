@@ -1,4 +1,4 @@
-"""Images that people build: one's own, and one of them with what its build says and where it was pushed."""
+"""Pages of container images: the list, and one image with its build log and pushes."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -22,15 +22,15 @@ from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
 router = APIRouter()
 _ALL = ("Images", "/images")
 _LOG_BYTES = 64 * 1024
-_UNDER_WAY = (EnvironmentState.WAITING, EnvironmentState.BUILDING)
+_IN_PROGRESS = (EnvironmentState.WAITING, EnvironmentState.BUILDING)
 _ICONS = {"waiting": "pending", "building": "running", "ready": "completed", "failed": "failed"}
-_HIDDEN = ("name", "upload")  # what is no file, of the files it is built from
+_NOT_FILES = ("name", "upload")  # entries of the spec that are not files
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRow:
     image: ImageView
-    icon: str  # the state of a job that looks the same
+    icon: str  # the job state with the same icon
     size_mib: float | None
 
     @property
@@ -55,88 +55,88 @@ class ImageDetailView:
     log: str
     log_end: int  # in bytes
     is_in_progress: bool
-    build_job: Job | None  # if this person may look at it
+    build_job: Job | None  # None: the user may not see it
     is_mine: bool
     command: str
 
 
 @router.get("/images")
-def show_images(visit: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False) -> Response:
-    return _list(visit, FormState(), all_users=all_users)
+def show_images(request: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False) -> Response:
+    return _list(request, FormState(), all_users=all_users)
 
 
 @router.post("/images")
-def build_image(visit: AuthenticatedDep, form: FormDep) -> Response:
-    wish = ImageBuildRequest(form.get_raw("name").strip(), form.get_raw("containerfile"))
+def build_image(request: AuthenticatedDep, form: FormDep) -> Response:
+    build_request = ImageBuildRequest(form.get_raw("name").strip(), form.get_raw("containerfile"))
     try:
-        made = images.build_image(visit.context, visit.caller, wish)
+        result = images.build_image(request.context, request.caller, build_request)
     except (BadRequest, Conflict) as error:
-        return _list(visit, form_with_errors(form, error, {}, "containerfile"))
-    return redirect(visit, f"/images/{made.digest}")
+        return _list(request, form_with_errors(form, error, {}, "containerfile"))
+    return redirect(request, f"/images/{result.digest}")
 
 
 @router.get("/images/{name}")
-def show_image(visit: AuthenticatedDep, name: str) -> Response:
-    return _one(visit, name, FormState())
+def show_image(request: AuthenticatedDep, name: str) -> Response:
+    return _page(request, name, FormState())
 
 
 @router.get("/images/{name}/log/more")
 def poll_build_log(
-    visit: AuthenticatedDep, name: str, offset: Annotated[int, Query(ge=0, le=2**53)] = 0
+    request: AuthenticatedDep, name: str, offset: Annotated[int, Query(ge=0, le=2**53)] = 0
 ) -> Response:
-    """What came since that byte. `rest_seconds`: when to ask again."""
-    shown = images.show_image(visit.context, visit.caller, name).environment_view
-    part = environments.read_build_log(visit.context, visit.caller, shown.environment.digest, offset)
-    hub: LiveUpdateHub = visit.request.app.state.live
+    """Log text from this offset on. `rest_seconds`: when to poll again."""
+    shown = images.show_image(request.context, request.caller, name).environment_view
+    part = environments.read_build_log(request.context, request.caller, shown.environment.digest, offset)
+    hub: LiveUpdateHub = request.http.app.state.live
     body = {
-        "text": _plain(part.data.decode("utf-8", "replace")),
+        "text": _printable(part.data.decode("utf-8", "replace")),
         "offset": part.offset + len(part.data),
-        "grows": shown.state in _UNDER_WAY,
+        "grows": shown.state in _IN_PROGRESS,
         "rest_seconds": hub.poll_interval_seconds,
     }
     return JSONResponse(body, headers=PAGE_HEADERS)
 
 
 @router.post("/images/{name}/push")
-def push_image(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
+def push_image(request: AuthenticatedDep, form: FormDep, name: str) -> Response:
     username, password = form.get_raw("username").strip(), form.get_raw("password")
     login = RegistryLogin(username, password) if username or password else None
     try:
-        made = images.push_image(visit.context, visit.caller, name, form.get_raw("target").strip(), login)
+        result = images.push_image(request.context, request.caller, name, form.get_raw("target").strip(), login)
     except (BadRequest, Conflict) as error:
-        return _one(visit, name, form_with_errors(form, error, {}, "target"))
-    return redirect(visit, f"/images/{name}", f"Job {made.job_id} pushes it to {made.target}.")
+        return _page(request, name, form_with_errors(form, error, {}, "target"))
+    return redirect(request, f"/images/{name}", f"Job {result.job_id} pushes the image to {result.target}.")
 
 
 @router.post("/images/{name}/remove")
-def remove_image(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
-    images.remove_image(visit.context, visit.caller, name)
-    return redirect(visit, "/images", "It is removed.")
+def remove_image(request: AuthenticatedDep, form: FormDep, name: str) -> Response:
+    images.remove_image(request.context, request.caller, name)
+    return redirect(request, "/images", "Image removed.")
 
 
-def _list(visit: AuthenticatedRequest, form: FormState, *, all_users: bool = False) -> Response:
-    found = images.list_images(visit.context, visit.caller, all_users=all_users)
-    view = ImagesView(form, tuple(map(_row, found)), all_users, visit.caller.user.is_admin)
+def _list(request: AuthenticatedRequest, form: FormState, *, all_users: bool = False) -> Response:
+    found = images.list_images(request.context, request.caller, all_users=all_users)
+    view = ImagesView(form, tuple(map(_row, found)), all_users, request.caller.user.is_admin)
     return render_page(
-        visit, PageSpec("images.html", "Images", live_topics=("jobs", "rules"), status=form.status), view
+        request, PageSpec("images.html", "Images", live_topics=("jobs", "rules"), status=form.status), view
     )
 
 
-def _one(visit: AuthenticatedRequest, name: str, form: FormState) -> Response:
-    image = images.show_image(visit.context, visit.caller, name)
-    one, user = image.environment_view.environment, visit.caller.user
-    build = environments.get_build_job(visit.context, one)
-    log = environments.read_build_log(visit.context, visit.caller, one.digest, -_LOG_BYTES)
+def _page(request: AuthenticatedRequest, name: str, form: FormState) -> Response:
+    image = images.show_image(request.context, request.caller, name)
+    environment, user = image.environment_view.environment, request.caller.user
+    build = environments.get_build_job(request.context, environment)
+    log = environments.read_build_log(request.context, request.caller, environment.digest, -_LOG_BYTES)
     view = ImageDetailView(
         row=_row(image),
         form=form,
-        files=tuple((name, text) for name, text in one.spec.files if name not in _HIDDEN),
+        files=tuple((name, text) for name, text in environment.spec.files if name not in _NOT_FILES),
         pushes=image.pushes,
-        log=_plain(log.data.decode("utf-8", "replace")),
+        log=_printable(log.data.decode("utf-8", "replace")),
         log_end=log.offset + len(log.data),
-        is_in_progress=image.environment_view.state in _UNDER_WAY,
+        is_in_progress=image.environment_view.state in _IN_PROGRESS,
         build_job=build if build is not None and may_inspect(user, build) else None,
-        is_mine=one.owner == user.name,
+        is_mine=environment.owner == user.name,
         command=f"helio run --env image:{image.built_as} -- python train.py",
     )
     page = PageSpec(
@@ -146,14 +146,14 @@ def _one(visit: AuthenticatedRequest, name: str, form: FormState) -> Response:
         live_topics=("jobs", "rules"),
         status=form.status,
     )
-    return render_page(visit, page, view)
+    return render_page(request, page, view)
 
 
 def _row(image: ImageView) -> ImageRow:
-    one = image.environment_view.environment
-    size = None if one.size_bytes is None else one.size_bytes / 2**20
+    environment = image.environment_view.environment
+    size = None if environment.size_bytes is None else environment.size_bytes / 2**20
     return ImageRow(image, _ICONS[image.environment_view.state.value], size)
 
 
-def _plain(text: str) -> str:
-    return "".join(sign for sign in text if sign.isprintable() or sign == "\n")
+def _printable(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable() or letter == "\n")

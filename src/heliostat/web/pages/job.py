@@ -1,4 +1,4 @@
-"""The page of one job: what it does, why it waits, what it prints and uses, and what can be done about it."""
+"""Job page: state, wait reason, log, usage, timeline, details and actions of one job."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,14 +58,14 @@ class JobView:
     title: str
     state: str
     stop_status: str
-    status_text: str  # what it does, in a sentence
+    status_text: str  # state or reason, as a sentence
     seconds: float | None
     running_since: datetime | None
-    ends_at: datetime | None  # by its limit
-    needs_refresh: bool  # worth a look every few seconds
+    ends_at: datetime | None  # by its time limit
+    needs_refresh: bool  # the page polls every few seconds
     actions: tuple[JobAction, ...]
-    resubmit_url: str  # empty: nobody serves that page
-    port_page_url: str  # empty: it has no port to open, or not for this person
+    resubmit_url: str  # empty: the page does not exist
+    port_page_url: str  # empty: not running, or not the owner
     wait_explanation: WaitExplanation | None
     what_if_url: str
     timeline: Timeline
@@ -76,14 +76,14 @@ class JobView:
     workflow_part: WorkflowMembership | None
     rerun: RerunView
     has_files: bool
-    result_files: tuple[FileRow, ...]  # what it left for people to fetch
-    log: LogView | None  # None: only other parts of the page are wanted
+    result_files: tuple[FileRow, ...]  # files in its results folder
+    log: LogView | None  # None: not requested
     what_if: WhatIfView | None
 
 
 @router.get("/jobs/" + JOB_ID_PATH)
 def show_job(
-    visit: AuthenticatedDep,
+    request: AuthenticatedDep,
     job_id: int,
     stream: LogStream = "both",
     attempt: AttemptNumber = None,
@@ -92,129 +92,131 @@ def show_job(
     find: Annotated[str, Query(max_length=200)] = "",
     whatif: bool = False,
 ) -> Response:
-    story = get_job_history(visit.context, visit.caller, job_id)
+    history = get_job_history(request.context, request.caller, job_id)
     query = LogQuery(stream, attempt, before, at, find.strip())
-    view = _view(visit, story, query, whatif)
+    view = _view(request, history, query, whatif)
     page = PageSpec("job.html", f"Job {job_id}", live_topics=(f"job:{job_id}",), breadcrumbs=(("Jobs", "/jobs"),))
-    return render_page(visit, page, view)
+    return render_page(request, page, view)
 
 
 @router.post("/jobs/" + JOB_ID_PATH + "/do/{verb}")
-def perform_job_action(visit: AuthenticatedDep, form: FormDep, job_id: int, verb: str) -> Response:
-    """What loses work is asked for once more."""
-    chosen = _VERBS.get(verb)
-    if chosen is None:
-        raise NotFound("There is no such button.", "Go back and load the page again.")
-    if chosen.question and form.get("confirmed") != "yes":
-        return _ask_again(visit, job_id, verb, chosen)
-    chosen.act(visit.context, visit.caller, job_id)
-    return redirect(visit, f"/jobs/{job_id}", chosen.done)
+def perform_job_action(request: AuthenticatedDep, form: FormDep, job_id: int, verb: str) -> Response:
+    """Actions that lose work need a confirmation."""
+    action = _ACTIONS.get(verb)
+    if action is None:
+        raise NotFound("The action does not exist.", "Go back and reload the page.")
+    if action.question and form.get("confirmed") != "yes":
+        return _confirm_action(request, job_id, verb, action)
+    action.act(request.context, request.caller, job_id)
+    return redirect(request, f"/jobs/{job_id}", action.done)
 
 
 @dataclass(frozen=True, slots=True)
-class _Verb:
+class _JobAction:
     act: Callable[[Context, Caller, JobId], Job]
     done: str
-    question: str = ""  # empty: does no harm
+    question: str = ""  # empty: no confirmation
     consequence: str = ""
     label: str = ""
 
 
-def _kill(context: Context, caller: Caller, job_id: JobId) -> Job:
+def _cancel_immediately(context: Context, caller: Caller, job_id: JobId) -> Job:
     return services.cancel_job(context, caller, job_id, force=True)
 
 
-_VERBS = {
-    "hold": _Verb(services.hold_job, "Held. It keeps its place but does not start."),
-    "release": _Verb(services.release_job, "Released. It waits for its turn."),
-    "requeue": _Verb(
+_ACTIONS = {
+    "hold": _JobAction(services.hold_job, "Job held. It keeps its place in the queue but does not start."),
+    "release": _JobAction(services.release_job, "Job released. It waits in the queue."),
+    "requeue": _JobAction(
         services.requeue_job,
-        "It is being stopped and goes back to the queue.",
-        "Send job {id} back to the queue?",
-        "It is stopped, loses what it has not saved, and starts again when it is its turn.",
-        "Send it back",
+        "Job is being stopped and requeued.",
+        "Requeue job {id}?",
+        "It is stopped, loses unsaved work, and starts again later.",
+        "Requeue job",
     ),
-    "cancel": _Verb(
+    "cancel": _JobAction(
         services.cancel_job,
-        "Cancelled.",
+        "Job cancelled.",
         "Cancel job {id}?",
-        "If it runs, it is stopped and loses what it has not saved. This cannot be undone.",
-        "Cancel it",
+        "A running job is stopped and loses unsaved work. This cannot be undone.",
+        "Cancel job",
     ),
-    "kill": _Verb(
-        _kill,
-        "Stopped at once.",
-        "Stop job {id} at once?",
+    "kill": _JobAction(
+        _cancel_immediately,
+        "Job killed.",
+        "Kill job {id}?",
         "It gets no more time to save its work. This cannot be undone.",
-        "Stop it at once",
+        "Kill job",
     ),
 }
 
 
-def _ask_again(visit: AuthenticatedRequest, job_id: int, verb: str, chosen: _Verb) -> Response:
-    story = get_job_history(visit.context, visit.caller, job_id)  # whoever may not, is told so now
+def _confirm_action(request: AuthenticatedRequest, job_id: int, verb: str, action: _JobAction) -> Response:
+    history = get_job_history(request.context, request.caller, job_id)  # checks the permission
     back = f"/jobs/{job_id}"
     view = Confirmation(
-        question=chosen.question.format(id=job_id),
-        consequence=chosen.consequence,
+        question=action.question.format(id=job_id),
+        consequence=action.consequence,
         action=f"{back}/do/{verb}",
-        label=chosen.label,
+        label=action.label,
         fields=(("confirmed", "yes"),),
         back=back,
-        items=(_title(story.job),),
+        items=(_title(history.job),),
     )
-    crumbs = (("Jobs", "/jobs"), (f"Job {job_id}", back))
-    return render_page(visit, PageSpec("confirmation.html", chosen.label, breadcrumbs=crumbs), view)
+    breadcrumbs = (("Jobs", "/jobs"), (f"Job {job_id}", back))
+    return render_page(request, PageSpec("confirmation.html", action.label, breadcrumbs=breadcrumbs), view)
 
 
-def _view(visit: AuthenticatedRequest, story: JobHistory, query: LogQuery, asks: bool) -> JobView:
-    job, now = story.job, visit.context.now()
-    told = explain_job(visit.context, visit.caller, job.id)
-    devices = devices_by_uuid(visit.context)
-    is_whole = "x-fragment" not in visit.request.headers
-    may_add = "/jobs/new" in visit.request.app.state.served
+def _view(request: AuthenticatedRequest, history: JobHistory, query: LogQuery, with_what_if: bool) -> JobView:
+    job, now = history.job, request.context.now()
+    explanation = explain_job(request.context, request.caller, job.id)
+    devices = devices_by_uuid(request.context)
+    is_full_page = "x-fragment" not in request.http.headers
+    may_add = "/jobs/new" in request.http.app.state.served
     return JobView(
         job=job,
         title=_title(job),
         state=job.state.value,
-        stop_status=_STOPPING.get(job.stop_requested or "", "") if job.state in ACTIVE_STATES else "",
-        status_text=_told(job),
+        stop_status=_STOP_LABELS.get(job.stop_requested or "", "") if job.state in ACTIVE_STATES else "",
+        status_text=_status_text(job),
         seconds=_seconds(job, now),
         running_since=job.started_at if job.state is JobState.RUNNING else None,
         ends_at=_ends_at(job),
         needs_refresh=not job.is_terminal,
         actions=available_actions(job),
         resubmit_url=resubmit_url(job) if may_add else "",
-        port_page_url=f"/jobs/{job.id}/port" if _may_open(visit, job) else "",
-        wait_explanation=build_wait_explanation(told, now),
-        what_if_url=f"/jobs/{job.id}?whatif=1#why" if job.state is JobState.PENDING and not asks else "",
-        timeline=build_timeline(story, now, query.attempt or job.attempt),
-        usage=_usage(visit, story, devices),
-        details=build_job_details(job, visit.user, devices),
-        related_jobs=build_related_jobs(job, story.dependency_view, visit.user),
-        schedule=story.schedule,
+        port_page_url=f"/jobs/{job.id}/port" if _may_open(request, job) else "",
+        wait_explanation=build_wait_explanation(explanation, now),
+        what_if_url=f"/jobs/{job.id}?whatif=1#why" if job.state is JobState.PENDING and not with_what_if else "",
+        timeline=build_timeline(history, now, query.attempt or job.attempt),
+        usage=_usage(request, history, devices),
+        details=build_job_details(job, request.user, devices),
+        related_jobs=build_related_jobs(job, history.dependency_view, request.user),
+        schedule=history.schedule,
         workflow_part=job.part,
-        rerun=build_rerun_view(get_job_with_provenance(visit.context, visit.caller, job.id)),
-        has_files=has_own_folder(visit.context, job),
-        result_files=list_result_files(visit, job),
-        log=build_log_view(visit, job, query) if is_whole else None,
-        what_if=_what_if(visit, job) if asks and is_whole and job.state is JobState.PENDING else None,
+        rerun=build_rerun_view(get_job_with_provenance(request.context, request.caller, job.id)),
+        has_files=has_own_folder(request.context, job),
+        result_files=list_result_files(request, job),
+        log=build_log_view(request, job, query) if is_full_page else None,
+        what_if=_what_if(request, job)
+        if with_what_if and is_full_page and job.state is JobState.PENDING
+        else None,
     )
 
 
-_STOPPING = {
+_STOP_LABELS = {
     "cancel": "being stopped",
-    "kill": "being stopped at once",
-    "requeue": "going back to the queue",
-    "preempt": "making room",
-    "overtime": "its time is over",
+    "kill": "being killed",
+    "requeue": "being requeued",
+    "preempt": "being preempted",
+    "overtime": "time limit reached",
 }
 
 
-def _told(job: Job) -> str:
-    """Why it is as it is. That of one that waits is worth a card of its own."""
+def _status_text(job: Job) -> str:
+    """Reason of its state; a pending job has a separate section for that."""
     if job.state is JobState.STARTING and not job.reason:
-        return f"It is being started on {job.node}."
+        return f"Starting on {job.node}."
     return format_sentence(job.reason or "") if job.state is not JobState.PENDING else ""
 
 
@@ -222,8 +224,8 @@ def _title(job: Job) -> str:
     return job.name if job.array_index is None else f"{job.name}[{job.array_index}]"
 
 
-def _may_open(visit: AuthenticatedRequest, job: Job) -> bool:
-    return job.state is JobState.RUNNING and job.user == visit.user.name
+def _may_open(request: AuthenticatedRequest, job: Job) -> bool:
+    return job.state is JobState.RUNNING and job.user == request.user.name
 
 
 def _seconds(job: Job, now: datetime) -> float | None:
@@ -238,17 +240,17 @@ def _ends_at(job: Job) -> datetime | None:
     return job.started_at + timedelta(seconds=job.time_limit_seconds)
 
 
-def _usage(visit: AuthenticatedRequest, story: JobHistory, devices: dict[str, Device]) -> JobUsageView | None:
-    if not any(attempt.started_at for attempt in story.attempts):
+def _usage(request: AuthenticatedRequest, history: JobHistory, devices: dict[str, Device]) -> JobUsageView | None:
+    if not any(attempt.started_at for attempt in history.attempts):
         return None
-    held = [devices[uuid] for attempt in story.attempts for uuid in attempt.devices if uuid in devices]
-    return build_usage_view(job_stats(visit.context, visit.caller, story.job.id), held)
+    job_devices = [devices[uuid] for attempt in history.attempts for uuid in attempt.devices if uuid in devices]
+    return build_usage_view(job_stats(request.context, request.caller, history.job.id), job_devices)
 
 
-def _what_if(visit: AuthenticatedRequest, job: Job) -> WhatIfView:
-    """Takes seconds, and may be refused while many ask."""
+def _what_if(request: AuthenticatedRequest, job: Job) -> WhatIfView:
+    """Takes seconds, and may be refused under load."""
     try:
-        told = explain_job(visit.context, visit.caller, job.id, what_if=True)
+        explanation = explain_job(request.context, request.caller, job.id, what_if=True)
     except HeliostatError as error:
         return WhatIfView(error=f"{error.message} {error.hint or ''}")
-    return build_what_if_view(job, told.what_if) if told.what_if else WhatIfView()
+    return build_what_if_view(job, explanation.what_if) if explanation.what_if else WhatIfView()

@@ -1,4 +1,4 @@
-"""The elements of one array."""
+"""Page of a job array with its elements."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,7 +38,7 @@ class ArrayView:
     user: str
     project: str
     concurrency_limit: int | None
-    counts: tuple[tuple[str, str], ...]  # state and how many
+    counts: tuple[tuple[str, str], ...]  # state and count
     is_terminal: bool
     rows: tuple[ArrayElementRow, ...]
     pager: Pager
@@ -46,41 +46,41 @@ class ArrayView:
 
 @router.get("/arrays/" + ARRAY_ID_PATH)
 def show_array(
-    visit: AuthenticatedDep, array_id: int, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1
+    request: AuthenticatedDep, array_id: int, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1
 ) -> Response:
     query = JobQuery(array_id=array_id, descending=False, page=page, size=_SIZE)
-    found = list_jobs(visit.context, visit.caller, query)
+    found = list_jobs(request.context, request.caller, query)
     if not found.items:
-        raise NotFound(f"There is no array {array_id}.", "Look for it in the list of jobs.")
-    require_inspectable(visit.caller, found.items[0].job)
+        raise NotFound(f"Array {array_id} does not exist.", "See the list of jobs.")
+    require_inspectable(request.caller, found.items[0].job)
     shown = PageSpec(
         "job_array.html", f"Array {array_id}", live_topics=("jobs",), breadcrumbs=(("Jobs", "/jobs"),)
     )
-    return render_page(visit, shown, _view(array_id, found))
+    return render_page(request, shown, _view(array_id, found))
 
 
 @router.post("/arrays/" + ARRAY_ID_PATH + "/cancel")
-def cancel_array(visit: AuthenticatedDep, form: FormDep, array_id: int) -> Response:
-    """First it asks once more, then it does it."""
-    back = f"/arrays/{array_id}"
+def cancel_array(request: AuthenticatedDep, form: FormDep, array_id: int) -> Response:
+    """Needs a confirmation."""
+    url = f"/arrays/{array_id}"
     if form.get("confirmed") == "yes":
-        cancelled = cancel_jobs(visit.context, visit.caller, (), array_id)
-        said = (
+        cancelled = cancel_jobs(request.context, request.caller, (), array_id)
+        message = (
             f"{formatting.format_count(len(cancelled), 'job')} cancelled."
             if cancelled
-            else "All had ended already."
+            else "All jobs had already ended."
         )
-        return redirect(visit, back, said)
+        return redirect(request, url, message)
     view = Confirmation(
         question=f"Cancel array {array_id}?",
-        consequence="All its elements end; those that run lose what they have not saved. This cannot be undone.",
-        action=f"{back}/cancel",
-        label="Cancel all of it",
+        consequence="All elements are cancelled; running ones lose unsaved work. This cannot be undone.",
+        action=f"{url}/cancel",
+        label="Cancel array",
         fields=(("confirmed", "yes"),),
-        back=back,
+        back=url,
     )
-    crumbs = (("Jobs", "/jobs"), (f"Array {array_id}", back))
-    return render_page(visit, PageSpec("confirmation.html", "Cancel an array", breadcrumbs=crumbs), view)
+    breadcrumbs = (("Jobs", "/jobs"), (f"Array {array_id}", url))
+    return render_page(request, PageSpec("confirmation.html", "Cancel array", breadcrumbs=breadcrumbs), view)
 
 
 def _view(array_id: int, found: JobPage) -> ArrayView:
@@ -101,7 +101,7 @@ def _view(array_id: int, found: JobPage) -> ArrayView:
 
 def _row(listed: ListedJob) -> ArrayElementRow:
     job = listed.job
-    where = ", ".join(dict.fromkeys(place.node for place in job.task_placements))
+    nodes = ", ".join(dict.fromkeys(place.node for place in job.task_placements))
     return ArrayElementRow(
-        job.id, job.array_index, job.state.value, listed.reason or where, job.started_at, job.ended_at
+        job.id, job.array_index, job.state.value, listed.reason or nodes, job.started_at, job.ended_at
     )

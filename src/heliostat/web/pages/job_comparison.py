@@ -1,4 +1,4 @@
-"""What differed between two jobs."""
+"""Page that shows the differences between two jobs."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -24,7 +24,7 @@ class DifferenceSection:
 
 @dataclass(frozen=True, slots=True)
 class JobComparisonView:
-    a: str  # as they were typed
+    a: str  # as entered
     b: str
     error: str = ""
     sections: tuple[DifferenceSection, ...] = ()
@@ -33,24 +33,33 @@ class JobComparisonView:
 
 
 @router.get("/compare")
-def show_comparison(visit: AuthenticatedDep, a: JobIdText = "", b: JobIdText = "") -> Response:
+def show_comparison(request: AuthenticatedDep, a: JobIdText = "", b: JobIdText = "") -> Response:
     page = PageSpec("job_comparison.html", "Compare jobs", breadcrumbs=(("Jobs", "/jobs"),))
-    return render_page(visit, page, _view(visit, a.strip(), b.strip()))
+    return render_page(request, page, _view(request, a.strip(), b.strip()))
 
 
-def _view(visit: AuthenticatedRequest, a: str, b: str) -> JobComparisonView:
+def _view(request: AuthenticatedRequest, a: str, b: str) -> JobComparisonView:
     if not a or not b:
         return JobComparisonView(a, b)
-    if not all(one.isascii() and one.isdecimal() and len(one) <= 15 for one in (a, b)):
-        return JobComparisonView(a, b, error="Write the numbers of two jobs.")
+    if not all(difference.isascii() and difference.isdecimal() and len(difference) <= 15 for difference in (a, b)):
+        return JobComparisonView(a, b, error="Enter the IDs of two jobs.")
     try:
-        compared = compare_jobs(visit.context, visit.caller, int(a), int(b))
+        compared = compare_jobs(request.context, request.caller, int(a), int(b))
     except HeliostatError as error:
         return JobComparisonView(a, b, error=f"{error.message} {error.hint or ''}".strip())
-    same = tuple(COMPARISON_SECTIONS[name] for name in compared.same)
-    return JobComparisonView(a, b, sections=tuple(_sections(compared)), identical_sections=same, is_compared=True)
+    identical = tuple(COMPARISON_SECTIONS[name] for name in compared.same)
+    return JobComparisonView(
+        a, b, sections=tuple(_sections(compared)), identical_sections=identical, is_compared=True
+    )
 
 
 def _sections(compared: Comparison) -> list[DifferenceSection]:
-    by_name = {name: [one for one in compared.differences if one.section == name] for name in COMPARISON_SECTIONS}
-    return [DifferenceSection(COMPARISON_SECTIONS[name], tuple(found)) for name, found in by_name.items() if found]
+    by_name = {
+        name: [difference for difference in compared.differences if difference.section == name]
+        for name in COMPARISON_SECTIONS
+    }
+    return [
+        DifferenceSection(COMPARISON_SECTIONS[name], tuple(differences))
+        for name, differences in by_name.items()
+        if differences
+    ]

@@ -1,4 +1,4 @@
-"""What a job left in its own folder: a list, and each file to download."""
+"""Files of a job: folder listing and downloads."""
 
 import contextlib
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from heliostat.web.view_models import JOB_ID_PATH
 router = APIRouter()
 FilePath = Annotated[str, Query(max_length=4000)]
 _MIB = 2.0**20
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,18 @@ class JobFilesView:
 
 
 @router.get("/jobs/" + JOB_ID_PATH + "/files")
-def show_files(visit: AuthenticatedDep, job_id: int, path: FilePath = "") -> Response:
-    folder = list_files(visit.context, visit.caller, job_id, path)
-    crumbs = (("Jobs", "/jobs"), (f"Job {job_id}", f"/jobs/{job_id}"))
-    return render_page(visit, PageSpec("job_files.html", "Files", breadcrumbs=crumbs), _view(job_id, folder))
+def show_files(request: AuthenticatedDep, job_id: int, path: FilePath = "") -> Response:
+    folder = list_files(request.context, request.caller, job_id, path)
+    breadcrumbs = (("Jobs", "/jobs"), (f"Job {job_id}", f"/jobs/{job_id}"))
+    return render_page(
+        request, PageSpec("job_files.html", "Files", breadcrumbs=breadcrumbs), _view(job_id, folder)
+    )
 
 
 @router.get("/jobs/" + JOB_ID_PATH + "/file")
-def download_file(visit: AuthenticatedDep, job_id: int, path: FilePath) -> Response:
-    """Always to be saved, never to be shown: it may be a page with scripts."""
-    found = open_file(visit.context, visit.caller, job_id, path)
+def download_file(request: AuthenticatedDep, job_id: int, path: FilePath) -> Response:
+    """Always an attachment: a file could be an HTML page with scripts."""
+    found = open_file(request.context, request.caller, job_id, path)
     name = quote(found.name.encode("utf-8", "surrogateescape"))
     headers = PAGE_HEADERS | {
         "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -62,37 +64,39 @@ def download_file(visit: AuthenticatedDep, job_id: int, path: FilePath) -> Respo
     return StreamingResponse(found.chunks(), media_type="application/octet-stream", headers=headers)
 
 
-def list_result_files(visit: AuthenticatedRequest, job: Job) -> tuple[FileRow, ...]:
-    """What it left in its folder `results`, as far as it can be opened; the first few."""
-    if not has_own_folder(visit.context, job):
+def list_result_files(request: AuthenticatedRequest, job: Job) -> tuple[FileRow, ...]:
+    """The first readable files in the job's folder `results`."""
+    if not has_own_folder(request.context, job):
         return ()
     with contextlib.suppress(HeliostatError):
-        found = list_files(visit.context, visit.caller, job.id, RESULTS_FOLDER)
+        found = list_files(request.context, request.caller, job.id, RESULTS_FOLDER)
         return tuple(row for entry in found.entries if (row := _row(job.id, RESULTS_FOLDER, entry)).href)[
-            :_MOST_SHOWN
+            :_MAX_SHOWN
         ]
     return ()
 
 
 def _view(job_id: int, folder: FolderListing) -> JobFilesView:
     parts = folder.path.split("/") if folder.path else []
-    above = [("files", f"/jobs/{job_id}/files")]
-    above += [(part, _address(job_id, "files", "/".join(parts[: place + 1]))) for place, part in enumerate(parts)]
+    parents = [("files", f"/jobs/{job_id}/files")]
+    parents += [
+        (part, _file_url(job_id, "files", "/".join(parts[: position + 1]))) for position, part in enumerate(parts)
+    ]
     rows = tuple(_row(job_id, folder.path, entry) for entry in folder.entries)
-    return JobFilesView(job_id, folder.path, tuple(above), rows, folder.is_cut)
+    return JobFilesView(job_id, folder.path, tuple(parents), rows, folder.is_cut)
 
 
 def _row(job_id: int, path: str, entry: FileEntry) -> FileRow:
-    below = f"{path}/{entry.name}" if path else entry.name
+    file_path = f"{path}/{entry.name}" if path else entry.name
     pages = {"folder": "files", "file": "file"}
     is_text = entry.name.isprintable()
-    href = _address(job_id, pages[entry.kind], below) if entry.kind in pages and _is_utf8(entry.name) else ""
+    href = _file_url(job_id, pages[entry.kind], file_path) if entry.kind in pages and _is_utf8(entry.name) else ""
     size = entry.size_bytes / _MIB if entry.kind == "file" else None
     name = entry.name if is_text else ascii(entry.name)
     return FileRow(name, entry.kind, href, size, entry.size_bytes, entry.changed_at)
 
 
-def _address(job_id: int, page: str, path: str) -> str:
+def _file_url(job_id: int, page: str, path: str) -> str:
     return f"/jobs/{job_id}/{page}?{urlencode({'path': path})}"
 
 

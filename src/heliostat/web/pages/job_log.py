@@ -1,4 +1,4 @@
-"""What a job prints: what came since the last look, and all of it as a file."""
+"""Job log: polling for new lines, and download."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -25,27 +25,27 @@ _CHUNK_BYTES = 2**20
 
 @router.get("/jobs/" + JOB_ID_PATH + "/log/more")
 def poll_log(
-    visit: AuthenticatedDep,
+    request: AuthenticatedDep,
     job_id: int,
     stream: LogStream = "both",
     attempt: AttemptNumber = None,
     stdout: StreamOffset = 0,
     stderr: StreamOffset = 0,
 ) -> Response:
-    """Whole lines after these bytes; `open` is the last one so far. `rest_seconds`: when to ask again."""
+    """Complete lines after these offsets; `open`: incomplete last line; `rest_seconds`: when to poll again."""
     offsets = {"stdout": stdout, "stderr": stderr}
-    wanted = {name: offsets[name] for name in LogQuery(stream).streams}
-    found = read_log_since(visit.context, visit.caller, job_id, attempt, wanted)
-    hub: LiveUpdateHub = visit.request.app.state.live
+    requested = {name: offsets[name] for name in LogQuery(stream).streams}
+    update = read_log_since(request.context, request.caller, job_id, attempt, requested)
+    hub: LiveUpdateHub = request.http.app.state.live
     body = {
-        "attempt": found.attempt,
-        "newest": found.job.attempt,
-        "state": found.job.state.value,
-        "lines": [serialize_log_line(line) for line in found.lines if not line.is_incomplete],
-        "open": [serialize_log_line(line) for line in found.lines if line.is_incomplete],
-        "following": offsets | dict(found.next_offsets),
-        "skipped": found.skipped_bytes,
-        "over": found.job.is_terminal,
+        "attempt": update.attempt,
+        "newest": update.job.attempt,
+        "state": update.job.state.value,
+        "lines": [serialize_log_line(line) for line in update.lines if not line.is_incomplete],
+        "open": [serialize_log_line(line) for line in update.lines if line.is_incomplete],
+        "following": offsets | dict(update.next_offsets),
+        "skipped": update.skipped_bytes,
+        "over": update.job.is_terminal,
         "rest_seconds": hub.poll_interval_seconds,
     }
     return JSONResponse(body, headers=PAGE_HEADERS)
@@ -53,25 +53,25 @@ def poll_log(
 
 @router.get("/jobs/" + JOB_ID_PATH + "/log/raw")
 def download_log(
-    visit: AuthenticatedDep,
+    request: AuthenticatedDep,
     job_id: int,
     stream: Annotated[str, Query(pattern="^(stdout|stderr)$")] = "stdout",
     attempt: AttemptNumber = None,
 ) -> Response:
-    """Every byte that is there now, in pieces."""
-    job = require_inspectable_job(visit.context, visit.caller, job_id)
+    """The whole log so far, streamed."""
+    job = require_inspectable_job(request.context, request.caller, job_id)
     number = resolve_attempt_number(job, attempt)
-    size = read_log(visit.context, job, LogRange(stream, 0, 0, attempt)).size
+    size = read_log(request.context, job, LogRange(stream, 0, 0, attempt)).size
     name = f"job-{job_id}.{number}.{stream}.log"
     headers = PAGE_HEADERS | {"Content-Disposition": f'attachment; filename="{name}"', "Content-Length": str(size)}
-    chunks = _chunks(visit.context, job, LogRange(stream, 0, _CHUNK_BYTES, attempt), size)
+    chunks = _chunks(request.context, job, LogRange(stream, 0, _CHUNK_BYTES, attempt), size)
     return StreamingResponse(chunks, media_type="application/octet-stream", headers=headers)
 
 
-def _chunks(context: Context, job: Job, wanted: LogRange, size: int) -> Iterator[bytes]:
+def _chunks(context: Context, job: Job, requested: LogRange, size: int) -> Iterator[bytes]:
     at = 0
     while at < size:
-        part = LogRange(wanted.stream, at, min(wanted.limit, size - at), wanted.attempt)
+        part = LogRange(requested.stream, at, min(requested.limit, size - at), requested.attempt)
         data = read_log(context, job, part).data
         if not data:
             return

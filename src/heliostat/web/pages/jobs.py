@@ -1,4 +1,4 @@
-"""The list of jobs: counted by state, filtered, sorted, live, and many cancelled at once."""
+"""List of jobs with counts, filters, sorting and bulk cancel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,22 +42,22 @@ STATE_GROUPS: dict[str, frozenset[JobState]] = {
     "cancelled": frozenset({JobState.CANCELLED}),
     "lost": frozenset({JobState.LOST}),
 }
-"""What is counted on top, each under the mark of its first state."""
+"""Counters above the list."""
 STATE_FILTERS = {
     "": None,
     "unfinished": frozenset(JobState) - TERMINAL_STATES,
     "finished": TERMINAL_STATES,
     **STATE_GROUPS,
 }
-_MOST_AT_ONCE = 1000
-_NAMED_AT_MOST = 12
-_MOST_OTHERS = 50
+_MAX_AT_ONCE = 1000
+_MAX_NAMED = 12
+_MAX_OTHERS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
     id: int
-    name: str | None  # None: somebody else's
+    name: str | None  # None: another user's
     state: str
     stop_status: str  # being cancelled, requeued…
     user: str
@@ -99,12 +99,12 @@ class JobsView:
     sort_links: Mapping[str, SortLink]
     rows: tuple[JobRow, ...]
     pager: Pager
-    foreign_jobs: tuple[ForeignJob, ...]  # which went to Slurm without us
+    foreign_jobs: tuple[ForeignJob, ...]  # submitted directly to Slurm
     more_foreign_jobs: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _JobFilters:
     whose: str
     state: str
     text: str
@@ -113,7 +113,7 @@ class _Asked:
 
 @router.get("/jobs")
 def show_jobs(
-    visit: AuthenticatedDep,
+    request: AuthenticatedDep,
     whose: Annotated[str, Query(pattern="^(mine|all)?$")] = "",
     state: FilterText = "",
     project: FilterText = "",
@@ -123,123 +123,132 @@ def show_jobs(
     page: PageNumber = 1,
 ) -> Response:
     if state not in STATE_FILTERS:
-        raise Invalid(f"There is no state {state[:40]!a}.", "Choose one of the list.", fields={"state": "unknown"})
-    asked = _Asked(whose or ("all" if visit.user.is_admin else "mine"), state, q.strip(), sort)
+        raise Invalid(
+            f"Unknown state {state[:40]!a}.", "Choose a state from the list.", fields={"state": "unknown"}
+        )
+    filters = _JobFilters(whose or ("all" if request.user.is_admin else "mine"), state, q.strip(), sort)
     by, descending = parse_sort(sort, SORT_KEYS)
     query = JobQuery(
         states=STATE_FILTERS[state],
-        user=visit.user.name if asked.whose == "mine" else user.strip() or None,
+        user=request.user.name if filters.whose == "mine" else user.strip() or None,
         project=project.strip() or None,
-        text=asked.text or None,
+        text=filters.text or None,
         sort=by,
         descending=descending,
         page=page,
     )
-    found = list_jobs(visit.context, visit.caller, query)
+    found = list_jobs(request.context, request.caller, query)
     return render_page(
-        visit, PageSpec("jobs.html", "Jobs", live_topics=("jobs",)), _view(visit, asked, query, found)
+        request, PageSpec("jobs.html", "Jobs", live_topics=("jobs",)), _view(request, filters, query, found)
     )
 
 
 @router.post("/jobs/cancel")
-def cancel_selected_jobs(visit: AuthenticatedDep, form: FormDep) -> Response:
-    """First it asks once more, then it does it."""
+def cancel_selected_jobs(request: AuthenticatedDep, form: FormDep) -> Response:
+    """Needs a confirmation."""
     ids, back = _ids(form.get_all("job")), safe_redirect_path(form.get("back", "/jobs"))
     if not ids:
-        return redirect(visit, back, "No job was selected.", "note")
+        return redirect(request, back, "No jobs selected.", "note")
     if form.get("confirmed") != "yes":
-        return _ask_again(visit, ids, back)
-    cancelled = services.cancel_jobs(visit.context, visit.caller, ids)
-    over = len(ids) - len(cancelled)
-    said = f"{formatting.format_count(len(cancelled), 'job')} cancelled." if cancelled else "Nothing to cancel."
+        return _confirm_cancel(request, ids, back)
+    cancelled = services.cancel_jobs(request.context, request.caller, ids)
+    already_ended = len(ids) - len(cancelled)
+    message = f"{formatting.format_count(len(cancelled), 'job')} cancelled." if cancelled else "No jobs to cancel."
     return redirect(
-        visit, back, said + (f" {formatting.format_count(over, 'job')} had ended already." if over else "")
+        request,
+        back,
+        message
+        + (f" {formatting.format_count(already_ended, 'job')} had already ended." if already_ended else ""),
     )
 
 
-def _ask_again(visit: AuthenticatedRequest, ids: list[int], back: str) -> Response:
+def _confirm_cancel(request: AuthenticatedRequest, ids: list[int], back: str) -> Response:
     count = formatting.format_count(len(ids), "job")
-    more = len(ids) - _NAMED_AT_MOST
-    shown = [f"Job {number}" for number in ids[:_NAMED_AT_MOST]] + ([f"and {more} more"] if more > 0 else [])
+    more = len(ids) - _MAX_NAMED
+    shown = [f"Job {number}" for number in ids[:_MAX_NAMED]] + ([f"and {more} more"] if more > 0 else [])
     view = Confirmation(
         question=f"Cancel {count}?",
-        consequence="Those that run are stopped and lose what they have not saved. This cannot be undone.",
+        consequence="Running jobs are stopped and lose unsaved work. This cannot be undone.",
         action="/jobs/cancel",
         label=f"Cancel {count}",
         fields=(("confirmed", "yes"), ("back", back), *(("job", str(number)) for number in ids)),
         back=back,
         items=tuple(shown),
     )
-    return render_page(visit, PageSpec("confirmation.html", "Cancel jobs", breadcrumbs=(("Jobs", "/jobs"),)), view)
-
-
-def _ids(texts: tuple[str, ...]) -> list[int]:
-    if len(texts) > _MOST_AT_ONCE:
-        raise Invalid(f"At most {_MOST_AT_ONCE} jobs at once.", "Cancel them in parts, or use `helio cancel`.")
-    if not all(text.isascii() and text.isdecimal() and len(text) < 16 for text in texts):
-        raise Invalid("That is not a job's number.", "Load the page again.", fields={"job": "not a number"})
-    return list(dict.fromkeys(int(text) for text in texts))
-
-
-def _view(visit: AuthenticatedRequest, asked: _Asked, query: JobQuery, found: JobPage) -> JobsView:
-    here = _address(asked, query)
-    now = visit.context.now()
-    plain = PageUrl("/jobs", {"whose": asked.whose})
-    others = list_foreign_jobs(visit.context, visit.caller) if asked.whose == "all" else ()
-    return JobsView(
-        whose=asked.whose,
-        own_jobs_url=here.with_query(whose="mine", user=None),
-        all_jobs_url=here.with_query(whose="all"),
-        clear_url=plain.with_query(),
-        search_text=asked.text,
-        state=asked.state,
-        sort_value=asked.sort,
-        is_filtered=here.with_query(sort=None) != plain.with_query(),
-        query=query,
-        counts=_counts(here, asked.state, found),
-        state_options=tuple(
-            (name, _STATE_WORDS.get(name, formatting.format_state(name))) for name in STATE_FILTERS
-        ),
-        project_options=_project_options(visit, query.project),
-        sort_links=build_sort_links(here, SORT_KEYS, query.sort, query.descending),
-        rows=tuple(_row(visit.user, listed, now) for listed in found.items),
-        pager=build_pager(here, found.page, query.size, found.total),
-        foreign_jobs=others[:_MOST_OTHERS],
-        more_foreign_jobs=max(0, len(others) - _MOST_OTHERS),
+    return render_page(
+        request, PageSpec("confirmation.html", "Cancel jobs", breadcrumbs=(("Jobs", "/jobs"),)), view
     )
 
 
-_STATE_WORDS = {"": "any", "unfinished": "not over", "finished": "over"}
+def _ids(texts: tuple[str, ...]) -> list[int]:
+    if len(texts) > _MAX_AT_ONCE:
+        raise Invalid(
+            f"At most {_MAX_AT_ONCE} jobs can be cancelled at once.", "Select fewer jobs, or use `helio cancel`."
+        )
+    if not all(text.isascii() and text.isdecimal() and len(text) < 16 for text in texts):
+        raise Invalid("Invalid job ID.", "Reload the page.", fields={"job": "not a number"})
+    return list(dict.fromkeys(int(text) for text in texts))
 
 
-def _address(asked: _Asked, query: JobQuery) -> PageUrl:
-    given = {
-        "whose": asked.whose,
-        "state": asked.state,
+def _view(request: AuthenticatedRequest, filters: _JobFilters, query: JobQuery, found: JobPage) -> JobsView:
+    url = _jobs_url(filters, query)
+    now = request.context.now()
+    unfiltered = PageUrl("/jobs", {"whose": filters.whose})
+    foreign_jobs = list_foreign_jobs(request.context, request.caller) if filters.whose == "all" else ()
+    return JobsView(
+        whose=filters.whose,
+        own_jobs_url=url.with_query(whose="mine", user=None),
+        all_jobs_url=url.with_query(whose="all"),
+        clear_url=unfiltered.with_query(),
+        search_text=filters.text,
+        state=filters.state,
+        sort_value=filters.sort,
+        is_filtered=url.with_query(sort=None) != unfiltered.with_query(),
+        query=query,
+        counts=_counts(url, filters.state, found),
+        state_options=tuple(
+            (name, _STATE_LABELS.get(name, formatting.format_state(name))) for name in STATE_FILTERS
+        ),
+        project_options=_project_options(request, query.project),
+        sort_links=build_sort_links(url, SORT_KEYS, query.sort, query.descending),
+        rows=tuple(_row(request.user, listed, now) for listed in found.items),
+        pager=build_pager(url, found.page, query.size, found.total),
+        foreign_jobs=foreign_jobs[:_MAX_OTHERS],
+        more_foreign_jobs=max(0, len(foreign_jobs) - _MAX_OTHERS),
+    )
+
+
+_STATE_LABELS = {"": "any", "unfinished": "not finished", "finished": "finished"}
+
+
+def _jobs_url(filters: _JobFilters, query: JobQuery) -> PageUrl:
+    query_values = {
+        "whose": filters.whose,
+        "state": filters.state,
         "project": query.project or "",
-        "user": query.user or "" if asked.whose == "all" else "",
-        "q": asked.text,
-        "sort": asked.sort,
+        "user": query.user or "" if filters.whose == "all" else "",
+        "q": filters.text,
+        "sort": filters.sort,
     }
-    return PageUrl("/jobs", given)
+    return PageUrl("/jobs", query_values)
 
 
-def _counts(here: PageUrl, chosen: str, found: JobPage) -> tuple[StateCount, ...]:
-    """A click on the one that is chosen takes it away again."""
+def _counts(url: PageUrl, selected: str, found: JobPage) -> tuple[StateCount, ...]:
+    """The link of the selected state clears the filter."""
     return tuple(
         StateCount(
             label=formatting.format_state(name),
             count=found.counts.count(*states),
-            href=here.with_query(state=None if name == chosen else name),
-            is_selected=name == chosen,
+            href=url.with_query(state=None if name == selected else name),
+            is_selected=name == selected,
             icon=name,
         )
         for name, states in STATE_GROUPS.items()
     )
 
 
-def _project_options(visit: AuthenticatedRequest, chosen: str | None) -> tuple[tuple[str, str], ...]:
-    names = {project.name for project in list_projects(visit.context, visit.caller)} | {chosen or ""} - {""}
+def _project_options(request: AuthenticatedRequest, selected: str | None) -> tuple[tuple[str, str], ...]:
+    names = {project.name for project in list_projects(request.context, request.caller)} | {selected or ""} - {""}
     return (("", "any"), *((name, name) for name in sorted(names - {""})))
 
 
@@ -252,7 +261,7 @@ def _row(user: User, listed: ListedJob, now: datetime) -> JobRow:
         id=job.id,
         name=name,
         state=job.state.value,
-        stop_status=_STOPPING.get(job.stop_requested or "", "") if not job.is_terminal else "",
+        stop_status=_STOP_LABELS.get(job.stop_requested or "", "") if not job.is_terminal else "",
         user=job.user,
         project=job.project,
         gpus=job.resources.gpus * job.placement.tasks,
@@ -262,15 +271,20 @@ def _row(user: User, listed: ListedJob, now: datetime) -> JobRow:
         running_since=job.started_at if job.state is JobState.RUNNING else None,
         ended_at=job.ended_at,
         starts_at=listed.forecast.likely_at if listed.forecast and job.state is JobState.PENDING else None,
-        node_or_reason=_where(listed),
+        node_or_reason=_node_or_reason(listed),
         may_cancel=listed.inspectable and not job.is_terminal,
     )
 
 
-_STOPPING = {"cancel": "stopping", "requeue": "going back", "preempt": "making room", "overtime": "time is over"}
+_STOP_LABELS = {
+    "cancel": "stopping",
+    "requeue": "being requeued",
+    "preempt": "being preempted",
+    "overtime": "time limit reached",
+}
 
 
-def _where(listed: ListedJob) -> str:
+def _node_or_reason(listed: ListedJob) -> str:
     job = listed.job
     if job.state in ACTIVE_STATES or (job.is_terminal and not listed.reason):
         return ", ".join(dict.fromkeys(place.node for place in job.task_placements))

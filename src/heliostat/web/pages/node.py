@@ -1,4 +1,4 @@
-"""One node: its devices, what runs there, what was used, and for admins taking it out of use."""
+"""Node page: GPUs, jobs, usage over time, and for admins drain and resume."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,71 +44,75 @@ class NodeView:
     plots: tuple[UsagePlot, ...]
     may_change: bool
     is_drained: bool
-    reason: str  # as typed, when it was refused
+    reason: str  # rejected input
     reason_error: str
 
 
 @router.get("/cluster/{node}")
-def show_node(visit: AuthenticatedDep, node: NodeName, span: SpanText = "day") -> Response:
+def show_node(request: AuthenticatedDep, node: NodeName, span: SpanText = "day") -> Response:
     if span not in [one.value for one in PLOT_SPANS]:
-        raise Invalid(f"There is no span {span!a}.", "day, week or month.", fields={"span": "unknown"})
-    return _page(visit, node, StatsPeriod(span))
+        raise Invalid(f"Unknown span {span!a}.", "Use day, week or month.", fields={"span": "unknown"})
+    return _page(request, node, StatsPeriod(span))
 
 
 @router.post("/cluster/{node}/drain")
-def drain_node(visit: AdminDep, node: NodeName, form: FormDep) -> Response:
-    """First it asks once more, then it does it."""
+def drain_node(request: AdminDep, node: NodeName, form: FormDep) -> Response:
+    """Needs a confirmation."""
     reason = form.get("reason")
-    seen = get_node_status(visit.context, visit.caller, node)
+    status = get_node_status(request.context, request.caller, node)
     try:
         services.check_drain_reason(reason)
-    except Invalid as refused:
-        return _page(visit, node, StatsPeriod.DAY, reason[:200], refused.fields["reason"])
+    except Invalid as error:
+        return _page(request, node, StatsPeriod.DAY, reason[:200], error.fields["reason"])
     if form.get("confirmed") == "yes":
-        services.drain_node(visit.context, visit.caller, node, reason)
-        return redirect(visit, heatmap.node_href(node), f"Nothing new starts on {node}.")
-    running = formatting.format_count(len(seen.jobs), "job")
-    goes_on = f" {running} there go on to their end." if len(seen.jobs) > 1 else ""
-    goes_on = " The job there goes on to its end." if len(seen.jobs) == 1 else goes_on
-    question = Confirmation(
+        services.drain_node(request.context, request.caller, node, reason)
+        return redirect(request, heatmap.node_href(node), f"{node} is drained.")
+    running = formatting.format_count(len(status.jobs), "job")
+    running_text = f" {running} on it continue." if len(status.jobs) > 1 else ""
+    running_text = " The job on it continues." if len(status.jobs) == 1 else running_text
+    confirmation = Confirmation(
         question=f"Drain {node}?",
-        consequence=f"Nothing new starts there until somebody resumes it.{goes_on}",
+        consequence=f"No new jobs start on it until it is resumed.{running_text}",
         action=f"{heatmap.node_href(node)}/drain",
         label=f"Drain {node}",
         fields=(("confirmed", "yes"), ("reason", reason)),
         back=heatmap.node_href(node),
-        items=(f"Everybody will read: {reason}",),
+        items=(f"Reason, visible to all users: {reason}",),
     )
-    return render_page(visit, PageSpec("confirmation.html", f"Drain {node}", breadcrumbs=_above(node)), question)
+    return render_page(
+        request, PageSpec("confirmation.html", f"Drain {node}", breadcrumbs=_breadcrumbs(node)), confirmation
+    )
 
 
 @router.post("/cluster/{node}/resume")
-def resume_node(visit: AdminDep, node: NodeName, form: FormDep) -> Response:
-    """The same, the other way round."""
-    seen = get_node_status(visit.context, visit.caller, node)
+def resume_node(request: AdminDep, node: NodeName, form: FormDep) -> Response:
+    """Needs a confirmation."""
+    status = get_node_status(request.context, request.caller, node)
     if form.get("confirmed") == "yes":
-        services.resume_node(visit.context, visit.caller, node)
-        return redirect(visit, heatmap.node_href(node), f"Jobs may start on {node} again.")
-    question = Confirmation(
-        question=f"Use {node} again?",
-        consequence="Jobs that wait may start there at once.",
+        services.resume_node(request.context, request.caller, node)
+        return redirect(request, heatmap.node_href(node), f"{node} accepts jobs again.")
+    confirmation = Confirmation(
+        question=f"Resume {node}?",
+        consequence="Pending jobs may start on it immediately.",
         action=f"{heatmap.node_href(node)}/resume",
         label=f"Resume {node}",
         fields=(("confirmed", "yes"),),
         back=heatmap.node_href(node),
-        items=(f"It was drained: {seen.node.reason}",) if seen.node.reason else (),
+        items=(f"Reason of the drain: {status.node.reason}",) if status.node.reason else (),
     )
-    return render_page(visit, PageSpec("confirmation.html", f"Resume {node}", breadcrumbs=_above(node)), question)
+    return render_page(
+        request, PageSpec("confirmation.html", f"Resume {node}", breadcrumbs=_breadcrumbs(node)), confirmation
+    )
 
 
-def _above(node: str) -> tuple[tuple[str, str], ...]:
+def _breadcrumbs(node: str) -> tuple[tuple[str, str], ...]:
     return ("Cluster", "/cluster"), (node, heatmap.node_href(node))
 
 
 def _page(
-    visit: AuthenticatedRequest, name: str, span: StatsPeriod, reason: str = "", problem: str = ""
+    request: AuthenticatedRequest, name: str, span: StatsPeriod, reason: str = "", problem: str = ""
 ) -> Response:
-    seen = get_node_status(visit.context, visit.caller, name)
+    status = get_node_status(request.context, request.caller, name)
     page = PageSpec(
         "node.html",
         name,
@@ -116,18 +120,20 @@ def _page(
         breadcrumbs=(("Cluster", "/cluster"),),
         status=422 if problem else 200,
     )
-    return render_page(visit, page, _view(visit, seen, span, (reason, problem)))
+    return render_page(request, page, _view(request, status, span, (reason, problem)))
 
 
-def _view(visit: AuthenticatedRequest, seen: NodeStatus, span: StatsPeriod, refused: tuple[str, str]) -> NodeView:
-    node, now = seen.node, visit.context.now()
-    is_part = "x-fragment" in visit.request.headers  # the plots do not follow live
-    series = () if is_part else node_stats(visit.context, visit.caller, node.name, span).series
+def _view(
+    request: AuthenticatedRequest, status: NodeStatus, span: StatsPeriod, error: tuple[str, str]
+) -> NodeView:
+    node, now = status.node, request.context.now()
+    is_part = "x-fragment" in request.http.headers  # the plots are not part of live updates
+    series = () if is_part else node_stats(request.context, request.caller, node.name, span).series
     here = PageUrl(heatmap.node_href(node.name), {})
     return NodeView(
-        observed=seen,
+        observed=status,
         href=here.path,
-        devices=tuple(_device(seen, one, now) for one in seen.devices),
+        devices=tuple(_device(status, one, now) for one in status.devices),
         labels=tuple(f"{name}={value}" if value else name for name, value in sorted(node.labels.items())),
         data_class=_data_class(node.data_class, node.min_data_class),
         spans=tuple(
@@ -140,18 +146,20 @@ def _view(visit: AuthenticatedRequest, seen: NodeStatus, span: StatsPeriod, refu
         ),
         span=span.value,
         plots=draw_node_plots(series, span, now, (node.cpus, node.memory_mib)),
-        may_change=visit.user.is_admin,
+        may_change=request.user.is_admin,
         is_drained=node.state is NodeState.DRAINED,
-        reason=refused[0],
-        reason_error=refused[1],
+        reason=error[0],
+        reason_error=error[1],
     )
 
 
-def _device(node: NodeStatus, seen: DeviceStatus, now: datetime) -> DeviceRow:
-    cell = heatmap.build_heatmap_cell(node, seen, now)
-    return DeviceRow(seen, cell, heatmap.condition_name(seen.condition), heatmap.describe_problem(node, seen))
+def _device(node: NodeStatus, status: DeviceStatus, now: datetime) -> DeviceRow:
+    cell = heatmap.build_heatmap_cell(node, status, now)
+    return DeviceRow(
+        status, cell, heatmap.condition_name(status.condition), heatmap.describe_problem(node, status)
+    )
 
 
-def _data_class(cleared: int, least: int) -> str:
-    upto = "open data only (class 0)" if not cleared else f"data up to class {cleared} (0 is open, 3 secret)"
-    return upto if not least else f"{upto}, kept for class {least} and above"
+def _data_class(highest: int, lowest: int) -> str:
+    text = "0 (open data)" if not highest else f"up to {highest} (0 is open, 3 is secret)"
+    return text if not lowest else f"{text}, at least {lowest}"

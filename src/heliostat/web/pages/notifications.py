@@ -1,4 +1,4 @@
-"""Where one is told what: listed, added, tried out, removed."""
+"""Page of notifications: list, add, test, remove."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -25,9 +25,9 @@ _CHANNELS = (
 )
 _LABELS = {
     "started": "a job starts",
-    "ended": "a job ends, however",
-    "failed": "a job fails, is lost or out of time",
-    "late": "a job will start much later than foretold",
+    "ended": "a job ends",
+    "failed": "a job fails, times out or is lost",
+    "late": "a job will start much later than forecast",
     "ends_soon": "a session ends soon",
 }
 
@@ -39,97 +39,97 @@ class NotificationsView:
     shows_all_users: bool
     may_show_all_users: bool
     projects: tuple[tuple[str, str], ...]
-    selected_occasions: tuple[str, ...]
+    selected_triggers: tuple[str, ...]
     sends_mail: bool
     hosts: str
-    secret: str = ""  # of the one that was just made: shown this once
+    secret: str = ""  # of the notification just created; shown only once
     channels: tuple[tuple[str, str], ...] = _CHANNELS
     triggers: tuple[tuple[str, str], ...] = tuple((name, _LABELS[name]) for name in NOTIFICATION_TRIGGERS)
 
 
 @router.get("/notifications")
 def show_notifications(
-    visit: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False
+    request: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False
 ) -> Response:
-    return _page(visit, FormState({"channel": _usual(visit)}), all_users=all_users)
+    return _page(request, FormState({"channel": _default_channel(request)}), all_users=all_users)
 
 
 @router.post("/notifications")
-def add_notification(visit: AuthenticatedDep, form: FormDep) -> Response:
+def add_notification(request: AuthenticatedDep, form: FormDep) -> Response:
     try:
-        _, secret = services.add_notification(visit.context, visit.caller, _wish(form))
+        _, secret = services.add_notification(request.context, request.caller, _read_request(form))
     except (BadRequest, Conflict, Forbidden, NotFound) as error:
         filled = form_with_errors(form, error, {"project": "", "triggers": ""})
-        return _page(visit, filled, ticked=tuple(form.get_all("trigger")))
+        return _page(request, filled, selected=tuple(form.get_all("trigger")))
     if secret is not None:
-        return _page(visit, FormState({"channel": _usual(visit)}), secret=secret)
-    return redirect(visit, "/notifications", "You will be told. Send a test to see that it arrives.")
+        return _page(request, FormState({"channel": _default_channel(request)}), secret=secret)
+    return redirect(request, "/notifications", "Notification added. Send a test to check it.")
 
 
 @router.post("/notifications/{number}/test")
-def send_test_notification(visit: AuthenticatedDep, form: FormDep, number: NotificationId) -> Response:
-    outcome = services.send_test_notification(visit.context, visit.caller, number)
-    words = "The test has arrived." if outcome.arrived else f"The test has not arrived: {outcome.problem}."
-    return redirect(visit, "/notifications", words)
+def send_test_notification(request: AuthenticatedDep, form: FormDep, number: NotificationId) -> Response:
+    outcome = services.send_test_notification(request.context, request.caller, number)
+    message = "Test sent." if outcome.arrived else f"The test failed: {outcome.problem}."
+    return redirect(request, "/notifications", message)
 
 
 @router.post("/notifications/{number}/remove")
-def remove_notification(visit: AuthenticatedDep, form: FormDep, number: NotificationId) -> Response:
+def remove_notification(request: AuthenticatedDep, form: FormDep, number: NotificationId) -> Response:
     if form.get("confirmed") != "yes":
         view = Confirmation(
             question=f"Remove notification {number}?",
-            consequence="You are no longer told there. What is on its way is dropped.",
+            consequence="No more messages are sent to this address. Pending messages are dropped.",
             action=f"/notifications/{number}/remove",
-            label="Remove it",
+            label="Remove notification",
             fields=(("confirmed", "yes"),),
             back="/notifications",
         )
-        return render_page(visit, PageSpec("confirmation.html", "Remove", breadcrumbs=(_NOTIFICATIONS,)), view)
-    services.remove_notification(visit.context, visit.caller, number)
-    return redirect(visit, "/notifications", "It is removed.")
+        return render_page(request, PageSpec("confirmation.html", "Remove", breadcrumbs=(_NOTIFICATIONS,)), view)
+    services.remove_notification(request.context, request.caller, number)
+    return redirect(request, "/notifications", "Notification removed.")
 
 
-def _wish(form: SubmittedForm) -> NotificationRequest:
-    reading = FormReader(form)
+def _read_request(form: SubmittedForm) -> NotificationRequest:
+    reader = FormReader(form)
     channel = form.get("channel")
     if channel not in list(NotificationChannel):
-        reading.add_error("channel", "must be one of these")
+        reader.add_error("channel", "choose one of the list")
     if not form.get("address"):
-        reading.add_error("address", "must not be empty")
-    reading.raise_if_invalid()
+        reader.add_error("address", "must not be empty")
+    reader.raise_if_invalid()
     triggers = tuple(name for name in NOTIFICATION_TRIGGERS if name in form.get_all("trigger"))
     return NotificationRequest(
         NotificationChannel(channel), form.get("address"), triggers, form.get("project") or None
     )
 
 
-def _usual(visit: AuthenticatedRequest) -> str:
+def _default_channel(request: AuthenticatedRequest) -> str:
     return (
         NotificationChannel.EMAIL.value
-        if visit.context.settings.notifications.smtp_host
+        if request.context.settings.notifications.smtp_host
         else NotificationChannel.CHAT.value
     )
 
 
 def _page(
-    visit: AuthenticatedRequest,
+    request: AuthenticatedRequest,
     form: FormState,
     *,
     all_users: bool = False,
-    ticked: tuple[str, ...] = ("ended",),
+    selected: tuple[str, ...] = ("ended",),
     secret: str = "",
 ) -> Response:
-    user, notifications = visit.user, visit.context.settings.notifications
-    managed = [one.project for one in user.memberships if user.may_manage(one.project)]
+    user, notifications = request.user, request.context.settings.notifications
+    managed = [membership.project for membership in user.memberships if user.may_manage(membership.project)]
     view = NotificationsView(
         form=form,
-        rows=tuple(services.list_notifications(visit.context, visit.caller, all_users=all_users)),
+        rows=tuple(services.list_notifications(request.context, request.caller, all_users=all_users)),
         shows_all_users=all_users,
         may_show_all_users=user.is_admin,
         projects=(("", "my own jobs"), *((name, f"all jobs of {name}") for name in managed)),
-        selected_occasions=ticked,
+        selected_triggers=selected,
         sends_mail=notifications.smtp_host is not None,
         hosts=", ".join(notifications.hosts),
         secret=secret,
     )
-    return render_page(visit, PageSpec("notifications.html", "Notifications", status=form.status), view)
+    return render_page(request, PageSpec("notifications.html", "Notifications", status=form.status), view)

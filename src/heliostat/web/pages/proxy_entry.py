@@ -1,4 +1,4 @@
-"""From the control plane to the proxy, and the ports of a job."""
+"""Entry to the proxy: entry codes, redirects to sessions and services, and the page to open a port of a job."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,7 +16,7 @@ from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
 from heliostat.web.view_models import JOB_ID_PATH
 
 router = APIRouter()
-_LONGEST_GOAL = 8000
+_MAX_NEXT_LENGTH = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,56 +30,56 @@ class JobPortView:
 
 @router.get("/enter/{name}")
 def issue_entry_code(
-    visit: AuthenticatedDep,
+    request: AuthenticatedDep,
     name: str,
     nonce: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
-    next: Annotated[str, Query(max_length=_LONGEST_GOAL)] = "",  # noqa: A002 - as it stands in the address
+    next: Annotated[str, Query(max_length=_MAX_NEXT_LENGTH)] = "",  # noqa: A002 - name of the query parameter
 ) -> Response:
-    """The proxy has sent a browser here that it does not know. `nonce` ties the code to that browser."""
+    """The proxy redirects a browser without a cookie here. `nonce` binds the code to that browser."""
     target = _target(name)
     make_code = create_service_entry_code if target.service else create_entry_code
-    code = make_code(visit.context, visit.user, target, nonce, visit.browser.login.id)
-    return RedirectResponse(_addresses(visit).entry_url(target, code, next), 303, PAGE_HEADERS)
+    code = make_code(request.context, request.user, target, nonce, request.browser.login.id)
+    return RedirectResponse(_public_urls(request).entry_url(target, code, next), 303, PAGE_HEADERS)
 
 
 @router.get("/open/{name}")
-def redirect_to_target(visit: AuthenticatedDep, name: str) -> Response:
+def redirect_to_target(request: AuthenticatedDep, name: str) -> Response:
     target = _target(name)
     if target.service:
-        require_service_access(visit.context, visit.user, target.service)
+        require_service_access(request.context, request.user, target.service)
     else:
-        require_target_access(visit.context, visit.user, target)
-    return RedirectResponse(_addresses(visit).target_url(target), 303, PAGE_HEADERS)
+        require_target_access(request.context, request.user, target)
+    return RedirectResponse(_public_urls(request).target_url(target), 303, PAGE_HEADERS)
 
 
 @router.get("/jobs/" + JOB_ID_PATH + "/port")
-def show_port(visit: AuthenticatedDep, job_id: int, port: Annotated[str, Query(max_length=10)] = "") -> Response:
-    """A link rather than a redirect: forms of ours may lead to no other origin."""
-    crumbs = (("Jobs", "/jobs"), (f"Job {job_id}", f"/jobs/{job_id}"))
-    require_target_access(visit.context, visit.user, ProxyTarget(job_id))
-    view, status = _port_view(visit, job_id, port.strip())
+def show_port(request: AuthenticatedDep, job_id: int, port: Annotated[str, Query(max_length=10)] = "") -> Response:
+    """Shows a link instead of a redirect: the CSP does not allow forms to lead to another origin."""
+    breadcrumbs = (("Jobs", "/jobs"), (f"Job {job_id}", f"/jobs/{job_id}"))
+    require_target_access(request.context, request.user, ProxyTarget(job_id))
+    view, status = _port_view(request, job_id, port.strip())
     return render_page(
-        visit, PageSpec("job_port.html", f"Port of job {job_id}", breadcrumbs=crumbs, status=status), view
+        request, PageSpec("job_port.html", f"Port of job {job_id}", breadcrumbs=breadcrumbs, status=status), view
     )
 
 
-def _port_view(visit: AuthenticatedRequest, job_id: int, port: str) -> tuple[JobPortView, int]:
+def _port_view(request: AuthenticatedRequest, job_id: int, port: str) -> tuple[JobPortView, int]:
     if not port:
         return JobPortView(job_id, ""), 200
     number = int(port) if port.isascii() and port.isdecimal() else 0
     try:
-        target = open_port(visit.context, visit.caller, job_id, number)
+        target = open_port(request.context, request.caller, job_id, number)
     except HeliostatError as error:
         return JobPortView(job_id, port, error=error.message, hint=error.hint or ""), error.status
-    return JobPortView(job_id, port, _addresses(visit).target_url(target)), 200
+    return JobPortView(job_id, port, _public_urls(request).target_url(target)), 200
 
 
 def _target(name: str) -> ProxyTarget:
     target = parse_proxy_target(name)
     if target is None:
-        raise NotFound("There is no such session.", "Go back and open it from its page.")
+        raise NotFound("The session or service does not exist.", "Go back and open it from its page.")
     return target
 
 
-def _addresses(visit: AuthenticatedRequest) -> PublicUrls:
-    return visit.context.public_urls.for_host(visit.request.headers.get("host", ""))
+def _public_urls(request: AuthenticatedRequest) -> PublicUrls:
+    return request.context.public_urls.for_host(request.http.headers.get("host", ""))

@@ -1,4 +1,4 @@
-"""Who used what in a month: a table, a picture, and a file for spreadsheets."""
+"""Monthly usage report: table, bar chart and CSV file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from heliostat.web.view_models import PageUrl, SortLink, build_sort_links, parse
 router = APIRouter()
 SORT_COLUMNS = ("name", "jobs", "gpu_hours", "cpu_hours", "wasted_gpu_hours", "median_wait_seconds")
 MonthParam = Annotated[str, Query(max_length=20)]
-_MOST_BARS = 8
+_MAX_BARS = 8
 
 
 class ReportGrouping(StrEnum):
@@ -45,10 +45,10 @@ class ReportsView:
     month: str
     month_title: str
     month_options: tuple[tuple[str, str], ...]
-    previous_month_url: str  # addresses of the months beside it; empty: there is none
+    previous_month_url: str  # empty: no such month
     next_month_url: str
     by: str
-    grouping_links: tuple[tuple[str, str], ...]  # name and address
+    grouping_links: tuple[tuple[str, str], ...]  # name and URL
     csv_url: str
     lines: tuple[UsageReportLine, ...]
     sort_links: Mapping[str, SortLink]
@@ -57,40 +57,40 @@ class ReportsView:
     wasted_gpu_hours: float
     wasted_fraction: float
     jobs: int
-    longest_wait: str  # the longest mean wait of all
-    bars: tuple[ReportBar, ...]  # of the largest
+    longest_wait: str  # longest mean wait of a row
+    bars: tuple[ReportBar, ...]  # of the largest rows
     scope_text: str
 
 
 @router.get("/reports")
 def show_report(
-    visit: AuthenticatedDep,
+    request: AuthenticatedDep,
     month: MonthParam = "",
     by: ReportGrouping | None = None,
     sort: Annotated[str, Query(max_length=64)] = "",
 ) -> Response:
-    months = list_report_months(visit.context)
-    chosen, group = month or months[0], by or _group_for(visit.user)
-    lines = monthly_usage_report(visit.context, visit.caller, chosen, group.value)
+    months = list_report_months(request.context)
+    chosen, group = month or months[0], by or _group_for(request.user)
+    lines = monthly_usage_report(request.context, request.caller, chosen, group.value)
     column, descending = parse_sort(sort, SORT_COLUMNS, "-gpu_hours")
-    here = PageUrl("/reports", {"month": chosen, "by": group.value, "sort": sort})
+    url = PageUrl("/reports", {"month": chosen, "by": group.value, "sort": sort})
     ordered = sorted(lines, key=lambda line: _key(line, column), reverse=descending)
-    view = _view(visit, here, ordered, _Asked(chosen, group, months, column, descending))
-    return render_page(visit, PageSpec("reports.html", "Reports"), view)
+    view = _view(request, url, ordered, _ReportQuery(chosen, group, months, column, descending))
+    return render_page(request, PageSpec("reports.html", "Reports"), view)
 
 
 @router.get("/reports.csv")
 def download_report(
-    visit: AuthenticatedDep, month: MonthParam = "", by: ReportGrouping = ReportGrouping.PROJECT
+    request: AuthenticatedDep, month: MonthParam = "", by: ReportGrouping = ReportGrouping.PROJECT
 ) -> Response:
-    lines = monthly_usage_report(visit.context, visit.caller, month or None, by.value)
-    named = f"heliostat-{month or list_report_months(visit.context)[0]}-{by.value}.csv"
-    headers = PAGE_HEADERS | {"Content-Disposition": f'attachment; filename="{named}"'}
+    lines = monthly_usage_report(request.context, request.caller, month or None, by.value)
+    filename = f"heliostat-{month or list_report_months(request.context)[0]}-{by.value}.csv"
+    headers = PAGE_HEADERS | {"Content-Disposition": f'attachment; filename="{filename}"'}
     return Response(usage_report_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ReportQuery:
     month: str
     group: ReportGrouping
     months: Sequence[str]
@@ -99,30 +99,32 @@ class _Asked:
 
 
 def _view(
-    visit: AuthenticatedRequest, here: PageUrl, lines: Sequence[UsageReportLine], asked: _Asked
+    request: AuthenticatedRequest, url: PageUrl, lines: Sequence[UsageReportLine], report_query: _ReportQuery
 ) -> ReportsView:
-    options = list(dict.fromkeys([*asked.months, asked.month]))
-    place = options.index(asked.month)
+    options = list(dict.fromkeys([*report_query.months, report_query.month]))
+    position = options.index(report_query.month)
     hours, wasted = sum(line.gpu_hours for line in lines), sum(line.wasted_gpu_hours for line in lines)
     return ReportsView(
-        month=asked.month,
-        month_title=_title(asked.month),
+        month=report_query.month,
+        month_title=_title(report_query.month),
         month_options=tuple((month, _title(month)) for month in options),
-        previous_month_url=here.with_query(month=options[place + 1]) if place + 1 < len(options) else "",
-        next_month_url=here.with_query(month=options[place - 1]) if place else "",
-        by=asked.group.value,
-        grouping_links=tuple((group.value, here.with_query(by=group.value)) for group in ReportGrouping),
-        csv_url=PageUrl("/reports.csv", {"month": asked.month, "by": asked.group.value}).with_query(),
+        previous_month_url=url.with_query(month=options[position + 1]) if position + 1 < len(options) else "",
+        next_month_url=url.with_query(month=options[position - 1]) if position else "",
+        by=report_query.group.value,
+        grouping_links=tuple((group.value, url.with_query(by=group.value)) for group in ReportGrouping),
+        csv_url=PageUrl(
+            "/reports.csv", {"month": report_query.month, "by": report_query.group.value}
+        ).with_query(),
         lines=tuple(lines),
-        sort_links=build_sort_links(here, SORT_COLUMNS, asked.column, asked.descending),
-        sort=here.query["sort"],
+        sort_links=build_sort_links(url, SORT_COLUMNS, report_query.column, report_query.descending),
+        sort=url.query["sort"],
         gpu_hours=hours,
         wasted_gpu_hours=wasted,
         wasted_fraction=wasted / hours if hours else 0.0,
         jobs=sum(line.jobs for line in lines),
         longest_wait=_longest_wait(lines),
         bars=_bars(lines),
-        scope_text=_covers(visit.user),
+        scope_text=_describe_scope(request.user),
     )
 
 
@@ -131,7 +133,7 @@ def _group_for(user: User) -> ReportGrouping:
 
 
 def _key(line: UsageReportLine, column: str) -> tuple[float, float, str]:
-    """By the column, then by name; what is not known is least."""
+    """Sort key: the column, then the name; unknown values are lowest."""
     value = getattr(line, column)
     if isinstance(value, str):
         return 0.0, 0.0, value
@@ -154,25 +156,25 @@ def _longest_wait(lines: Sequence[UsageReportLine]) -> str:
 
 
 def _bars(lines: Sequence[UsageReportLine]) -> tuple[ReportBar, ...]:
-    largest = sorted((line for line in lines if line.gpu_hours > 0), key=lambda line: -line.gpu_hours)[:_MOST_BARS]
+    largest = sorted((line for line in lines if line.gpu_hours > 0), key=lambda line: -line.gpu_hours)[:_MAX_BARS]
     return tuple(_bar(line, largest[0].gpu_hours) for line in largest)
 
 
-def _bar(line: UsageReportLine, most: float) -> ReportBar:
+def _bar(line: UsageReportLine, maximum: float) -> ReportBar:
     hours, wasted = line.gpu_hours, line.wasted_gpu_hours
     title = f"{line.name}: {hours:,.1f} GPU-hours, {wasted:,.1f} of them wasted"
-    return ReportBar(line.name, f"{hours:,.1f} h", draw_two_part_bar(hours / most, wasted / most, title))
+    return ReportBar(line.name, f"{hours:,.1f} h", draw_two_part_bar(hours / maximum, wasted / maximum, title))
 
 
-def _covers(user: User) -> str:
+def _describe_scope(user: User) -> str:
     if user.is_admin:
-        return "Everybody's jobs."
+        return "Jobs of all users."
     managed = [one.project for one in user.memberships if user.may_manage(one.project)]
-    return f"Your jobs, and all of {', '.join(managed)}." if managed else "Your own jobs."
+    return f"Your jobs, and all jobs of {', '.join(managed)}." if managed else "Your own jobs."
 
 
 def draw_two_part_bar(whole: float, part: float, title: str) -> Markup:
-    """Both of the most there is (0 … 1); the part is at the end of the whole. As wide as the room it is given."""
+    """A bar of length `whole` with `part` at its end, both as fractions (0 … 1) of the full width."""
     width = 100 * min(1.0, max(0.0, whole))
     wasted = min(width, 100 * max(0.0, part))
     return Markup(

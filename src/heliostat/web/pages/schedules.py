@@ -1,4 +1,4 @@
-"""Schedules: all of them, one with its firings and next times, and the form that shows when it would fire."""
+"""Pages of schedules: list, one schedule with its firings, and the form with a preview of the next times."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ from heliostat.web.view_models import Confirmation
 router = APIRouter()
 ScheduleId = Annotated[int, Path(ge=1, le=2**53)]
 _SCHEDULES = ("Schedules", "/schedules")
-_FIRST_JOB = "command: python evaluate.py\ngpus: 1\ntime_limit: 4h\n"
+_EXAMPLE_JOB = "command: python evaluate.py\ngpus: 1\ntime_limit: 4h\n"
 _TIMES = 10
 _FIRINGS = 50
-_WRONG = (BadRequest, Conflict, NotFound, Forbidden)
-_LOOKS = {
+_FORM_ERRORS = (BadRequest, Conflict, NotFound, Forbidden)
+_DISPLAY_STATES = {
     "active": "running",
     "paused": "held",
     "finished": "completed",
@@ -37,19 +37,19 @@ _LOOKS = {
     "refused": "failed",
 }
 _OVERLAPS = (
-    ("skip", "skip this time"),
-    ("queue", "start after it"),
+    ("skip", "skip this firing"),
+    ("queue", "start after it ends"),
     ("replace", "cancel it and start"),
-    ("allow", "run beside it"),
+    ("allow", "run concurrently"),
 )
-_CATCH_UPS = (("last", "fire once"), ("none", "fire nothing"), ("all", "fire all that were missed"))
+_CATCH_UPS = (("last", "fire once"), ("none", "do not fire"), ("all", "fire for each missed time"))
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
     schedule: Schedule
     display_state: str
-    parent_names: str  # whom it follows, if it has no times
+    parent_names: str  # schedules that it follows, if it has no times
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,124 +78,133 @@ class ScheduleDetailView:
 class ScheduleFormView:
     form: FormState
     schedule: Schedule | None
-    preview_times: tuple[datetime, ...] | None  # None: not asked for
+    preview_times: tuple[datetime, ...] | None  # None: not requested
     time_zone: str
     overlap_options: tuple[tuple[str, str], ...] = _OVERLAPS
     catch_up_options: tuple[tuple[str, str], ...] = _CATCH_UPS
 
 
 @router.get("/schedules")
-def show_schedules(visit: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False) -> Response:
-    found = services.list_schedules(visit.context, visit.caller, all_users=all_users)
-    names = {one.id: one.name for one in found}
-    manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
-    view = SchedulesView(tuple(_row(one, names) for one in found), all_users, manages)
-    return render_page(visit, PageSpec("schedules.html", "Schedules", live_topics=("jobs",)), view)
+def show_schedules(request: AuthenticatedDep, all_users: Annotated[bool, Query(alias="all")] = False) -> Response:
+    schedule = services.list_schedules(request.context, request.caller, all_users=all_users)
+    names = {one.id: one.name for one in schedule}
+    manages = request.user.is_admin or any(
+        request.user.may_manage(one.project) for one in request.user.memberships
+    )
+    view = SchedulesView(tuple(_schedule_row(one, names) for one in schedule), all_users, manages)
+    return render_page(request, PageSpec("schedules.html", "Schedules", live_topics=("jobs",)), view)
 
 
 @router.get("/schedules/new")
-def show_new_schedule_form(visit: AuthenticatedDep) -> Response:
-    values = {"schedule": "0 2 * * *", "overlap": "skip", "catch_up": "last", "retries": "0", "job": _FIRST_JOB}
-    return _form_page(visit, FormState(values))
+def show_new_schedule_form(request: AuthenticatedDep) -> Response:
+    values = {"schedule": "0 2 * * *", "overlap": "skip", "catch_up": "last", "retries": "0", "job": _EXAMPLE_JOB}
+    return _form_page(request, FormState(values))
 
 
 @router.post("/schedules/new")
-def create_schedule(visit: AuthenticatedDep, form: FormDep) -> Response:
-    return _answered(visit, form, None, lambda wish: services.create_schedule(visit.context, visit.caller, wish))
+def create_schedule(request: AuthenticatedDep, form: FormDep) -> Response:
+    return _save_or_preview(
+        request,
+        form,
+        None,
+        lambda schedule_request: services.create_schedule(request.context, request.caller, schedule_request),
+    )
 
 
 @router.get("/schedules/{number}")
-def show_schedule(visit: AuthenticatedDep, number: ScheduleId) -> Response:
-    found = services.get_schedule(visit.context, visit.caller, str(number))
-    names = {one.id: one.name for one in services.list_schedules(visit.context, visit.caller, all_users=True)}
+def show_schedule(request: AuthenticatedDep, number: ScheduleId) -> Response:
+    schedule = services.get_schedule(request.context, request.caller, str(number))
+    names = {one.id: one.name for one in services.list_schedules(request.context, request.caller, all_users=True)}
     view = ScheduleDetailView(
-        row=_row(found, names),
-        job_yaml=_job_text(visit, found),
-        next_times=tuple(services.next_times(visit.context, found, _TIMES)),
+        row=_schedule_row(schedule, names),
+        job_yaml=_job_text(request, schedule),
+        next_times=tuple(services.next_times(request.context, schedule, _TIMES)),
         firings=tuple(
-            FiringRow(one, _LOOKS.get(one.state.value, one.state.value))
-            for one in services.list_firings(visit.context, found, _FIRINGS)
+            FiringRow(one, _DISPLAY_STATES.get(one.state.value, one.state.value))
+            for one in services.list_firings(request.context, schedule, _FIRINGS)
         ),
-        is_mine=found.user == visit.user.name,
+        is_mine=schedule.user == request.user.name,
     )
     return render_page(
-        visit, PageSpec("schedule.html", found.name, live_topics=("jobs",), breadcrumbs=(_SCHEDULES,)), view
+        request, PageSpec("schedule.html", schedule.name, live_topics=("jobs",), breadcrumbs=(_SCHEDULES,)), view
     )
 
 
 @router.get("/schedules/{number}/edit")
-def show_edit_schedule_form(visit: AuthenticatedDep, number: ScheduleId) -> Response:
-    found = services.get_schedule(visit.context, visit.caller, str(number))
-    return _form_page(visit, FormState(_texts(visit, found)), found)
+def show_edit_schedule_form(request: AuthenticatedDep, number: ScheduleId) -> Response:
+    schedule = services.get_schedule(request.context, request.caller, str(number))
+    return _form_page(request, FormState(_texts(request, schedule)), schedule)
 
 
 @router.post("/schedules/{number}/edit")
-def update_schedule(visit: AuthenticatedDep, number: ScheduleId, form: FormDep) -> Response:
-    found = services.get_schedule(visit.context, visit.caller, str(number))
+def update_schedule(request: AuthenticatedDep, number: ScheduleId, form: FormDep) -> Response:
+    schedule = services.get_schedule(request.context, request.caller, str(number))
 
-    def change(wish: ScheduleRequest) -> Schedule:
-        changes = {name: getattr(wish, name) for name in _OF_THE_FORM}
-        if found.timing is None:
+    def change(schedule_request: ScheduleRequest) -> Schedule:
+        changes = {name: getattr(schedule_request, name) for name in _FORM_FIELDS}
+        if schedule.timing is None:
             changes.pop("timing")
-        return services.edit_schedule(visit.context, visit.caller, str(number), changes)
+        return services.edit_schedule(request.context, request.caller, str(number), changes)
 
-    return _answered(visit, form, found, change)
+    return _save_or_preview(request, form, schedule, change)
 
 
 @router.post("/schedules/{number}/{verb}")
-def perform_schedule_action(visit: AuthenticatedDep, number: ScheduleId, verb: str, form: FormDep) -> Response:
-    """pause, resume, run, remove."""
-    here, context, caller = f"/schedules/{number}", visit.context, visit.caller
-    found = services.get_schedule(context, caller, str(number))
+def perform_schedule_action(request: AuthenticatedDep, number: ScheduleId, verb: str, form: FormDep) -> Response:
+    """Actions: pause, resume, run, remove."""
+    url, context, caller = f"/schedules/{number}", request.context, request.caller
+    schedule = services.get_schedule(context, caller, str(number))
     if verb == "pause":
         services.pause_schedule(context, caller, str(number))
-        return redirect(visit, here, "It fires no more until it is resumed.")
+        return redirect(request, url, "Schedule paused.")
     if verb == "resume":
         services.resume_schedule(context, caller, str(number))
-        return redirect(visit, here, "It fires again, from now on.")
+        return redirect(request, url, "Schedule resumed.")
     if verb == "run":
         fired = services.run_schedule(context, caller, str(number))
-        return redirect(visit, here, f"Job {fired.job_id} is in the queue.")
+        return redirect(request, url, f"Job {fired.job_id} submitted.")
     if verb != "remove":
-        raise NotFound("There is nothing here.", "Go back to the schedule.")
+        raise NotFound("The action does not exist.", "Go back to the schedule.")
     if form.get("confirmed") != "yes":
-        return _ask_to_remove(visit, found)
+        return _confirm_removal(request, schedule)
     services.remove_schedule(context, caller, str(number))
-    return redirect(visit, "/schedules", f"The schedule {found.name} is removed.")
+    return redirect(request, "/schedules", f"Schedule {schedule.name} removed.")
 
 
-def _ask_to_remove(visit: AuthenticatedRequest, found: Schedule) -> Response:
+def _confirm_removal(request: AuthenticatedRequest, schedule: Schedule) -> Response:
     view = Confirmation(
-        question=f"Remove the schedule {found.name}?",
-        consequence="It fires no more, and what is known of its firings is gone. Its jobs stay.",
-        action=f"/schedules/{found.id}/remove",
-        label=f"Remove {found.name}",
+        question=f"Remove schedule {schedule.name}?",
+        consequence="It no longer fires, and its history is deleted. Its jobs are kept.",
+        action=f"/schedules/{schedule.id}/remove",
+        label=f"Remove {schedule.name}",
         fields=(("confirmed", "yes"),),
-        back=f"/schedules/{found.id}",
+        back=f"/schedules/{schedule.id}",
     )
-    return render_page(visit, PageSpec("confirmation.html", "Remove", breadcrumbs=(_SCHEDULES,)), view)
+    return render_page(request, PageSpec("confirmation.html", "Remove", breadcrumbs=(_SCHEDULES,)), view)
 
 
-def _answered(
-    visit: AuthenticatedRequest,
+def _save_or_preview(
+    request: AuthenticatedRequest,
     form: SubmittedForm,
-    found: Schedule | None,
-    make: Callable[[ScheduleRequest], Schedule],
+    schedule: Schedule | None,
+    save: Callable[[ScheduleRequest], Schedule],
 ) -> Response:
-    """Saved; or the form again, with what is wrong, or with the times at which it would fire."""
+    """Save the schedule, or show the form again with errors or with the next times."""
     try:
-        wish = _wish(visit, form, found)
+        schedule_request = _read_request(request, form, schedule)
         if form.get("do") == "preview":
-            times = services.preview_times(visit.context, visit.caller, wish.timing or "", wish.zone, _TIMES)
-            return _form_page(visit, form_with_errors(form, HeliostatError(), {}), found, tuple(times))
-        made = make(wish)
-    except _WRONG as error:
-        return _form_page(visit, form_with_errors(form, _in_form_words(error), {"job": ""}), found)
-    return redirect(visit, f"/schedules/{made.id}", f"The schedule {made.name} is {made.state.value}.")
+            times = services.preview_times(
+                request.context, request.caller, schedule_request.timing or "", schedule_request.zone, _TIMES
+            )
+            return _form_page(request, form_with_errors(form, HeliostatError(), {}), schedule, tuple(times))
+        saved = save(schedule_request)
+    except _FORM_ERRORS as error:
+        return _form_page(request, form_with_errors(form, _map_field_errors(error), {"job": ""}), schedule)
+    return redirect(request, f"/schedules/{saved.id}", f"Schedule {saved.name} saved; it is {saved.state.value}.")
 
 
-def _in_form_words(error: HeliostatError) -> HeliostatError:
-    """What is wrong with a field of the job is said at the job."""
+def _map_field_errors(error: HeliostatError) -> HeliostatError:
+    """Errors of job fields are assigned to the field `job`."""
     known = {"name", "schedule", "time_zone", "overlap", "catch_up", "epsilon", "retries", "ends_after"}
     fields: dict[str, str] = {}
     for name, why in error.fields.items():
@@ -205,21 +214,23 @@ def _in_form_words(error: HeliostatError) -> HeliostatError:
     return type(error)(error.message, error.hint, fields=fields)
 
 
-def _wish(visit: AuthenticatedRequest, form: SubmittedForm, found: Schedule | None) -> ScheduleRequest:
-    reading = FormReader(form)
-    follows = found is not None and found.timing is None
-    name = reading.read_line("name", needed=True)
-    timing = None if follows else reading.read_line("schedule", needed=True)
-    zone = reading.read_line("time_zone")
-    retries = reading.read_integer("retries", 0, 100)
-    ends_after = reading.read_integer("ends_after", 1, 10**9)
-    epsilon = _seconds(reading, form.get("epsilon"))
+def _read_request(
+    request: AuthenticatedRequest, form: SubmittedForm, schedule: Schedule | None
+) -> ScheduleRequest:
+    reader = FormReader(form)
+    follows = schedule is not None and schedule.timing is None
+    name = reader.read_line("name", required=True)
+    timing = None if follows else reader.read_line("schedule", required=True)
+    zone = reader.read_line("time_zone")
+    retries = reader.read_integer("retries", 0, 100)
+    ends_after = reader.read_integer("ends_after", 1, 10**9)
+    epsilon = _seconds(reader, form.get("epsilon"))
     overlap = next((one for one in OverlapPolicy if one.value == form.get("overlap")), OverlapPolicy.SKIP)
     catch_up = next((one for one in CatchUpMode if one.value == form.get("catch_up")), CatchUpMode.LAST)
-    reading.raise_if_invalid()
+    reader.raise_if_invalid()
     return ScheduleRequest(
         name=name,
-        request=_job(visit, form),
+        request=_job(request, form),
         timing=timing,
         zone=zone or None,
         overlap=overlap,
@@ -227,68 +238,70 @@ def _wish(visit: AuthenticatedRequest, form: SubmittedForm, found: Schedule | No
         epsilon_seconds=epsilon,
         retries=retries or 0,
         ends_after=ends_after,
-        parents=schedule_request_of(found).parents if found is not None else (),
+        parents=schedule_request_of(schedule).parents if schedule is not None else (),
     )
 
 
-_OF_THE_FORM = (
+_FORM_FIELDS = (
     *("name", "request", "timing", "zone", "overlap", "catch_up", "epsilon_seconds", "retries", "ends_after"),
 )
 
 
-def _seconds(reading: FormReader, text: str) -> int | None:
+def _seconds(reader: FormReader, text: str) -> int | None:
     from heliostat.models.quantities import parse_duration
 
     try:
         return parse_duration(text[:40]) if text else None
     except ValueError as error:
-        reading.add_error("epsilon", str(error))
+        reader.add_error("epsilon", str(error))
         return None
 
 
-def _job(visit: AuthenticatedRequest, form: SubmittedForm) -> JobRequest:
+def _job(request: AuthenticatedRequest, form: SubmittedForm) -> JobRequest:
     body = job_file.parse_job_file(form.get_raw("job"))
-    request: JobRequest = visit.request.app.state.read_job(body)
-    return request
+    job_request: JobRequest = request.http.app.state.read_job(body)
+    return job_request
 
 
 def _form_page(
-    visit: AuthenticatedRequest,
+    request: AuthenticatedRequest,
     form: FormState,
-    found: Schedule | None = None,
+    schedule: Schedule | None = None,
     times: tuple[datetime, ...] | None = None,
 ) -> Response:
     if times is not None:
         form = FormState(form.values)
-    here = _SCHEDULES if found is None else (found.name, f"/schedules/{found.id}")
-    crumbs = (_SCHEDULES,) if found is None else (_SCHEDULES, here)
-    title = "New schedule" if found is None else "Edit"
-    view = ScheduleFormView(form, found, times, visit.context.settings.server.effective_time_zone)
-    return render_page(visit, PageSpec("schedule_form.html", title, breadcrumbs=crumbs, status=form.status), view)
+    url = _SCHEDULES if schedule is None else (schedule.name, f"/schedules/{schedule.id}")
+    breadcrumbs = (_SCHEDULES,) if schedule is None else (_SCHEDULES, url)
+    title = "New schedule" if schedule is None else "Edit"
+    view = ScheduleFormView(form, schedule, times, request.context.settings.server.effective_time_zone)
+    return render_page(
+        request, PageSpec("schedule_form.html", title, breadcrumbs=breadcrumbs, status=form.status), view
+    )
 
 
-def _texts(visit: AuthenticatedRequest, found: Schedule) -> dict[str, str]:
+def _texts(request: AuthenticatedRequest, schedule: Schedule) -> dict[str, str]:
     return {
-        "name": found.name,
-        "schedule": found.timing or "",
-        "time_zone": found.zone,
-        "overlap": found.overlap.value,
-        "catch_up": found.catch_up.value,
-        "epsilon": duration_text(found.epsilon_seconds) if found.epsilon_seconds else "",
-        "retries": str(found.retries),
-        "ends_after": str(found.ends_after or ""),
-        "job": _job_text(visit, found),
+        "name": schedule.name,
+        "schedule": schedule.timing or "",
+        "time_zone": schedule.zone,
+        "overlap": schedule.overlap.value,
+        "catch_up": schedule.catch_up.value,
+        "epsilon": duration_text(schedule.epsilon_seconds) if schedule.epsilon_seconds else "",
+        "retries": str(schedule.retries),
+        "ends_after": str(schedule.ends_after or ""),
+        "job": _job_text(request, schedule),
     }
 
 
-def _job_text(visit: AuthenticatedRequest, found: Schedule) -> str:
-    """Values of variables are their owner's."""
-    body = request_to_body(found.request)
-    if found.user != visit.user.name and "env" in body:
+def _job_text(request: AuthenticatedRequest, schedule: Schedule) -> str:
+    """Environment values are shown only to their owner."""
+    body = request_to_body(schedule.request)
+    if schedule.user != request.user.name and "env" in body:
         body["env"] = dict.fromkeys(body["env"], "(hidden)")
     return job_file.body_to_yaml(body)
 
 
-def _row(one: Schedule, names: dict[int, str]) -> ScheduleRow:
+def _schedule_row(one: Schedule, names: dict[int, str]) -> ScheduleRow:
     after = ", ".join(names.get(parent, str(parent)) for parent in one.parents)
-    return ScheduleRow(one, _LOOKS[one.state.value], after)
+    return ScheduleRow(one, _DISPLAY_STATES[one.state.value], after)

@@ -1,4 +1,4 @@
-"""Services: those one may use, and one with its replicas and their health."""
+"""Pages of services: the list, and one service with its replicas and their health."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,7 +44,7 @@ class ServiceRow:
     icon: str
     healthy: int
     desired: int
-    url: str  # empty: not for this browser
+    url: str  # empty: no access
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,59 +79,61 @@ class ServiceDetailView:
 
 
 @router.get("/services")
-def show_services(visit: AuthenticatedDep) -> Response:
-    rows = tuple(_row(visit, one) for one in list_services(visit.context, visit.caller))
+def show_services(request: AuthenticatedDep) -> Response:
+    rows = tuple(_row(request, service) for service in list_services(request.context, request.caller))
     return render_page(
-        visit, PageSpec("services.html", "Services", live_topics=("services", "jobs")), ServicesView(rows)
+        request, PageSpec("services.html", "Services", live_topics=("services", "jobs")), ServicesView(rows)
     )
 
 
 @router.get(_NAME)
-def show_service_page(visit: AuthenticatedDep, name: str) -> Response:
-    shown = show_service(visit.context, visit.caller, name)
+def show_service_page(request: AuthenticatedDep, name: str) -> Response:
+    shown = show_service(request.context, request.caller, name)
     page = PageSpec(
         "service.html",
         f"Service {name}",
         live_topics=("services", "jobs"),
         breadcrumbs=(("Services", "/services"),),
     )
-    return render_page(visit, page, _view(visit, shown))
+    return render_page(request, page, _view(request, shown))
 
 
 @router.post(_NAME + "/scale")
-def scale(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
+def scale(request: AuthenticatedDep, form: FormDep, name: str) -> Response:
     text = form.get("replicas").strip()
     count = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else -1
-    scale_service(visit.context, visit.caller, name, count)
-    return redirect(visit, f"/services/{name}", f"Service {name} gets {count} replicas.")
+    scale_service(request.context, request.caller, name, count)
+    return redirect(request, f"/services/{name}", f"Service {name} scaled to {count} replicas.")
 
 
 @router.post(_NAME + "/restart")
-def restart(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
-    restart_service(visit.context, visit.caller, name)
-    return redirect(visit, f"/services/{name}", "Its replicas are replaced one by one.")
+def restart(request: AuthenticatedDep, form: FormDep, name: str) -> Response:
+    restart_service(request.context, request.caller, name)
+    return redirect(request, f"/services/{name}", "Replicas are being replaced one by one.")
 
 
 @router.post(_NAME + "/stop")
-def stop(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
-    stop_service(visit.context, visit.caller, name)
-    return redirect(visit, f"/services/{name}", "It ends once its open requests are answered.")
+def stop(request: AuthenticatedDep, form: FormDep, name: str) -> Response:
+    stop_service(request.context, request.caller, name)
+    return redirect(request, f"/services/{name}", "The service stops after its open requests.")
 
 
 @router.post(_NAME + "/remove")
-def remove(visit: AuthenticatedDep, form: FormDep, name: str) -> Response:
-    remove_service(visit.context, visit.caller, name)
-    return redirect(visit, "/services", f"Service {name} is removed.")
+def remove(request: AuthenticatedDep, form: FormDep, name: str) -> Response:
+    remove_service(request.context, request.caller, name)
+    return redirect(request, "/services", f"Service {name} removed.")
 
 
-def _row(visit: AuthenticatedRequest, shown: ServiceView) -> ServiceRow:
-    one, healthy = shown.service, shown.healthy_count
-    word, icon = _word(shown)
-    address = _address(visit, one.name) if healthy else ""
-    return ServiceRow(one.name, one.user, one.visibility.value, word, icon, healthy, one.desired_replicas, address)
+def _row(request: AuthenticatedRequest, shown: ServiceView) -> ServiceRow:
+    service, healthy = shown.service, shown.healthy_count
+    status, icon = _status(shown)
+    url = _service_url(request, service.name) if healthy else ""
+    return ServiceRow(
+        service.name, service.user, service.visibility.value, status, icon, healthy, service.desired_replicas, url
+    )
 
 
-def _word(shown: ServiceView) -> tuple[str, str]:
+def _status(shown: ServiceView) -> tuple[str, str]:
     if shown.service.state is ServiceState.STOPPED:
         return "stopped", "cancelled"
     if shown.healthy_count >= shown.service.desired_replicas:
@@ -139,38 +141,40 @@ def _word(shown: ServiceView) -> tuple[str, str]:
     return ("degraded", "starting") if shown.healthy_count else ("down", "failed")
 
 
-def _address(visit: AuthenticatedRequest, name: str) -> str:
+def _service_url(request: AuthenticatedRequest, name: str) -> str:
     try:
-        require_service_access(visit.context, visit.user, name)
+        require_service_access(request.context, request.user, name)
     except HeliostatError:
         return ""
-    seen = visit.context.public_urls.for_host(visit.request.headers.get("host", ""))
-    return seen.target_url(ProxyTarget(0, service=name))
+    urls = request.context.public_urls.for_host(request.http.headers.get("host", ""))
+    return urls.target_url(ProxyTarget(0, service=name))
 
 
-def _view(visit: AuthenticatedRequest, shown: ServiceView) -> ServiceDetailView:
-    one, is_inside = shown.service, may_manage_service(visit.user, shown.service)
-    check = one.check
-    how = f"GET {check.path}" if check.path else "it takes a connection"
+def _view(request: AuthenticatedRequest, shown: ServiceView) -> ServiceDetailView:
+    service, may_manage = shown.service, may_manage_service(request.user, shown.service)
+    check = service.check
+    check_text = f"GET {check.path}" if check.path else "TCP connection"
     return ServiceDetailView(
-        row=_row(visit, shown),
+        row=_row(request, shown),
         summary=shown.summary,
-        project=one.project,
-        health_check_text=f"{how}, every {check.interval_seconds:g} seconds; out after {check.threshold} failures",
-        problem=(one.problem or "") if is_inside else "",
-        failed_at=one.failed_at,
-        replicas=tuple(_replica(each) for each in shown.replicas) if is_inside else (),
-        desired_replicas=one.replicas,
-        is_mine=one.user == visit.user.name,
-        may_stop=is_inside,
-        is_stopped=one.state is ServiceState.STOPPED,
+        project=service.project,
+        health_check_text=(
+            f"{check_text} every {check.interval_seconds:g} s, unhealthy after {check.threshold} failures"
+        ),
+        problem=(service.problem or "") if may_manage else "",
+        failed_at=service.failed_at,
+        replicas=tuple(_replica(state) for state in shown.replicas) if may_manage else (),
+        desired_replicas=service.replicas,
+        is_mine=service.user == request.user.name,
+        may_stop=may_manage,
+        is_stopped=service.state is ServiceState.STOPPED,
     )
 
 
-def _replica(each: ReplicaState) -> ReplicaRow:
-    node = (each.job.node if each.job else None) or ""
-    replica, icon = each.replica, _ICONS[each.status]
-    if each.status == "over" and each.job is not None:
-        icon = each.job.state.value
-    problem = each.problem or ""
-    return ReplicaRow(replica.job_id, each.status, icon, node, each.open_requests, replica.healthy_at, problem)
+def _replica(state: ReplicaState) -> ReplicaRow:
+    node = (state.job.node if state.job else None) or ""
+    replica, icon = state.replica, _ICONS[state.status]
+    if state.status == "over" and state.job is not None:
+        icon = state.job.state.value
+    problem = state.problem or ""
+    return ReplicaRow(replica.job_id, state.status, icon, node, state.open_requests, replica.healthy_at, problem)

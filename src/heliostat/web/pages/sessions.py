@@ -1,4 +1,4 @@
-"""Sessions: those one has, a new one, and one as it comes up."""
+"""Pages of interactive sessions: list, form for a new session, and one session."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class SessionRow:
     url: str
     submitted_at: datetime
     ends_at: datetime | None
-    owner: str  # of one that is shared; empty: it is yours
+    owner: str  # of a shared session; empty: your own
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class SessionView:
     row: SessionRow
     job: Job
     wait_explanation: WaitExplanation | None
-    step: str  # what it does now, in a sentence
+    step: str  # current step, as a sentence
     needs_refresh: bool
     log_tail: str
     warning: str
@@ -69,48 +69,48 @@ class SessionView:
 
 
 @router.get("/sessions")
-def show_sessions(visit: AuthenticatedDep) -> Response:
-    rows = tuple(_row(visit, state) for state in list_sessions(visit.context, visit.caller))
-    return render_page(visit, PageSpec("sessions.html", "Sessions", live_topics=("jobs",)), SessionsView(rows))
+def show_sessions(request: AuthenticatedDep) -> Response:
+    rows = tuple(_row(request, state) for state in list_sessions(request.context, request.caller))
+    return render_page(request, PageSpec("sessions.html", "Sessions", live_topics=("jobs",)), SessionsView(rows))
 
 
 @router.get("/sessions/new")
-def show_session_form(visit: AuthenticatedDep) -> Response:
-    return _form(visit, NewSessionView(field_texts={"gpus": "1", "time_limit": "4h"}))
+def show_session_form(request: AuthenticatedDep) -> Response:
+    return _form(request, NewSessionView(field_texts={"gpus": "1", "time_limit": "4h"}))
 
 
 @router.post("/sessions/new")
-def submit_session_form(visit: AuthenticatedDep, form: FormDep) -> Response:
+def submit_session_form(request: AuthenticatedDep, form: FormDep) -> Response:
     app = form.get("app") if form.get("app") in SESSION_APPS else "jupyter"
     texts = {name: form.get(name) for name in _FIELDS}
     try:
-        request = visit.request.app.state.read_job(_body(app, form), to_ask=True)
-        state = start_session(visit.context, visit.caller, SessionRequest(app), request)
+        job_request = request.http.app.state.read_job(_body(app, form), to_ask=True)
+        state = start_session(request.context, request.caller, SessionRequest(app), job_request)
     except Invalid as error:
         return _form(
-            visit, NewSessionView(app, texts, error.fields, f"{error.message} {error.hint or ''}"), error.status
+            request, NewSessionView(app, texts, error.fields, f"{error.message} {error.hint or ''}"), error.status
         )
-    return redirect(visit, f"/sessions/{state.job.id}")
+    return redirect(request, f"/sessions/{state.job.id}")
 
 
 @router.get("/sessions/" + JOB_ID_PATH)
-def show_session_page(visit: AuthenticatedDep, job_id: int, go: bool = False) -> Response:
-    """With `go`, straight to it once it is up."""
-    state = show_session(visit.context, visit.caller, job_id)
-    row = _row(visit, state)
-    if go and row.is_up and "x-fragment" not in visit.request.headers:
+def show_session_page(request: AuthenticatedDep, job_id: int, go: bool = False) -> Response:
+    """With `go`, redirects to the session once it is up."""
+    state = show_session(request.context, request.caller, job_id)
+    row = _row(request, state)
+    if go and row.is_up and "x-fragment" not in request.http.headers:
         return RedirectResponse(row.url, 303, PAGE_HEADERS)
-    told = None if row.owner else explain_job(visit.context, visit.caller, job_id)
+    explanation = None if row.owner else explain_job(request.context, request.caller, job_id)
     view = SessionView(
         row=row,
         job=state.job,
-        wait_explanation=build_wait_explanation(told, visit.context.now()) if told else None,
+        wait_explanation=build_wait_explanation(explanation, request.context.now()) if explanation else None,
         step=state.step,
         needs_refresh=not state.job.is_terminal,
         log_tail=state.log_tail,
         warning=state.warning,
         shared_with=state.shared_with,
-        may_share=not row.owner and visit.context.public_urls.has_host_per_target,
+        may_share=not row.owner and request.context.public_urls.has_host_per_target,
     )
     page = PageSpec(
         "session.html",
@@ -118,35 +118,37 @@ def show_session_page(visit: AuthenticatedDep, job_id: int, go: bool = False) ->
         live_topics=(f"job:{job_id}",),
         breadcrumbs=(("Sessions", "/sessions"),),
     )
-    return render_page(visit, page, view)
+    return render_page(request, page, view)
 
 
 @router.post("/sessions/" + JOB_ID_PATH + "/extend")
-def extend_session(visit: AuthenticatedDep, form: FormDep, job_id: int) -> Response:
-    job = extend_job(visit.context, visit.caller, job_id, parse_seconds(form.get("time")))
-    return redirect(visit, f"/sessions/{job.id}", "It has more time now.")
+def extend_session(request: AuthenticatedDep, form: FormDep, job_id: int) -> Response:
+    job = extend_job(request.context, request.caller, job_id, parse_seconds(form.get("time")))
+    return redirect(request, f"/sessions/{job.id}", "Time limit extended.")
 
 
 @router.post("/sessions/" + JOB_ID_PATH + "/share")
-def add_share(visit: AuthenticatedDep, form: FormDep, job_id: int) -> Response:
+def add_share(request: AuthenticatedDep, form: FormDep, job_id: int) -> Response:
     name = form.get("user").strip()
-    share_session(visit.context, visit.caller, job_id, name)
-    return redirect(visit, f"/sessions/{job_id}", f"{name} can open it now, and acts there as you.")
+    share_session(request.context, request.caller, job_id, name)
+    return redirect(request, f"/sessions/{job_id}", f"Shared with {name}, who acts in it as you.")
 
 
 @router.post("/sessions/" + JOB_ID_PATH + "/unshare")
-def remove_share(visit: AuthenticatedDep, form: FormDep, job_id: int) -> Response:
-    unshare_session(visit.context, visit.caller, job_id, form.get("user"))
-    return redirect(visit, f"/sessions/{job_id}", "It is not shared with them any more.")
+def remove_share(request: AuthenticatedDep, form: FormDep, job_id: int) -> Response:
+    unshare_session(request.context, request.caller, job_id, form.get("user"))
+    return redirect(request, f"/sessions/{job_id}", "Sharing removed.")
 
 
-def _form(visit: AuthenticatedRequest, view: NewSessionView, status: int = 200) -> Response:
-    crumbs = (("Sessions", "/sessions"),)
-    return render_page(visit, PageSpec("new_session.html", "New session", breadcrumbs=crumbs, status=status), view)
+def _form(request: AuthenticatedRequest, view: NewSessionView, status: int = 200) -> Response:
+    breadcrumbs = (("Sessions", "/sessions"),)
+    return render_page(
+        request, PageSpec("new_session.html", "New session", breadcrumbs=breadcrumbs, status=status), view
+    )
 
 
 def _body(app: str, form: SubmittedForm) -> dict[str, object]:
-    """As the API takes it; numbers as numbers, what is empty left out."""
+    """Body for the API: numbers parsed, empty fields omitted."""
     body: dict[str, object] = {"priority_class": "interactive"}
     for name in _FIELDS:
         text = form.get(name)
@@ -156,7 +158,7 @@ def _body(app: str, form: SubmittedForm) -> dict[str, object]:
 
 
 def _number(text: str) -> object:
-    """What is no number stays as it is, and is refused in the API's words."""
+    """Text that is not a number is returned unchanged; the API then rejects it."""
     try:
         return int(text)
     except ValueError:
@@ -167,14 +169,14 @@ def _number(text: str) -> object:
         return text
 
 
-def _row(visit: AuthenticatedRequest, state: SessionState) -> SessionRow:
+def _row(request: AuthenticatedRequest, state: SessionState) -> SessionRow:
     job = state.job
-    seen = visit.context.public_urls.for_host(visit.request.headers.get("host", ""))
+    urls = request.context.public_urls.for_host(request.http.headers.get("host", ""))
     ends_at = None
     if job.state is JobState.RUNNING and job.started_at and job.time_limit_seconds:
         ends_at = job.started_at + timedelta(seconds=job.time_limit_seconds)
-    address = seen.target_url(ProxyTarget(job.id))
-    owner = "" if job.user == visit.user.name else job.user
+    url = urls.target_url(ProxyTarget(job.id))
+    owner = "" if job.user == request.user.name else job.user
     return SessionRow(
-        job.id, job.name, state.app, job.state.value, state.is_up, address, job.submitted_at, ends_at, owner
+        job.id, job.name, state.app, job.state.value, state.is_up, url, job.submitted_at, ends_at, owner
     )

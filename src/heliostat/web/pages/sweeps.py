@@ -1,4 +1,4 @@
-"""Sweeps: all of them, and one as a table of what each run got and reported."""
+"""Pages of sweeps: the list, and one sweep as a table of parameters and metrics."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -21,7 +21,7 @@ _SWEEPS = ("Sweeps", "/sweeps")
 
 @dataclass(frozen=True, slots=True)
 class SweepsView:
-    sweeps: tuple[tuple[Sweep, str], ...]  # and the names of its parameters
+    sweeps: tuple[tuple[Sweep, str], ...]  # with the names of its parameters
     shows_all_users: bool
     may_show_all_users: bool
     older_url: str
@@ -30,7 +30,7 @@ class SweepsView:
 @dataclass(frozen=True, slots=True)
 class SweepCell:
     text: str
-    range_text: str = ""  # the best so far, where that is not the last
+    range_text: str = ""  # minimum and maximum, if they differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,58 +53,60 @@ class SweepDetailView:
 
 @router.get("/sweeps")
 def show_sweeps(
-    visit: AuthenticatedDep,
+    request: AuthenticatedDep,
     all_users: Annotated[bool, Query(alias="all")] = False,
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Response:
-    found = services.list_sweeps(visit.context, visit.caller, all_users=all_users, before=before)
-    manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
-    here = PageUrl("/sweeps", {"all": "true"} if all_users else {})
-    older = here.with_query(before=found[-1].id) if len(found) == services.PAGE_SIZE else ""
-    named = tuple((one, ", ".join(one.table[0]) if one.table else "") for one in found)
+    found = services.list_sweeps(request.context, request.caller, all_users=all_users, before=before)
+    manages = request.user.is_admin or any(
+        request.user.may_manage(one.project) for one in request.user.memberships
+    )
+    url = PageUrl("/sweeps", {"all": "true"} if all_users else {})
+    older_url = url.with_query(before=found[-1].id) if len(found) == services.PAGE_SIZE else ""
+    with_parameters = tuple((one, ", ".join(one.table[0]) if one.table else "") for one in found)
     return render_page(
-        visit,
+        request,
         PageSpec("sweeps.html", "Sweeps", live_topics=("jobs",)),
-        SweepsView(named, all_users, manages, older),
+        SweepsView(with_parameters, all_users, manages, older_url),
     )
 
 
 @router.get("/sweeps/{number}.csv")
 def download_csv(
-    visit: AuthenticatedDep, number: SweepId, sort: Annotated[str, Query(max_length=100)] = ""
+    request: AuthenticatedDep, number: SweepId, sort: Annotated[str, Query(max_length=100)] = ""
 ) -> Response:
-    found = services.get_sweep(visit.context, visit.caller, number, sort or None)
+    found = services.get_sweep(request.context, request.caller, number, sort or None)
     headers = {"Content-Disposition": f'attachment; filename="heliostat-sweep-{number}.csv"'}
     return Response(services.sweep_csv(found), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 @router.get("/sweeps/{number}")
 def show_sweep(
-    visit: AuthenticatedDep,
+    request: AuthenticatedDep,
     number: SweepId,
     sort: Annotated[str, Query(max_length=100)] = "",
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
 ) -> Response:
-    found = services.get_sweep(visit.context, visit.caller, number)
+    found = services.get_sweep(request.context, request.caller, number)
     by, descending = parse_sort(sort, services.sort_columns(found), "index")
-    chosen = f"-{by}" if descending else by
-    found = services.get_sweep(visit.context, visit.caller, number, chosen)
+    sort_key = f"-{by}" if descending else by
+    found = services.get_sweep(request.context, request.caller, number, sort_key)
     shown = PageSpec("sweep.html", found.sweep.name, live_topics=("jobs",), breadcrumbs=(_SWEEPS,))
-    return render_page(visit, shown, _view(found, by, descending, page))
+    return render_page(request, shown, _view(found, by, descending, page))
 
 
 def _view(found: SweepView, by: str, descending: bool, page: int) -> SweepDetailView:
     sort = f"-{by}" if descending else by
-    here = PageUrl(f"/sweeps/{found.sweep.id}", {"sort": sort})
+    url = PageUrl(f"/sweeps/{found.sweep.id}", {"sort": sort})
     columns = (*found.parameters, *(name for name in found.metrics if name not in found.parameters))
     runs = found.runs[(page - 1) * _SIZE : page * _SIZE]
     return SweepDetailView(
         sweep=found.sweep,
         columns=columns,
-        sort_links=build_sort_links(here, services.sort_columns(found), by, descending),
+        sort_links=build_sort_links(url, services.sort_columns(found), by, descending),
         rows=tuple(_row(run, columns) for run in runs),
         csv_url=PageUrl(f"/sweeps/{found.sweep.id}.csv", {"sort": sort}).with_query(),
-        pager=build_pager(here, page, _SIZE, len(found.runs)),
+        pager=build_pager(url, page, _SIZE, len(found.runs)),
     )
 
 
@@ -116,5 +118,5 @@ def _cell(run: SweepRun, name: str) -> SweepCell:
     metric = run.metrics.get(name)
     if metric is None:
         return SweepCell(str(run.values.get(name, "")))
-    spread = f"{metric.least:g} to {metric.most:g}" if metric.least != metric.most else ""
-    return SweepCell(f"{metric.value:.6g}", spread)
+    range_text = f"{metric.least:g} to {metric.most:g}" if metric.least != metric.most else ""
+    return SweepCell(f"{metric.value:.6g}", range_text)

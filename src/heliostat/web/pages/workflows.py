@@ -1,4 +1,4 @@
-"""Workflows: all of them, and one with its graph, who ran when, and its jobs."""
+"""Pages of workflows: the list, and one workflow with dependency graph, timeline and jobs."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +27,7 @@ router = APIRouter()
 WorkflowId = Annotated[int, Path(ge=1, le=2**53)]
 _WORKFLOWS = ("Workflows", "/workflows")
 _SIZE = 100
-_LOOKS = {"skipped": "cancelled", "refused": "failed"}
+_DISPLAY_STATES = {"skipped": "cancelled", "refused": "failed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class WorkflowsView:
     rows: tuple[WorkflowRow, ...]
     shows_all_users: bool
     may_show_all_users: bool
-    older_url: str  # where the older ones are; empty: there are none
+    older_url: str  # empty: no older workflows
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class WorkflowDetailView:
     is_terminal: bool
     may_retry: bool
     params: str
-    counts: tuple[tuple[str, str, str], ...]  # what, how many, the look
+    counts: tuple[tuple[str, str, str], ...]  # label, count, icon
     graph_svg: Markup
     gantt_svg: Markup
     jobs: tuple[WorkflowJobRow, ...]
@@ -78,105 +78,107 @@ class WorkflowDetailView:
 
 @router.get("/workflows")
 def show_workflows(
-    visit: AuthenticatedDep,
+    request: AuthenticatedDep,
     all_users: Annotated[bool, Query(alias="all")] = False,
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Response:
-    found = services.list_workflows(visit.context, visit.caller, all_users=all_users, before=before)
-    manages = visit.user.is_admin or any(visit.user.may_manage(one.project) for one in visit.user.memberships)
-    here = PageUrl("/workflows", {"all": "true"} if all_users else {})
-    older = here.with_query(before=found[-1].workflow.id) if len(found) == services.PAGE_SIZE else ""
-    view = WorkflowsView(tuple(map(_row, found)), all_users, manages, older)
-    return render_page(visit, PageSpec("workflows.html", "Workflows", live_topics=("jobs",)), view)
+    found = services.list_workflows(request.context, request.caller, all_users=all_users, before=before)
+    manages = request.user.is_admin or any(
+        request.user.may_manage(one.project) for one in request.user.memberships
+    )
+    url = PageUrl("/workflows", {"all": "true"} if all_users else {})
+    older_url = url.with_query(before=found[-1].workflow.id) if len(found) == services.PAGE_SIZE else ""
+    view = WorkflowsView(tuple(map(_row, found)), all_users, manages, older_url)
+    return render_page(request, PageSpec("workflows.html", "Workflows", live_topics=("jobs",)), view)
 
 
 @router.get("/workflows/{number}")
 def show_workflow(
-    visit: AuthenticatedDep,
+    request: AuthenticatedDep,
     number: WorkflowId,
     step: Annotated[str, Query(max_length=80)] = "",
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
 ) -> Response:
-    found = services.get_workflow(visit.context, visit.caller, number)
+    found = services.get_workflow(request.context, request.caller, number)
     shown = PageSpec("workflow.html", found.workflow.name, live_topics=("jobs",), breadcrumbs=(_WORKFLOWS,))
-    return render_page(visit, shown, _view(visit, found, step, page))
+    return render_page(request, shown, _view(request, found, step, page))
 
 
 @router.post("/workflows/{number}/retry")
-def retry_workflow(visit: AuthenticatedDep, number: WorkflowId, form: FormDep) -> Response:
-    read_job = visit.request.app.state.read_job
-    job_ids = services.retry_workflow(visit.context, visit.caller, number, read_job)
+def retry_workflow(request: AuthenticatedDep, number: WorkflowId, form: FormDep) -> Response:
+    read_job = request.http.app.state.read_job
+    job_ids = services.retry_workflow(request.context, request.caller, number, read_job)
     return redirect(
-        visit, f"/workflows/{number}", f"{formatting.format_count(len(job_ids), 'job')} submitted again."
+        request, f"/workflows/{number}", f"{formatting.format_count(len(job_ids), 'job')} submitted again."
     )
 
 
 @router.post("/workflows/{number}/cancel")
-def cancel_workflow(visit: AuthenticatedDep, number: WorkflowId, form: FormDep) -> Response:
-    """First it asks once more, then it does it."""
-    here = f"/workflows/{number}"
-    found = services.get_workflow(visit.context, visit.caller, number)
+def cancel_workflow(request: AuthenticatedDep, number: WorkflowId, form: FormDep) -> Response:
+    """Needs a confirmation."""
+    url = f"/workflows/{number}"
+    found = services.get_workflow(request.context, request.caller, number)
     if form.get("confirmed") == "yes":
-        cancelled = services.cancel_workflow(visit.context, visit.caller, number)
-        return redirect(visit, here, f"{formatting.format_count(len(cancelled), 'job')} cancelled.")
+        cancelled = services.cancel_workflow(request.context, request.caller, number)
+        return redirect(request, url, f"{formatting.format_count(len(cancelled), 'job')} cancelled.")
     view = Confirmation(
-        question=f"Cancel the workflow {found.workflow.name}?",
-        consequence="All its jobs end; those that run lose what they have not saved. This cannot be undone.",
-        action=f"{here}/cancel",
-        label="Cancel all of it",
+        question=f"Cancel workflow {found.workflow.name}?",
+        consequence="All its jobs are cancelled; running jobs lose unsaved work. This cannot be undone.",
+        action=f"{url}/cancel",
+        label="Cancel workflow",
         fields=(("confirmed", "yes"),),
-        back=here,
+        back=url,
     )
-    return render_page(visit, PageSpec("confirmation.html", "Cancel a workflow", breadcrumbs=(_WORKFLOWS,)), view)
+    return render_page(request, PageSpec("confirmation.html", "Cancel workflow", breadcrumbs=(_WORKFLOWS,)), view)
 
 
 def _row(found: WorkflowView) -> WorkflowRow:
-    tally = found.tally
-    done = tally.completed + tally.forgiven + tally.skipped
-    return WorkflowRow(found.workflow, tally.state.value, tally.total, done, tally.failed)
+    counts = found.tally
+    done = counts.completed + counts.forgiven + counts.skipped
+    return WorkflowRow(found.workflow, counts.state.value, counts.total, done, counts.failed)
 
 
-def _view(visit: AuthenticatedRequest, found: WorkflowView, step: str, page: int) -> WorkflowDetailView:
-    number, now, tally = found.workflow.id, visit.context.now(), found.tally
-    chosen = [pair for pair in found.jobs if not step or pair[0].step == step]
-    if not chosen:
+def _view(request: AuthenticatedRequest, found: WorkflowView, step: str, page: int) -> WorkflowDetailView:
+    number, now, counts = found.workflow.id, request.context.now(), found.tally
+    selected = [pair for pair in found.jobs if not step or pair[0].step == step]
+    if not selected:
         raise NotFound(f"This workflow has no job {step[:60]!a}.", "Go back to the workflow.")
-    is_over = not (tally.waiting or tally.active)
-    is_mine = found.workflow.user == visit.user.name
+    is_terminal = not (counts.waiting or counts.active)
+    is_mine = found.workflow.user == request.user.name
     return WorkflowDetailView(
         workflow=found.workflow,
-        state=tally.state.value,
-        is_terminal=is_over,
-        may_retry=is_mine and is_over and bool(tally.failed or tally.cancelled),
+        state=counts.state.value,
+        is_terminal=is_terminal,
+        may_retry=is_mine and is_terminal and bool(counts.failed or counts.cancelled),
         params=", ".join(f"{name}={value}" for name, value in found.workflow.params.items()),
         counts=_counts(found),
         graph_svg=draw_workflow_graph(found, now),
         gantt_svg=draw_workflow_gantt(found, now),
-        jobs=_job_rows(found, chosen[(page - 1) * _SIZE : page * _SIZE]),
+        jobs=_job_rows(found, selected[(page - 1) * _SIZE : page * _SIZE]),
         step=step,
         pager=build_pager(
-            PageUrl(f"/workflows/{number}", {"step": step} if step else {}), page, _SIZE, len(chosen)
+            PageUrl(f"/workflows/{number}", {"step": step} if step else {}), page, _SIZE, len(selected)
         ),
     )
 
 
 def _counts(found: WorkflowView) -> tuple[tuple[str, str, str], ...]:
-    tally = found.tally
-    named = (
-        ("Waiting", tally.waiting, "pending"),
-        ("Running", tally.active, "running"),
-        ("Completed", tally.completed, "completed"),
-        ("Failed", tally.failed, "failed"),
-        ("Failed, but forgiven", tally.forgiven, "timed_out"),
-        ("Cancelled", tally.cancelled, "cancelled"),
-        ("Skipped", tally.skipped, "cancelled"),
+    counts = found.tally
+    labelled = (
+        ("Waiting", counts.waiting, "pending"),
+        ("Running", counts.active, "running"),
+        ("Completed", counts.completed, "completed"),
+        ("Failed", counts.failed, "failed"),
+        ("Failed, ignored", counts.forgiven, "timed_out"),
+        ("Cancelled", counts.cancelled, "cancelled"),
+        ("Skipped", counts.skipped, "cancelled"),
     )
-    return tuple((name, formatting.format_number(count), look) for name, count, look in named if count)
+    return tuple((name, formatting.format_number(count), icon) for name, count, icon in labelled if count)
 
 
-def _job_rows(found: WorkflowView, chosen: WorkflowJobs) -> tuple[WorkflowJobRow, ...]:
+def _job_rows(found: WorkflowView, selected: WorkflowJobs) -> tuple[WorkflowJobRow, ...]:
     rows: list[WorkflowJobRow] = []
-    for row, job in chosen:
+    for row, job in selected:
         state = display_state(row, job)
         outputs = found.outputs.get(job.id, {})
         rows.append(
@@ -184,7 +186,7 @@ def _job_rows(found: WorkflowView, chosen: WorkflowJobs) -> tuple[WorkflowJobRow
                 id=job.id,
                 key=row.key,
                 state=state.replace("_", " "),
-                display_state=_LOOKS.get(state, state),
+                display_state=_DISPLAY_STATES.get(state, state),
                 values=", ".join(f"{name}={value}" for name, value in row.values.items()),
                 outputs=", ".join(f"{name}={value[:60]}" for name, value in list(outputs.items())[:8]),
                 reason=job.reason or "",

@@ -1,18 +1,18 @@
-// The log of a build grows on the page while it is built. What is there already came with the page.
+// Build log: polls for new text while the build is running.
 
-const LEAST_MS = 1000;
+const MIN_POLL_MS = 1000;
 
-async function grow() {
+async function poll() {
   const log = document.querySelector("[data-growing]");
   if (!log || log.dataset.whole !== undefined) return;
-  let rest = LEAST_MS;
+  let delay = MIN_POLL_MS;
   if (!document.hidden) {
     const from = log.dataset.offset;
     try {
-      const answer = await fetch(`${log.dataset.growing}?offset=${from}`);
-      if (!answer.ok) return;
-      const more = await answer.json();
-      // The page may have brought a newer state of it meanwhile.
+      const response = await fetch(`${log.dataset.growing}?offset=${from}`);
+      if (!response.ok) return;
+      const more = await response.json();
+      // A live update may have replaced the log meanwhile.
       if (log.dataset.offset === from && more.text) {
         const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
         log.append(more.text);
@@ -20,12 +20,12 @@ async function grow() {
         if (atEnd) log.scrollTop = log.scrollHeight;
       }
       if (!more.grows) return;
-      rest = Math.max(LEAST_MS, more.rest_seconds * 1000);
+      delay = Math.max(MIN_POLL_MS, more.rest_seconds * 1000);
     } catch {
-      rest = 5 * LEAST_MS; // the server is away for a moment
+      delay = 5 * MIN_POLL_MS; // the server is unavailable
     }
   }
-  setTimeout(grow, rest);
+  setTimeout(poll, delay);
 }
 
-grow();
+poll();

@@ -1,4 +1,4 @@
-// Forms with many boxes to tick: a box for all of them, and a button that says how many.
+// Bulk selection: a checkbox for all rows, and a button with the number of selected jobs.
 export function startBulk() {
   for (const form of document.querySelectorAll("form[data-bulk]")) {
     form.addEventListener("change", (event) => {
@@ -13,18 +13,18 @@ export function startBulk() {
 
 function update(form) {
   const all = boxes(form);
-  const ticked = all.filter((box) => box.checked).length;
+  const selected = all.filter((box) => box.checked).length;
   const every = form.querySelector("[data-all]");
   if (every) {
     every.hidden = all.length === 0;
-    every.checked = ticked > 0 && ticked === all.length;
-    every.indeterminate = ticked > 0 && ticked < all.length;
+    every.checked = selected > 0 && selected === all.length;
+    every.indeterminate = selected > 0 && selected < all.length;
   }
   const button = form.querySelector("[data-bulk-button]");
   if (!button) return;
-  button.hidden = ticked === 0;
+  button.hidden = selected === 0;
   const label = button.querySelector("[data-bulk-label]");
-  if (ticked) label.textContent = `Cancel ${ticked} ${ticked === 1 ? "job" : "jobs"}`;
+  if (selected) label.textContent = `Cancel ${selected} ${selected === 1 ? "job" : "jobs"}`;
 }
 
 function boxes(form) {

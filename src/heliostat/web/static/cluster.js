@@ -1,15 +1,15 @@
-// The map of GPUs: says in a box of its own who is on the one that is pointed at or focused, and moves by arrow keys.
+// GPU map: shows details of the cell under the pointer or focus, with arrow-key navigation.
 import { refreshNow } from "./live_updates.js";
 
-const REFRESH_MS = 20000; // what is used changes without anybody being told
+const REFRESH_MS = 20000; // usage changes without an event
 
 const box = document.querySelector("[data-details]");
 let shown = null;
 
 document.documentElement.classList.add("has-details");
-document.addEventListener("pointerover", (event) => tell(cellOf(event.target), event.target));
-document.addEventListener("focusin", (event) => tell(cellOf(event.target)));
-document.addEventListener("focusout", (event) => cellOf(event.relatedTarget) || forget());
+document.addEventListener("pointerover", (event) => showDetails(cellOf(event.target), event.target));
+document.addEventListener("focusin", (event) => showDetails(cellOf(event.target)));
+document.addEventListener("focusout", (event) => cellOf(event.relatedTarget) || hideDetails());
 document.addEventListener("keydown", (event) => {
   const cell = cellOf(event.target);
   if (cell) move(event, cell);
@@ -17,7 +17,7 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("helio:refreshed", () => {
   if (!shown) return;
   if (shown.isConnected) write(shown);
-  else forget();
+  else hideDetails();
 });
 setInterval(() => document.hidden || refreshNow(), REFRESH_MS);
 
@@ -25,12 +25,12 @@ function cellOf(target) {
   return target instanceof Element ? target.closest("[data-heat] a.cell") : null;
 }
 
-// Outside the map it goes back to what has the focus; over the box itself it stays.
-function tell(cell, pointed = null) {
+// Outside the map the focused cell is shown; over the details box nothing changes.
+function showDetails(cell, pointed = null) {
   const next = cell ?? (pointed && box.contains(pointed) ? shown : cellOf(document.activeElement));
   if (next === shown) return;
   if (!next) {
-    forget();
+    hideDetails();
     return;
   }
   shown = next;
@@ -49,7 +49,7 @@ function write(cell) {
   );
 }
 
-function forget() {
+function hideDetails() {
   shown = null;
   box.hidden = true;
 }
@@ -57,7 +57,7 @@ function forget() {
 function move(event, cell) {
   if (event.altKey || event.ctrlKey || event.metaKey) return;
   if (event.key === "Escape") {
-    forget();
+    hideDetails();
     return;
   }
   const cells = [...document.querySelectorAll("[data-heat] a.cell")];
@@ -85,7 +85,7 @@ function target(key, cells, at) {
   return null;
 }
 
-// The one in the next row, above or below, that is least to the side.
+// The nearest cell in the row above or below.
 function nearest(cells, from, direction) {
   const here = from.getBoundingClientRect();
   let best = null;

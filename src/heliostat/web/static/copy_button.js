@@ -1,4 +1,4 @@
-// Buttons that copy the command beside them; where a browser does not let us, they stay hidden.
+// Copy buttons beside commands; hidden if the browser has no clipboard API.
 if (navigator.clipboard) {
   show();
   document.addEventListener("helio:refreshed", show);

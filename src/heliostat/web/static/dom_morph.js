@@ -1,20 +1,20 @@
-// Changes what is there into what should be there, node by node: focus, selection, scroll, open details and what
-// somebody has typed or ticked stay as they are. Elements with an id are recognised when they move.
+// DOM morphing: updates existing nodes to match new ones. Focus, selection, scroll position, open details and
+// form input are kept. Elements are matched by id when they move.
 
 export function morphChildren(target, source) {
   const known = new Map();
   for (const child of target.children) if (child.id) known.set(child.id, child);
   let here = target.firstChild;
-  for (const wanted of [...source.childNodes]) {
-    while (isBlank(here) && !isBlank(wanted)) here = here.nextSibling;
-    const match = pick(here, wanted, known);
+  for (const desired of [...source.childNodes]) {
+    while (isBlank(here) && !isBlank(desired)) here = here.nextSibling;
+    const match = pick(here, desired, known);
     if (match === null) {
-      target.insertBefore(wanted, here);
+      target.insertBefore(desired, here);
       continue;
     }
     if (match === here) here = here.nextSibling;
     else target.insertBefore(match, here);
-    morph(match, wanted);
+    morph(match, desired);
   }
   while (here !== null) {
     const next = here.nextSibling;
@@ -27,9 +27,9 @@ function isBlank(node) {
   return node?.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
 }
 
-function pick(here, wanted, known) {
-  if (wanted.id) return known.get(wanted.id) ?? null;
-  if (here === null || here.id || here.nodeType !== wanted.nodeType || here.nodeName !== wanted.nodeName) return null;
+function pick(here, desired, known) {
+  if (desired.id) return known.get(desired.id) ?? null;
+  if (here === null || here.id || here.nodeType !== desired.nodeType || here.nodeName !== desired.nodeName) return null;
   return here;
 }
 

@@ -1,8 +1,8 @@
-// The page of a job: asks for its parts anew while the job is under way, and follows its log.
+// Job page: refreshes its fragments while the job is active, and follows the log.
 import { refreshNow } from "./live_updates.js";
 import { startLog } from "./job_log.js";
 
-// What is measured, and the place in the queue, change without anything happening to the job itself.
+// Usage and queue position change without an event of the job.
 let last = Date.now();
 setInterval(() => {
   const every = document.querySelector("[data-every]")?.dataset.every;
@@ -12,7 +12,7 @@ setInterval(() => {
 }, 1000);
 document.addEventListener("helio:refreshed", () => { last = Date.now(); });
 
-// What happened between the page and its stream.
+// Catches changes between page load and the start of the event stream.
 if (document.querySelector("[data-every]")) setTimeout(refreshNow, 2000);
 
 const log = document.querySelector("[data-log]");

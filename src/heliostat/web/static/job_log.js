@@ -1,10 +1,10 @@
-// Follows what a job prints. The server cleans every line and says when to ask again; nothing is asked while nobody
-// looks or once the job is over. A last line without an end is replaced until it has one.
+// Follows the log of a job. The server sanitizes each line and sets the poll interval; nothing is requested while
+// the page is hidden or after the job has ended. An incomplete last line is replaced until it is complete.
 import { refreshNow } from "./live_updates.js";
 
-const MOST_LINES = 5000;
-const SLOWEST_SECONDS = 10;
-const NEAR = 40;
+const MAX_LINES = 5000;
+const MAX_POLL_SECONDS = 10;
+const END_TOLERANCE_PX = 40;
 
 export function startLog(section) {
   new Log(section).start();
@@ -20,7 +20,7 @@ class Log {
     this.follow = section.querySelector("[data-log-follow]");
     this.attempt = Number(section.dataset.attempt);
     this.at = { stdout: Number(section.dataset.stdout), stderr: Number(section.dataset.stderr) };
-    this.quiet = 1;
+    this.idleSeconds = 1;
     this.busy = false;
     this.timer = null;
     this.ended = !("follows" in section.dataset);
@@ -32,80 +32,80 @@ class Log {
     if (!new URLSearchParams(location.search).has("at")) this.box.scrollTop = this.box.scrollHeight;
     if (this.ended) return;
     this.follow.hidden = false;
-    this.box.addEventListener("scroll", () => { this.sticks.checked = this.isAtEnd(); });
-    this.sticks.addEventListener("change", () => this.sticks.checked && this.toEnd());
-    document.addEventListener("visibilitychange", () => this.look());
-    document.addEventListener("helio:refreshed", () => this.look());
-    this.ask();
+    this.box.addEventListener("scroll", () => { this.followBox.checked = this.isAtEnd(); });
+    this.followBox.addEventListener("change", () => this.followBox.checked && this.toEnd());
+    document.addEventListener("visibilitychange", () => this.pollSoon());
+    document.addEventListener("helio:refreshed", () => this.pollSoon());
+    this.poll();
   }
 
-  get sticks() {
+  get followBox() {
     return this.follow.querySelector("input");
   }
 
-  look() {
+  pollSoon() {
     if (document.hidden || this.ended) return;
-    this.quiet = 1;
-    this.plan(0.2);
+    this.idleSeconds = 1;
+    this.schedule(0.2);
   }
 
-  plan(seconds) {
+  schedule(seconds) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.ask(), 1000 * seconds);
+    this.timer = setTimeout(() => this.poll(), 1000 * seconds);
   }
 
-  async ask() {
+  async poll() {
     if (document.hidden || this.busy) return;
     this.busy = true;
-    let rest = SLOWEST_SECONDS;
+    let delay = MAX_POLL_SECONDS;
     try {
-      rest = await this.load();
+      delay = await this.load();
     } catch {
-      // the server is away: ask again later
+      // the server is unavailable: try again later
     } finally {
       this.busy = false;
     }
     if (this.ended) this.follow.hidden = true;
-    else this.plan(rest);
+    else this.schedule(delay);
   }
 
   async load() {
     const query = new URLSearchParams({ stream: this.section.dataset.stream, ...this.at });
     if (this.attempt) query.set("attempt", this.attempt);
     const address = `${this.section.dataset.log}?${query}`;
-    const answer = await fetch(address, { headers: { "X-Fragment": "log" }, redirect: "error" });
-    if (answer.status === 401 || answer.status === 403) this.ended = true;
-    if (!answer.ok) return SLOWEST_SECONDS;
-    const told = await answer.json();
-    const isFirst = this.attempt === 0 && told.attempt > 0;
-    if (isFirst) this.begin(told.attempt); // nothing ran yet when the page was made
-    const isNew = this.show(told);
-    if (isFirst || told.state !== this.section.dataset.state || told.newest > this.attempt) {
-      this.section.dataset.state = told.state; // the rest of the page may have missed it
+    const response = await fetch(address, { headers: { "X-Fragment": "log" }, redirect: "error" });
+    if (response.status === 401 || response.status === 403) this.ended = true;
+    if (!response.ok) return MAX_POLL_SECONDS;
+    const update = await response.json();
+    const isFirst = this.attempt === 0 && update.attempt > 0;
+    if (isFirst) this.begin(update.attempt); // the job had not started when the page was rendered
+    const isNew = this.show(update);
+    if (isFirst || update.state !== this.section.dataset.state || update.newest > this.attempt) {
+      this.section.dataset.state = update.state; // the rest of the page may not have noticed
       refreshNow();
     }
-    if (told.newest > this.attempt) {
-      this.next(told.newest);
+    if (update.newest > this.attempt) {
+      this.next(update.newest);
       return 0.1;
     }
-    this.ended = told.over && !isNew;
-    this.quiet = isNew ? 1 : Math.min(this.quiet * 1.5, SLOWEST_SECONDS);
-    return Math.max(told.rest_seconds, this.quiet);
+    this.ended = update.over && !isNew;
+    this.idleSeconds = isNew ? 1 : Math.min(this.idleSeconds * 1.5, MAX_POLL_SECONDS);
+    return Math.max(update.rest_seconds, this.idleSeconds);
   }
 
-  show(told) {
+  show(update) {
     for (const old of this.box.querySelectorAll("[data-open]")) old.remove();
-    if (told.skipped) this.add(note(`… ${told.skipped.toLocaleString()} bytes are not shown here`));
-    for (const line of told.lines) this.add(made(line));
-    for (const line of told.open) this.add(made(line), true);
-    const isNew = told.lines.length > 0 || JSON.stringify(told.open) !== this.open;
-    this.open = JSON.stringify(told.open);
-    this.at = told.following;
+    if (update.skipped) this.add(note(`… ${update.skipped.toLocaleString()} bytes not shown`));
+    for (const line of update.lines) this.add(renderLine(line));
+    for (const line of update.open) this.add(renderLine(line), true);
+    const isNew = update.lines.length > 0 || JSON.stringify(update.open) !== this.open;
+    this.open = JSON.stringify(update.open);
+    this.at = update.following;
     const lines = this.box.querySelectorAll(".ln");
-    for (let count = 0; count < lines.length - MOST_LINES; count += 1) lines[count].remove();
+    for (let count = 0; count < lines.length - MAX_LINES; count += 1) lines[count].remove();
     this.empty.hidden = lines.length > 0;
     if (isNew) this.applyFilter();
-    if (isNew && this.sticks.checked) this.toEnd();
+    if (isNew && this.followBox.checked) this.toEnd();
     return isNew;
   }
 
@@ -126,7 +126,7 @@ class Log {
   }
 
   isAtEnd() {
-    return this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < NEAR;
+    return this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < END_TOLERANCE_PX;
   }
 
   toEnd() {
@@ -134,19 +134,19 @@ class Log {
   }
 
   applyFilter() {
-    const wanted = this.filter.value.trim().toLowerCase();
+    const filter = this.filter.value.trim().toLowerCase();
     let shown = 0;
     for (const line of this.box.querySelectorAll(".ln")) {
-      const fits = !wanted || line.textContent.toLowerCase().includes(wanted);
-      line.classList.toggle("away", !fits);
-      shown += fits;
+      const matches = !filter || line.textContent.toLowerCase().includes(filter);
+      line.classList.toggle("away", !matches);
+      shown += matches;
     }
-    this.filtered.hidden = !wanted;
-    this.filtered.textContent = `${shown} of the lines below fit; Enter looks through all of it`;
+    this.filtered.hidden = !filter;
+    this.filtered.textContent = `${shown} of the lines below match. Press Enter to search the whole log.`;
   }
 }
 
-function made({ stream, runs }) {
+function renderLine({ stream, runs }) {
   const line = document.createElement("div");
   line.className = stream === "stderr" ? "ln err" : "ln";
   for (const [classes, text] of runs) {

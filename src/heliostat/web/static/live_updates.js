@@ -1,8 +1,8 @@
-// Keeps the marked parts of a page (data-live="name") up to date. The server says on one stream that something the
-// page shows has changed; the same page is then asked for just these parts. Nothing happens while nobody looks.
+// Live updates: an event stream reports changes, and the page then requests its fragments (data-live="name") again.
+// Nothing is requested while the page is hidden.
 import { morphChildren } from "./dom_morph.js";
 
-const LONGEST_WAIT = 60000;
+const MAX_WAIT_MS = 60000;
 
 export function startLive(refreshed) {
   const address = document.body.dataset.liveUrl;
@@ -10,7 +10,7 @@ export function startLive(refreshed) {
   new Live(address, refreshed).start();
 }
 
-// For modules that changed something themselves and want to see it.
+// For scripts that need the current state immediately.
 export function refreshNow() {
   document.dispatchEvent(new CustomEvent("helio:refresh"));
 }
@@ -24,19 +24,19 @@ class Live {
     this.busy = false;
     this.again = false;
     this.stale = false;
-    this.known = null; // what the server called the parts that are shown
+    this.known = null; // fingerprint of the shown fragments
     this.shown = null;
   }
 
   start() {
-    document.addEventListener("visibilitychange", () => this.look());
+    document.addEventListener("visibilitychange", () => this.update());
     document.addEventListener("helio:refresh", () => this.refresh("reload"));
     window.addEventListener("pagehide", () => this.close());
-    window.addEventListener("pageshow", (event) => event.persisted && this.look());
-    this.look();
+    window.addEventListener("pageshow", (event) => event.persisted && this.update());
+    this.update();
   }
 
-  look() {
+  update() {
     if (document.hidden) {
       this.close();
       this.stale = true;
@@ -50,7 +50,7 @@ class Live {
     this.source = new EventSource(this.address);
     this.source.addEventListener("open", () => {
       this.wait = 1000;
-      this.tell("on", "live");
+      this.showState("on", "live");
       if (this.stale) this.refresh();
     });
     this.source.addEventListener("change", () => this.refresh());
@@ -61,24 +61,24 @@ class Live {
   close() {
     this.source?.close();
     this.source = null;
-    this.tell("off", "paused");
+    this.showState("off", "paused");
   }
 
   retry() {
     this.close();
     this.stale = true;
-    this.tell("off", "reconnecting");
-    setTimeout(() => this.look(), this.wait * (0.75 + Math.random() / 2));
-    this.wait = Math.min(this.wait * 2, LONGEST_WAIT);
+    this.showState("off", "reconnecting");
+    setTimeout(() => this.update(), this.wait * (0.75 + Math.random() / 2));
+    this.wait = Math.min(this.wait * 2, MAX_WAIT_MS);
   }
 
-  end(why) {
+  end(reason) {
     this.close();
-    if (why === "login") location.reload();
-    else this.tell("off", "not live: too many pages are open");
+    if (reason === "login") location.reload();
+    else this.showState("off", "not live: too many pages are open");
   }
 
-  // cache "reload": as it is now, not as another page saw it a moment ago
+  // cache "reload": the current state, not a cached one
   async refresh(cache = "default") {
     if (this.busy) {
       this.again = true;
@@ -89,7 +89,7 @@ class Live {
       await this.load(cache);
       this.stale = false;
     } catch {
-      this.stale = true; // the stream notices as well, and tries again
+      this.stale = true; // the event stream reconnects and refreshes
     } finally {
       this.busy = false;
       if (this.again) {
@@ -106,13 +106,13 @@ class Live {
     const headers = { "X-Fragment": names };
     const shown = location.href + names;
     if (this.known && this.shown === shown) headers["X-Known"] = this.known;
-    const answer = await fetch(location.href, { headers, cache, redirect: "error" });
-    if (answer.status === 401) location.reload();
-    if (!answer.ok || answer.status === 204) return; // 204: nothing of this has changed
-    this.known = answer.headers.get("X-Known");
+    const response = await fetch(location.href, { headers, cache, redirect: "error" });
+    if (response.status === 401) location.reload();
+    if (!response.ok || response.status === 204) return; // 204: no changes
+    this.known = response.headers.get("X-Known");
     this.shown = shown;
     const holder = document.createElement("template");
-    holder.innerHTML = await answer.text();
+    holder.innerHTML = await response.text();
     for (const part of parts) {
       const fresh = holder.content.querySelector(`template[data-part="${CSS.escape(part.dataset.live)}"]`);
       if (fresh) morphChildren(part, fresh.content);
@@ -120,7 +120,7 @@ class Live {
     this.refreshed();
   }
 
-  tell(state, text) {
+  showState(state, text) {
     const element = document.querySelector("[data-live-state]");
     if (!element) return;
     element.dataset.liveState = state;

@@ -1,4 +1,4 @@
-// What every page does once scripts run. Pages work without any of it.
+// Scripts of every page. Pages also work without JavaScript.
 import { startLive } from "./live_updates.js";
 import { localise, tick } from "./local_times.js";
 import { startBulk } from "./bulk_selection.js";

@@ -1,4 +1,4 @@
-// Menus close when one clicks elsewhere or presses Escape.
+// Menus: close on a click outside or on Escape.
 export function startMenus() {
   document.addEventListener("click", (event) => close((menu) => !menu.contains(event.target)));
   document.addEventListener("keydown", (event) => {

@@ -1,14 +1,14 @@
-// The form of a job: says what would come of it while one types. Without this, buttons do the same.
+// Job form: updates the start preview while typing. Without JavaScript, buttons do the same.
 import { morphChildren } from "./dom_morph.js";
 import { localise } from "./local_times.js";
 
-const PAUSE = 500;
-const BUSY = 3000;
+const TYPING_PAUSE_MS = 500;
+const BUSY_RETRY_MS = 3000;
 
 class AddJob {
   constructor(form) {
     this.form = form;
-    this.asked = null; // what the last forecast was about
+    this.forecastInput = null; // input of the last forecast
     this.busy = false;
     this.again = false;
     this.timer = 0;
@@ -22,47 +22,47 @@ class AddJob {
     this.form.addEventListener("submit", (event) => this.once(event));
     this.form.querySelector("[data-import-file]").addEventListener("change", (event) => this.load(event.target));
     window.addEventListener("pageshow", () => this.sent(false));
-    this.soon(0);
+    this.schedule(0);
   }
 
-  // What was wrong with the old text says nothing of the new one.
+  // The error of the old value does not apply to the new one.
   typed(field) {
     field.removeAttribute("aria-invalid");
     field.closest(".field-wrong")?.querySelector(".error")?.remove();
     field.closest(".field-wrong")?.classList.remove("field-wrong");
-    if (field.name !== "import") this.soon(PAUSE);
+    if (field.name !== "import") this.schedule(TYPING_PAUSE_MS);
   }
 
-  soon(wait) {
+  schedule(wait) {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.refresh(), wait);
   }
 
-  // One question at a time, and a forecast only when something has changed that it depends on.
+  // One request at a time; a forecast only after a change of a field that affects the start.
   async refresh() {
     if (this.busy) {
       this.again = true;
       return;
     }
     this.busy = true;
-    const subject = this.subject();
-    const parts = subject === this.asked ? ["elsewhere"] : ["preview", "elsewhere"];
+    const input = this.input();
+    const parts = input === this.forecastInput ? ["elsewhere"] : ["preview", "elsewhere"];
     this.mark(parts, true);
     try {
       await this.show(parts);
-      this.asked = subject;
+      this.forecastInput = input;
       if (this.form.querySelector("[data-busy]")) {
-        this.asked = null;
-        this.soon(BUSY);
+        this.forecastInput = null;
+        this.schedule(BUSY_RETRY_MS);
       }
     } catch {
-      this.asked = null; // no answer: the next change asks again
+      this.forecastInput = null; // failed: the next change requests it again
     } finally {
       this.mark(parts, false);
       this.busy = false;
       if (this.again) {
         this.again = false;
-        this.soon(PAUSE);
+        this.schedule(TYPING_PAUSE_MS);
       }
     }
   }
@@ -71,12 +71,12 @@ class AddJob {
     const sent = new URLSearchParams(new FormData(this.form));
     sent.delete("import");
     sent.set("do", parts.includes("preview") ? "preview" : "export");
-    const answer = await fetch(this.form.action, {
+    const response = await fetch(this.form.action, {
       method: "POST", body: sent, headers: { "X-Fragment": parts.join(",") }, redirect: "error",
     });
-    if (!answer.ok) throw new Error(String(answer.status));
+    if (!response.ok) throw new Error(String(response.status));
     const holder = document.createElement("template");
-    holder.innerHTML = await answer.text();
+    holder.innerHTML = await response.text();
     for (const name of parts) {
       const fresh = holder.content.querySelector(`template[data-part="${name}"]`);
       if (fresh) morphChildren(this.form.querySelector(`[data-shown="${name}"]`), fresh.content);
@@ -85,8 +85,8 @@ class AddJob {
     localise(this.form);
   }
 
-  subject() {
-    const fields = [...this.form.querySelectorAll("[data-foreseen]")];
+  input() {
+    const fields = [...this.form.querySelectorAll("[data-affects-start]")];
     return JSON.stringify(fields.map((field) => (field.type === "checkbox" ? field.checked : field.value)));
   }
 
@@ -108,7 +108,7 @@ class AddJob {
       if (field.type === "checkbox") field.checked = text !== "";
       else field.value = text;
     }
-    this.soon(0);
+    this.schedule(0);
   }
 
   async load(input) {
@@ -118,7 +118,7 @@ class AddJob {
     this.form.querySelector("[data-import]").click();
   }
 
-  // A second click while the first is on its way does nothing; the key in the form makes sure of it.
+  // Ignores a second click; the idempotency key of the form protects in any case.
   once(event) {
     if (event.submitter?.value !== "submit") return;
     if (this.form.dataset.sent) event.preventDefault();

@@ -1,14 +1,14 @@
-// The page of a session: looks now and then whether its server is up, and goes there, if it was not when the page came.
+// Session page: polls until the server of the session is up, then opens it.
 import { refreshNow } from "./live_updates.js";
 
 if (!document.querySelector("[data-goto]")) {
-  document.addEventListener("helio:refreshed", goOn);
+  document.addEventListener("helio:refreshed", openSession);
   setInterval(() => {
     if (!document.hidden && document.querySelector("[data-every]")) refreshNow();
   }, 2000);
 }
 
-function goOn() {
+function openSession() {
   const link = document.querySelector("[data-goto]");
   if (link) location.assign(link.href);
 }

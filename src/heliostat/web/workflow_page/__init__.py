@@ -1,1 +1,1 @@
-"""What the pages of workflows are made of."""
+"""Charts of the workflow page."""

@@ -1,4 +1,4 @@
-"""From a workflow and its jobs to what is drawn of it."""
+"""Dependency graph and timeline of a workflow."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,59 +19,61 @@ _WORST_FIRST = (
     *("failed", "refused", "timed_out", "lost", "running", "starting", "pending", "held", "cancelled"),
     *("completed", "skipped"),
 )
-_OVER = frozenset({"failed", "refused", "timed_out", "lost", "cancelled", "completed", "skipped"})
+_TERMINAL = frozenset({"failed", "refused", "timed_out", "lost", "cancelled", "completed", "skipped"})
 WorkflowJobs = Sequence[tuple[WorkflowJob, Job]]
 
 
 def display_state(row: WorkflowJob, job: Job) -> str:
-    """A state of a job, or skipped or refused."""
+    """A job state, skipped or refused."""
     return row.outcome or job.state.value
 
 
-def group_by_step(found: WorkflowView) -> dict[str, list[tuple[WorkflowJob, Job]]]:
+def group_by_step(view: WorkflowView) -> dict[str, list[tuple[WorkflowJob, Job]]]:
     steps: dict[str, list[tuple[WorkflowJob, Job]]] = {}
-    for row, job in found.jobs:
+    for row, job in view.jobs:
         steps.setdefault(row.step, []).append((row, job))
     return steps
 
 
-def draw_workflow_graph(found: WorkflowView, now: datetime) -> Markup:
-    """A box for each step: variants of a matrix share one."""
-    steps = group_by_step(found)
+def draw_workflow_graph(view: WorkflowView, now: datetime) -> Markup:
+    """One box per step; variants of a matrix share a box."""
+    steps = group_by_step(view)
     drawing = layout_graph({name: jobs[0][0].needs for name, jobs in steps.items()})
-    here = f"/workflows/{found.workflow.id}"
+    here = f"/workflows/{view.workflow.id}"
     labels = [
         _label(box.step_names, [pair for name in box.step_names for pair in steps[name]], here, now)
         for box in drawing.boxes
     ]
-    return draw_graph(drawing, labels, f"The jobs of {found.workflow.name} and whom each needs")
+    return draw_graph(drawing, labels, f"Jobs of {view.workflow.name} and their dependencies")
 
 
-def draw_workflow_gantt(found: WorkflowView, now: datetime) -> Markup:
-    """A row for each job while they are few, for each step otherwise."""
-    here = f"/workflows/{found.workflow.id}"
-    if len(found.jobs) <= MAX_GANTT_BARS:
-        bars = [_bar(row.key, [(row, job)], f"/jobs/{job.id}", now) for row, job in found.jobs]
+def draw_workflow_gantt(view: WorkflowView, now: datetime) -> Markup:
+    """One row per job, or per step if there are many jobs."""
+    here = f"/workflows/{view.workflow.id}"
+    if len(view.jobs) <= MAX_GANTT_BARS:
+        bars = [_bar(row.key, [(row, job)], f"/jobs/{job.id}", now) for row, job in view.jobs]
     else:
-        steps = list(group_by_step(found).items())[:MAX_GANTT_BARS]
-        bars = [_bar(name, jobs, _of_step(here, [name]), now) for name, jobs in steps]
-    return draw_gantt(bars, now, f"When the jobs of {found.workflow.name} ran")
+        steps = list(group_by_step(view).items())[:MAX_GANTT_BARS]
+        bars = [_bar(name, jobs, _step_url(here, [name]), now) for name, jobs in steps]
+    return draw_gantt(bars, now, f"Timeline of the jobs of {view.workflow.name}")
 
 
 def worst_state(jobs: WorkflowJobs) -> str:
-    looks = {display_state(row, job) for row, job in jobs}
-    return next((look for look in _WORST_FIRST if look in looks), "pending")
+    states = {display_state(row, job) for row, job in jobs}
+    return next((state for state in _WORST_FIRST if state in states), "pending")
 
 
 def describe_counts(jobs: WorkflowJobs) -> str:
     """`3 completed, 1 running`."""
     counts = Counter(display_state(row, job) for row, job in jobs)
-    return ", ".join(f"{counts[look]:,} {look.replace('_', ' ')}" for look in _WORST_FIRST if counts[look])
+    return ", ".join(f"{counts[state]:,} {state.replace('_', ' ')}" for state in _WORST_FIRST if counts[state])
 
 
 def describe_duration(jobs: WorkflowJobs, now: datetime) -> str:
-    began, ended = _span(jobs)
-    return "" if began is None else formatting.format_duration(((ended or now) - began).total_seconds())
+    started_at, ended_at = _span(jobs)
+    return (
+        "" if started_at is None else formatting.format_duration(((ended_at or now) - started_at).total_seconds())
+    )
 
 
 def _label(names: Sequence[str], jobs: WorkflowJobs, here: str, now: datetime) -> BoxLabel:
@@ -81,26 +83,37 @@ def _label(names: Sequence[str], jobs: WorkflowJobs, here: str, now: datetime) -
         below = display_state(row, job).replace("_", " ") + (f", {time}" if time else "")
         return BoxLabel(row.key, below, display_state(row, job), f"/jobs/{job.id}")
     title = f"{names[0]} {_TIMES} {len(jobs):,}" if len(names) == 1 else f"{len(jobs):,} jobs"
-    part = sum(display_state(row, job) in _OVER for row, job in jobs) / len(jobs)
+    done_fraction = sum(display_state(row, job) in _TERMINAL for row, job in jobs) / len(jobs)
     return BoxLabel(
-        title, describe_counts(jobs), worst_state(jobs), _of_step(here, names), part if part < 1 else 0.0
+        title,
+        describe_counts(jobs),
+        worst_state(jobs),
+        _step_url(here, names),
+        done_fraction if done_fraction < 1 else 0.0,
     )
 
 
-def _of_step(here: str, names: Sequence[str]) -> str:
+def _step_url(here: str, names: Sequence[str]) -> str:
     return f"{here}?step={names[0]}#jobs" if len(names) == 1 else f"{here}#jobs"
 
 
 def _bar(title: str, jobs: WorkflowJobs, href: str, now: datetime) -> GanttBar:
-    began, ended = _span(jobs)
-    told = f"{describe_counts(jobs)}, {describe_duration(jobs, now)}" if began else describe_counts(jobs)
+    started_at, ended_at = _span(jobs)
+    description = (
+        f"{describe_counts(jobs)}, {describe_duration(jobs, now)}" if started_at else describe_counts(jobs)
+    )
     return GanttBar(
-        title if len(jobs) == 1 else f"{title} {_TIMES} {len(jobs):,}", worst_state(jobs), href, began, ended, told
+        title if len(jobs) == 1 else f"{title} {_TIMES} {len(jobs):,}",
+        worst_state(jobs),
+        href,
+        started_at,
+        ended_at,
+        description,
     )
 
 
 def _span(jobs: WorkflowJobs) -> tuple[datetime | None, datetime | None]:
-    """From the first start to the last end; None: not yet."""
+    """First start and last end; None: not yet."""
     starts = [job.started_at for _, job in jobs if job.started_at]
     if not starts:
         return None, None

@@ -1,7 +1,7 @@
-"""Lays a graph out in layers, from left to right: pure. However large it is, a few hundred boxes are drawn.
+"""Layered layout of a dependency graph, from left to right. Pure functions; at most a few hundred boxes.
 
-Who needs nobody is on the left; everybody else is right of all they need. What would not fit is put together: a
-layer with too many gets a box for the rest, and layers of a graph that is too long become one.
+Steps without dependencies are on the left; every other step is right of its dependencies. Large graphs are
+condensed: a layer with too many steps gets one box for the remaining ones, and excess layers are merged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _SWEEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class StepBox:
-    """Where a step is drawn, or several together."""
+    """Position of a box with one or more steps."""
 
     step_names: tuple[str, ...]
     layer: int
@@ -29,14 +29,14 @@ class StepBox:
 @dataclass(frozen=True, slots=True)
 class GraphLayout:
     boxes: tuple[StepBox, ...] = ()
-    edges: tuple[tuple[int, int], ...] = ()  # from box to box, by their places
+    edges: tuple[tuple[int, int], ...] = ()  # pairs of box indexes
     width: int = 0
     height: int = 0
 
 
 @dataclass(slots=True)
 class _Group:
-    """Steps that share a box, while places are looked for."""
+    """Steps that share a box, during the layout."""
 
     names: list[str]
     layer: int
@@ -45,11 +45,11 @@ class _Group:
 
 
 def layout_graph(needs: Mapping[str, Sequence[str]]) -> GraphLayout:
-    """`needs`: of each step, those it needs; there is no way round. The same graph gives the same drawing."""
-    layers = _banded(_layers(needs))
-    groups = _grouped(layers)
+    """`needs`: the dependencies of each step, without cycles. Deterministic."""
+    layers = _merge_layers(_layers(needs))
+    groups = _group_steps(layers)
     _link(groups, needs)
-    columns = _ordered(groups)
+    columns = _order_layers(groups)
     tallest = max((len(column) for column in columns), default=0)
     boxes: dict[int, StepBox] = {}
     for across, column in enumerate(columns):
@@ -66,7 +66,7 @@ def layout_graph(needs: Mapping[str, Sequence[str]]) -> GraphLayout:
 
 
 def _layers(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """Each step as far left as those it needs allow."""
+    """Each step in the first layer after its dependencies."""
     children: dict[str, list[str]] = {name: [] for name in needs}
     left = dict.fromkeys(needs, 0)
     for name, parents in needs.items():
@@ -87,8 +87,8 @@ def _layers(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
     return layers
 
 
-def _banded(layers: Sequence[list[str]]) -> list[tuple[list[str], bool]]:
-    """With whether several were put together."""
+def _merge_layers(layers: Sequence[list[str]]) -> list[tuple[list[str], bool]]:
+    """Merge excess layers; each with whether it was merged."""
     if len(layers) <= MAX_LAYERS:
         return [(layer, False) for layer in layers]
     size = -(-len(layers) // MAX_LAYERS)
@@ -96,7 +96,7 @@ def _banded(layers: Sequence[list[str]]) -> list[tuple[list[str], bool]]:
     return [([name for layer in band for name in layer], len(band) > 1) for band in bands]
 
 
-def _grouped(layers: Sequence[tuple[list[str], bool]]) -> list[_Group]:
+def _group_steps(layers: Sequence[tuple[list[str], bool]]) -> list[_Group]:
     groups: list[_Group] = []
     for place, (names, is_band) in enumerate(layers):
         alone = [] if is_band else names if len(names) <= MAX_BOXES_PER_LAYER else names[: MAX_BOXES_PER_LAYER - 1]
@@ -115,8 +115,8 @@ def _link(groups: Sequence[_Group], needs: Mapping[str, Sequence[str]]) -> None:
                 groups[where[parent]].after.add(where[name])
 
 
-def _ordered(groups: Sequence[_Group]) -> list[list[int]]:
-    """Each layer in the order that keeps lines short: near the middle of those before, then of those after."""
+def _order_layers(groups: Sequence[_Group]) -> list[list[int]]:
+    """Order each layer to shorten edges: by the mean position of predecessors, then of successors."""
     columns: dict[int, list[int]] = {}
     for place, group in enumerate(groups):
         columns.setdefault(group.layer, []).append(place)
@@ -125,11 +125,11 @@ def _ordered(groups: Sequence[_Group]) -> list[list[int]]:
         height = {place: down for column in columns.values() for down, place in enumerate(column)}
         for layer in sorted(columns, reverse=not goes_right):
             column = columns[layer]
-            column.sort(key=lambda place: _middle(groups[place], height, goes_right, height[place]))
+            column.sort(key=lambda place: _mean_position(groups[place], height, goes_right, height[place]))
             height |= {place: down for down, place in enumerate(column)}
     return [columns[layer] for layer in sorted(columns)]
 
 
-def _middle(group: _Group, height: Mapping[int, int], goes_right: bool, own: int) -> float:
+def _mean_position(group: _Group, height: Mapping[int, int], goes_right: bool, own: int) -> float:
     others = group.before if goes_right else group.after
     return sum(height[one] for one in others) / len(others) if others else float(own)

@@ -1,4 +1,4 @@
-"""A workflow as SVG: boxes with states, lines between them, and bars over time. Coloured by classes."""
+"""SVG drawing of a workflow: dependency graph and Gantt chart, coloured by CSS classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from markupsafe import Markup
 from heliostat.web.svg_plots import AxisScale, time_axis_ticks
 from heliostat.web.workflow_page.graph_layout import GraphLayout, StepBox
 
-_LETTERS = 20  # of a name in a box
+_NAME_LENGTH = 20  # in a box
 _ROW, _LABELS, _CHART, _BELOW = 24, 190, 760, 24
-_LEAST = 2.0  # so wide is a bar at least
+_MIN_BAR_WIDTH = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class BoxLabel:
-    """What stands in a box."""
+    """Texts and state of a box."""
 
     title: str
     subtitle: str
-    state: str  # a state
+    state: str
     href: str
-    done_fraction: float = 0.0  # that is done, of several jobs
+    done_fraction: float = 0.0  # of several jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class GanttBar:
     state: str
     href: str
     started_at: datetime | None
-    ended_at: datetime | None  # None: it goes on
-    description: str  # how long it took, in words
+    ended_at: datetime | None  # None: still running
+    description: str  # duration and counts
 
 
 def draw_graph(drawing: GraphLayout, labels: Sequence[BoxLabel], title: str) -> Markup:
@@ -48,7 +48,7 @@ def draw_graph(drawing: GraphLayout, labels: Sequence[BoxLabel], title: str) -> 
 
 
 def draw_gantt(bars: Sequence[GanttBar], now: datetime, title: str) -> Markup:
-    """Who ran when; who has not started has an empty row."""
+    """One row per bar; jobs that have not started have an empty row."""
     times = [bar.started_at for bar in bars if bar.started_at] or [now]
     start = min(times).timestamp()
     ends = [(bar.ended_at or now).timestamp() for bar in bars if bar.started_at]
@@ -61,7 +61,7 @@ def draw_gantt(bars: Sequence[GanttBar], now: datetime, title: str) -> Markup:
     )
 
 
-def truncate(text: str, most: int = _LETTERS) -> str:
+def truncate(text: str, most: int = _NAME_LENGTH) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -80,13 +80,13 @@ def _box(box: StepBox, label: BoxLabel) -> Markup:
             box.x, box.y + box.height - 4, box.width * min(1.0, label.done_fraction)
         )
     return Markup(
-        '<a href="{href}" class="box look-{look}"><title>{title}: {below}</title>'
+        '<a href="{href}" class="box step-{state}"><title>{title}: {below}</title>'
         '<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="8"></rect>{done}'
         '<text class="name" x="{tx}" y="{ty}">{name}</text>'
         '<text class="about" x="{tx}" y="{ay}">{about}</text></a>'
     ).format(
         href=label.href,
-        look=label.state,
+        state=label.state,
         title=label.title,
         below=label.subtitle,
         x=box.x,
@@ -98,7 +98,7 @@ def _box(box: StepBox, label: BoxLabel) -> Markup:
         ty=box.y + 22,
         ay=box.y + 39,
         name=truncate(label.title),
-        about=truncate(label.subtitle, _LETTERS + 3),
+        about=truncate(label.subtitle, _NAME_LENGTH + 3),
     )
 
 
@@ -108,8 +108,8 @@ def _bar(bar: GanttBar, top: int, across: AxisScale, now: datetime) -> Markup:
         left = across(bar.started_at.timestamp())
         right = across((bar.ended_at or now).timestamp())
         drawn = Markup(
-            '<rect class="run look-{}" x="{:.1f}" y="{}" width="{:.1f}" height="14" rx="3"></rect>'
-        ).format(bar.state, min(left, across.high_at - _LEAST), top + 5, max(_LEAST, right - left))
+            '<rect class="run step-{}" x="{:.1f}" y="{}" width="{:.1f}" height="14" rx="3"></rect>'
+        ).format(bar.state, min(left, across.high_at - _MIN_BAR_WIDTH), top + 5, max(_MIN_BAR_WIDTH, right - left))
     return Markup(
         '<a href="{}"><title>{}: {}</title><rect class="row" x="0" y="{}" width="{}" height="{}"></rect>'
         '<text x="4" y="{}">{}</text>{}</a>'
@@ -127,7 +127,7 @@ def _bar(bar: GanttBar, top: int, across: AxisScale, now: datetime) -> Markup:
 
 
 def _times(across: AxisScale, start: float, end: float, height: int) -> Markup:
-    """Lines at round times; of a short run, only its length."""
+    """Grid lines at round times; for a short run only its duration."""
     ticks = time_axis_ticks(start, end) if end - start >= 120 else []
     lines = [
         Markup('<path class="grid" d="M{x:.1f} 0V{y}"></path><text x="{x:.1f}" y="{ty}">{}</text>').format(
@@ -137,5 +137,5 @@ def _times(across: AxisScale, start: float, end: float, height: int) -> Markup:
     ]
     if not lines:
         words = Markup('<text x="{}" y="{}">{}</text>')
-        lines = [words.format(_LABELS, height - 8, f"{end - start:.0f} s in all")]
+        lines = [words.format(_LABELS, height - 8, f"{end - start:.0f} s in total")]
     return Markup("").join(lines)

@@ -125,7 +125,7 @@ def test_several_foreign_processes_are_counted_without_ours() -> None:
 
 def test_a_process_that_cannot_be_seen_still_marks_its_device() -> None:
     marked = mark_used_outside([a100(processes=(DeviceProcess(9),))], is_ours=lambda pid: False)
-    assert marked[0].used_outside == "in use outside the queue by a process that cannot be seen (pid 9)"
+    assert marked[0].used_outside == "in use outside the queue by a hidden process (pid 9)"
 
 
 def test_a_gpu_no_longer_listed_stays_with_a_problem() -> None:
@@ -193,14 +193,14 @@ def test_a_driver_that_hangs_is_asked_once_and_waited_for_once(release: threadin
     gpus = DriverGpus(driver)
     gpus.read()
     for _ in range(3):
-        [device] = gpus.read(patience_seconds=0.05)
+        [device] = gpus.read(timeout_seconds=0.05)
         assert "does not answer" in (device.problem or "")
     assert driver.asked == 2
 
 
 def test_a_driver_that_answers_again_after_hanging_is_believed(release: threading.Event) -> None:
     gpus = DriverGpus(MovingDriver(release, [a100()]))
-    assert gpus.read(patience_seconds=0.05) == []
+    assert gpus.read(timeout_seconds=0.05) == []
     assert "does not answer" in (gpus.note or "")
     release.set()
     for thread in threading.enumerate():
@@ -219,24 +219,24 @@ def test_without_the_driver_library_the_note_says_what_to_do(monkeypatch: pytest
     monkeypatch.setattr(gpus_module, "LIBRARY", "libnvidia-ml-not-there.so.1")
     gpus = find_gpus()
     assert gpus.read() == []
-    assert "CPU jobs run" in (gpus.note or "")
+    assert "only CPU jobs can run" in (gpus.note or "")
     assert "nvidia-smi" in (gpus.note or "")
 
 
 @pytest.mark.parametrize(
     ("vendor", "class_", "note"),
     [
-        ("0x10de", "0x030200", "An NVIDIA card is in this machine"),
+        ("0x10de", "0x030200", "This machine has an NVIDIA card"),
         ("0x10de", "0x040300", "No GPU found"),  # the sound of a card given to a virtual machine
         ("0x1002", "0x030000", "No GPU found"),
     ],
 )
-def test_a_card_without_a_driver_is_told_from_no_card(tmp_path: Path, vendor: str, class_: str, note: str) -> None:
+def test_a_card_without_a_driver_is_distinguished_from_no_card(tmp_path: Path, vendor: str, class_: str, note: str) -> None:
     slot = tmp_path / "0000:01:00.0"
     slot.mkdir()
     (slot / "vendor").write_text(vendor + "\n")
     (slot / "class").write_text(class_ + "\n")
-    assert gpus_module._why_no_library(tmp_path).startswith(note)
+    assert gpus_module._explain_missing_library(tmp_path).startswith(note)
 
 
 def test_a_process_that_is_gone_has_no_owner_and_no_command() -> None:

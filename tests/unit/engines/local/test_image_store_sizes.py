@@ -52,10 +52,10 @@ def test_what_is_not_the_store_of_a_user_is_left_alone(images: Path) -> None:
 
 def test_the_doctor_tells_what_they_take_and_when_they_go(images: Path) -> None:
     assert describe_image_stores(images, ContainerSettings()) == (
-        f"Images of jobs and builds take 2.0 GiB ({getpass.getuser()} 2.0 GiB); they go 30 days after their "
-        "last use and beyond 200G of one person."
+        f"Images of jobs and builds use 2.0 GiB ({getpass.getuser()} 2.0 GiB); they are removed 30 days after "
+        "their last use and above 200G per user."
     )
     for_ever = ContainerSettings(keep_days=0, max_size="0")
     assert max_store_bytes(for_ever) is None
-    assert (describe_image_stores(images, for_ever) or "").endswith("they go never.")
+    assert (describe_image_stores(images, for_ever) or "").endswith("they are never removed.")
     assert describe_image_stores(images / "nowhere", ContainerSettings()) is None

@@ -5,7 +5,7 @@ import pytest
 from heliostat.config import QueueSettings
 from heliostat.engines.local.launch import hard_limit_seconds, make_cgroup_limits
 from heliostat.models import Attempt, Resources, TaskPlacement
-from unit.scheduling.made_up import a_job
+from unit.scheduling.builders import a_job
 
 QUEUE = QueueSettings(max_time_limit_seconds=5000)
 SINGLE = Attempt("1.1", a_job(1, Resources(2, 100)), "a")

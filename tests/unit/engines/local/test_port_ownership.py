@@ -43,11 +43,11 @@ class Engine:
 
 
 def run(
-    test: Callable[[Engine, PortOwnershipChecks], Coroutine[object, object, None]], turn_seconds: float = 60.0
+    test: Callable[[Engine, PortOwnershipChecks], Coroutine[object, object, None]], wait_seconds: float = 60.0
 ) -> None:
     async def limited() -> None:
         engine = Engine()
-        made = PortOwnershipChecks(engine.find, turn_seconds)
+        made = PortOwnershipChecks(engine.find, wait_seconds)
         try:
             async with asyncio.timeout(60):
                 await test(engine, made)
@@ -104,4 +104,4 @@ def test_who_waits_too_long_for_their_turn_is_told() -> None:
         engine.go_on.set()
         await asyncio.gather(*slow)
 
-    run(test, turn_seconds=0.05)
+    run(test, wait_seconds=0.05)

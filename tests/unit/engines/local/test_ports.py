@@ -87,7 +87,7 @@ def test_another_socket_on_the_same_port_is_another_proof() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         before = find_listening(port, US)
-    with pytest.raises(NotListening, match="nothing listens"):
+    with pytest.raises(NotListening, match="no process listens"):
         find_listening(port, US)
     with socket.create_server(("127.0.0.1", port)):
         assert find_listening(port, US) != before
@@ -96,5 +96,5 @@ def test_another_socket_on_the_same_port_is_another_proof() -> None:
 def test_one_that_does_not_listen_is_nobody() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        with pytest.raises(NotListening, match="nothing listens"):
+        with pytest.raises(NotListening, match="no process listens"):
             find_listening(bound.getsockname()[1], US)

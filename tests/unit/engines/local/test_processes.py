@@ -215,7 +215,7 @@ time.sleep(600)
 """
     process = start(code, marker=MARKER)
     bystander = start()
-    assert processes.kill_attempt_processes(process.pid, [MARKER], patience_seconds=30) == []
+    assert processes.kill_attempt_processes(process.pid, [MARKER], timeout_seconds=30) == []
     assert process.wait(120) == -signal.SIGKILL
     assert processes.find_attempt_pids(process.pid, [MARKER]) == []
     assert bystander.poll() is None
@@ -223,7 +223,7 @@ time.sleep(600)
 
 def test_kill_members_says_what_is_left_when_the_patience_is_over(start: Start) -> None:
     process = start(marker=MARKER)
-    assert processes.kill_attempt_processes(process.pid, [MARKER], patience_seconds=0) == [process.pid]
+    assert processes.kill_attempt_processes(process.pid, [MARKER], timeout_seconds=0) == [process.pid]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes as someone else")
@@ -233,7 +233,8 @@ def test_what_we_may_not_read_is_not_ours(start: Start) -> None:
 import os
 from heliostat.engines.local import processes
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-print(processes.find_attempt_pids({process.pid}, [{MARKER!r}]), processes.kill_attempt_processes({process.pid}, [{MARKER!r}]))
+found = processes.find_attempt_pids({process.pid}, [{MARKER!r}])
+print(found, processes.kill_attempt_processes({process.pid}, [{MARKER!r}]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "[] []\n", done.stderr

@@ -186,7 +186,7 @@ class Story:
                 job = self.jobs[int(one.attempt_id.partition(".")[0])]
                 is_newest = job.attempt_id == one.attempt_id
                 if is_newest and (job.state in (JobState.STARTING, JobState.RUNNING) or job.dispatched):
-                    for move in transitions_for_observation(job, one, may_try_again=True):
+                    for move in transitions_for_observation(job, one, may_retry=True):
                         self.move(self.jobs[job.id], move.to_state, dict(move.values))
         return [
             one.attempt_id

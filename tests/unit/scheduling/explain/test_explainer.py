@@ -1,4 +1,4 @@
-"""The sentences people read."""
+"""Reasons of pending jobs, as users read them."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ from heliostat.models import (
 from heliostat.scheduling.explain.explainer import WaitExplainer, WaitExplanation
 from heliostat.scheduling.queue_state import PastUsage
 from heliostat.scheduling.share_accounts import ShareAccounts
-from unit.scheduling.made_up import FIFO_BACKFILL, NOW, a_board, a_job, a_node, a_plan, a_running_job
+from unit.scheduling.builders import FIFO_BACKFILL, NOW, a_job, a_node, a_plan, a_queue_state, a_running_job
 
 HOUR = 3600
 NODE = a_node("a", gpus=4)
@@ -30,7 +30,7 @@ def gpus(count: float, **fields: object) -> Resources:
 
 
 def why(number: int, *jobs: Job, nodes: tuple[Node, ...] = (NODE,), **more: object) -> WaitExplanation:
-    board = a_board(nodes, jobs, **more)  # type: ignore[arg-type]
+    board = a_queue_state(nodes, jobs, **more)  # type: ignore[arg-type]
     snapshot = board.snapshot(NOW)
     found = WaitExplainer(snapshot, board.policy, a_plan(board), NOW).explain(number)
     assert found is not None
@@ -50,14 +50,14 @@ def busy(number: int, *devices: int, node: str = "a", **fields: object) -> Job:
 
 
 def test_without_nodes_or_with_none_that_could_run_it() -> None:
-    assert said(1, a_job(1), nodes=()) == ("nodes", "there is no node")
+    assert said(1, a_job(1), nodes=()) == ("nodes", "the cluster has no nodes")
     assert said(1, a_job(1, gpus(8))) == ("nodes", "no node can run it: it needs 8 GPUs on one node")
     labelled = a_job(1, placement=PlacementRequest(labels=("disk=ssd",)))
     assert said(1, labelled)[1] == (
-        "no node can run it: it needs 1 cpu, 100 MiB, which no node has with the label disk=ssd"
+        "no node can run it: it needs 1 cpu, 100 MiB, and no such node has the label disk=ssd"
     )
     secret = ShareAccounts(projects={"default": Project("default", "default", data_class=2)})
-    assert said(1, a_job(1), accounts=secret)[1].endswith("which no node has that takes data of class 2")
+    assert said(1, a_job(1), accounts=secret)[1].endswith(", and no such node accepts data of class 2")
 
 
 def test_with_all_nodes_drained() -> None:
@@ -68,23 +68,25 @@ def test_with_all_nodes_drained() -> None:
 
 def test_an_array_at_its_limit() -> None:
     jobs = [a_job(number, array_id=1, array_index=number, array_limit=1) for number in (1, 2)]
-    assert said(2, *jobs) == ("array", "its array runs at most 1 at once")
+    assert said(2, *jobs) == ("array", "the limit of its array is reached: 1 running at once")
 
 
 def test_a_quota_of_each_kind() -> None:
     running, job = busy(9, 0, 1), a_job(1, gpus(2))
     by_user = ShareAccounts(user_quotas={"ann": Quota(running_gpus=3)})
-    assert said(1, running, job, accounts=by_user) == ("quota", "user ann may run 3 GPUs at once and holds 2")
+    expected = "exceeds the quota of user ann: 3 GPUs at once, 2 in use"
+    assert said(1, running, job, accounts=by_user) == ("quota", expected)
     project = ShareAccounts(projects={"default": Project("default", "d", quota=Quota(running_gpus=2))})
-    assert said(1, running, job, accounts=project)[1] == "project default may run 2 GPUs at once and holds 2"
+    expected = "exceeds the quota of project default: 2 GPUs at once, 2 in use"
+    assert said(1, running, job, accounts=project)[1] == expected
     departments = {"d": Department("d", quota=Quota(gpu_hours_per_month=1))}
     accounts = ShareAccounts(departments, {"default": Project("default", "d")})
     older = replace(running, started_at=NOW - timedelta(hours=1))
-    expected = "department d has used its 1 GPU-hour of this month, counting what runs"
-    expected += "; the next month begins at 2026-04-01 00:00 UTC"
+    expected = "department d has used its 1 GPU-hour of this month, running jobs included"
+    expected += "; the quota resets at 2026-04-01 00:00 UTC"
     assert said(1, older, job, accounts=accounts)[1] == expected
     urgent = replace(job, priority_class="urgent")
-    board = a_board((NODE,), [urgent])
+    board = a_queue_state((NODE,), [urgent])
     past = PastUsage("ann", "default", "urgent", NOW.timestamp() - HOUR, NOW.timestamp(), 0.0, 100.0)
     board.add_past_usage([past], NOW)
     found = WaitExplainer(board.snapshot(NOW), board.policy, a_plan(board), NOW).explain(1)
@@ -92,20 +94,18 @@ def test_a_quota_of_each_kind() -> None:
     assert found.sentence.startswith("project default has used its 100 GPU-hours of class urgent this month; ")
 
 
-def test_no_room() -> None:
+def test_missing_resources() -> None:
     jobs = busy(9, 0, 1), a_job(1, gpus(4))
-    assert said(1, *jobs) == ("room", "needs 4 GPUs on one node; 2 GPUs, 7 cpus are free on a")
+    assert said(1, *jobs) == ("resources", "needs 4 GPUs on one node; 2 GPUs, 7 cpus are free on a")
     gang = a_job(1, gpus(2), placement=PlacementRequest(tasks=2))
-    assert said(1, busy(9, 0, 1), gang)[1] == (
-        "needs 2 tasks of 2 GPUs at once; there is room for 1 of its 2 tasks"
-    )
+    assert said(1, busy(9, 0, 1), gang)[1] == "needs 2 tasks of 2 GPUs at once; 1 of 2 tasks fits now"
     nodes = (NODE, a_node("b", gpus=4))
     apart = replace(gang, placement=PlacementRequest(tasks=2, layout=TaskLayout.SPREAD))
     assert said(1, busy(9, 0, 1, 2), apart, nodes=nodes)[1] == (
-        "needs 2 tasks of 2 GPUs each on a node of its own; there is room for 1 of its 2 tasks"
+        "needs 2 tasks of 2 GPUs, each on its own node; 1 of 2 tasks fits now"
     )
     alone = a_job(1, placement=PlacementRequest(exclusive=True))
-    assert said(1, busy(9, 0), alone)[1].startswith("needs 1 cpu, 100 MiB alone on a node; 7 cpus are free on a")
+    assert said(1, busy(9, 0), alone)[1].startswith("needs 1 cpu, 100 MiB on an empty node; 7 cpus are free on a")
 
 
 def test_a_reservation_now_and_later() -> None:
@@ -117,18 +117,18 @@ def test_a_reservation_now_and_later() -> None:
     )
     later = replace(course, starts_at=NOW + timedelta(hours=2), project=None)
     assert said(1, job, reservations=(later,))[1] == (
-        "a is kept free for maintenance from 2026-03-01 14:00 UTC until 2026-03-01 15:00 UTC; "
-        "a job that ends before that could start now"
+        "a is reserved for maintenance from 2026-03-01 14:00 UTC until 2026-03-01 15:00 UTC; "
+        "with a --time that ends before then it could start now"
     )
 
 
-def test_room_that_is_kept_for_another() -> None:
+def test_resources_booked_for_another_job() -> None:
     long = a_job(2, gpus(1), time_limit_seconds=9 * HOUR)
     found = why(2, busy(9, 0, 1), a_job(1, gpus(4), time_limit_seconds=HOUR), long, policy=FIFO_BACKFILL)
-    assert found.blocked_by == "kept"
+    assert found.blocked_by == "booking"
     assert found.sentence == (
-        "1 job of 1 project is ahead; the room on a is kept for job 1, which starts by 2026-03-01 14:00 UTC "
-        "at the latest; a job that ends before that could start now"
+        "a is booked for job 1, which starts by 2026-03-01 14:00 UTC at the latest; "
+        "with a --time that ends before then it could start now; 1 job of 1 project is ahead"
     )
     assert (found.position, found.pending, found.first_ahead) == (2, 2, (1,))
     head = why(1, busy(9, 0, 1), a_job(1, gpus(4), time_limit_seconds=HOUR), long, policy=FIFO_BACKFILL)
@@ -142,24 +142,24 @@ def test_how_many_are_ahead_and_what_the_project_has_used() -> None:
     ]
     found = why(3, busy(9, 0, 1, 2, 3, project="blue"), *ahead, a_job(3, gpus(4), project="blue"))
     assert found.ahead_projects == 2
-    assert found.sentence.startswith("2 jobs of 2 projects are ahead; ")
+    assert found.sentence.endswith("; 2 jobs of 2 projects are ahead")
     many = a_node("a", cpus=64, memory_mib=10**5, gpus=4)
     month = busy(9, 0, 1, 2, 3, project="blue", time_limit_seconds=40 * 24 * HOUR)
     heavy = why(3, month, a_job(1, gpus(4), project="red"), a_job(3, gpus(4), project="blue"), nodes=(many,))
     assert heavy.share_used > 1.1
     assert (
-        f"project blue has used {heavy.share_used:.1f}\N{MULTIPLICATION SIGN} its share lately" in heavy.sentence
+        f"project blue has used {heavy.share_used:.1f}\N{MULTIPLICATION SIGN} its share recently" in heavy.sentence
     )
 
 
-def test_a_project_alone_has_used_what_the_share_tree_says() -> None:
+def test_the_share_of_a_single_project_comes_from_the_share_tree() -> None:
     found = why(3, busy(9, 0, 1, 2, 3), a_job(3, gpus(4)))
     assert 0 < found.share_used < 1
 
 
-def test_nothing_is_said_of_those_that_start_or_do_not_wait() -> None:
+def test_jobs_that_start_or_are_not_pending_have_no_explanation() -> None:
     jobs = [a_job(1), replace(a_job(2), state=JobState.HELD), busy(9, 0)]
-    board = a_board((NODE,), jobs)
+    board = a_queue_state((NODE,), jobs)
     explainer = WaitExplainer(board.snapshot(NOW), board.policy, a_plan(board), NOW)
     assert [explainer.explain(number) for number in (1, 2, 9, 77)] == [None] * 4
     assert [explainer.short_reason(number) for number in (1, 2, 9, 77)] == [None] * 4
@@ -174,98 +174,98 @@ def part(number: int, device: int, size: float = 0.5, node: str = "a", **fields:
     return a_running_job(number, node, gpus(size), devices=uuids, **{"time_limit_seconds": 2 * HOUR} | fields)
 
 
-def test_a_part_finds_the_room_that_others_leave_on_shared_gpus() -> None:
+def test_a_fraction_fits_on_shared_gpus() -> None:
     full = busy(9, 0, 1, 2), part(8, 3)
     long = a_job(2, gpus(0.5), time_limit_seconds=9 * HOUR)
     head = a_job(1, gpus(4), time_limit_seconds=HOUR)
-    assert why(2, *full, head, long, nodes=(SHARING,), policy=FIFO_BACKFILL).blocked_by == "kept"
+    assert why(2, *full, head, long, nodes=(SHARING,), policy=FIFO_BACKFILL).blocked_by == "booking"
 
 
-def test_what_a_plan_has_put_on_a_shared_gpu_is_counted_once() -> None:
+def test_a_planned_fraction_on_a_shared_gpu_counts_once() -> None:
     jobs = part(9, 0, 0.4), a_job(1, gpus(0.5)), a_job(2, gpus(1), placement=PlacementRequest(tasks=4))
-    board = a_board((SHARING,), jobs, policy=FIFO_BACKFILL)
+    board = a_queue_state((SHARING,), jobs, policy=FIFO_BACKFILL)
     found = WaitExplainer(board.snapshot(NOW), board.policy, a_plan(board), NOW).explain(2)
     assert found is not None
-    assert found.sentence.endswith("there is room for 3 of its 4 tasks")
+    assert found.sentence.endswith("; 3 of 4 tasks fit now")
 
 
-def test_tasks_of_parts_are_counted_on_shared_gpus_too() -> None:
+def test_tasks_with_fractions_are_counted_on_shared_gpus_too() -> None:
     gang = a_job(1, gpus(0.5), placement=PlacementRequest(tasks=3))
     found = said(1, busy(9, 0, 1), part(8, 2), part(7, 3), gang, nodes=(SHARING,))
-    assert found == ("room", "needs 3 tasks of 0.5 GPU at once; there is room for 2 of its 3 tasks")
+    assert found == ("resources", "needs 3 tasks of 0.5 GPU at once; 2 of 3 tasks fit now")
 
 
-def test_gpus_that_are_half_free_are_said_to_be() -> None:
+def test_partly_free_gpus_are_reported() -> None:
     two = replace(a_node("a", gpus=2), splits_devices=True)
     shared = part(8, 0), part(7, 1)
     assert said(1, *shared, a_job(1, gpus(1)), nodes=(two,))[1] == (
-        "needs 1 GPU; 0 GPUs, 6 cpus are free on a (2 GPUs are shared and have 0.5 left each)"
+        "needs 1 GPU; 0 GPUs, 6 cpus are free on a (2 GPUs are shared, 0.5 free on each)"
     )
     uneven = part(8, 0, 0.7), part(7, 1)
     assert said(1, *uneven, a_job(1, gpus(0.75)), nodes=(two,))[1].endswith(
-        "(2 GPUs are shared and have at most 0.5 left)"
+        "(2 GPUs are shared, at most 0.5 free on one)"
     )
 
 
-def test_room_on_nodes_in_maintenance_is_not_counted() -> None:
+def test_nodes_in_maintenance_do_not_count_as_free() -> None:
     nodes = (NODE, a_node("b", gpus=4))
     repair = Reservation("x", ("b",), NOW - timedelta(hours=1), NOW + timedelta(hours=3))
     gang = a_job(1, gpus(4), placement=PlacementRequest(tasks=2))
-    kept = "b is kept free for maintenance until 2026-03-01 15:00 UTC"
+    reserved = "b is reserved for maintenance until 2026-03-01 15:00 UTC"
     assert said(1, busy(9, 0), gang, nodes=nodes, reservations=(repair,)) == (
-        "room",
-        f"needs 2 tasks of 4 GPUs at once; there is room for 0 of its 2 tasks; {kept}",
+        "resources",
+        f"needs 2 tasks of 4 GPUs at once; 0 of 2 tasks fit now; {reserved}",
     )
     alone = a_job(1, gpus(4))
     assert said(1, busy(9, 0), busy(8, 0, node="b"), alone, nodes=nodes, reservations=(repair,))[1] == (
-        f"needs 4 GPUs on one node; 3 GPUs, 7 cpus are free on a; {kept}"
+        f"needs 4 GPUs on one node; 3 GPUs, 7 cpus are free on a; {reserved}"
     )
 
 
-def test_two_reservations_that_together_leave_no_room_are_found() -> None:
+def test_two_reservations_that_block_a_job_together_are_reported() -> None:
     nodes = (NODE, a_node("b", gpus=4))
     course = Reservation("x", ("a",), NOW - timedelta(hours=1), NOW + timedelta(hours=3), project="course")
     repair = Reservation("y", ("b",), NOW - timedelta(hours=1), NOW + timedelta(hours=2))
     assert said(1, a_job(1, gpus(1)), nodes=nodes, reservations=(course, repair)) == (
         "reservation",
         "a is reserved for project course until 2026-03-01 15:00 UTC; "
-        "b is kept free for maintenance until 2026-03-01 14:00 UTC",
+        "b is reserved for maintenance until 2026-03-01 14:00 UTC",
     )
 
 
-def test_what_no_node_can_run_names_the_true_cause() -> None:
+def test_the_reason_of_an_infeasible_job_names_the_missing_requirement() -> None:
     secret = ShareAccounts(projects={"default": Project("default", "default", data_class=2)})
     cleared = a_node("b", data_class=3)
     a100 = a_job(1, gpus(1, gpu_type="A100"))
     assert said(1, a100, nodes=(NODE, cleared), accounts=secret)[1] == (
-        "no node can run it: it needs 1 A100, which no node has that takes data of class 2"
+        "no node can run it: it needs 1 A100, and no such node accepts data of class 2"
     )
     half = a_job(1, gpus(0.5))
     assert said(1, half, nodes=(NODE, replace(cleared, splits_devices=True)))[1] == (
-        "no node can run it: it needs 0.5 GPU, and the nodes that have it give out whole GPUs only"
+        "no node can run it: it needs 0.5 GPU, and such nodes allocate whole GPUs only"
     )
 
 
-def test_a_drained_node_is_named_though_others_are_up() -> None:
+def test_drained_nodes_are_the_reason_even_if_other_nodes_are_up() -> None:
     drained = replace(NODE, state=NodeState.DRAINED)
     assert said(1, a_job(1, gpus(1)), nodes=(drained, a_node("b")))[1] == (
         "every node that could run it is drained or down"
     )
     gang = a_job(1, gpus(4), placement=PlacementRequest(tasks=2))
     assert said(1, gang, nodes=(drained, a_node("c", gpus=4)))[1] == (
-        "too few of the nodes that could run it are up; the others are drained or down"
+        "too few nodes that could run it are up; the others are drained or down"
     )
 
 
-def test_the_next_month_is_named_when_this_one_is_used_up() -> None:
+def test_the_reset_time_is_named_when_the_monthly_quota_is_used_up() -> None:
     accounts = ShareAccounts(projects={"default": Project("default", "d", quota=Quota(gpu_hours_per_month=10))})
-    board = a_board((NODE,), [a_job(1, gpus(1))], accounts=accounts)
+    board = a_queue_state((NODE,), [a_job(1, gpus(1))], accounts=accounts)
     board.add_past_usage(
         [PastUsage("ann", "default", "normal", NOW.timestamp() - HOUR, NOW.timestamp(), 0.0, 12.0)], NOW
     )
     found = WaitExplainer(board.snapshot(NOW), board.policy, a_plan(board), NOW).explain(1)
     assert found is not None
-    assert found.sentence.endswith("; the next month begins at 2026-04-01 00:00 UTC")
+    assert found.sentence.endswith("; the quota resets at 2026-04-01 00:00 UTC")
     assert found.not_before == datetime(2026, 4, 1, tzinfo=UTC)
     running = why(1, busy(9, 0, 1, time_limit_seconds=9 * HOUR), a_job(1, gpus(1)), accounts=accounts)
     assert (running.blocked_by, running.not_before) == ("quota", None)

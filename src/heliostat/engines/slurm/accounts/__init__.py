@@ -1,1 +1,1 @@
-"""Slurm's accounts follow our departments, projects and people."""
+"""Synchronization of Slurm's accounting with Heliostat's departments, projects and users."""

@@ -1,7 +1,7 @@
-"""Which accounts Slurm should have by our departments, projects and people, and the steps that lead there: pure.
+"""Plan of Slurm's accounting: desired accounts, users and QOS, and the steps that lead there. Pure.
 
-Only what we made is ever changed. An account or a QOS is ours by its description; a user in an account is ours
-if we have noted that we put them there.
+Only what Heliostat created is ever changed. An account or a QOS is recognized by its description; a user in an
+account by the database's record that Heliostat added them.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -61,25 +61,25 @@ class DesiredQos:
 @dataclass(frozen=True, slots=True)
 class DesiredAccounting:
     instance: str
-    accounts: tuple[DesiredAccount, ...] = ()  # a parent before what is below it
+    accounts: tuple[DesiredAccount, ...] = ()  # parents before their children
     users: tuple[DesiredUser, ...] = ()
     qos: tuple[DesiredQos, ...] = ()
-    notes: tuple[str, ...] = ()  # what Slurm cannot express, or does not heed as it is set up
+    notes: tuple[str, ...] = ()  # what Slurm does not support, or not with its current configuration
 
 
 @dataclass(frozen=True, slots=True)
 class AccountingConfig:
-    """How this Slurm is set up, as far as it matters here."""
+    """The relevant part of Slurm's configuration."""
 
     cluster: str
     enforced: frozenset[str] = frozenset()
-    resets_usage_monthly: bool = False  # usage never fades, and begins anew each month
+    resets_usage_monthly: bool = False  # usage does not decay and is reset each month
     uses_fair_share: bool = True
     uses_qos_priority: bool = True
     preempts_by_qos: bool = True
 
 
-# Jobs are handed over with --no-requeue, so one that must go is ended; its retries are ours.
+# Jobs are submitted with --no-requeue: Slurm ends a preempted job, and Heliostat retries it.
 _CLASSES = (
     DesiredQos("scavenger", 0, (), "cancel"),
     DesiredQos("interactive", 200, ("scavenger",), "cluster"),
@@ -88,7 +88,7 @@ _CLASSES = (
 
 
 def department_account_name(name: str) -> str:
-    """No project begins with an underscore, so the two never meet in Slurm's one set of names."""
+    """Project names never begin with an underscore, so the two cannot collide in Slurm."""
     return f"_{name}"
 
 
@@ -97,83 +97,83 @@ def project_account_name(name: str) -> str:
 
 
 def build_desired_accounting(
-    ours: HeliostatAccounts, conduct: AccountingConfig, instance: str
+    ours: HeliostatAccounts, config: AccountingConfig, instance: str
 ) -> DesiredAccounting:
-    notes = [*_conduct_notes(conduct)]
-    groups = [*_groups(ours, conduct, notes)]
-    people = [*_people(ours, conduct, notes)]
-    classes = tuple(one for one in _CLASSES if one.name != "urgent" or ours.urgent_gpu_hours > 0)
+    notes = [*_config_notes(config)]
+    groups = [*_groups(ours, config, notes)]
+    users = [*_users(ours, config, notes)]
+    classes = tuple(qos for qos in _CLASSES if qos.name != "urgent" or ours.urgent_gpu_hours > 0)
     if ours.urgent_gpu_hours > 0:
         notes.append(
-            f"The {ours.urgent_gpu_hours:g} GPU-hours of the class urgent a project has each month: Slurm has"
-            " no such limit. To bound it: sacctmgr modify qos urgent set MaxTRESPerAccount=gres/gpu=N"
+            f"Limit of {ours.urgent_gpu_hours:g} urgent GPU-hours per project and month: Slurm has no such limit."
+            " To limit the class urgent: sacctmgr modify qos urgent set MaxTRESPerAccount=gres/gpu=N"
         )
-    return DesiredAccounting(instance, tuple(groups), tuple(people), classes, tuple(notes))
+    return DesiredAccounting(instance, tuple(groups), tuple(users), classes, tuple(notes))
 
 
-def _groups(ours: HeliostatAccounts, conduct: AccountingConfig, notes: list[str]) -> Iterator[DesiredAccount]:
+def _groups(ours: HeliostatAccounts, config: AccountingConfig, notes: list[str]) -> Iterator[DesiredAccount]:
     for department in ours.departments:
-        limits = _limits(department.quota, f"department {department.name}", conduct, notes)
+        limits = _limits(department.quota, f"department {department.name}", config, notes)
         account = department_account_name(department.name)
         yield DesiredAccount("department", department.name, account, "root", department.share, limits)
     for project in ours.projects:
-        limits = _limits(project.quota, f"project {project.name}", conduct, notes)
+        limits = _limits(project.quota, f"project {project.name}", config, notes)
         above = department_account_name(project.department)
         yield DesiredAccount(
             "project", project.name, project_account_name(project.name), above, project.share, limits
         )
 
 
-def _people(ours: HeliostatAccounts, conduct: AccountingConfig, notes: list[str]) -> Iterator[DesiredUser]:
+def _users(ours: HeliostatAccounts, config: AccountingConfig, notes: list[str]) -> Iterator[DesiredUser]:
     for user in ours.users:
         projects = [membership.project for membership in user.memberships]
         if not user.active or user.unix_user is None or not projects:
             continue
         if not is_safe_name(user.unix_user):
-            notes.append(f"{user.name}: Slurm cannot hold the Unix user {user.unix_user!a}.")
+            notes.append(f"User {user.name}: Slurm does not support the Unix user name {user.unix_user!a}.")
             continue
-        limits = _limits(user.quota, f"user {user.name}", conduct, notes)
+        limits = _limits(user.quota, f"user {user.name}", config, notes)
         if limits != AccountLimits() and len(projects) > 1:
             notes.append(
-                f"The quota of user {user.name}: Slurm counts it in each of their {len(projects)} projects alone."
+                f"Quota of user {user.name}: Slurm applies it to each of the {len(projects)} projects separately."
             )
         projects.sort(key=lambda name: (name != ours.default_project, name))
         yield DesiredUser(user.unix_user, tuple(map(project_account_name, projects)), limits)
 
 
-def _limits(quota: Quota, whose: str, conduct: AccountingConfig, notes: list[str]) -> AccountLimits:
+def _limits(quota: Quota, owner: str, config: AccountingConfig, notes: list[str]) -> AccountLimits:
     if quota.queued_gpus is not None:
         notes.append(
-            f"The {quota.queued_gpus} GPUs in the queue of {whose}: Slurm has no such limit."
-            " Heliostat keeps it for jobs submitted through it."
+            f"Limit of {quota.queued_gpus} queued GPUs for {owner}: Slurm has no such limit."
+            " Heliostat applies it to jobs that are submitted through Heliostat."
         )
     hours = quota.gpu_hours_per_month
-    if hours is not None and not conduct.resets_usage_monthly:
+    if hours is not None and not config.resets_usage_monthly:
         notes.append(
-            f"The {hours} GPU-hours a month of {whose}: this Slurm does not count by the month. It would with"
+            f"Limit of {hours} GPU-hours per month for {owner}: this Slurm does not count per month. Set"
             " PriorityDecayHalfLife=0 and PriorityUsageResetPeriod=MONTHLY in slurm.conf."
         )
         hours = None
     return AccountLimits(quota.running_gpus, None if hours is None else hours * 60)
 
 
-def _conduct_notes(conduct: AccountingConfig) -> Iterable[str]:
-    missing = [word for word in ("associations", "limits", "qos") if word not in conduct.enforced]
+def _config_notes(config: AccountingConfig) -> Iterable[str]:
+    missing = [word for word in ("associations", "limits", "qos") if word not in config.enforced]
     if missing:
         yield (
-            f"Slurm does not heed {', '.join(missing)} as it is set up:"
-            f" AccountingStorageEnforce={','.join(sorted(conduct.enforced | set(missing)))} in slurm.conf."
+            f"Slurm does not enforce {', '.join(missing)}. Set"
+            f" AccountingStorageEnforce={','.join(sorted(config.enforced | set(missing)))} in slurm.conf."
         )
-    if not conduct.uses_fair_share:
+    if not config.uses_fair_share:
         yield (
-            "Slurm does not weigh shares as it is set up: PriorityType=priority/multifactor and"
+            "Slurm does not use shares for the priority. Set PriorityType=priority/multifactor and"
             " PriorityWeightFairshare=100000 in slurm.conf."
         )
-    if not conduct.uses_qos_priority:
-        yield "Slurm does not weigh classes as it is set up: PriorityWeightQOS=100000 in slurm.conf."
-    if not conduct.preempts_by_qos:
+    if not config.uses_qos_priority:
+        yield "Slurm does not use the QOS for the priority. Set PriorityWeightQOS=100000 in slurm.conf."
+    if not config.preempts_by_qos:
         yield (
-            "Slurm sends no scavenger job away as it is set up: PreemptType=preempt/qos and"
+            "Slurm does not preempt scavenger jobs. Set PreemptType=preempt/qos and"
             " PreemptMode=CANCEL in slurm.conf."
         )
 
@@ -182,159 +182,164 @@ def _conduct_notes(conduct: AccountingConfig) -> Iterable[str]:
 class AccountingPlan:
     cluster: str
     steps: tuple[AccountingStep, ...]
-    unmanaged: tuple[str, ...]  # what is there and not ours
+    unmanaged: tuple[str, ...]  # what exists and was not created by Heliostat
     unsupported: tuple[str, ...]
 
 
 def plan_accounting(
-    wanted: DesiredAccounting, found: ObservedAccounting, made: Collection[AssociationKey]
+    desired: DesiredAccounting, observed: ObservedAccounting, managed: Collection[AssociationKey]
 ) -> AccountingPlan:
-    """`made`: the users in accounts that we have put there. Once its steps are done, there are no further ones."""
-    draft = _Draft(wanted, found, frozenset(made))
+    """`managed`: memberships that Heliostat added. After its steps are applied, the next plan has no steps."""
+    draft = _Draft(desired, observed, frozenset(managed))
     draft.classes()
-    for group in wanted.accounts:
+    for group in desired.accounts:
         draft.group(group)
-    for person in wanted.users:
+    for person in desired.users:
         draft.person(person)
     draft.removals()
-    notes = (*wanted.notes, *_notes(draft.found))
-    return AccountingPlan(found.cluster, tuple(draft.steps), tuple(draft.unmanaged), notes)
+    notes = (*desired.notes, *_qos_notes(draft.observed))
+    return AccountingPlan(observed.cluster, tuple(draft.steps), tuple(draft.unmanaged), notes)
 
 
-def _notes(found: ObservedAccounting) -> Iterator[str]:
-    normal, least = found.qos.get("normal"), found.qos.get("scavenger")
+def _qos_notes(observed: ObservedAccounting) -> Iterator[str]:
+    normal, least = observed.qos.get("normal"), observed.qos.get("scavenger")
     if normal is not None and least is not None and normal.priority <= least.priority:
         yield (
-            "Slurm's QOS normal, which is not ours, is not above scavenger: sacctmgr modify qos where name=normal"
-            f" set priority={least.priority + 100}"
+            "Slurm's QOS normal, which Heliostat does not manage, has no higher priority than scavenger. Run:"
+            f" sacctmgr modify qos where name=normal set priority={least.priority + 100}"
         )
 
 
-def managed_memberships_after(step: AccountingStep, made: frozenset[AssociationKey]) -> frozenset[AssociationKey]:
+def managed_memberships_after(
+    step: AccountingStep, managed: frozenset[AssociationKey]
+) -> frozenset[AssociationKey]:
     match step:
         case AddUser(account, user):
-            return made | {(account, user)}
+            return managed | {(account, user)}
         case RemoveUser(account, user):
-            return made - {(account, user)}
-    return made
+            return managed - {(account, user)}
+    return managed
 
 
 @dataclass(slots=True)
 class _Draft:
-    wanted: DesiredAccounting
-    found: ObservedAccounting  # as it is after the steps so far
-    made: frozenset[AssociationKey]
+    desired: DesiredAccounting
+    observed: ObservedAccounting  # after the steps so far
+    managed: frozenset[AssociationKey]
     steps: list[AccountingStep] = field(default_factory=list)
     unmanaged: list[str] = field(default_factory=list)
 
     def do(self, step: AccountingStep) -> None:
         self.steps.append(step)
-        self.found = step.apply_to(self.found)
-        self.made = managed_memberships_after(step, self.made)
+        self.observed = step.apply_to(self.observed)
+        self.managed = managed_memberships_after(step, self.managed)
 
     def classes(self) -> None:
-        for one in self.wanted.qos:
-            description = ownership_description(self.wanted.instance, "class", one.name)
-            there = self.found.qos.get(one.name)
-            if there is None:
-                self.do(AddQos(one.name, description, one.priority, one.preempt_mode))
-            elif there.description != description:
+        for qos in self.desired.qos:
+            description = ownership_description(self.desired.instance, "class", qos.name)
+            existing = self.observed.qos.get(qos.name)
+            if existing is None:
+                self.do(AddQos(qos.name, description, qos.priority, qos.preempt_mode))
+            elif existing.description != description:
                 self.unmanaged.append(
-                    f"The QOS {one.name} was not made by this Heliostat; it and who may use it stay."
+                    f"The QOS {qos.name} was not created by this Heliostat. It and its users stay unchanged."
                 )
         ours = self._our_qos()
-        for one in self.wanted.qos:
-            if one.name not in ours:
+        for qos in self.desired.qos:
+            if qos.name not in ours:
                 continue
-            there = self.found.qos[one.name]
-            preempts = tuple(name for name in one.preempts if name in ours)
-            if (there.priority, there.preempts, there.preempt_mode) != (
-                one.priority,
+            existing = self.observed.qos[qos.name]
+            preempts = tuple(name for name in qos.preempts if name in ours)
+            if (existing.priority, existing.preempts, existing.preempt_mode) != (
+                qos.priority,
                 frozenset(preempts),
-                one.preempt_mode,
+                qos.preempt_mode,
             ):
-                self.do(SetQos(one.name, one.priority, preempts, one.preempt_mode))
+                self.do(SetQos(qos.name, qos.priority, preempts, qos.preempt_mode))
 
     def group(self, group: DesiredAccount) -> None:
-        if group.account in self.found.descriptions and not self._is_ours(group.account):
-            owner = ownership_description(self.wanted.instance, group.kind, group.name)
+        if group.account in self.observed.descriptions and not self._is_ours(group.account):
+            owner = ownership_description(self.desired.instance, group.kind, group.name)
             self.unmanaged.append(
-                f"The account {group.account} was not made by this Heliostat; it stays as it is,"
-                f" and serves the {group.kind} {group.name}. To hand it over: sacctmgr modify account where"
-                f" name={group.account} set description={owner}"
+                f"The account {group.account} was not created by this Heliostat. It stays unchanged"
+                f" and is used for the {group.kind} {group.name}. To let Heliostat manage it: sacctmgr modify"
+                f" account where name={group.account} set description={owner}"
             )
             return
         if group.parent != "root" and not self._is_ours(group.parent):
             self.unmanaged.append(
-                f"The {group.kind} {group.name} gets no account: {group.parent}, where it belongs, is not ours."
+                f"The {group.kind} {group.name} gets no account:"
+                f" its parent {group.parent} is not managed by Heliostat."
             )
             return
-        there = self.found.associations.get((group.account, ""))
-        if there is None:
-            description = ownership_description(self.wanted.instance, group.kind, group.name)
+        existing = self.observed.associations.get((group.account, ""))
+        if existing is None:
+            description = ownership_description(self.desired.instance, group.kind, group.name)
             self.do(AddAccount(group.account, group.parent, description, group.share, group.limits))
         else:
-            after = replace(there, parent=group.parent, share=group.share, limits=group.limits)
-            if after != there:
-                self.do(SetAccount(group.account, there, after))
+            after = replace(existing, parent=group.parent, share=group.share, limits=group.limits)
+            if after != existing:
+                self.do(SetAccount(group.account, existing, after))
         self._grant(group.account, "")
 
     def person(self, person: DesiredUser) -> None:
         for account in person.accounts:
-            there = self.found.associations.get((account, person.user))
-            if there is not None:
-                self._keep(account, person, there)
+            existing = self.observed.associations.get((account, person.user))
+            if existing is not None:
+                self._keep(account, person, existing)
             elif self._is_ours(account):
                 self.do(AddUser(account, person.user, person.limits))
                 self._grant(account, person.user)
-            elif account in self.found.descriptions:
+            elif account in self.observed.descriptions:
                 self.unmanaged.append(
-                    f"{person.user} is not in the account {account}, which is not ours:"
+                    f"{person.user} is not in the account {account}, which Heliostat does not manage. Run:"
                     f" sacctmgr add user {person.user} account={account}"
                 )
         self._default(person)
 
     def removals(self) -> None:
-        """Last: Slurm refuses to remove who has jobs there, and then all else is done."""
-        kept = {(account, person.user) for person in self.wanted.users for account in person.accounts}
-        for place in sorted(self.made - kept):
-            if place in self.found.associations and self._is_ours(place[0]):
-                self.do(RemoveUser(*place))
+        """Last: Slurm refuses to remove a user with jobs in the account; all other steps are done by then."""
+        desired_keys = {(account, person.user) for person in self.desired.users for account in person.accounts}
+        for key in sorted(self.managed - desired_keys):
+            if key in self.observed.associations and self._is_ours(key[0]):
+                self.do(RemoveUser(*key))
 
-    def _keep(self, account: str, person: DesiredUser, there: Association) -> None:
-        if (account, person.user) not in self.made or not self._is_ours(account):
+    def _keep(self, account: str, person: DesiredUser, existing: Association) -> None:
+        if (account, person.user) not in self.managed or not self._is_ours(account):
             return
-        after = replace(there, share=1, limits=person.limits)
-        if after != there:
-            self.do(SetUser(account, person.user, there, after))
+        after = replace(existing, share=1, limits=person.limits)
+        if after != existing:
+            self.do(SetUser(account, person.user, existing, after))
         self._grant(account, person.user)
 
     def _default(self, person: DesiredUser) -> None:
-        """Theirs, unless it is a place we have given them, or they have none."""
-        now = self.found.default_accounts.get(person.user)
-        if now is not None and (now, person.user) not in self.made:
+        """A default account that Heliostat did not set stays."""
+        current = self.observed.default_accounts.get(person.user)
+        if current is not None and (current, person.user) not in self.managed:
             return
-        wish = next((one for one in person.accounts if (one, person.user) in self.found.associations), None)
-        if wish is not None and wish != now:
-            self.do(SetDefaultAccount(wish, person.user))
+        desired = next(
+            (name for name in person.accounts if (name, person.user) in self.observed.associations), None
+        )
+        if desired is not None and desired != current:
+            self.do(SetDefaultAccount(desired, person.user))
 
     def _grant(self, account: str, user: str) -> None:
-        missing = tuple(sorted(set(self._our_qos()) - self.found.associations[account, user].qos))
+        missing = tuple(sorted(set(self._our_qos()) - self.observed.associations[account, user].qos))
         if missing:
             self.do(GrantQos(account, user, missing))
 
     def _our_qos(self) -> list[str]:
-        return [one.name for one in self.wanted.qos if self._is_our_qos(one.name)]
+        return [qos.name for qos in self.desired.qos if self._is_our_qos(qos.name)]
 
     def _is_our_qos(self, name: str) -> bool:
-        there = self.found.qos.get(name)
-        return there is not None and there.description == ownership_description(
-            self.wanted.instance, "class", name
+        existing = self.observed.qos.get(name)
+        return existing is not None and existing.description == ownership_description(
+            self.desired.instance, "class", name
         )
 
     def _is_ours(self, account: str) -> bool:
-        return self.found.descriptions.get(account) in set(self._marks(account))
+        return self.observed.descriptions.get(account) in set(self._our_descriptions(account))
 
-    def _marks(self, account: str) -> Iterator[str]:
+    def _our_descriptions(self, account: str) -> Iterator[str]:
         for kind, name in (("project", account), ("department", account.removeprefix("_"))):
-            yield ownership_description(self.wanted.instance, kind, name)
+            yield ownership_description(self.desired.instance, kind, name)

@@ -1,4 +1,4 @@
-"""Reads what Slurm says about accounts and their use, and carries out steps."""
+"""Reads Slurm's accounting (accounts, associations, QOS, usage) and changes it with `sacctmgr`."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from heliostat.errors import Conflict, EngineUnavailable
 
 _SHOW = ("sacctmgr", "--parsable2", "--noheader", "show")
 _ALREADY = ("nothing new added", "nothing modified", "nothing deleted")
-_HINT = "It counts again once slurmdbd answers: see its log, and `sacctmgr show cluster`."
+_HINT = "Check that slurmdbd runs: see its log, and `sacctmgr show cluster`."
 SSHARE_FIELDS = "Account,User,NormShares,RawUsage,GrpTRESRaw"
 _OLD_SECONDS = 30.0
 _FIRST_SECONDS = 5.0
@@ -31,7 +31,7 @@ _SSHARE = ("sshare", "--all", "--parsable2", "--noheader", f"--format={SSHARE_FI
 
 class CommandRunner(Protocol):
     def run_command(self, argv: Sequence[str]) -> str:
-        """What it prints. Raises SlurmRefused, EngineUnavailable."""
+        """Returns its output. Raises SlurmRefused, EngineUnavailable."""
 
 
 def read_accounting_config(slurm: CommandRunner) -> AccountingConfig:
@@ -39,15 +39,15 @@ def read_accounting_config(slurm: CommandRunner) -> AccountingConfig:
 
 
 def read_accounting(slurm: CommandRunner, cluster: str) -> ObservedAccounting:
-    """Raises EngineUnavailable; Conflict where Slurm keeps no accounting."""
+    """Raises EngineUnavailable; Conflict if Slurm has no accounting."""
     try:
-        here = ("where", f"cluster={cluster}")
+        cluster_filter = ("where", f"cluster={cluster}")
         descriptions = slurm.run_command([*_SHOW, "account", "format=account,description"])
-        associations = slurm.run_command([*_SHOW, "associations", *here, f"format={_ASSOCIATION}"])
-        users = slurm.run_command([*_SHOW, "user", *here, "format=user,defaultaccount"])
+        associations = slurm.run_command([*_SHOW, "associations", *cluster_filter, f"format={_ASSOCIATION}"])
+        users = slurm.run_command([*_SHOW, "user", *cluster_filter, "format=user,defaultaccount"])
         qos = slurm.run_command([*_SHOW, "qos", "format=name,priority,preempt,preemptmode,description"])
     except SlurmRefused as error:
-        raise Conflict(f"Slurm's accounting cannot be read: {first_error_line(error)}.", _HINT) from error
+        raise Conflict(f"Cannot read Slurm's accounting: {first_error_line(error)}.", _HINT) from error
     return ObservedAccounting(
         cluster,
         {row[0]: row[1] for row in _rows(descriptions, 2)},
@@ -58,7 +58,7 @@ def read_accounting(slurm: CommandRunner, cluster: str) -> ObservedAccounting:
 
 
 def run_sacctmgr(slurm: CommandRunner, argv: Sequence[str]) -> bool:
-    """Already so is success, but not our doing: False. Raises SlurmRefused, EngineUnavailable."""
+    """False: there was nothing to change. Raises SlurmRefused, EngineUnavailable."""
     try:
         slurm.run_command(argv)
     except SlurmRefused as error:
@@ -69,20 +69,20 @@ def run_sacctmgr(slurm: CommandRunner, argv: Sequence[str]) -> bool:
 
 
 def first_error_line(error: SlurmRefused) -> str:
-    """What it says first; below are the jobs or associations it is about."""
+    """The first line is the message; the others list the jobs or associations concerned."""
     lines = [line.strip() for line in error.output.splitlines() if line.strip()]
     return (lines[0] if lines else str(error)).removeprefix("Error with request: ").rstrip(".")[:200]
 
 
-def parse_accounting_config(said: str) -> AccountingConfig:
-    """Of `scontrol show config`."""
-    settings = parse_slurm_config(said)
+def parse_accounting_config(output: str) -> AccountingConfig:
+    """From the output of `scontrol show config`."""
+    settings = parse_slurm_config(output)
     cluster = settings.get("ClusterName", "")
     if not cluster:
-        raise EngineUnavailable("Slurm does not say what its cluster is called.", "See `scontrol show config`.")
+        raise EngineUnavailable("Slurm does not report the name of its cluster.", "See `scontrol show config`.")
     enforced = frozenset(settings.get("AccountingStorageEnforce", "none").lower().split(",")) - {"none"}
     if "safe" in enforced or "limits" in enforced or "qos" in enforced:
-        enforced |= {"associations"}  # which these imply
+        enforced |= {"associations"}  # implied by these
     is_multifactor = settings.get("PriorityType") == "priority/multifactor"
     return AccountingConfig(
         cluster=cluster,
@@ -98,9 +98,9 @@ def parse_accounting_config(said: str) -> AccountingConfig:
 _ASSOCIATION = "account,user,partition,parentname,share,grptres,grptresmins,qos"
 
 
-def _associations(said: str) -> Iterator[tuple[AssociationKey, Association]]:
-    """But those for one partition only, which are never ours."""
-    for account, user, partition, parent, share, tres, minutes, qos in _rows(said, 8):
+def _associations(output: str) -> Iterator[tuple[AssociationKey, Association]]:
+    """Without those for a single partition, which Heliostat never creates."""
+    for account, user, partition, parent, share, tres, minutes, qos in _rows(output, 8):
         if partition:
             continue
         limits = AccountLimits(_gpus(tres), _gpus(minutes))
@@ -120,27 +120,27 @@ def _qos(row: Sequence[str]) -> Qos:
     return Qos(description, int(priority) if priority.isdecimal() else 0, names, mode.lower())
 
 
-def _rows(said: str, columns: int) -> Iterator[list[str]]:
-    """The last column is what people wrote, and may hold anything."""
-    for line in said.splitlines():
+def _rows(output: str, columns: int) -> Iterator[list[str]]:
+    """The last column is free text and may contain the delimiter."""
+    for line in output.splitlines():
         row = line.split("|", columns - 1)
         if len(row) == columns:
             yield row
 
 
-def parse_sshare_usage(said: str) -> Iterator[AccountUsage]:
-    """Of `Account|User|NormShares|RawUsage|GrpTRESRaw`; what is below stands one blank further in."""
-    above: list[str] = []
-    for line in said.splitlines():
+def parse_sshare_usage(output: str) -> Iterator[AccountUsage]:
+    """From lines `Account|User|NormShares|RawUsage|GrpTRESRaw`; children are indented by one more blank."""
+    ancestors: list[str] = []
+    for line in output.splitlines():
         row = line.split("|")
         if len(row) < 5:
             continue
         name, user = row[0].strip(), row[1].strip()
         depth = len(row[0]) - len(row[0].lstrip(" "))
-        del above[depth:]
-        parent = above[-1] if above else ""
+        del ancestors[depth:]
+        parent = ancestors[-1] if ancestors else ""
         if not user:
-            above += [name] * (depth + 1 - len(above))
+            ancestors += [name] * (depth + 1 - len(ancestors))
         yield AccountUsage(name, user, parent, _number(row[2]), _number(row[3]), _gpu_minutes(row[4]) / 60)
 
 
@@ -165,46 +165,46 @@ class AccountAccess:
         return account if (account, user) in self.accounting.associations else None
 
     def qos_refusal_reason(self, user: str, project: str, name: str) -> str | None:
-        """Why Slurm will refuse this QOS to them; None if it will not, or it is not known."""
+        """Why Slurm will refuse this QOS to the user; None: it will not, or this is unknown."""
         if name == "normal":
             return None
         if name not in self.accounting.qos:
-            return f"it has no QOS {name}"
+            return f"the QOS {name} does not exist"
         account = self.find_account(user, project) or self.accounting.default_accounts.get(user, "")
-        there = self.accounting.associations.get((account, user))
-        if there is None or name in there.qos or "qos" not in self.config.enforced:
+        association = self.accounting.associations.get((account, user))
+        if association is None or name in association.qos or "qos" not in self.config.enforced:
             return None
-        return f"it does not let {user} use the QOS {name} in the account {account}"
+        return f"{user} may not use the QOS {name} in the account {account}"
 
 
 class SlurmAccounts:
-    """Threads may share it. What needs the accounting says nothing while that is away."""
+    """Cached view of Slurm's accounting. Thread-safe. While the accounting is unavailable, results are empty."""
 
     def __init__(self, slurm: CommandRunner) -> None:
         self.client = slurm
-        self.change_lock = threading.Lock()  # held by whoever makes a plan and carries it out
+        self.change_lock = threading.Lock()  # held while a plan is made and applied
         self._access = RefreshedValue("slurm_accounts", self._read_access, _OLD_SECONDS)
         self._usage = RefreshedValue("slurm_usage", self._read_usage, _USAGE_SECONDS)
 
     def refresh(self) -> AccountAccess:
-        """As it is now. Raises EngineUnavailable, Conflict, SlurmRefused."""
+        """Reads the current state. Raises EngineUnavailable, Conflict, SlurmRefused."""
         return self._access.refresh()
 
     def try_refresh(self) -> None:
-        """Something was changed: what was seen before is old."""
+        """Reads the state again after a change, without raising."""
         self._access.try_refresh()
 
     def refresh_if_stale(self) -> None:
-        """Returns at once: the accounting may be slow or away while Slurm itself is not."""
+        """Returns at once: the accounting may be slow or unavailable while Slurm itself works."""
         self._access.refresh_if_stale()
 
     def find_account(self, user: str, project: str) -> str | None:
-        """The account of this project, if Slurm lets this user use it. Waits a while for the first look."""
+        """The project's account, if this user may use it. Waits a few seconds for the first refresh."""
         access = self._first_access()
         return access.find_account(user, project) if access else None
 
     def qos_refusal_reason(self, user: str, project: str, name: str) -> str | None:
-        """Why, if Slurm will refuse it. Waits for the first look, or what comes just after our start fails."""
+        """Why Slurm will refuse it, or None. Waits for the first refresh, for requests right after the start."""
         access = self._first_access()
         return access.qos_refusal_reason(user, project, name) if access else None
 
@@ -215,14 +215,14 @@ class SlurmAccounts:
         return self._access.value
 
     def account_usage(self) -> tuple[AccountUsage, ...]:
-        """Slurm's own count of what each has used, of some seconds ago; while it is away, the last."""
+        """Slurm's usage of each account and user, at most some seconds old unless Slurm is unavailable."""
         self._usage.refresh_if_stale()
         self._usage.wait_for_refresh(_USAGE_WAIT_SECONDS)
         return self._usage.value or ()
 
     def _read_access(self) -> AccountAccess:
-        conduct = read_accounting_config(self.client)
-        return AccountAccess(conduct, read_accounting(self.client, conduct.cluster))
+        config = read_accounting_config(self.client)
+        return AccountAccess(config, read_accounting(self.client, config.cluster))
 
     def _read_usage(self) -> tuple[AccountUsage, ...]:
         return tuple(parse_sshare_usage(self.client.run_command(_SSHARE)))

@@ -1,6 +1,6 @@
-"""Slurm's accounts as they are found, and the small steps that change them: pure.
+"""Slurm's accounting as records, and the single steps that change it. Pure.
 
-Each step knows its words for `sacctmgr`, a sentence for people, and what is found after it.
+Each step has arguments for `sacctmgr`, a sentence for users, and its effect on the records.
 """
 
 import re
@@ -14,12 +14,12 @@ ORGANIZATION = "heliostat"
 
 
 def is_safe_name(name: str) -> bool:
-    """Slurm keeps it as it is, and gives no meaning to anything in it."""
+    """Slurm stores it unchanged, and no character in it has a special meaning."""
     return _NAME.fullmatch(name) is not None
 
 
 def ownership_description(instance: str, kind: str, name: str) -> str:
-    """The description by which we know our own again."""
+    """The description that marks an account or QOS as created by this Heliostat."""
     return f"heliostat:{instance}:{kind}:{name}"
 
 
@@ -27,16 +27,16 @@ def ownership_description(instance: str, kind: str, name: str) -> str:
 class AccountLimits:
     """None: no limit."""
 
-    gpus: int | None = None  # at once
-    gpu_minutes: int | None = None  # since Slurm last began to count anew
+    gpus: int | None = None  # in use at the same time
+    gpu_minutes: int | None = None  # since Slurm last reset its usage
 
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """What an account, or a user in it, has on this cluster."""
+    """Settings of an account, or of a user in it, on this cluster."""
 
-    parent: str = ""  # of an account
-    share: int | None = 1  # None: something else than a number
+    parent: str = ""  # only of accounts
+    share: int | None = 1  # None: not a number
     limits: AccountLimits = AccountLimits()
     qos: frozenset[str] = frozenset()
 
@@ -58,9 +58,10 @@ class ObservedAccounting:
     qos: Mapping[str, Qos] = field(default_factory=dict)
 
     def with_descendants(self, account: str) -> set[str]:
-        """Accounts below this one, itself included."""
+        """This account and all below it."""
         names = {account}
-        while more := {a for (a, u), one in self.associations.items() if not u and one.parent in names} - names:
+        accounts = {key[0]: observed.parent for key, observed in self.associations.items() if not key[1]}
+        while more := {name for name, parent in accounts.items() if parent in names} - names:
             names |= more
         return names
 
@@ -71,7 +72,7 @@ class AccountingStep(Protocol):
 
     def argv(self, cluster: str) -> list[str]: ...
 
-    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting: ...
+    def apply_to(self, observed: ObservedAccounting) -> ObservedAccounting: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,11 @@ class AddQos:
 
     def argv(self, cluster: str) -> list[str]:
         values = f"priority={self.priority}", f"preemptmode={self.preempt_mode}"
-        return [*_WORDS, "add", "qos", f"name={self.name}", f"description={self.description}", *values]
+        return [*_SACCTMGR, "add", "qos", f"name={self.name}", f"description={self.description}", *values]
 
-    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
-        made = Qos(self.description, self.priority, frozenset(), self.preempt_mode)
-        return replace(found, qos={**found.qos, self.name: made})
+    def apply_to(self, observed: ObservedAccounting) -> ObservedAccounting:
+        new = Qos(self.description, self.priority, frozenset(), self.preempt_mode)
+        return replace(observed, qos={**observed.qos, self.name: new})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +104,19 @@ class SetQos:
 
     @property
     def sentence(self) -> str:
-        over = f", before {', '.join(self.preempts)}" if self.preempts else ""
-        return f"Set the QOS {self.name}: priority {self.priority}{over}."
+        preempts = f", preempts {', '.join(self.preempts)}" if self.preempts else ""
+        return f"Set the QOS {self.name}: priority {self.priority}{preempts}."
 
     def argv(self, cluster: str) -> list[str]:
         values = f"priority={self.priority}", f"preemptmode={self.preempt_mode}"
-        return [*_WORDS, "modify", "qos", "where", f"name={self.name}", "set", *values, self._preempt()]
+        return [*_SACCTMGR, "modify", "qos", "where", f"name={self.name}", "set", *values, self._preempt()]
 
     def _preempt(self) -> str:
         return f"preempt={','.join(self.preempts)}"
 
-    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
-        made = Qos(found.qos[self.name].description, self.priority, frozenset(self.preempts), self.preempt_mode)
-        return replace(found, qos={**found.qos, self.name: made})
+    def apply_to(self, observed: ObservedAccounting) -> ObservedAccounting:
+        new = Qos(observed.qos[self.name].description, self.priority, frozenset(self.preempts), self.preempt_mode)
+        return replace(observed, qos={**observed.qos, self.name: new})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,26 +129,28 @@ class AddAccount:
 
     @property
     def sentence(self) -> str:
-        return f"Add the account {self.account} below {self.parent}, share {self.share}{_said(self.limits)}."
+        return (
+            f"Add the account {self.account} below {self.parent}, share {self.share}{_limits_text(self.limits)}."
+        )
 
     def argv(self, cluster: str) -> list[str]:
-        who = f"name={self.account}", f"cluster={cluster}", f"parent={self.parent}"
+        target = f"name={self.account}", f"cluster={cluster}", f"parent={self.parent}"
         about = f"description={self.description}", f"organization={ORGANIZATION}", f"fairshare={self.share}"
-        return [*_WORDS, "add", "account", *who, *about, *_limit_words(AccountLimits(), self.limits)]
+        return [*_SACCTMGR, "add", "account", *target, *about, *_limit_arguments(AccountLimits(), self.limits)]
 
-    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
-        above = found.associations.get((self.parent, ""), Association())
-        made = Association(self.parent, self.share, self.limits, above.qos)
+    def apply_to(self, observed: ObservedAccounting) -> ObservedAccounting:
+        above = observed.associations.get((self.parent, ""), Association())
+        new = Association(self.parent, self.share, self.limits, above.qos)
         return replace(
-            found,
-            descriptions={**found.descriptions, self.account: self.description},
-            associations={**found.associations, (self.account, ""): made},
+            observed,
+            descriptions={**observed.descriptions, self.account: self.description},
+            associations={**observed.associations, (self.account, ""): new},
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SetAccount:
-    """Only what differs is said: Slurm refuses a parent that is the same."""
+    """Passes only what differs: Slurm refuses to set the same parent."""
 
     account: str
     before: Association
@@ -159,15 +162,15 @@ class SetAccount:
 
     def argv(self, cluster: str) -> list[str]:
         where = "where", f"name={self.account}", f"cluster={cluster}"
-        return [*_WORDS, "modify", "account", *where, "set", *_change_words(self.before, self.after)]
+        return [*_SACCTMGR, "modify", "account", *where, "set", *_change_arguments(self.before, self.after)]
 
-    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
-        return replace(found, associations={**found.associations, (self.account, ""): self.after})
+    def apply_to(self, observed: ObservedAccounting) -> ObservedAccounting:
+        return replace(observed, associations={**observed.associations, (self.account, ""): self.after})
 
 
 @dataclass(frozen=True, slots=True)
 class GrantQos:
-    """To an account and all below it, or to one user in it."""
+    """For an account and all below it, or for one user in it (`user` is not empty)."""
 
     account: str
     user: str
@@ -175,27 +178,27 @@ class GrantQos:
 
     @property
     def sentence(self) -> str:
-        who = f"{self.user} in the account {self.account}" if self.user else f"the account {self.account}"
-        return f"Let {who} use the QOS {', '.join(self.names)}."
+        grantee = f"{self.user} in the account {self.account}" if self.user else f"the account {self.account}"
+        return f"Allow {grantee} to use the QOS {', '.join(self.names)}."
 
     def argv(self, cluster: str) -> list[str]:
         kind = "user" if self.user else "account"
-        who = (f"name={self.user}", f"account={self.account}") if self.user else (f"name={self.account}",)
+        target = (f"name={self.user}", f"account={self.account}") if self.user else (f"name={self.account}",)
         grant = f"qos+={','.join(self.names)}"
-        return [*_WORDS, "modify", kind, "where", *who, f"cluster={cluster}", "set", grant]
+        return [*_SACCTMGR, "modify", kind, "where", *target, f"cluster={cluster}", "set", grant]
 
-    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
-        accounts = found.with_descendants(self.account)
+    def apply_to(self, observed: ObservedAccounting) -> ObservedAccounting:
+        accounts = observed.with_descendants(self.account)
         return replace(
-            found,
+            observed,
             associations={
-                place: replace(one, qos=one.qos | set(self.names)) if self._reaches(place, accounts) else one
-                for place, one in found.associations.items()
+                key: replace(value, qos=value.qos | set(self.names)) if self._affects(key, accounts) else value
+                for key, value in observed.associations.items()
             },
         )
 
-    def _reaches(self, place: AssociationKey, accounts: set[str]) -> bool:
-        return place == (self.account, self.user) if self.user else place[0] in accounts
+    def _affects(self, key: AssociationKey, accounts: set[str]) -> bool:
+        return key == (self.account, self.user) if self.user else key[0] in accounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,19 +209,19 @@ class AddUser:
 
     @property
     def sentence(self) -> str:
-        return f"Add {self.user} to the account {self.account}{_said(self.limits)}."
+        return f"Add {self.user} to the account {self.account}{_limits_text(self.limits)}."
 
     def argv(self, cluster: str) -> list[str]:
-        who = f"name={self.user}", f"account={self.account}", f"cluster={cluster}", "fairshare=1"
-        return [*_WORDS, "add", "user", *who, *_limit_words(AccountLimits(), self.limits)]
+        target = f"name={self.user}", f"account={self.account}", f"cluster={cluster}", "fairshare=1"
+        return [*_SACCTMGR, "add", "user", *target, *_limit_arguments(AccountLimits(), self.limits)]
 
-    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
-        above = found.associations.get((self.account, ""), Association())
-        made = Association("", 1, self.limits, above.qos)
+    def apply_to(self, observed: ObservedAccounting) -> ObservedAccounting:
+        above = observed.associations.get((self.account, ""), Association())
+        new = Association("", 1, self.limits, above.qos)
         return replace(
-            found,
-            associations={**found.associations, (self.account, self.user): made},
-            default_accounts={self.user: self.account, **found.default_accounts},
+            observed,
+            associations={**observed.associations, (self.account, self.user): new},
+            default_accounts={self.user: self.account, **observed.default_accounts},
         )
 
 
@@ -235,10 +238,10 @@ class SetUser:
 
     def argv(self, cluster: str) -> list[str]:
         where = "where", f"name={self.user}", f"account={self.account}", f"cluster={cluster}"
-        return [*_WORDS, "modify", "user", *where, "set", *_change_words(self.before, self.after)]
+        return [*_SACCTMGR, "modify", "user", *where, "set", *_change_arguments(self.before, self.after)]
 
-    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
-        return replace(found, associations={**found.associations, (self.account, self.user): self.after})
+    def apply_to(self, observed: ObservedAccounting) -> ObservedAccounting:
+        return replace(observed, associations={**observed.associations, (self.account, self.user): self.after})
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +255,10 @@ class SetDefaultAccount:
 
     def argv(self, cluster: str) -> list[str]:
         where = "where", f"name={self.user}", f"cluster={cluster}"
-        return [*_WORDS, "modify", "user", *where, "set", f"defaultaccount={self.account}"]
+        return [*_SACCTMGR, "modify", "user", *where, "set", f"defaultaccount={self.account}"]
 
-    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
-        return replace(found, default_accounts={**found.default_accounts, self.user: self.account})
+    def apply_to(self, observed: ObservedAccounting) -> ObservedAccounting:
+        return replace(observed, default_accounts={**observed.default_accounts, self.user: self.account})
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,28 +272,29 @@ class RemoveUser:
 
     def argv(self, cluster: str) -> list[str]:
         where = "where", f"name={self.user}", f"account={self.account}", f"cluster={cluster}"
-        return [*_WORDS, "delete", "user", *where]
+        return [*_SACCTMGR, "delete", "user", *where]
 
-    def apply_to(self, found: ObservedAccounting) -> ObservedAccounting:
-        left = {place: one for place, one in found.associations.items() if place != (self.account, self.user)}
+    def apply_to(self, observed: ObservedAccounting) -> ObservedAccounting:
+        left = {key: value for key, value in observed.associations.items() if key != (self.account, self.user)}
         has_more = any(user == self.user for _, user in left)
-        gone = not has_more or found.default_accounts.get(self.user) == self.account
-        defaults = {user: one for user, one in found.default_accounts.items() if not (gone and user == self.user)}
-        return replace(found, associations=left, default_accounts=defaults)
+        defaults = dict(observed.default_accounts)
+        if not has_more or defaults.get(self.user) == self.account:
+            defaults.pop(self.user, None)
+        return replace(observed, associations=left, default_accounts=defaults)
 
 
-_WORDS = ("sacctmgr", "--immediate", "--quiet")
+_SACCTMGR = ("sacctmgr", "--immediate", "--quiet")
 
 
-def _limit_words(before: AccountLimits, after: AccountLimits) -> list[str]:
+def _limit_arguments(before: AccountLimits, after: AccountLimits) -> list[str]:
     pairs = (("GrpTRES", before.gpus, after.gpus), ("GrpTRESMins", before.gpu_minutes, after.gpu_minutes))
     return [f"{name}=gres/gpu={-1 if new is None else new}" for name, old, new in pairs if old != new]
 
 
-def _change_words(before: Association, after: Association) -> list[str]:
+def _change_arguments(before: Association, after: Association) -> list[str]:
     parent = [f"parent={after.parent}"] if after.parent != before.parent else []
     share = [f"fairshare={after.share}"] if after.share != before.share else []
-    return [*parent, *share, *_limit_words(before.limits, after.limits)]
+    return [*parent, *share, *_limit_arguments(before.limits, after.limits)]
 
 
 def _difference(before: Association, after: Association) -> str:
@@ -300,17 +304,17 @@ def _difference(before: Association, after: Association) -> str:
     if after.share != before.share:
         parts.append(f"share {after.share} instead of {before.share}")
     if after.limits.gpus != before.limits.gpus:
-        parts.append(f"{_limit(after.limits.gpus)} GPUs at once instead of {_limit(before.limits.gpus)}")
+        parts.append(f"limit of GPUs {_limit(after.limits.gpus)} instead of {_limit(before.limits.gpus)}")
     if after.limits.gpu_minutes != before.limits.gpu_minutes:
         old, new = before.limits.gpu_minutes, after.limits.gpu_minutes
-        parts.append(f"{_limit(new)} GPU-minutes instead of {_limit(old)}")
+        parts.append(f"limit of GPU-minutes {_limit(new)} instead of {_limit(old)}")
     return ", ".join(parts)
 
 
 def _limit(value: int | None) -> str:
-    return "any number of" if value is None else str(value)
+    return "none" if value is None else str(value)
 
 
-def _said(limits: AccountLimits) -> str:
-    gpus = "" if limits.gpus is None else f", at most {limits.gpus} GPUs at once"
-    return gpus + ("" if limits.gpu_minutes is None else f", at most {limits.gpu_minutes} GPU-minutes a month")
+def _limits_text(limits: AccountLimits) -> str:
+    gpus = "" if limits.gpus is None else f", at most {limits.gpus} GPUs at the same time"
+    return gpus + ("" if limits.gpu_minutes is None else f", at most {limits.gpu_minutes} GPU-minutes per month")

@@ -1,4 +1,4 @@
-"""Keeps Slurm's accounts in step with ours."""
+"""Synchronizes Slurm's accounting with Heliostat's accounts: `SlurmAccountSync`."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ from heliostat.errors import Conflict
 
 
 class SlurmAccountSync:
-    """Fulfils `AccountSync`."""
+    """Implements `AccountSync`."""
 
     def __init__(self, accounts: SlurmAccounts, instance: str) -> None:
         self._accounts, self._instance = accounts, instance
@@ -37,12 +37,12 @@ class SlurmAccountSync:
             finally:
                 self._accounts.try_refresh()
 
-    def plan(self, ours: HeliostatAccounts, made: Collection[EngineMembership]) -> AccountPlan:
-        access = self._look()
+    def plan(self, ours: HeliostatAccounts, created: Collection[EngineMembership]) -> AccountPlan:
+        access = self._refresh()
         plan = plan_accounting(
-            build_desired_accounting(ours, access.config, self._instance), access.accounting, made
+            build_desired_accounting(ours, access.config, self._instance), access.accounting, created
         )
-        steps = tuple(_told(step, plan.cluster) for step in plan.steps)
+        steps = tuple(_make_account_step(step, plan.cluster) for step in plan.steps)
         return AccountPlan(plan.cluster, steps, plan.unmanaged, plan.unsupported)
 
     def apply_step(self, step: AccountStep) -> bool:
@@ -52,7 +52,7 @@ class SlurmAccountSync:
             raise Conflict(first_error_line(error), "See `sacctmgr show associations`.") from error
 
     def count_missing(self, ours: HeliostatAccounts) -> tuple[int, int]:
-        access = self._look()
+        access = self._refresh()
         return _missing(build_desired_accounting(ours, access.config, self._instance), access.accounting)
 
     def account_usage(self) -> Sequence[AccountUsage]:
@@ -61,24 +61,22 @@ class SlurmAccountSync:
     def account_name(self, kind: str, name: str) -> str:
         return department_account_name(name) if kind == "department" else project_account_name(name)
 
-    def _look(self) -> AccountAccess:
+    def _refresh(self) -> AccountAccess:
         try:
             return self._accounts.refresh()
         except SlurmRefused as error:
-            raise Conflict(
-                f"Slurm refuses it: {first_error_line(error)}.", "See `scontrol show config`."
-            ) from error
+            raise Conflict(f"Slurm refused: {first_error_line(error)}.", "See `scontrol show config`.") from error
 
 
-def _told(step: AccountingStep, cluster: str) -> AccountStep:
+def _make_account_step(step: AccountingStep, cluster: str) -> AccountStep:
     adds = (step.account, step.user) if isinstance(step, AddUser) else None
     removes = (step.account, step.user) if isinstance(step, RemoveUser) else None
     return AccountStep(step.sentence, step.argv(cluster), adds, removes)
 
 
-def _missing(wanted: DesiredAccounting, found: ObservedAccounting) -> tuple[int, int]:
-    """Users in at least one project's account that they are not in, and projects without an account."""
-    there = found.associations
-    users = sum(any((one, person.user) not in there for one in person.accounts) for person in wanted.users)
-    accounts = (project_account_name(group.name) for group in wanted.accounts if group.kind == "project")
-    return users, sum((account, "") not in there for account in accounts)
+def _missing(desired: DesiredAccounting, observed: ObservedAccounting) -> tuple[int, int]:
+    """Number of users who lack the account of at least one project, and of projects without an account."""
+    existing = observed.associations
+    users = sum(any((name, person.user) not in existing for name in person.accounts) for person in desired.users)
+    accounts = (project_account_name(group.name) for group in desired.accounts if group.kind == "project")
+    return users, sum((account, "") not in existing for account in accounts)

@@ -1,4 +1,4 @@
-"""From one machine to Slurm: all or nothing, and nothing is lost."""
+"""Migration from the local engine to Slurm: all or nothing, without data loss."""
 
 import fcntl
 import os
@@ -40,7 +40,7 @@ TOML = '# our lab\n[server]\nport = 9000\nengine = "local"  # for now\n\n[queue.
 
 
 class Accounts:
-    """Slurm lets everybody use one class."""
+    """Slurm allows one priority class for all users."""
 
     def qos_refusal_reason(self, user: str, project: str, name: str) -> str | None:
         return None if name == "low" else f"it has no QOS {name}"
@@ -80,14 +80,14 @@ def stored(home: Home, number: int) -> Job:
 
 
 def move(home: Home, **options: bool) -> slurm_migration.MigrationResult:
-    return migrate_to_slurm(load_settings(home), look=look, **options)
+    return migrate_to_slurm(load_settings(home), checks=look, **options)
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run jobs as others")
 
 
 @needs_root
-def test_the_line_is_changed_and_all_else_stays_as_it_was_with_copies_beside_it(home: Home) -> None:
+def test_only_the_engine_setting_changes_and_backups_exist(home: Home) -> None:
     fill(home, a_job(1), a_job(2, state=JobState.HELD))
     moved = move(home)
     assert home.config_file.read_text() == TOML.replace('"local"', '"slurm"')
@@ -102,13 +102,13 @@ def test_the_line_is_changed_and_all_else_stays_as_it_was_with_copies_beside_it(
     assert move(home).plan.is_done
 
 
-def test_without_any_file_there_is_one_afterwards(tmp_path: Path) -> None:
+def test_a_missing_settings_file_is_created(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert move(home).backup_files == ()
     assert load_settings(home).server.engine == "slurm"
 
 
-def test_running_jobs_are_in_the_way_and_named(home: Home) -> None:
+def test_running_jobs_prevent_the_migration(home: Home) -> None:
     fill(home, a_job(1, state=JobState.RUNNING, attempt=1, node="here"), a_job(2))
     with pytest.raises(Conflict, match="stopped: 1"):
         move(home)
@@ -120,18 +120,18 @@ def test_running_jobs_are_in_the_way_and_named(home: Home) -> None:
 @pytest.mark.parametrize(
     ("job", "why"),
     [
-        (a_job(1, resources=Resources(gpus=0.5)), "not parts"),
+        (a_job(1, resources=Resources(gpus=0.5)), "not fractions"),
         (a_job(1, resources=Resources(gpus=1, gpu_type="T4")), "No node in Slurm's partition"),
-        (a_job(1, resources=Resources(gpus=1, gpu_memory_mib=1)), "does not know how much memory"),
-        (a_job(1, resources=Resources(gpus=5)), "No node in Slurm's partition main has"),
-        (a_job(1, placement=PlacementRequest(labels=("disk=ssd",))), "knows no label"),
+        (a_job(1, resources=Resources(gpus=1, gpu_memory_mib=1)), "no information about GPU memory"),
+        (a_job(1, resources=Resources(gpus=5)), "No node in Slurm's partition main is large enough"),
+        (a_job(1, placement=PlacementRequest(labels=("disk=ssd",))), "does not support the label"),
         (a_job(1, placement=PlacementRequest(labels=("slow",))), "slow"),
         (a_job(1, priority_class="high"), "would refuse the class high"),
         (a_job(1, placement=PlacementRequest(reservation="course")), "no reservation course"),
         (a_job(1, spec=JobSpec(("true",), image="alpine", runtime="docker")), "outside of Slurm's limits"),
     ],
 )
-def test_jobs_that_slurm_cannot_take_are_listed_and_held_if_one_wants(home: Home, job: Job, why: str) -> None:
+def test_unsupported_jobs_are_listed_and_held_on_request(home: Home, job: Job, why: str) -> None:
     fill(
         home,
         job,
@@ -147,14 +147,14 @@ def test_jobs_that_slurm_cannot_take_are_listed_and_held_if_one_wants(home: Home
     assert stored(home, 2).state is JobState.PENDING
 
 
-def test_what_the_doctor_finds_wrong_is_in_the_way(home: Home) -> None:
+def test_problems_of_the_installation_prevent_the_migration(home: Home) -> None:
     problem = Finding("slurm", "problem", "slurmctld does not answer.", "See its log.")
     with pytest.raises(Conflict, match="slurmctld does not answer"):
-        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], look(settings)[1]))
+        migrate_to_slurm(load_settings(home), checks=lambda settings: ([problem], look(settings)[1]))
     assert home.config_file.read_text() == TOML
 
 
-def test_nothing_is_done_beside_a_running_server_but_one_may_look(home: Home) -> None:
+def test_a_running_server_allows_only_the_plan(home: Home) -> None:
     with open(home.lock_file, "a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(Conflict, match="is running"):
@@ -163,8 +163,8 @@ def test_nothing_is_done_beside_a_running_server_but_one_may_look(home: Home) ->
 
 
 @needs_root
-@pytest.mark.parametrize("step", ["_copy_database", "_hold", "_keep"])
-def test_interrupted_anywhere_it_can_be_done_again(home: Home, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+@pytest.mark.parametrize("step", ["_copy_database", "_hold", "_move_into_place"])
+def test_an_interrupted_migration_can_be_repeated(home: Home, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     fill(home, a_job(1), a_job(2, resources=Resources(gpus=0.5)))
 
     def broken(*_: object) -> None:
@@ -181,7 +181,7 @@ def test_interrupted_anywhere_it_can_be_done_again(home: Home, monkeypatch: pyte
     assert [stored(home, number).state for number in (1, 2)] == [JobState.PENDING, JobState.HELD]
 
 
-def test_only_what_runs_on_this_machine_can_be_moved(home: Home) -> None:
+def test_only_the_local_engine_can_be_migrated(home: Home) -> None:
     with pytest.raises(Conflict, match="simulated"):
         plan_migration(replace(load_settings(home), server=ServerSettings(engine="simulated")), look)
 
@@ -218,13 +218,13 @@ def test_one_setting_changes_and_nothing_else(text: str) -> None:
         "server = 3\n",
     ],
 )
-def test_what_cannot_be_changed_safely_is_left_to_the_admin(text: str) -> None:
-    with pytest.raises(Invalid, match="cannot be set"):
+def test_unsafe_changes_of_the_settings_file_are_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="cannot be changed automatically"):
         replace_setting(text, "server", "engine", "slurm")
 
 
 @given(st.text())
-def test_any_text_gives_a_good_file_or_a_refusal(text: str) -> None:
+def test_any_text_gives_a_valid_file_or_an_error(text: str) -> None:
     try:
         changed = replace_setting(text, "server", "engine", "slurm")
     except Invalid:

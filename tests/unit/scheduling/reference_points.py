@@ -1,11 +1,11 @@
-"""The points of each pending job, worked out with plain loops."""
+"""Reference implementation of priority points, with plain loops."""
 
 import math
 from collections import defaultdict
 
 from heliostat.models import Job
-from unit.scheduling.cases import Case
-from unit.scheduling.made_up import NOW
+from unit.scheduling.builders import NOW
+from unit.scheduling.random_cases import Case
 
 Account = tuple[str, ...]  # (department,), (department, project), (department, project, user)
 WEIGHTS = (0.5, 0.3, 0.2)
@@ -13,16 +13,16 @@ FLOOR_HOURS, SMALLEST, MOST_OVER, PER_PRIORITY = 24.0, 0.1, 8.0, 3.0
 TIE = 1e-12  # of equals, the one submitted first
 
 
-def points_by_hand(case: Case) -> dict[int, float]:
-    """Class and priority, less the size, plus the wait, less what its people have had of their share."""
+def reference_points(case: Case) -> dict[int, float]:
+    """Class and priority, minus size, plus wait, minus usage relative to the share."""
     plain = {job.id: _without_share(case, job) for job in case.pending}
-    ranked = _as_managers_want(case, plain)
+    ranked = _within_projects(case, plain)
     if len({_accounts(case, job)[2] for job in case.jobs}) < 2:
         return ranked
     usage = _usage(case)
     ahead: defaultdict[Account, float] = defaultdict(float)
     found = {}
-    for job in _those_who_yield_last(case, sorted(case.pending, key=lambda job: (-ranked[job.id], job.id))):
+    for job in _preemptible_last(case, sorted(case.pending, key=lambda job: (-ranked[job.id], job.id))):
         total, weights = 0.0, 0.0
         for level, weight in enumerate(WEIGHTS):
             if len({_accounts(case, other)[level] for other in case.jobs}) > 1:
@@ -33,11 +33,11 @@ def points_by_hand(case: Case) -> dict[int, float]:
         found[job.id] = plain[job.id] - case.policy.share_weight * over
         for account in _accounts(case, job):
             ahead[account] += _cost(case, job)
-    return _as_managers_want(case, found)
+    return _within_projects(case, found)
 
 
-def _as_managers_want(case: Case, points: dict[int, float]) -> dict[int, float]:
-    """Of one project and class: in the order of points with priority, none has more than those before it."""
+def _within_projects(case: Case, points: dict[int, float]) -> dict[int, float]:
+    """Within a project and class, in the order with priorities, no job has more points than those before it."""
     found = dict(points)
     for project, kind in {(job.project, job.priority_class) for job in case.pending}:
         mine = [job for job in case.pending if (job.project, job.priority_class) == (project, kind)]
@@ -54,14 +54,14 @@ def _inner(job: Job) -> float:
     return 0.0 if job.priority_everywhere else PER_PRIORITY * max(job.priority, 0)
 
 
-def order_by_hand(case: Case) -> list[int]:
-    points = points_by_hand(case)
+def reference_order(case: Case) -> list[int]:
+    points = reference_points(case)
     in_order = sorted(case.pending, key=lambda job: (-points[job.id], job.id))
-    return [job.id for job in _those_who_yield_last(case, in_order)]
+    return [job.id for job in _preemptible_last(case, in_order)]
 
 
-def _those_who_yield_last(case: Case, jobs: list[Job]) -> list[Job]:
-    """Whoever may be sent away moves behind the last of those of a higher class; highest classes first."""
+def _preemptible_last(case: Case, jobs: list[Job]) -> list[Job]:
+    """Preemptible jobs move behind the last job of a higher class; highest classes first."""
     for rank in (2, 1, 0):
         mine = [job for job in jobs if _yields(case, job) and _rank(case, job) == rank]
         higher = [place for place, job in enumerate(jobs) if _rank(case, job) > rank]
@@ -107,7 +107,7 @@ def _accounts(case: Case, job: Job) -> tuple[Account, Account, Account]:
 
 
 def _usage(case: Case) -> defaultdict[Account, float]:
-    """What runs counts for what it has used, which fades, and for what it may still use."""
+    """Usage of running jobs: decayed so far, and in full up to their time limits."""
     found: defaultdict[Account, float] = defaultdict(float)
     half_life = case.policy.half_life_seconds
     for job in case.running:
@@ -120,7 +120,7 @@ def _usage(case: Case) -> defaultdict[Account, float]:
 
 
 def _part(case: Case, usage: dict[Account, float], account: Account) -> float:
-    """Of what its parent used, and of what everybody is thought to have used, what is its own by right."""
+    """Its share of the usage of its parent, with the floor."""
     siblings = {
         other
         for job in case.jobs

@@ -1,4 +1,4 @@
-"""Jobs, nodes and boards for tests."""
+"""Builders of jobs, nodes and queue states for tests."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -41,7 +41,7 @@ def a_node(name: str = "a", cpus: int = 8, memory_mib: int = 1000, gpus: int = 0
     return replace(Node(name, cpus, memory_mib, devices), **fields)  # type: ignore[arg-type]
 
 
-def a_board(
+def a_queue_state(
     nodes: tuple[Node, ...],
     jobs: Iterable[Job],
     policy: SchedulingPolicy | None = None,

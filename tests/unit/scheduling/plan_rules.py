@@ -1,4 +1,4 @@
-"""What must be true of every plan: each rule finds what breaks it."""
+"""Rules that every plan must follow; each rule yields its violations."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -7,23 +7,23 @@ from itertools import combinations
 from heliostat.models import Job, NodeState, Quota, Reservation
 from heliostat.scheduling.quotas import find_quota, quota_keys
 from heliostat.scheduling.snapshot import Plan, PlannedStart, PlannedStop
-from unit.scheduling.cases import Case
-from unit.scheduling.ground import Ground, is_allowed
-from unit.scheduling.made_up import NOW
+from unit.scheduling.builders import NOW
+from unit.scheduling.random_cases import Case
+from unit.scheduling.reference_cluster import ReferenceCluster, is_allowed
 
 
-def broken(case: Case, made: Plan) -> list[str]:
-    """Everything that is wrong with the plan."""
+def find_violations(case: Case, made: Plan) -> list[str]:
+    """All violations of the plan."""
     rules = (_overfull, _misplaced, _incomplete, _over_quota, _over_array, _in_reservations, *_STOPS)
     return [words for rule in rules for words in rule(case, made)]
 
 
 def _overfull(case: Case, made: Plan) -> Iterator[str]:
-    ground = case.ground()
-    before = set(ground.overfull())
+    cluster = case.cluster()
+    before = set(cluster.overfull())
     for start in made.starts:
-        ground.put(start.job, start.places)
-    yield from set(ground.overfull()) - before
+        cluster.put(start.job, start.places)
+    yield from set(cluster.overfull()) - before
     if len({start.job.id for start in made.starts}) < len(made.starts):
         yield "a job starts twice"
 
@@ -32,15 +32,19 @@ def _misplaced(case: Case, made: Plan) -> Iterator[str]:
     """Labels, data class, type, memory, state of node and device."""
     nodes = {node.name: node for node in case.nodes}
     for start in made.starts:
-        wanted, kinds = start.job.resources, set()
+        requested, kinds = start.job.resources, set()
         for place in start.places:
             node = nodes[place.node]
             if node.state is not NodeState.UP or not is_allowed(start.job, case.data_class(start.job), node):
                 yield f"job {start.job.id} may not be on {node.name}"
             for device in (device for device in node.devices if device.uuid in place.devices):
                 kinds.add((device.type, device.memory_mib))
-                right_type = (wanted.gpu_type or device.type).lower() == device.type.lower()
-                if not device.is_available or not right_type or device.memory_mib < (wanted.gpu_memory_mib or 0):
+                right_type = (requested.gpu_type or device.type).lower() == device.type.lower()
+                if (
+                    not device.is_available
+                    or not right_type
+                    or device.memory_mib < (requested.gpu_memory_mib or 0)
+                ):
                     yield f"job {start.job.id} may not have {device.uuid}"
             if not set(place.devices) <= {device.uuid for device in node.devices}:
                 yield f"job {start.job.id} has devices of another node"
@@ -50,17 +54,17 @@ def _misplaced(case: Case, made: Plan) -> Iterator[str]:
 
 def _incomplete(case: Case, made: Plan) -> Iterator[str]:
     for start in made.starts:
-        wanted, placement = start.job.resources, start.job.placement
+        requested, placement = start.job.resources, start.job.placement
         if len(start.places) != placement.tasks:
             yield f"job {start.job.id} starts {len(start.places)} of {placement.tasks} tasks"
-        if any(len(set(place.devices)) != wanted.device_count for place in start.places):
+        if any(len(set(place.devices)) != requested.device_count for place in start.places):
             yield f"job {start.job.id} has too few devices"
         if placement.layout == "spread" and len({place.node for place in start.places}) < placement.tasks:
             yield f"job {start.job.id} is not spread"
 
 
 def _over_quota(case: Case, made: Plan) -> Iterator[str]:
-    """Nobody who starts something holds more than allowed."""
+    """No account with a new start exceeds its quota."""
     held, starting = Counter[tuple[str, str]](), set()
     for job, is_new in [(job, False) for job in case.running] + [(start.job, True) for start in made.starts]:
         gpus = case.gpus(job)
@@ -92,7 +96,7 @@ def _in_reservations(case: Case, made: Plan) -> Iterator[str]:
 
 
 def _overlaps(case: Case, start: PlannedStart, reservation: Reservation) -> bool:
-    """A start of somebody whom it is not for, on its nodes, into its time."""
+    """Whether a start of another project is on its nodes and runs into its period."""
     if reservation.project is not None and start.job.project == reservation.project:
         return False
     if not {place.node for place in start.places} & set(reservation.nodes):
@@ -102,7 +106,7 @@ def _overlaps(case: Case, start: PlannedStart, reservation: Reservation) -> bool
 
 
 def _too_few_left(case: Case, foreign: list[PlannedStart], reservation: Reservation, name: str) -> Iterator[str]:
-    """All that others leave of a node must be as much as is set aside."""
+    """Other projects must leave as many GPUs of the node as are reserved."""
     node = next(node for node in case.nodes if node.name == name)
     mine = {uuid for start in foreign for place in start.places if place.node == name for uuid in place.devices}
     if not mine:
@@ -137,52 +141,48 @@ def _stopped_wrongly(case: Case, made: Plan) -> Iterator[str]:
 
 
 def _stopped_in_vain(case: Case, made: Plan, waiting: Job) -> Iterator[str]:
-    """What goes must be enough, and no part of it must be. The latter holds for the first blocked job: from those
-    behind it some of what is free is kept."""
+    """The stopped jobs must free enough, and fewer must not. The latter holds for the first blocked job only: for
+    later ones, bookings reduce what is free."""
     victims = [stop for stop in made.stops if stop.for_job_id == waiting.id]
     earlier = [stop for stop in made.stops if stop.for_job_id != waiting.id]
-    ground = after(case, made, earlier)
-    if not _fits_without(case, ground, waiting, victims):
+    cluster = after(case, made, earlier)
+    if not _fits_without(case, cluster, waiting, victims):
         yield f"job {waiting.id} does not fit even without {[stop.job.id for stop in victims]}"
-    if earlier or _is_judged_with_care(case) or not _has_room_booked(made, waiting):
+    if earlier or _is_approximate(case) or not _has_booking(made, waiting):
         return
     for fewer in combinations(victims, len(victims) - 1):
-        if _fits_without(case, ground, waiting, fewer):
+        if _fits_without(case, cluster, waiting, fewer):
             yield f"job {waiting.id} would fit without stopping all of {[stop.job.id for stop in victims]}"
 
 
-def _has_room_booked(made: Plan, job: Job) -> bool:
+def _has_booking(made: Plan, job: Job) -> bool:
     return any(head.job_id == job.id for head in made.booked_starts)
 
 
-def _is_judged_with_care(case: Case) -> bool:
-    """Where a plan does not count what a victim would free: parts of devices, and what is on nodes of which some
-    GPUs are reserved. There it may send away one more, or another."""
+def _is_approximate(case: Case) -> bool:
+    """Cases in which a plan does not count all that a stopped job would free: fractions of devices, and nodes with
+    some reserved GPUs. There it may stop one more job, or another one."""
     return any(0 < job.resources.gpus < 1 for job in case.jobs) or any(
         reservation.gpus_per_node for reservation in case.reservations
     )
 
 
-def _stopped_dearly(case: Case, made: Plan) -> Iterator[str]:
-    """No single other job that loses less would have been enough."""
+def _stopped_too_costly(case: Case, made: Plan) -> Iterator[str]:
+    """No single other job with less lost work would have been enough."""
     waiting = {job.id: job for job in case.pending}
-    if (
-        len({stop.for_job_id for stop in made.stops}) != 1
-        or case.policy.reservations > 1
-        or _is_judged_with_care(case)
-    ):
+    if len({stop.for_job_id for stop in made.stops}) != 1 or case.policy.reservations > 1 or _is_approximate(case):
         return
     job = waiting[made.stops[0].for_job_id]
-    if not _has_room_booked(made, job):
+    if not _has_booking(made, job):
         return
     rank, lost = (
         case.policy.find_priority_class(job.priority_class).rank,
         sum(lost_work(stop.job) for stop in made.stops),
     )
-    ground = after(case, made, ())
+    cluster = after(case, made, ())
     for other in case.running:
         stop = PlannedStop(other, "preempt", "", job.id)
-        if may_stop(case, other, rank) and lost_work(other) < lost and _fits_without(case, ground, job, [stop]):
+        if may_stop(case, other, rank) and lost_work(other) < lost and _fits_without(case, cluster, job, [stop]):
             yield f"stopping job {other.id} alone loses less than {[stop.job.id for stop in made.stops]}"
 
 
@@ -203,28 +203,28 @@ def may_stop(case: Case, job: Job, rank: int) -> bool:
 
 
 def is_protected(case: Case, job: Job) -> bool:
-    """For having been sent away before: for twice as long each time, unless it has saved its work since."""
+    """After a preemption; the time doubles with each one, unless the job has saved a checkpoint since."""
     assert job.started_at is not None
     has_saved = job.checkpointed_at is not None and job.checkpointed_at > job.started_at
     times = 0 if job.preemptions == 0 else 1 if has_saved else 2 ** (job.preemptions - 1)
     return (NOW - job.started_at).total_seconds() < times * case.policy.protection_seconds
 
 
-def after(case: Case, made: Plan, stops: Iterable[PlannedStop]) -> Ground:
-    """The cluster once what starts has started, and these and those already asked to have gone."""
-    ground = case.ground()
+def after(case: Case, made: Plan, stops: Iterable[PlannedStop]) -> ReferenceCluster:
+    """The cluster after all starts, these stops, and the end of jobs that are already being stopped."""
+    cluster = case.cluster()
     for start in made.starts:
-        ground.put(start.job, start.places)
+        cluster.put(start.job, start.places)
     gone = {stop.job.id for stop in stops}
     for job in case.running:
         if job.stop_requested is not None or job.id in gone:
-            ground.remove(job, job.task_placements)
-    return ground
+            cluster.remove(job, job.task_placements)
+    return cluster
 
 
-def _fits_without(case: Case, ground: Ground, waiting: Job, victims: Iterable[PlannedStop]) -> bool:
-    """Where no reservation of others keeps it away."""
-    trial = ground.copy()
+def _fits_without(case: Case, cluster: ReferenceCluster, waiting: Job, victims: Iterable[PlannedStop]) -> bool:
+    """Whether it fits on nodes that are not reserved for others."""
+    trial = cluster.copy()
     for stop in victims:
         trial.remove(stop.job, stop.job.task_placements)
     end = NOW.timestamp() + case.limit(waiting)
@@ -246,4 +246,4 @@ def is_over_time(job: Job) -> bool:
     return job.started_at.timestamp() + job.time_limit_seconds <= NOW.timestamp()
 
 
-_STOPS = (_stopped_wrongly, _stopped_dearly)
+_STOPS = (_stopped_wrongly, _stopped_too_costly)

@@ -1,4 +1,4 @@
-"""A small world in which time passes: jobs arrive, plans are carried out at once, jobs end."""
+"""A small simulation over time: jobs arrive, plans are applied at once, jobs end."""
 
 import heapq
 from collections.abc import Callable, Iterable
@@ -9,22 +9,22 @@ from heliostat.models import Job, JobState
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.snapshot import Plan, PlannedStart, PlannedStop
-from unit.scheduling.made_up import NOW
+from unit.scheduling.builders import NOW
 
 Takes = Callable[[Job], float]
-"""How many seconds a job really takes."""
+"""The actual run time of a job in seconds."""
 
 
-def as_long_as_it_may(job: Job) -> float:
+def full_time_limit(job: Job) -> float:
     return float(job.time_limit_seconds or 3600)
 
 
 @dataclass
-class World:
-    """Looks at nothing but plans. `plans` are all that were made, with their times."""
+class Simulation:
+    """`plans` holds all plans with their times."""
 
     board: QueueState
-    takes: Takes = as_long_as_it_may
+    takes: Takes = full_time_limit
     now: datetime = NOW
     started_at: dict[int, datetime] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
@@ -37,11 +37,11 @@ class World:
             self._at(job.submitted_at, job)
 
     def run(self, until: datetime) -> None:
-        """Let time pass until then, or until nothing more happens."""
+        """Advance until then, or until nothing more happens."""
         for job in list(self.board.jobs.values()):
             if job.state is JobState.RUNNING and job.started_at is not None:
                 self._at(job.started_at + timedelta(seconds=self.takes(job)), _ended(job))
-        self._at(self.now, _NOBODY)
+        self._at(self.now, _WAKE_UP)
         while self._events and self._events[0][0] <= until:
             self.now = max(self.now, self._events[0][0])
             while self._events and self._events[0][0] <= self.now:
@@ -65,7 +65,7 @@ class World:
         for stop in made.stops:
             self._stop(stop)
         if made.wake_at is not None:
-            self._at(made.wake_at, _NOBODY)
+            self._at(made.wake_at, _WAKE_UP)
 
     def _start(self, start: PlannedStart) -> None:
         several = start.places if len(start.places) > 1 else ()
@@ -83,14 +83,14 @@ class World:
         self._at(self.now + timedelta(seconds=self.takes(job)), _ended(job))
 
     def _stop(self, stop: PlannedStop) -> None:
-        """Goes at once: back to the queue, or for good."""
+        """The job stops at once: it returns to the queue, or ends."""
         if stop.kind == "overtime":
             self._happen(_ended(stop.job))
             return
         again = replace(stop.job, state=JobState.PENDING, node=None, devices=(), places=(), started_at=None)
         again = replace(again, preemptions=again.preemptions + 1)
         self.board.update_job(again, self.now)
-        self._at(self.now, _NOBODY)
+        self._at(self.now, _WAKE_UP)
 
     def _at(self, time: datetime, job: Job) -> None:
         self._number += 1
@@ -101,4 +101,4 @@ def _ended(job: Job) -> Job:
     return replace(job, state=JobState.COMPLETED)
 
 
-_NOBODY = Job(0, "wake", "", JobState.COMPLETED, "", "", "", None, None, NOW)  # type: ignore[arg-type]
+_WAKE_UP = Job(0, "wake", "", JobState.COMPLETED, "", "", "", None, None, NOW)  # type: ignore[arg-type]

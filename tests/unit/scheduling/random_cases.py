@@ -1,4 +1,4 @@
-"""Clusters and queues that are made up: one for each seed that Hypothesis chooses."""
+"""Random clusters and queues, one for each seed that Hypothesis chooses."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -28,8 +28,8 @@ from heliostat.scheduling.policy import QueueOrdering, SchedulingPolicy
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.share_accounts import ShareAccounts
 from support.hypothesis_examples import example_count
-from unit.scheduling.ground import Ground
-from unit.scheduling.made_up import NOW, a_board, a_job
+from unit.scheduling.builders import NOW, a_job, a_queue_state
+from unit.scheduling.reference_cluster import ReferenceCluster
 
 TYPES = (("A100", 80_000), ("V100", 16_000), ("A100", 40_000))
 PROJECTS = ("red", "green", "blue")
@@ -54,14 +54,14 @@ class Case:
 
     def board(self, jobs: Iterable[Job] | None = None) -> QueueState:
         in_order = self.jobs if jobs is None else jobs
-        return a_board(self.nodes, in_order, self.policy, self.accounts, self.reservations)
+        return a_queue_state(self.nodes, in_order, self.policy, self.accounts, self.reservations)
 
-    def ground(self) -> Ground:
-        """With what runs."""
-        ground = Ground(self.nodes)
+    def cluster(self) -> ReferenceCluster:
+        """The reference cluster with the running jobs."""
+        cluster = ReferenceCluster(self.nodes)
         for job in self.running:
-            ground.put(job, job.task_placements)
-        return ground
+            cluster.put(job, job.task_placements)
+        return cluster
 
     def data_class(self, job: Job) -> int:
         return self.accounts.project_or_default(job.project).data_class
@@ -70,7 +70,7 @@ class Case:
         return float(job.time_limit_seconds or self.policy.assumed_limit_seconds)
 
     def gpus(self, job: Job) -> float:
-        """What it keeps from others: alone on its nodes, all their GPUs; while it waits, the most that may be."""
+        """GPUs that it occupies: all of its nodes if exclusive; while pending, the most that it may occupy."""
         asked = job.resources.gpus * job.placement.tasks
         if not job.placement.exclusive:
             return asked
@@ -92,8 +92,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What a made-up cluster and queue may contain."""
+class CaseOptions:
+    """What a random cluster and queue may contain."""
 
     nodes: int = 4
     running: int = 8
@@ -115,32 +115,32 @@ class Wishes:
     backfill: bool | None = None  # None: sometimes
 
 
-ALL = Wishes()
+ALL = CaseOptions()
 
 
-def cases(wishes: Wishes = ALL) -> st.SearchStrategy[Case]:
-    return st.integers(0, 2**48).map(lambda seed: a_case(Random(seed), wishes))
+def cases(options: CaseOptions = ALL) -> st.SearchStrategy[Case]:
+    return st.integers(0, 2**48).map(lambda seed: a_case(Random(seed), options))
 
 
-def a_case(random: Random, wishes: Wishes = ALL) -> Case:
-    nodes = tuple(_node(random, f"n{number}", wishes) for number in range(random.randint(1, wishes.nodes)))
-    accounts = _accounts(random) if wishes.accounts else ShareAccounts()
-    pending = tuple(_job(random, number, wishes) for number in range(1, 1 + random.randint(0, wishes.pending)))
-    running = _running(random, nodes, accounts, wishes)
-    if wishes.faults:
-        nodes = tuple(_perhaps_broken(random, node) for node in nodes)
+def a_case(random: Random, options: CaseOptions = ALL) -> Case:
+    nodes = tuple(_node(random, f"n{number}", options) for number in range(random.randint(1, options.nodes)))
+    accounts = _accounts(random) if options.accounts else ShareAccounts()
+    pending = tuple(_job(random, number, options) for number in range(1, 1 + random.randint(0, options.pending)))
+    running = _running(random, nodes, accounts, options)
+    if options.faults:
+        nodes = tuple(_maybe_broken(random, node) for node in nodes)
     policy = SchedulingPolicy(
-        order=random.choice(wishes.orders),
-        backfill=random.random() < 0.8 if wishes.backfill is None else wishes.backfill,
-        reservations=random.randint(1, wishes.max_reserved),
+        order=random.choice(options.orders),
+        backfill=random.random() < 0.8 if options.backfill is None else options.backfill,
+        reservations=random.randint(1, options.max_reserved),
         preempts=random.random() < 0.8,
     )
-    reserved = (_reservation(random, nodes, wishes) for _ in range(random.randint(0, wishes.reservations)))
+    reserved = (_reservation(random, nodes, options) for _ in range(random.randint(0, options.reservations)))
     return Case(nodes, running, pending, policy, accounts, tuple(reserved))
 
 
 def smallest(case: Case, fails: Callable[[Case], bool]) -> Case:
-    """Left-out jobs, nodes and reservations make a failure easier to read."""
+    """Remove jobs, nodes and reservations while the failure remains, so that it is easier to read."""
     for smaller in _smaller(case):
         if fails(smaller):
             return smallest(smaller, fails)
@@ -161,10 +161,10 @@ def _smaller(case: Case) -> Iterator[Case]:
         yield replace(case, accounts=ShareAccounts())
 
 
-def _node(random: Random, name: str, wishes: Wishes) -> Node:
-    kinds = random.sample(TYPES, 2 if wishes.mixed_nodes and random.random() < 0.3 else 1)
+def _node(random: Random, name: str, options: CaseOptions) -> Node:
+    kinds = random.sample(TYPES, 2 if options.mixed_nodes and random.random() < 0.3 else 1)
     chosen = [kinds[index % len(kinds)] for index in range(random.choice([0, 1, 2, 3, 4, 4]))]
-    low, high = random.choice([(0, 3), (0, 3), (0, 0), (1, 2)]) if wishes.accounts else (0, 0)
+    low, high = random.choice([(0, 3), (0, 3), (0, 0), (1, 2)]) if options.accounts else (0, 0)
     return Node(
         name,
         cpus=random.randint(3, 12),
@@ -176,43 +176,43 @@ def _node(random: Random, name: str, wishes: Wishes) -> Node:
         labels={"disk": random.choice(["ssd", "tape"])} if random.random() < 0.6 else {},
         data_class=high,
         min_data_class=low,
-        splits_devices=wishes.parts and random.random() < 0.6,
+        splits_devices=options.parts and random.random() < 0.6,
     )
 
 
-def _perhaps_broken(random: Random, node: Node) -> Node:
+def _maybe_broken(random: Random, node: Node) -> Node:
     """Drained, or with a faulty device: also under running jobs."""
     if random.random() < 0.08:
         return replace(node, state=random.choice([NodeState.DRAINED, NodeState.DOWN]))
     if node.devices and random.random() < 0.15:
         number = random.randrange(len(node.devices))
-        broken = replace(node.devices[number], problem="ECC")
-        return replace(node, devices=(*node.devices[:number], broken, *node.devices[number + 1 :]))
+        find_violations = replace(node.devices[number], problem="ECC")
+        return replace(node, devices=(*node.devices[:number], find_violations, *node.devices[number + 1 :]))
     return node
 
 
-def _job(random: Random, number: int, wishes: Wishes) -> Job:
-    minutes = None if wishes.unlimited and random.random() < 0.1 else random.choice(MINUTES)
-    array = random.choice([None, None, None, None, 901, 902]) if wishes.arrays else None
+def _job(random: Random, number: int, options: CaseOptions) -> Job:
+    minutes = None if options.unlimited and random.random() < 0.1 else random.choice(MINUTES)
+    array = random.choice([None, None, None, None, 901, 902]) if options.arrays else None
     return a_job(
         number,
-        _resources(random, wishes),
+        _resources(random, options),
         user=random.choice(USERS),
         project=random.choice(PROJECTS),
         submitted_at=NOW - timedelta(minutes=random.choice([0, 0, 5, 60, 600])),
         time_limit_seconds=None if minutes is None else minutes * 60,
-        placement=_placement(random, wishes),
-        priority_class=random.choice(CLASSES) if wishes.classes else "normal",
+        placement=_placement(random, options),
+        priority_class=random.choice(CLASSES) if options.classes else "normal",
         array_id=array,
         array_limit=None if array is None else array - 900,
-        priority=random.choice([0, 0, 0, 0, -1, 1, 2, 5]) if wishes.classes else 0,
+        priority=random.choice([0, 0, 0, 0, -1, 1, 2, 5]) if options.classes else 0,
         priority_everywhere=random.random() < 0.3,
         waited_seconds=random.choice([0, 0, 5000]),
     )
 
 
-def _resources(random: Random, wishes: Wishes) -> Resources:
-    gpus = random.choice([0, 1, 1, 1, 2, 2, 3, 4] + ([0.25, 0.5, 0.5, 0.7] if wishes.parts else []))
+def _resources(random: Random, options: CaseOptions) -> Resources:
+    gpus = random.choice([0, 1, 1, 1, 2, 2, 3, 4] + ([0.25, 0.5, 0.5, 0.7] if options.parts else []))
     particular = gpus > 0 and random.random() < 0.25
     return Resources(
         cpus=random.choice([1, 1, 1, 2, 4]),
@@ -223,35 +223,37 @@ def _resources(random: Random, wishes: Wishes) -> Resources:
     )
 
 
-def _placement(random: Random, wishes: Wishes) -> PlacementRequest:
+def _placement(random: Random, options: CaseOptions) -> PlacementRequest:
     if random.random() < 0.5:
         return PlacementRequest()
     return PlacementRequest(
-        tasks=random.choice([1, 2, 3]) if wishes.gangs else 1,
+        tasks=random.choice([1, 2, 3]) if options.gangs else 1,
         layout=random.choice(list(TaskLayout)),
-        exclusive=wishes.exclusive and random.random() < 0.25,
+        exclusive=options.exclusive and random.random() < 0.25,
         labels=random.choice([(), (), (), ("disk",), ("disk=ssd",)]),
     )
 
 
-def _running(random: Random, nodes: tuple[Node, ...], accounts: ShareAccounts, wishes: Wishes) -> tuple[Job, ...]:
-    """Those of some made-up jobs that fit beside each other."""
-    ground, found = Ground(nodes), list[Job]()
-    for number in range(101, 101 + random.randint(0, wishes.running)):
-        job = _job(random, number, wishes)
+def _running(
+    random: Random, nodes: tuple[Node, ...], accounts: ShareAccounts, options: CaseOptions
+) -> tuple[Job, ...]:
+    """Random jobs that fit on the nodes together."""
+    cluster, found = ReferenceCluster(nodes), list[Job]()
+    for number in range(101, 101 + random.randint(0, options.running)):
+        job = _job(random, number, options)
         names = random.sample([node.name for node in nodes], len(nodes))
-        places = ground.places_for(job, accounts.project_or_default(job.project).data_class, names)
+        places = cluster.places_for(job, accounts.project_or_default(job.project).data_class, names)
         if places is not None:
             several = places if len(places) > 1 else ()
             devices = tuple(uuid for place in places for uuid in place.devices)
-            made = _as_running(random, job, wishes)
+            made = _as_running(random, job, options)
             found.append(replace(made, node=places[0].node, devices=devices, places=several))
-            ground.put(job, places)
+            cluster.put(job, places)
     return tuple(found)
 
 
-def _as_running(random: Random, job: Job, wishes: Wishes) -> Job:
-    overtime = wishes.stops and random.random() < 0.25
+def _as_running(random: Random, job: Job, options: CaseOptions) -> Job:
+    overtime = options.stops and random.random() < 0.25
     minutes = random.choice([0, 1, 15, 45, 200])
     if job.time_limit_seconds is not None and not overtime:
         minutes = min(minutes, job.time_limit_seconds // 60)
@@ -261,10 +263,10 @@ def _as_running(random: Random, job: Job, wishes: Wishes) -> Job:
         attempt=1,
         started_at=NOW - timedelta(minutes=minutes),
         overtime=overtime,
-        preemptible=wishes.stops and random.random() < 0.5,
-        preemptions=random.choice([0, 0, 0, 1, 3]) if wishes.stops else 0,
+        preemptible=options.stops and random.random() < 0.5,
+        preemptions=random.choice([0, 0, 0, 1, 3]) if options.stops else 0,
         checkpointed_at=NOW - timedelta(minutes=minutes / 2) if random.random() < 0.3 else None,
-        stop_requested="preempt" if wishes.stops and random.random() < 0.1 else None,
+        stop_requested="preempt" if options.stops and random.random() < 0.1 else None,
     )
 
 
@@ -289,11 +291,11 @@ def _quota(random: Random) -> Quota:
     return Quota(running_gpus=random.randint(1, 8), gpu_hours_per_month=random.choice([None, None, 1, 100]))
 
 
-def _reservation(random: Random, nodes: tuple[Node, ...], wishes: Wishes) -> Reservation:
+def _reservation(random: Random, nodes: tuple[Node, ...], options: CaseOptions) -> Reservation:
     names = [node.name for node in nodes]
     starts_at = NOW + timedelta(minutes=random.choice([-60, -1, 20, 60, 100]))
     project = random.choice([None, *PROJECTS])
-    partial = wishes.partial_reservations and project is not None and random.random() < 0.5
+    partial = options.partial_reservations and project is not None and random.random() < 0.5
     return Reservation(
         random.choice(["course", "deadline"]),
         tuple(random.sample(names, random.randint(1, len(names)))),

@@ -1,7 +1,7 @@
-"""Judges a plan with plain loops over nodes, times and jobs: slow, and easy to believe.
+"""Reference planner with plain loops over nodes, times and jobs: slow and simple.
 
-It walks the queue on its own and says of each job whether it could start. Where several places would do it follows
-the plan, after having made sure that the place is a good one.
+It decides for each job of the queue whether it could start. Where several placements are valid, it checks and then
+follows the one of the plan.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from heliostat.models import Job, Node, TaskPlacement
 from heliostat.scheduling.policy import QueueOrdering
 from heliostat.scheduling.quotas import find_quota, quota_keys
 from heliostat.scheduling.snapshot import BookedStart, Plan
-from unit.scheduling.cases import Case
-from unit.scheduling.ground import Ground
-from unit.scheduling.made_up import NOW
+from unit.scheduling.builders import NOW
+from unit.scheduling.random_cases import Case
+from unit.scheduling.reference_cluster import ReferenceCluster
 
 NOW_SECONDS = NOW.timestamp()
 
@@ -26,18 +26,18 @@ class Booked:
     nodes: tuple[str, ...]
 
 
-class Oracle:
-    """For one blocked job that room is kept for, whole devices and whole nodes reserved."""
+class ReferencePlanner:
+    """For plans with one booking, whole devices, and reservations of whole nodes."""
 
     def __init__(self, case: Case, made: Plan) -> None:
         self._case, self._made = case, made
-        self._ground = case.ground()
+        self._cluster = case.cluster()
         self._ends = {job.id: (self._end_of(job), job, job.task_placements) for job in case.running}
         self._booked: Booked | None = None
         self._active = list(case.running)
 
-    def complaints(self) -> Iterator[str]:
-        """Where the plan is not what it should be."""
+    def differences(self) -> Iterator[str]:
+        """Differences between the plan and the reference."""
         real = {start.job.id: start for start in self._made.starts}
         may_pass = True
         for job in self._queue():
@@ -65,12 +65,12 @@ class Oracle:
         closed = self._closed(job, NOW_SECONDS)
         if any(place.node in closed for place in places) or self._delays(job, places, end):
             yield f"job {job.id} starts where it is in the way"
-        self._ground.put(job, places)
+        self._cluster.put(job, places)
         self._ends[job.id] = (end, job, places)
         self._active.append(job)
 
     def _is_held_back(self, job: Job) -> bool:
-        """By its array or a quota."""
+        """Whether its array limit or a quota blocks it."""
         if job.array_limit is not None:
             if sum(other.array_id == job.array_id for other in self._active) >= job.array_limit:
                 return True
@@ -96,14 +96,14 @@ class Oracle:
         """Node by node, task after task; with devices of one kind."""
         closed = self._closed(job, NOW_SECONDS)
         by_kind: dict[object, int] = {}
-        for name, node in self._ground.nodes.items():
+        for name, node in self._cluster.nodes.items():
             if name not in closed:
                 by_kind[_kind(job, node)] = by_kind.get(_kind(job, node), 0) + self._most_tasks(job, name)
         return max(by_kind.values(), default=0) >= job.placement.tasks
 
     def _most_tasks(self, job: Job, name: str) -> int:
         end, most = NOW_SECONDS + self._case.limit(job), 0
-        trial, places = self._ground.copy(), list[TaskPlacement]()
+        trial, places = self._cluster.copy(), list[TaskPlacement]()
         limit = 1 if job.placement.layout == "spread" else job.placement.tasks
         while len(places) < limit:
             one = trial.places_for(_single(job), self._case.data_class(job), [name])
@@ -117,10 +117,10 @@ class Oracle:
         return most
 
     def _delays(self, job: Job, places: tuple[TaskPlacement, ...], end: float) -> bool:
-        """Whether the blocked job could then not start where and when room is kept for it."""
+        """Whether the blocked job could then not start as booked."""
         if self._booked is None or end <= self._booked.at:
             return False
-        waiting, then = self._booked.job, self._ground_at(self._booked.at)
+        waiting, then = self._booked.job, self._cluster_at(self._booked.at)
         then.put(job, places)
         found = then.places_for(waiting, self._case.data_class(waiting), self._booked.nodes)
         return found is None or bool(then.overfull())
@@ -130,14 +130,14 @@ class Oracle:
         times = {end for end, _, _ in self._ends.values()}
         times |= {reservation.ends_at.timestamp() for reservation in self._case.reservations}
         for at in sorted(time for time in times if time >= NOW_SECONDS):
-            if self._fits_at(job, at, tuple(self._ground.nodes)):
+            if self._fits_at(job, at, tuple(self._cluster.nodes)):
                 break
         else:
             return
         if not self._made.booked_starts:
             if self._made.starts:
                 yield f"job {job.id} is not booked"
-            self._booked = Booked(job, at, tuple(self._ground.nodes))
+            self._booked = Booked(job, at, tuple(self._cluster.nodes))
             return
         head: BookedStart = self._made.booked_starts[0]
         if head.job_id != job.id or abs((head.starts_at - NOW).total_seconds() - (at - NOW_SECONDS)) > 1:
@@ -150,22 +150,22 @@ class Oracle:
     def _fits_at(self, job: Job, at: float, names: tuple[str, ...]) -> bool:
         closed = self._closed(job, at)
         open_names = [name for name in names if name not in closed]
-        return self._ground_at(at).places_for(job, self._case.data_class(job), open_names) is not None
+        return self._cluster_at(at).places_for(job, self._case.data_class(job), open_names) is not None
 
     def _is_possible(self, job: Job) -> bool:
-        empty = Ground(self._ground.nodes.values())
+        empty = ReferenceCluster(self._cluster.nodes.values())
         return empty.places_for(job, self._case.data_class(job), list(empty.nodes)) is not None
 
-    def _ground_at(self, at: float) -> Ground:
-        """If everybody takes as long as they may."""
-        then = self._ground.copy()
+    def _cluster_at(self, at: float) -> ReferenceCluster:
+        """The cluster at that time if all jobs use their full time limits."""
+        then = self._cluster.copy()
         for end, job, places in self._ends.values():
             if end <= at:
                 then.remove(job, places)
         return then
 
     def _closed(self, job: Job, at: float) -> set[str]:
-        """Nodes that are reserved for others at some moment while it would run."""
+        """Nodes that are reserved for others at some time while it would run."""
         end = at + self._case.limit(job)
         return {
             name

@@ -1,4 +1,4 @@
-"""Planners that are slow and obviously right, and small workloads."""
+"""Simple reference planners, and small workloads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Starting:
 @dataclass(frozen=True)
 class Stopping:
     job: Job
-    why: str = "preempt"
+    kind: str = "preempt"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Decided:
 
 
 class InOrder:
-    """Oldest first, and nobody overtakes. Checks that what it is told fits."""
+    """First in, first out, without backfill. Checks that no device is allocated twice."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._free = {node.name: [device.uuid for device in node.devices] for node in nodes}
@@ -74,7 +74,7 @@ class InOrder:
 
 @dataclass
 class Impatient(InOrder):
-    """Sends whoever runs back to the queue after so many seconds, a few times, and wants to be woken for it."""
+    """Preempts each running job after so many seconds, a few times, and wakes up for it."""
 
     nodes: Sequence[Node]
     seconds: float
