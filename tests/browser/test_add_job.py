@@ -69,7 +69,7 @@ def test_the_preview_follows_what_is_typed_and_offers_what_is_sooner(
 
 def test_the_same_job_is_shown_for_the_terminal_while_one_types(page: Page, server: RunningServer) -> None:
     page.goto(server.url + "/jobs/new?gpus=2")
-    page.get_by_text("The same job for the terminal").click()
+    page.get_by_text("Export as command, YAML or JSON").click()
     page.get_by_label("Command", exact=True).fill('echo "it\'s" > out')
     expect(page.get_by_label("Command line")).to_have_text(
         "helio run --gpus 2 --project default -- 'echo \"it'\"'\"'s\" > out'"
@@ -120,7 +120,7 @@ def test_everything_works_without_scripts(
     page.get_by_role("button", name=re.compile("^1 GPU")).click()
     expect(page.get_by_label("GPUs", exact=True)).to_have_value("1")
     expect(page.locator(".verdict")).to_have_text("It would start now.")
-    page.get_by_text("The same job for the terminal").click()
+    page.get_by_text("Export as command, YAML or JSON").click()
     expect(page.get_by_label("Command line")).to_contain_text("helio run --gpus 1")
     page.get_by_label("Name", exact=True).fill("plain form")
     page.get_by_role("button", name="Submit job").click()

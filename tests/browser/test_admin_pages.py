@@ -116,7 +116,7 @@ def test_news_are_told_and_removed(new_page: Callable[..., Page], server: Runnin
 def test_the_audit_log_is_searched(page: Page, server: RunningServer) -> None:
     server.ask("POST", "/departments", {"name": "sought"})
     page.goto(server.url + "/admin/audit")
-    page.get_by_label("What").fill("sought")
+    page.get_by_label("Action or target").fill("sought")
     page.get_by_role("button", name="Show").click()
     expect(page.locator("tbody tr")).to_have_count(1)
 

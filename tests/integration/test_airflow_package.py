@@ -84,5 +84,5 @@ def test_a_dag_runs_as_jobs_and_ends_as_they_do(airflow: dict[str, str], server:
 
     bad = run(airflow, "dags", "test", "fails")
     said = bad.stdout + bad.stderr
-    assert "has failed: exit code 7" in said, said
+    assert "ended as failed: exit code 7" in said, said
     assert server.jobs() == max(job["id"] for job in jobs.values()) + 1, "tried once, one job"

@@ -78,8 +78,8 @@ def test_what_waits_says_for_whom_and_runs_by_its_rule(server: RunningServer) ->
     assert f"waits for job {parent}" in said.stdout, said.stderr
     server.ask("POST", f"/jobs/{parent}/cancel?force=true")
     assert server.finished(ok)["state"] == "cancelled"
-    assert shown(server, ok)["reason"] == f"job {parent}, which it waited for, was cancelled"
-    assert server.finished(grandchild)["reason"] == f"job {ok}, which it waited for, was cancelled"
+    assert shown(server, ok)["reason"] == f"job {parent}, on which it depends, was cancelled"
+    assert server.finished(grandchild)["reason"] == f"job {ok}, on which it depends, was cancelled"
     assert server.finished(any_end)["state"] == server.finished(failed)["state"] == "completed"
 
 

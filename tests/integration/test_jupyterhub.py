@@ -122,7 +122,7 @@ def test_it_outlives_a_heliostat_that_was_killed(
 ) -> None:
     os.kill(server.pid, signal.SIGKILL)
     server.process.wait()
-    wait_for(lambda: f"Job {running} cannot be looked at" in hub.log, "the hub misses it", lambda: hub.log)
+    wait_for(lambda: f"The state of job {running} is unknown" in hub.log, "the hub misses it", lambda: hub.log)
     server.start()
     assert run(hub, me, "print('me too')") == "me too\n"
     assert (job_of(server), me.get_server(ME)["ready"]) == (running, True)
@@ -139,9 +139,9 @@ def test_stopping_it_ends_the_job(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"gpus": "many"}, "gpus must be a number, not below 0."),
-        ({"image": "mine"}, "image cannot be asked for here."),
-        ({"environment": "/etc/shadow"}, "environment is none of those offered."),
+        ({"gpus": "many"}, "gpus must be a number, at least 0."),
+        ({"image": "mine"}, "image cannot be chosen on this hub."),
+        ({"environment": "/etc/shadow"}, "environment does not exist on this hub."),
         ({"time": "for ever"}, "time_limit"),
         ({"project": "another's"}, "another's"),
         ({"gpus": 64}, "64 GPUs"),

@@ -88,7 +88,7 @@ def test_a_mail_is_sent_over_tls_after_a_login(post: Post, client: Client) -> No
     ("wrong", "words"),
     [
         ("wrong-battery-staple", "the mail server does not take our login (535)"),
-        ("schlüssel-wörter", "smtp_user, its password and mail_from may hold ASCII characters only"),
+        ("schlüssel-wörter", "smtp_user, its password and mail_from may contain ASCII characters only"),
     ],
 )
 def test_a_login_that_fails_is_told_without_the_password(
@@ -118,5 +118,5 @@ def test_a_mail_server_that_nobody_we_trust_vouches_for_learns_nothing(
                 problem = client.notifications.test(number) or ""
         finally:
             server.remove()
-        assert problem.startswith("the mail server cannot be trusted: "), problem
+        assert problem.startswith("the TLS connection to the mail server failed: "), problem
         assert (mailbox.mails, mailbox.logins) == ([], [])

@@ -129,7 +129,7 @@ def test_the_commit_is_noted_of_a_folder_that_was_uploaded_before_the_job(
     code = client.jobs.provenance(job.id)["code"]
     assert (code["folder"], len(code["commit"])) == (str(repository), 40)
     (repository / "train.py").write_text("print('later')\n")
-    source_code._known.clear()
+    source_code._cache.clear()
     again = client.jobs.rerun(job.id, upload=client.upload(repository))["job"]["id"]
     assert "+print('later')" in client.jobs.provenance(again)["code"]["diff"]
     assert client.jobs.provenance(client.jobs.rerun(job.id)["job"]["id"])["code"] == code
@@ -139,7 +139,7 @@ def test_a_folder_that_has_changed_since_is_told(client: Client, repository: Pat
     job = client.submit(["true"], workdir=repository)
     assert client.jobs.rerun(job.id)["notes"] == []
     (repository / "train.py").write_text("print('later')\n")
-    source_code._known.clear()
+    source_code._cache.clear()
     (note,) = client.jobs.rerun(job.id)["notes"]
     assert str(repository) in note
     assert "commit" in note
@@ -160,7 +160,7 @@ def test_a_repeated_request_makes_one_job_though_the_code_has_changed(client: Cl
 
     first = client.submit(["true"], workdir=repository, idempotency_key="once")
     (repository / "train.py").write_text("print('later')\n")
-    source_code._known.clear()
+    source_code._cache.clear()
     assert client.submit(["true"], workdir=repository, idempotency_key="once").id == first.id
     one = client.jobs.rerun(first.id, idempotency_key="again")["job"]["id"]
     assert client.jobs.rerun(first.id, idempotency_key="again")["job"]["id"] == one

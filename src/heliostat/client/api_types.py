@@ -43,9 +43,8 @@ class JobOptions(TypedDict, total=False):
     begin: datetime | timedelta | str | None  # Earliest start: 2026-12-01T08:00, or +2h.
     after_any: ParentJobs | None  # Start after these jobs have ended, with any result.
     after_failed: ParentJobs | None  # Start after these jobs have ended without completing.
-    after_each: (
-        ParentJobs | None
-    )  # For arrays: each element starts after the element of array:5 with the same index.
+    # For arrays: each element starts after the element of array:5 with the same index.
+    after_each: ParentJobs | None
     workdir: str | PathLike[str] | None  # Working directory: an absolute path on the node.
     # Uploaded code that becomes the working directory: the id of one of your uploads.
     upload: str | PathLike[str] | None
@@ -70,7 +69,7 @@ class JobFields(JobOptions, total=False):
     array: str | None  # One job per index: 0-99; 0-99%8 runs at most 8 at once.
 
 
-# End of what is made.
+# End of the generated part.
 
 
 class JobFilters(TypedDict, total=False):

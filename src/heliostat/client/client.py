@@ -162,7 +162,7 @@ class Client:
         return response
 
     def doctor(self, *, probe: bool = False) -> list[Finding]:
-        """Checks of the installation. With `probe`, on Slurm, also runs a small job on a node of each partition."""
+        """Checks the installation. With `probe`, on Slurm, also runs a small job on a node of each partition."""
         method, timeout = ("POST", 180.0) if probe else ("GET", 60.0)
         findings: list[Finding] = self._transport.call(method, "/doctor", timeout_seconds=timeout)["findings"]
         return findings

@@ -57,7 +57,7 @@ class Environments(ApiResource):
         python: str | None = None,
         project: str | None = None,
     ) -> Environment:
-        """Builds from a file, or from texts: {"requirements": "torch"}. Returns immediately; it may exist already."""
+        """Builds from a file, or from texts: {"requirements": "torch"}. Returns immediately; it may exist."""
         body = {"environment": environment_body(source, python)}
         if project is not None:
             body["project"] = project

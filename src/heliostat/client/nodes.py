@@ -106,7 +106,7 @@ class Nodes(ApiResource):
     def recompose(
         self, node: str, gpus: Mapping[str, int] | None = None, *, dry_run: bool = False
     ) -> Recomposition:
-        """Starts to change the GPUs of a dynamic Slurm node to these counts by type; without `gpus`, the progress."""
+        """Starts to change the GPUs of a dynamic Slurm node to these counts; without `gpus`, the progress."""
         path = f"{_path(node)}/recompose"
         if gpus is None:
             progress: Recomposition = self._transport.call("GET", path)

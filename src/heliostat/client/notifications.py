@@ -44,7 +44,7 @@ class Notifications(ApiResource):
     def add(
         self, channel: str, address: str, triggers: str | Sequence[str] | None = None, project: str | None = None
     ) -> Notification:
-        """Adds a notification; `triggers=[]`: only for jobs submitted with `notify`. Its secret is shown only once."""
+        """Adds a notification; `triggers=[]`: only for jobs with `notify`. Its secret is shown only once."""
         if not isinstance(triggers, str | None):
             triggers = list(triggers)
         body = drop_none(channel=channel, address=address, triggers=triggers, project=project)

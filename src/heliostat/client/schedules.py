@@ -25,7 +25,8 @@ class Schedules(ApiResource):
         """`create("nightly", "0 2 * * *", {"command": "python eval.py"}, overlap="queue")`.
 
         `schedule` is a repeating interval or a cron expression, or None with `parents`. Options: time_zone,
-        overlap, catch_up, epsilon (a timedelta, "30m" or seconds), retries, ends_after, soft_error, parents, paused.
+        overlap, catch_up, epsilon (a timedelta, "30m" or seconds), retries, ends_after, soft_error, parents,
+        paused.
         """
         body = self._body({"name": name, "schedule": schedule, "job": job, **options})
         return self._call("POST", "", body)

@@ -37,7 +37,7 @@ class Sweeps(ApiResource):
         return self._items("/sweeps", [("limit", limit), ("all", all_users or None), ("before", before)])
 
     def get(self, number: int, sort: str | None = None) -> dict[str, Any]:
-        """A sweep with the parameters and metrics of its runs; `sort` is a parameter or metric, `-acc`: descending."""
+        """A sweep with the parameters and metrics of its runs; `sort="-acc"`: by this metric, descending."""
         query = [("sort", sort)] if sort else []
         response: dict[str, Any] = self._transport.call("GET", f"/sweeps/{int(number)}", query=query)
         return response

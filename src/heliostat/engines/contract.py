@@ -65,8 +65,7 @@ class Engine(Protocol):
         """The current nodes, with the devices that may be allocated."""
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        """Start each attempt once, all its tasks or none. One that cannot start is reported as ended; no error is
-        raised.
+        """Start each attempt once, all its tasks or none. One that cannot start is reported as ended.
 
         An attempt has ended when all its tasks have. When one task fails, the others are stopped, and the exit
         code is that of the first failure. With `overtime`, the time limit does not end the attempt: the scheduler
@@ -182,15 +181,13 @@ class RunsPrograms(Protocol):
         attempt waits in the engine's own queue. Raises OSError when the limit cannot be stored, Conflict when it
         is refused.
 
-        Called before the new limit is recorded: after a crash in between, the job runs longer than recorded, never
-        shorter.
+        Called before the new limit is recorded: after a crash in between, the job runs longer than recorded.
         """
 
 
 @runtime_checkable
 class HasOwnQueue(Protocol):
-    """An engine with a queue and usage accounting of its own, which users may also use without Heliostat
-    (Slurm)."""
+    """An engine with its own queue and accounting, which users may also use without Heliostat (Slurm)."""
 
     def wait_reason(self, attempt_id: AttemptId) -> WaitReason | None:
         """Why the attempt waits in that queue or is suspended. None: it does not wait, or the reason is unknown.
@@ -215,8 +212,7 @@ class ChecksRequests(Protocol):
     """An engine that can reject jobs at submission which it could never run (Slurm, by its partitions)."""
 
     def check_request(self, job: Job, data_class: int) -> None:
-        """Raises Invalid, with cause and next step. Returns at once; accepts the job while the limits are
-        unknown."""
+        """Raises Invalid, with cause and next step. Returns at once; accepts if limits are unknown."""
 
 
 @runtime_checkable
@@ -224,8 +220,7 @@ class SupportsReservations(Protocol):
     """An engine with reservations of its own (Slurm)."""
 
     def reserve(self, reservation: Reservation, unix_users: Collection[str]) -> None:
-        """Reserve whole nodes for these users; without a project, for no user. Raises Conflict or
-        EngineUnavailable."""
+        """Reserve whole nodes; without a project, for no user. Raises Conflict or EngineUnavailable."""
 
     def cancel_reservation(self, reservation: Reservation) -> None:
         """A reservation that does not exist is success. Raises Conflict or EngineUnavailable."""

@@ -34,8 +34,7 @@ def resolve_script(script: str) -> bytes:
 
 
 def pack_program(program: str, *arguments: str, path: str = "") -> bytes:
-    """A file to be run by a shell in the job. `path`: the PATH on which Python is found; empty: that of the
-    job."""
+    """A file to be run by a shell in the job. `path`: the PATH for Python; empty: that of the job."""
     words = " ".join(map(quote, (program, *arguments)))
     lines = ["#!/bin/sh", f'exec python3 -I -B "$0" {words} "$@"', ""]
     if path:

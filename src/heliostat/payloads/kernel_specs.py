@@ -114,8 +114,8 @@ def has_r_kernel() -> bool:
     """Whether R and its package IRkernel are installed."""
     if shutil.which("R") is None or shutil.which("Rscript") is None:
         return False
-    ask = ["Rscript", "-e", "quit(status = !requireNamespace('IRkernel', quietly = TRUE))"]
+    command = ["Rscript", "-e", "quit(status = !requireNamespace('IRkernel', quietly = TRUE))"]
     try:
-        return subprocess.run(ask, capture_output=True, timeout=60, check=False).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
     except (OSError, subprocess.SubprocessError):
         return False

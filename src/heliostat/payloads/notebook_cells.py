@@ -105,9 +105,9 @@ def make_logging_engine(plan: dict[str, Any]) -> Any:
     client_class = importlib.import_module("papermill.clientwrap").PapermillNotebookClient
     client = type("Client", (LoggingClient, client_class), {})
 
-    def managed(nb_man: Any, kernel_name: str, **given: Any) -> Any:
+    def managed(nb_man: Any, kernel_name: str, **options_given: Any) -> Any:
         nb_man.save = lambda **_: save_notebook(nb_man, plan["output"])
-        options = {"stdout_file": given["stdout_file"], "startup_timeout": given["start_timeout"]}
+        options = {"stdout_file": options_given["stdout_file"], "startup_timeout": options_given["start_timeout"]}
         return client(nb_man, kernel_name=kernel_name, config=kernel_connection_config(plan), **options).execute()
 
     engine = importlib.import_module("papermill.engines").NBClientEngine

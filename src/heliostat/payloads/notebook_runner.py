@@ -74,8 +74,7 @@ def run_notebook(plan: dict[str, Any], folder: str) -> str:
 
 
 def find_papermill() -> str:
-    """A program in the folder of the Python that has papermill: Heliostat's, or one on the PATH. Empty: not
-    found."""
+    """A program next to the Python that has papermill: Heliostat's or one on the PATH. Empty: not found."""
     jupyter = os.environ.get("HELIOSTAT_JUPYTER", "")
     if jupyter and os.access(os.path.join(os.path.dirname(jupyter), "papermill"), os.X_OK):
         return jupyter
@@ -83,8 +82,7 @@ def find_papermill() -> str:
 
 
 def prepare_files(plan: dict[str, Any], folder: str) -> str:
-    """Copy the notebook to a name that papermill does not expand; return the path of the result. Raises
-    OSError."""
+    """Copy the notebook to a name that papermill does not expand; return the result path. Raises OSError."""
     shutil.copyfile(plan["notebook"], os.path.join(folder, INPUT_FILE))
     os.makedirs(RESULTS_FOLDER, exist_ok=True)
     output = os.path.abspath(os.path.join(RESULTS_FOLDER, os.path.basename(plan["notebook"])))

@@ -223,8 +223,7 @@ def _unread(transport: asyncio.Transport) -> bytes:
 
 
 class _Out:
-    """Standard output. asyncio's write pipe would also read from it, and it may be the same socket as the
-    input."""
+    """Standard output. asyncio's write pipe would read from it too, and it may be the input's socket."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._buffer = descriptor, bytearray()

@@ -46,26 +46,26 @@ TERMINAL_LAYOUT = {
 
 
 def main(arguments: list[str]) -> None:
-    app, words = arguments[0], arguments[1:]
+    app, command = arguments[0], arguments[1:]
     signal.signal(signal.SIGTERM, lambda *_: None)  # the server gets it too; wait for its end
     default = tempfile.gettempdir()
     is_short = len(default) <= MAX_SOCKET_FOLDER_LENGTH - len("/session-12345678/jupyter-settings")
     folder = tempfile.mkdtemp(prefix="session-", dir=default if is_short else "/tmp")  # noqa: S108 - private to this user
     try:
-        sys.exit(serve(app, words, folder))
+        sys.exit(serve(app, command, folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def serve(app: str, words: list[str], folder: str) -> int:
+def serve(app: str, command: list[str], folder: str) -> int:
     if app in ("vscode", "rstudio"):
         return serve_behind_shim(vscode_argv(folder) if app == "vscode" else rstudio_argv(folder), folder)
     for _ in range(MAX_START_ATTEMPTS):
-        port, began = find_free_port(), time.monotonic()
-        argv = server_argv(app, words, port, folder)
+        port, started_at = find_free_port(), time.monotonic()
+        argv = server_argv(app, command, port, folder)
         report_port(port)
         status = subprocess.Popen(argv, env=server_variables(app, port, folder)).wait()
-        if status == 0 or time.monotonic() - began > EARLY_EXIT_SECONDS or not is_port_taken(port):
+        if status == 0 or time.monotonic() - started_at > EARLY_EXIT_SECONDS or not is_port_taken(port):
             return as_exit_code(status)
         print(f"Port {port} is in use by another process; trying another port.", file=sys.stderr, flush=True)
     return 1
@@ -124,10 +124,10 @@ def server_variables(app: str, port: int, folder: str) -> dict[str, str]:
     return dict(os.environ, **more)
 
 
-def server_argv(app: str, words: list[str], port: int, folder: str) -> list[str]:
+def server_argv(app: str, command: list[str], port: int, folder: str) -> list[str]:
     if app == "service":
-        return [word.replace("{port}", str(port)) for word in words]
-    return words if app == "custom" else jupyter_argv(app, port, folder)
+        return [word.replace("{port}", str(port)) for word in command]
+    return command if app == "custom" else jupyter_argv(app, port, folder)
 
 
 def jupyter_argv(app: str, port: int, folder: str) -> list[str]:
@@ -159,10 +159,12 @@ def find_program(hint: str, *names: str) -> str:
 
 def write_terminal_workspace(folder: str) -> str:
     """Create a JupyterLab workspace with only a terminal; return its URL path."""
-    place = os.path.join(folder, "workspaces")
-    os.makedirs(place, exist_ok=True)
+    workspaces = os.path.join(folder, "workspaces")
+    os.makedirs(workspaces, exist_ok=True)
     text = json.dumps({"data": TERMINAL_LAYOUT, "metadata": {"id": "terminal"}})
-    with open(os.path.join(place, "terminal-4e68.jupyterlab-workspace"), "w") as file:  # as JupyterLab names it
+    with open(
+        os.path.join(workspaces, "terminal-4e68.jupyterlab-workspace"), "w"
+    ) as file:  # as JupyterLab names it
         file.write(text)
     return "/lab/workspaces/terminal"
 

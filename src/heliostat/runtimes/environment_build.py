@@ -79,7 +79,7 @@ def _sandbox(recipe: EnvironmentRecipe) -> str:
         return 'inside() { "$@"; }'
     hidden = {"HOME", "UV_CACHE_DIR"}
     exported = {name: value for name, value in _variables(recipe).items() if name not in hidden}
-    words = (
+    sandbox_argv = (
         *("bwrap", "--unshare-all", "--share-net", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
         "--clearenv",
         *filesystem_options([Mount(recipe.tool_path, recipe.tool_path, read_only=True)]),
@@ -88,13 +88,12 @@ def _sandbox(recipe: EnvironmentRecipe) -> str:
         *(word for name, value in exported.items() for word in ("--setenv", name, value)),
     )
     here = '--bind "$PWD" "$PWD" --chdir "$PWD" --setenv HOME "$PWD" --setenv UV_CACHE_DIR "$PWD/cache"'
-    over = f' --bind "$PWD/env" {quote(recipe.install_folder)}' if recipe.spec.kind == "conda" else ""
-    return f'inside() {{ {join(words)} {here}{over} --remount-ro / -- "$@"; }}'
+    final_mount = f' --bind "$PWD/env" {quote(recipe.install_folder)}' if recipe.spec.kind == "conda" else ""
+    return f'inside() {{ {join(sandbox_argv)} {here}{final_mount} --remount-ro / -- "$@"; }}'
 
 
 def _python(recipe: EnvironmentRecipe) -> Iterator[str]:
-    """Install wheels, with the shared cache, if all packages are available as wheels; otherwise build in the
-    sandbox.
+    """Install wheels, with the shared cache, if all packages have wheels; otherwise build in the sandbox.
 
     In the cache, the index of a wheel is not verified. So the cache is used only if all packages are pinned by
     hashes: a package that another build put there under a wrong name is then rejected. Packages from git are never
@@ -125,8 +124,7 @@ def _build_in_sandbox(kind: str, uv: str, venv: str) -> Iterator[str]:
 
 
 def _is_pinned_by_hashes(spec: EnvironmentSpec) -> bool:
-    """Whether every package may be a wheel with a known hash. For a requirements file uv adds the hashes
-    itself."""
+    """Whether all packages may be wheels with known hashes. For requirements, uv adds the hashes."""
     if spec.kind != "uv":
         return not any("git+" in text for _, text in spec.files)
     packages = tomllib.loads(dict(spec.files)["uv.lock"]).get("package", [])
@@ -141,8 +139,8 @@ def _lock(kind: str, uv: str, by_wheels: bool = False) -> str:
     if kind == "uv":
         return f"{uv} export --quiet --frozen --no-emit-project --no-dev --no-header --output-file lock"
     only = " --only-binary :all:" if by_wheels else ""
-    words = "--quiet --generate-hashes --emit-index-url --no-header --python env/bin/python --output-file lock"
-    return f"{uv} pip compile {words}{only} requirements.txt"
+    options = "--quiet --generate-hashes --emit-index-url --no-header --python env/bin/python --output-file lock"
+    return f"{uv} pip compile {options}{only} requirements.txt"
 
 
 def _install(kind: str, uv: str, by_wheels: bool = False) -> str:

@@ -74,8 +74,7 @@ def _overlaps(path: str, private: str) -> bool:
 
 
 def _is_file_or_folder(path: str) -> bool:
-    """A regular file or a folder. For a path that the server cannot read, the tool decides with the user's own
-    permissions."""
+    """A regular file or a folder. If the server cannot read the path, the tool decides."""
     try:
         mode = os.stat(path).st_mode
     except OSError:

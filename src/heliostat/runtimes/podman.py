@@ -125,8 +125,7 @@ def _setup(task: ContainerTask, image: str, isolation: ContainerIsolation) -> st
 
 
 def _ensure_image(task: ContainerTask, image: str, isolation: ContainerIsolation) -> str:
-    """Fetch the image if needed. Usually its digest is found by reading one file; a lock avoids double
-    downloads."""
+    """Fetch the image unless the store's index lists it; a lock avoids double downloads."""
     words = ["flock", "-o", f"{isolation.image_store}/lock", "/bin/sh", "-c", FETCH_IMAGE_SCRIPT, "fetch"]
     words += [
         isolation.image_store,
@@ -158,8 +157,7 @@ def _speedups(isolation: ContainerIsolation) -> str:
 
 
 def _digest(image: str, isolation: ContainerIsolation) -> str:
-    """The shell command that prints the digest of an image from the store's index. Running podman would be
-    slow."""
+    """The shell command that prints an image's digest from the store's index; podman would be slow."""
     index, name = (
         quote(f"{isolation.image_store}/overlay-images/images.json"),
         re.sub(r"[^\w/:@-]", r"[\g<0>]", image),

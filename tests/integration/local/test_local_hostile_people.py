@@ -279,7 +279,7 @@ def test_logins_count_beside_settings_of_ones_own_and_are_nobody_elses(
             for person in (bob, ann)
         ]
     assert ends[0]["state"] == "completed", (ends[0]["reason"], server.output(ends[0]["id"], bob.uid, "stderr"))
-    assert "the registry wants a login" in ends[1]["reason"]
+    assert "the registry requires a login" in ends[1]["reason"]
     assert REGISTRY_PASSWORD not in server.output(ends[0]["id"], bob.uid, "stderr")
 
 

@@ -410,7 +410,7 @@ def test_a_wrong_login_is_told_and_kept_nowhere(server: RunningServer, ann: Pers
         job_id = server.ask("POST", "/images/shared/push", body, uid=ann.uid).json["job_id"]
         job = over(server, job_id, ann.uid)
     assert job["state"] == "failed"
-    assert "refuses this login" in job["reason"], job["reason"]
+    assert "refused the login" in job["reason"], job["reason"]
     assert _nowhere(server, "wrong-9281")
 
 
@@ -419,7 +419,7 @@ def test_a_registry_that_is_down_is_told(server: RunningServer, ann: Person) -> 
     answer = server.ask("POST", "/images/first/push", {"target": "127.0.0.1:1/lab/x:1"}, uid=ann.uid)
     job = over(server, answer.json["job_id"], ann.uid)
     assert job["state"] == "failed"
-    assert job["reason"].startswith("the image cannot be pushed: the registry does not answer"), job["reason"]
+    assert job["reason"].startswith("the image cannot be pushed: the registry does not respond"), job["reason"]
 
 
 @pytest.mark.parametrize(

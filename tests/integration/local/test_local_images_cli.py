@@ -65,7 +65,7 @@ def _push(server: RunningServer, folder: Path) -> None:
     with running_registry(folder, with_login=True) as address:
         words = ("push", "mine:1", f"{address}/lab/mine:1", "--username", "ann", "--password-stdin")
         wrong = helio(server, *words, said="nonsense\n")
-        assert (wrong.returncode, "refuses this login" in wrong.stdout) == (1, True), wrong
+        assert (wrong.returncode, "refused the login" in wrong.stdout) == (1, True), wrong
         done = helio(server, *words, "--json", said=f"{REGISTRY_PASSWORD}\n")
         assert done.returncode == 0, done
         assert json.loads(done.stdout)["pushed_digest"].startswith("sha256:")

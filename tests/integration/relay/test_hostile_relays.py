@@ -95,7 +95,7 @@ def test_where_a_port_is_found_is_not_for_a_relay_to_say(says: str) -> None:
         relays.attach()
         found = await relays.check_async(ATTEMPT, 4000)
         assert (found.host, found.socket_identity) == ("127.0.0.1", (5, 6) if says else ())
-        [kept] = relays._kept.values()
+        [kept] = relays._relays.values()
         assert kept.link is not None
         kept.link._process.kill()
         await relays.close()

@@ -74,12 +74,12 @@ def test_slurms_accounts_follow_ours_and_nothing_else_is_touched(
     assert any("are not in Slurm yet" in one["message"] for one in findings), findings
     refused = server.ask("POST", "/jobs", {"command": ["true"], "priority_class": "urgent"}, uid=anna.uid)
     assert refused.status == 422
-    assert "no QOS urgent" in refused.error["message"]
+    assert "the QOS urgent does not exist" in refused.error["message"]
     assert "helio slurm apply" in refused.error["hint"]
 
     plan = ask(server, "GET", "/slurm/plan")
     assert f"Add {anna.name} to the account tumours." in sentences(plan)
-    assert any("account byhand was not made by this Heliostat" in line for line in plan["unmanaged"])
+    assert any("account byhand was not created by this Heliostat" in line for line in plan["unmanaged"])
     assert associations(slurm, "tumours") == []  # a plan changes nothing
 
     apply(server)
@@ -106,7 +106,7 @@ def test_a_job_is_counted_in_its_projects_account_with_its_class(
 
     many = server.submit(command=["true"], gpus=2, project="tumours", uid=anna.uid)
     wait_for(
-        lambda: "all the GPUs it may have" in (server.show(many)["reason"] or ""),
+        lambda: "has reached its limit of GPUs" in (server.show(many)["reason"] or ""),
         "the quota holds",
         lambda: server.show(many),
     )

@@ -150,7 +150,7 @@ def test_an_array_larger_than_its_owner_may_have_in_slurm_goes_through_in_parts(
     try:
         ids = submit_array(server, "0-10", bob.uid, command=["sleep", "1"], name="parts")
         wait_for(
-            lambda: "has all the jobs in the queue" in server.show(ids[-1], bob.uid)["reason"],
+            lambda: "limit of jobs in the queue" in server.show(ids[-1], bob.uid)["reason"],
             "those that are left say why",
             lambda: server.show(ids[-1], bob.uid)["reason"],
         )

@@ -277,7 +277,7 @@ def test_an_image_that_does_not_come_is_told_as_that(server: RunningServer, ann:
     image = "127.0.0.1:1/lab/x:1"
     job = server.run(ann.uid, command=["true"], image=image, memory="64M", cpus=1)
     assert job["state"] == "failed"
-    assert job["reason"].startswith(f"{image} cannot be fetched: the registry does not answer"), job
+    assert job["reason"].startswith(f"{image} cannot be fetched: the registry does not respond"), job
 
 
 def test_what_could_not_be_kept_within_slurms_limits_is_refused_at_once(server: RunningServer) -> None:
@@ -305,7 +305,7 @@ def test_a_server_in_it_is_reached_through_the_proxy_unless_it_has_a_network_of_
     assert (got.status, got.body) == (200, b"hello\n")
     apart = way.begun("echo ready; exec sleep 600", network="none")
     answer = way.server.ask("GET", f"/jobs/{apart}/ports/{port}", uid=uid)
-    assert (answer.status, "network of its own" in answer.error["message"]) == (409, True), answer.body
+    assert (answer.status, "its own network" in answer.error["message"]) == (409, True), answer.body
     for one in (job, apart):
         way.cancel(one)
 

@@ -77,8 +77,8 @@ def test_what_slurm_could_never_run_is_refused_before_it_is_submitted(server: Ru
     assert "nope" in refused(server, labels=["nope"])
     assert "cpus" in refused(server, cpus=99)
     assert "tasks" in refused(server, tasks=5, cpus=16)
-    assert "at most 30m" in refused(server, labels=["short"], time_limit="31m")
-    assert "on the 1 nodes" in refused(server, labels=["short"], tasks=2, cpus=10)
+    assert "time limit of 30m" in refused(server, labels=["short"], time_limit="31m")
+    assert "at most 1 nodes per job" in refused(server, labels=["short"], tasks=2, cpus=10)
     assert "gone" in refused(server, labels=["gone"])
     assert "short" in refused(server, labels=["short"], gpus=1, gpu_type="Tesla-T4")
     assert server.ask("PATCH", "/nodes/n2", {"labels": {"ours": ""}}).status == 200
@@ -125,7 +125,7 @@ def test_reservations_are_made_listed_and_deleted_in_slurm(
         "Flags=IGNORE_JOBS",
     )
     taken = server.ask("POST", "/reservations", reservation("y", nodes=["n1"], project="default"))
-    assert (taken.status, "Slurm refuses it" in taken.error["message"]) == (409, True)
+    assert (taken.status, "Slurm refused" in taken.error["message"]) == (409, True)
     assert "y" not in names(server)
     assert server.ask("DELETE", "/reservations/theirs").status == 409
     assert server.ask("DELETE", "/reservations/course").status == 204

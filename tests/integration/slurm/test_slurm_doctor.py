@@ -30,9 +30,9 @@ def said(server: RunningServer, method: str) -> str:
 def test_a_probe_looks_from_a_node_and_is_remembered(server: RunningServer, two_unix_users: list[Person]) -> None:
     for person in two_unix_users:
         server.ask("GET", "/status", uid=person.uid)  # at first contact they get an account
-    assert "has not been tried" in said(server, "GET")
+    assert "Not checked" in said(server, "GET")
     found = said(server, "POST")
-    assert f"of partition main sees {server.home}, knows 3 users as we do, and its clock is right." in found
+    assert f"of partition main can use {server.home}, has the same ids for 3 users, and its clock is right." in found
     assert said(server, "GET") == found
     assert not list(server.home.glob("probe-*"))
 

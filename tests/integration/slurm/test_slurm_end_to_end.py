@@ -146,7 +146,7 @@ def test_jobs_submitted_while_slurm_is_away_run_once_when_it_is_back(slurm: Slur
         slurm.stop_daemon("slurmctld")
         try:
             jobs = [server.submit(command=["echo", "once"]) for _ in range(3)]
-            wait_for(lambda: "handed to Slurm" in (server.show(jobs[0])["reason"] or ""), "it says so")
+            wait_for(lambda: "waits for submission to Slurm" in (server.show(jobs[0])["reason"] or ""), "it says so")
         finally:
             slurm.start_controller()
         for job in jobs:
@@ -180,6 +180,6 @@ def test_draining_a_node_here_drains_it_in_slurm_and_the_other_way_round(
 def test_the_doctor_examines_the_way_to_slurm(server: RunningServer) -> None:
     findings = server.ask("GET", "/doctor").json
     words = " ".join(finding["message"] for finding in findings["findings"] if finding["check"] == "slurm")
-    assert "slurmctld answers." in words
+    assert "slurmctld responds." in words
     assert "4 nodes with 16 GPUs." in words
-    assert "The accounting answers." in words
+    assert "The accounting responds." in words

@@ -66,7 +66,7 @@ def test_the_doctor_finds_nothing_wrong_with_it(server: RunningServer) -> None:
 
 def test_slurm_has_all_that_its_accounts_want_of_it(server: RunningServer) -> None:
     said = server.ask("POST", "/slurm/apply").json["unsupported"]
-    assert [line for line in said if "as it is set up" in line or "QOS normal" in line] == []
+    assert [line for line in said if line.strip().startswith("Slurm does not") or "QOS normal" in line] == []
 
 
 def test_a_job_of_a_person_runs_with_its_gpus(
@@ -110,7 +110,7 @@ def test_a_change_shows_in_the_plan_and_wants_a_new_start_of_the_controller(prov
     assert "Feature=fast,new" in "".join(one.diff for one in plan_setup(provisioned_slurm.sources).files)
     assert provisioned_slurm.run_one_step() is None
     assert [path.read_text() for path in provisioned_slurm.conf_folder.glob("slurm.conf.until-*")] == [old]
-    with pytest.raises(Conflict, match="runs with the files of before") as stopped:
+    with pytest.raises(Conflict, match="runs with an old configuration") as stopped:
         list(apply_setup(provisioned_slurm.sources))
     provisioned_slurm.restart(stopped.value.fields["start"])
     assert list(apply_setup(provisioned_slurm.sources)) == []
@@ -136,9 +136,9 @@ def test_the_script_for_nodes_says_what_it_did_and_does_it_once(provisioned_slur
     (Path(there.paths.config_folder) / "slurm.conf").write_text("ClusterName=old\n")
     refused = _run_script(script)
     assert refused.returncode == 1
-    assert "was not made by Heliostat" in refused.stderr
+    assert "was not written by Heliostat" in refused.stderr
     elsewhere = _run_script(script.replace(f"hosts={HOST}\n", "hosts=gpu7\n"))
-    assert f"This is {HOST}, which is not in nodes.toml" in elsewhere.stderr
+    assert f"This host is {HOST}, which is not in nodes.toml" in elsewhere.stderr
 
 
 def _run_script(script: str) -> "subprocess.CompletedProcess[str]":

@@ -72,7 +72,7 @@ def test_a_job_that_waits_for_a_failure_starts_and_one_that_waits_for_success_is
     go.touch()
     assert server.finished(sorry)["state"] == server.finished(either)["state"] == "completed"
     over = server.finished(glad)
-    assert (over["state"], over["reason"]) == ("cancelled", f"job {parent}, which it waited for, failed")
+    assert (over["state"], over["reason"]) == ("cancelled", f"job {parent}, on which it depends, failed")
 
 
 def test_a_parent_that_exits_well_because_we_stop_it_starts_no_job(server: RunningServer) -> None:

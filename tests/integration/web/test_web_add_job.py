@@ -161,7 +161,7 @@ def test_many_previews_at_once_are_answered_or_told_to_wait(surfer: Surfer) -> N
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(ask, range(6)))
     assert {answer.status for answer in answers} == {200}
-    assert all("It would start" in one.text or "still running" in one.text for one in answers)
+    assert all("It would start" in one.text or "is in progress" in one.text for one in answers)
     assert any("It would start" in one.text for one in answers)
 
 

@@ -66,7 +66,7 @@ def test_a_file_that_is_no_toml_or_is_not_there_is_a_problem(helio, tmp_path):
     (tmp_path / "new.toml").write_text("[server\n")
     assert "cannot be read" in helio("config", "check", str(tmp_path / "new.toml")).out
     missing = helio("config", "check", str(tmp_path / "nowhere.toml"))
-    assert (missing.code, "There is no file" in missing.out) == (1, True)
+    assert (missing.code, "does not exist" in missing.out) == (1, True)
 
 
 def test_values_are_shown_with_where_they_come_from_and_without_logins(helio, file):
@@ -92,7 +92,7 @@ def test_a_file_with_problems_is_not_shown(helio, file):
 def test_a_setting_is_explained(helio, key):
     assert helio("config", "explain", key).out == (
         "token_days in [auth]\n"
-        "Days that a new token is valid if it names none.\n"
+        "Validity of new tokens in days, if not given at creation.\n"
         "\n"
         "type     a whole number\n"
         "values   at least 1\n"
@@ -108,8 +108,8 @@ def test_a_setting_is_explained(helio, key):
         ("keep_day", 4, "Did you mean containers.keep_days or environments.keep_days?"),
         ("containers.keep_day", 4, "Did you mean containers.keep_days?"),
         ("images_keep_days", 4, "It is now containers.keep_days."),
-        ("slurm_api", 4, "Heliostat speaks to Slurm by its command-line tools; remove slurm_api."),
-        ("zzz", 4, "helio config show lists all."),
+        ("slurm_api", 4, "Remove slurm_api: Heliostat uses the command-line tools of Slurm."),
+        ("zzz", 4, "`helio config show` lists all settings."),
     ],
 )
 def test_a_key_that_is_no_setting_leads_to_the_nearest(helio, key, code, hint):

@@ -82,6 +82,6 @@ def test_differences_are_told_by_section(helio: Callable[..., Any], serve: Calla
     serve(answer({"first": 12, "second": 13, "differences": differences, "same": ["machine", "result"]}))
     ran = helio("diff", "12", "13")
     assert ran.code == 0
-    assert "What was asked for:" in ran.out
+    assert "Request:" in ran.out
     assert "a (+2 lines)" in ran.out
     assert "Identical: machine, result." in ran.out

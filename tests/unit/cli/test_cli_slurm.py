@@ -8,7 +8,7 @@ PLAN = {
     "cluster": "lab",
     "steps": [{"sentence": "Add ann to the account vision.", "argv": ["sacctmgr", "add"]}],
     "unmanaged": ["The account old was not made by this Heliostat."],
-    "unsupported": ["The 9 GPUs in the queue of user ann: Slurm has no such limit."],
+    "unsupported": ["Limit of 9 queued GPUs for user ann: Slurm has no such limit."],
 }
 NOTHING = {"cluster": "lab", "steps": [], "unmanaged": [], "unsupported": []}
 
@@ -23,7 +23,7 @@ def test_a_plan_shows_steps_then_what_is_not_ours_and_what_slurm_cannot(helio, s
         "  The account old was not made by this Heliostat.",
         "",
         "Not supported by Slurm:",
-        "  The 9 GPUs in the queue of user ann: Slurm has no such limit.",
+        "  Limit of 9 queued GPUs for user ann: Slurm has no such limit.",
         "",
     ]
     assert "1 step. Apply them: helio slurm apply" in ran.err

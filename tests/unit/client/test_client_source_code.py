@@ -13,7 +13,7 @@ from heliostat.client import source_code
 from heliostat.client.source_code import with_source_code
 from heliostat.models.provenance import MAX_DIFF_BYTES
 
-code_of = partial(source_code.read_source_code, fresh_seconds=0.0)  # looks each time
+code_of = partial(source_code.read_source_code, cache_seconds=0.0)  # no cache
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 

@@ -58,7 +58,7 @@ def test_a_request_that_must_not_be_repeated_is_sent_once(serve, tmp_path):
     server = serve(answer({"version": "1"}), None, answer(JOB))
     client = Client(home=tmp_path)
     client.status()
-    with pytest.raises(ServerUnreachable, match="went away"):
+    with pytest.raises(ServerUnreachable, match="closed the connection"):
         client.jobs.requeue(7)
     assert len(server.requests) == 2
 
@@ -68,7 +68,7 @@ def test_an_idle_connection_the_server_has_closed_is_not_used(serve, tmp_path):
     serve(closing, answer(JOB))
     client = Client(home=tmp_path)
     client.status()
-    kept = client._transport._kept.connection
+    kept = client._transport._local.connection
     deadline = threading.Event()
     while not kept.was_closed_by_server():
         assert not deadline.wait(0.01)

@@ -112,7 +112,7 @@ def test_a_setting_for_slurmrestd_is_refused_and_the_hint_says_what_to_do(tmp_pa
     with pytest.raises(Invalid) as caught:
         load(tmp_path, f'server.engine = "slurm"\n{name} = "x"\n')
     assert f"there is no setting {name!r}" in caught.value.message
-    assert caught.value.hint == f"Heliostat speaks to Slurm by its command-line tools; remove {name}."
+    assert caught.value.hint == f"Remove {name}: Heliostat uses the command-line tools of Slurm."
 
 
 def test_every_setting_of_a_flat_file_is_refused_with_its_new_place() -> None:
@@ -135,15 +135,15 @@ def test_every_new_place_of_an_old_setting_is_there() -> None:
         ("[containers]\nkeep_day = 1", "[containers] has no setting 'keep_day'", "Did you mean keep_days?"),
         ("[containers]\nimages_max_size = 1", "images_max_size is now max_size in [containers]", "below a line"),
         ("[auth]\nhalf_life_days = 1", "[auth] has no setting 'half_life_days'", "It belongs in [queue]."),
-        ("[auth]\nzzz = 1", "[auth] has no setting 'zzz'", "Its settings are: admit_local_users, "),
-        ("keep_days = 1", "keep_days is in no section", "below a line [containers] or [environments]."),
+        ("[auth]\nzzz = 1", "[auth] has no setting 'zzz'", "Settings of this section: admit_local_users, "),
+        ("keep_days = 1", "keep_days must be in a section", "below a line [containers] or [environments]."),
         ("server = 1", "server is a section", "Write [server] on a line"),
         (
             "half_live_days = 1",
             "no setting or section 'half_live_days'",
             "Did you mean half_life_days in [queue]?",
         ),
-        ("zzz = 1", "no setting or section 'zzz'", "Sections are: server, queue, "),
+        ("zzz = 1", "no setting or section 'zzz'", "Sections: server, queue, "),
     ],
 )
 def test_a_key_that_is_not_known_is_refused_with_the_nearest(
@@ -161,7 +161,7 @@ def test_all_problems_of_a_file_are_said_at_once(tmp_path: Path) -> None:
         load(tmp_path, "port = 1\n[queue]\nshare_weight = -1\n[slurm]\nfoo = 1\n")
     for key in ("port is now", "share_weight = -1", "'foo'"):
         assert key in caught.value.message
-    assert caught.value.hint == "What to write instead: helio config check."
+    assert caught.value.hint == "`helio config check` shows how to fix them."
 
 
 def test_options_win_over_the_file_and_are_checked_as_well(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_overtime_ends_as_timed_out_and_says_that_others_were_waiting() -> None:
     ):
         move = end_transition(late, ended, may_retry=True)
         assert move.to_state is JobState.TIMED_OUT
-        assert "past its time limit of 60 s" in str(move.detail)
+        assert "exceeded its time limit of 60 s" in str(move.detail)
         assert "waiting" in str(move.detail)
 
 

@@ -86,7 +86,7 @@ def test_what_cannot_be_asked_for_is_named(asked: dict[str, Any], field: str) ->
 
 
 def test_an_admin_may_narrow_the_choice() -> None:
-    with pytest.raises(Invalid, match="time cannot be asked for") as refused:
+    with pytest.raises(Invalid, match="time cannot be chosen") as refused:
         parse_user_options({"time": "30d"}, ("gpus",), {})
     assert refused.value.hint == "This hub lets you choose: gpus."
 

@@ -40,7 +40,7 @@ def test_packages_are_looked_for_in_new_lists_or_else_in_old_ones(machine: Setup
 def test_a_service_that_never_answers_is_said_with_where_to_look() -> None:
     machine = SetupHost(SlurmPaths(), answer_seconds=0)
     machine.has_systemd = True
-    with pytest.raises(EngineUnavailable, match="does not answer") as refused:
+    with pytest.raises(EngineUnavailable, match="does not respond") as refused:
         machine.start_daemon(accounting_daemon(SlurmPaths()), lambda: False)
     assert "journalctl -u slurmdbd" in (refused.value.hint or "")
 

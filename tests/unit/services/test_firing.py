@@ -188,7 +188,7 @@ def test_years_of_missed_seconds_are_handled_quickly(site: Site) -> None:
     missed, last = firings(site, schedule)[:2]
     assert (missed.count, missed.reason) == (
         10_000,
-        "missed 10,000 or more times, because the server was not running",
+        "10,000 or more due times were not fired in time",
     )
     assert last.due_at == site.clock.at
 

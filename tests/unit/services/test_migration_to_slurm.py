@@ -43,7 +43,7 @@ class Accounts:
     """Slurm allows one priority class for all users."""
 
     def qos_refusal_reason(self, user: str, project: str, name: str) -> str | None:
-        return None if name == "low" else f"it has no QOS {name}"
+        return None if name == "low" else f"the QOS {name} does not exist"
 
 
 ACCOUNTS = cast(SlurmAccounts, Accounts())
@@ -51,7 +51,7 @@ ACCOUNTS = cast(SlurmAccounts, Accounts())
 
 def look(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
     names = make_name_mapping(settings.slurm).with_observed_gpu_types(PICTURE.gpu_types)
-    return [Finding("slurm", "ok", "slurmctld answers.")], SlurmRequestChecker(PICTURE, names, ACCOUNTS)
+    return [Finding("slurm", "ok", "slurmctld responds.")], SlurmRequestChecker(PICTURE, names, ACCOUNTS)
 
 
 @pytest.fixture
@@ -148,8 +148,8 @@ def test_unsupported_jobs_are_listed_and_held_on_request(home: Home, job: Job, w
 
 
 def test_problems_of_the_installation_prevent_the_migration(home: Home) -> None:
-    problem = Finding("slurm", "problem", "slurmctld does not answer.", "See its log.")
-    with pytest.raises(Conflict, match="slurmctld does not answer"):
+    problem = Finding("slurm", "problem", "slurmctld does not respond.", "See its log.")
+    with pytest.raises(Conflict, match="slurmctld does not respond"):
         migrate_to_slurm(load_settings(home), checks=lambda settings: ([problem], look(settings)[1]))
     assert home.config_file.read_text() == TOML
 

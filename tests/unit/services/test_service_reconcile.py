@@ -30,7 +30,7 @@ class FakeController:
         return 0
 
     def wait_reason(self, job: Job) -> str:
-        return "has just been submitted"
+        return "was just submitted"
 
 
 class PortMachines(Machines, FilesEngine):

@@ -110,8 +110,8 @@ def test_a_child_whose_parent_does_not_complete_is_cancelled_and_says_why(store:
     add(store, a_job(1), a_child(2, 1), a_child(3, 2), a_child(4, 2, rule=DependencyCondition.ANY))
     end(store, 1, state)
     assert job(store, 2).state is JobState.CANCELLED
-    assert (job(store, 2).reason or "").startswith("job 1, which it waited for, ")
-    assert job(store, 3).reason == "job 2, which it waited for, was cancelled"
+    assert (job(store, 2).reason or "").startswith("job 1, on which it depends, ")
+    assert job(store, 3).reason == "job 2, on which it depends, was cancelled"
     assert (job(store, 4).state, job(store, 4).parents_left) == (JobState.PENDING, 0)
 
 
@@ -125,7 +125,7 @@ def test_a_job_that_waits_for_a_failure_is_cancelled_when_all_went_well(store: S
     )
     end(store, 1, JobState.COMPLETED)
     end(store, 2, JobState.FAILED)
-    assert job(store, 3).reason == "job 1, which it waited for, completed"
+    assert job(store, 3).reason == "job 1, on which it depends, completed"
     assert (job(store, 4).state, job(store, 4).parents_left) == (JobState.PENDING, 0)
 
 

@@ -39,7 +39,7 @@ def test_what_was_used_is_drawn_against_what_was_asked_for() -> None:
     assert [plot.title for plot in told.plots] == [
         "GPU utilisation",
         "GPU memory in GiB",
-        "CPU cores",
+        "CPUs",
         "Memory in GiB",
     ]
     assert [plot.limit_label for plot in told.plots] == [

@@ -158,8 +158,7 @@ def kill_until_empty(
 
 
 def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
-    """Poll the condition at increasing intervals until it is true or the timeout is reached. Returns the
-    result."""
+    """Poll the condition at increasing intervals. True: it became true; False: timeout."""
     deadline = time.monotonic() + timeout_seconds
     pause_seconds = 0.0002
     while not condition():

@@ -152,8 +152,7 @@ class CgroupV1Tree:
 
 
 def open_tree(instance: str, root: str) -> CgroupV1Tree:
-    """Create or open our folder in every hierarchy that permits it. Raises OSError with a file name if none
-    does."""
+    """Create or open our folder in every permitted hierarchy. Raises OSError, with a file name, if none is."""
     mounts = _mounts(root)
     refusal = OSError(errno.ENOENT, "no cgroup hierarchy is mounted there", root)
     bases = {}

@@ -30,8 +30,7 @@ class CgroupLimits:
 
 
 class Cgroup(Protocol):
-    """The processes of one attempt. A cgroup that does not exist counts as empty; no method fails because of
-    that."""
+    """The processes of one attempt. A cgroup that does not exist counts as empty and causes no error."""
 
     enter_files: tuple[str, ...]  # a single-threaded process enters by writing "0" into each, in this order
 

@@ -103,8 +103,7 @@ def make_tool_variables(attempt: Attempt, run_as: RunAsUser, paths: ContainerPat
 
 
 def remove_container_files(paths: ContainerPaths, attempt_ids: Collection[AttemptId]) -> None:
-    """Remove what containers of ended attempts wrote outside their mounts, and the files of the container
-    tools."""
+    """Remove what containers of ended attempts wrote outside their mounts, and files of the tools."""
     for attempt_id in attempt_ids:
         for folder in (paths.scratch_folder(attempt_id), f"{paths.runtime_folder}/{attempt_id}"):
             if os.path.lexists(folder):
@@ -156,7 +155,7 @@ def has_container_files(paths: ContainerPaths, attempt_id: AttemptId) -> bool:
     )
 
 
-def _confinement(attempt: Attempt, run_as: RunAsUser, paths: ContainerPaths) -> ContainerIsolation:
+def _isolation(attempt: Attempt, run_as: RunAsUser, paths: ContainerPaths) -> ContainerIsolation:
     settings = paths.settings
     store, scratch, run = _folders(attempt, run_as, paths)
     configured = settings.containers.oci_runtimes.get(attempt.job.project) or settings.containers.oci_runtime
@@ -202,7 +201,7 @@ def _container(
         open_files=getrlimit(RLIMIT_NOFILE)[1],
         processes=_max_processes(),
     )
-    container_context = ContainerContext(settings, limits, _confinement(attempt, run_as, paths))
+    container_context = ContainerContext(settings, limits, _isolation(attempt, run_as, paths))
     spec = make_container_spec(attempt, run_as, inputs, container_context)
     return replace(spec, devices=() if paths.device_files is None else attempt.devices)
 
@@ -271,8 +270,8 @@ def _remove(folder: str) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder) and os.geteuid() != 0:  # files of other users inside the container
-        words = ["unshare", "--map-auto", "--map-root-user", "rm", "-rf", "--", folder]
-        subprocess.run(words, check=False, capture_output=True)
+        argv = ["unshare", "--map-auto", "--map-root-user", "rm", "-rf", "--", folder]
+        subprocess.run(argv, check=False, capture_output=True)
 
 
 def _mounted_below(folder: str) -> list[str]:

@@ -127,8 +127,7 @@ class LocalEngine:
         self._watch.call_after(grace_seconds, lambda: self._supervision.kill_attempt(attempt.id))
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        """Files are removed later in batches, since file systems are slow if files are created and removed
-        often."""
+        """Files are removed later in batches, since frequent removal is slow on many file systems."""
         with self._lock:
             if not self._forgotten:
                 self._watch.call_after(_SWEEP_SECONDS, lambda: self._reapers.submit(self._sweep))
@@ -200,8 +199,7 @@ class LocalEngine:
             raise Conflict(f"Job {attempt.job.id}: {error}.", hint, code="not_listening") from error
 
     def _pids(self, running: RunningAttempt) -> list[int]:
-        """Without cgroups, processes are found by a mark that any user can set: then only those of the job's
-        user."""
+        """Without cgroups, processes are found by a mark that any user can set: then check their user."""
         pids = running.group.pids()
         if self._no_cgroups is None:
             return pids

@@ -64,8 +64,7 @@ def ran_out_of_memory(running: RunningAttempt, wrapper_exit: WrapperExit) -> boo
 
 
 def make_ended_before_boot(attempt: Attempt, wrapper_exit: WrapperExit) -> AttemptEnded:
-    """The end of an attempt from before the last boot. It may have ended before the boot and left an exit
-    status."""
+    """The end of an attempt from before the last boot, with its exit status if it had ended by then."""
     if wrapper_exit.exit_code is None:
         return AttemptEnded(attempt.id, utc_now(), EndCause.LOST, detail="the node restarted while it ran")
     cause = EndCause.TIMED_OUT if wrapper_exit.timed_out else EndCause.EXITED

@@ -135,8 +135,7 @@ class GpuMonitor:
         return any(self._attempt_of(pid) in (_GONE, attempt_id) for pid in pids)
 
     def _attempt_of(self, pid: int) -> AttemptId | None:
-        """The attempt of a process; None: it belongs to no attempt. The driver lists ended processes for a while:
-        `_GONE`."""
+        """The attempt of a process; None: none of ours; `_GONE`: ended, but the driver still lists it."""
         folder = Path(f"/proc/{pid}")
         try:
             if found := self._in_group.search((folder / "cgroup").read_text()):

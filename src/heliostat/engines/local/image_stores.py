@@ -82,10 +82,10 @@ def list_image_stores(images: Path) -> Iterator[ImageStore]:
 
 def image_store_bytes(store: ImageStore) -> int:
     """The size of its images, including layers of builds; 0 if it cannot be read."""
-    places = ((), (BUILD_LAYERS_FOLDER,))
+    locations = ((), (BUILD_LAYERS_FOLDER,))
     return sum(
-        sum_layer_bytes(read_file_without_links(store.path, _MAX_LAYERS_BYTES, *place, *LAYERS_FILE.split("/")))
-        for place in places
+        sum_layer_bytes(read_file_without_links(store.path, _MAX_LAYERS_BYTES, *location, *LAYERS_FILE.split("/")))
+        for location in locations
     )
 
 
@@ -117,11 +117,11 @@ def start_store_cleanup(store: ImageStore, home: Home, containers: ContainerSett
     read. Raises AttemptRefused, OSError."""
     owner = store.owner
     limited = ["timeout", "--kill-after=10", str(_CLEANUP_SECONDS), "nice", "-n", "19"]
-    place = CleanupPaths(store.path, make_tool_folder(home, owner))
-    words = image_cleanup_argv(place, containers.keep_days, max_store_bytes(containers))
+    paths = CleanupPaths(store.path, make_tool_folder(home, owner))
+    argv = image_cleanup_argv(paths, containers.keep_days, max_store_bytes(containers))
     files = {name: file if os.path.exists(file) else os.devnull for name, file in CONTAINER_CONFIG_FILES.items()}
     return subprocess.Popen(
-        [*setpriv_argv(owner), *limited, *words],
+        [*setpriv_argv(owner), *limited, *argv],
         env={"PATH": TOOL_PATH, "HOME": owner.home, "LANG": "C", **files},
         cwd="/",
         stdin=subprocess.DEVNULL,

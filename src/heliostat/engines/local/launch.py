@@ -16,16 +16,14 @@ from heliostat.engines.job_variables import RunAsUser
 from heliostat.engines.local.cgroup_fallback import MARK_VARIABLE
 from heliostat.engines.local.cgroups import Cgroup, CgroupLimits
 from heliostat.engines.local.claim_files import WrapperClaim
-from heliostat.engines.local.containers import ContainerPaths as ContainerPlace
-from heliostat.engines.local.containers import make_container_commands, make_tool_variables
+from heliostat.engines.local.containers import ContainerPaths, make_container_commands, make_tool_variables
 from heliostat.engines.local.payload_script import (
     SCRIPT_DESCRIPTOR,
     PayloadContext,
     payload_argv,
     render_payload_script,
 )
-from heliostat.engines.local.posix_spawn import Program
-from heliostat.engines.local.posix_spawn import spawn_program as start_program
+from heliostat.engines.local.posix_spawn import Program, spawn_program
 from heliostat.engines.local.processes import boot_id
 from heliostat.models import Attempt, JobId
 from heliostat.runtimes.contract import SEALED_DESCRIPTOR, RuntimeCommand
@@ -55,7 +53,7 @@ class LaunchContext:
     settings: Settings
     process_mark: str
     device_memory_mib: int | None  # of its first device
-    container_paths: ContainerPlace
+    container_paths: ContainerPaths
 
 
 def make_cgroup_limits(attempt: Attempt, queue: QueueSettings) -> CgroupLimits:
@@ -65,8 +63,7 @@ def make_cgroup_limits(attempt: Attempt, queue: QueueSettings) -> CgroupLimits:
 
 
 def hard_limit_seconds(attempt: Attempt, queue: QueueSettings) -> int:
-    """The limit that the wrapper enforces without the server; with overtime, the limit of the settings. 0:
-    none."""
+    """The time limit that the wrapper enforces; with overtime, that of the settings. 0: none."""
     limit = attempt.job.time_limit_seconds or 0
     return max(limit, queue.max_time_limit_seconds) if limit and attempt.job.overtime else limit
 
@@ -121,7 +118,7 @@ def start_wrapper(prepared: PreparedAttempt, folder: JobFolder, claim_path: str,
             **_ENVIRONMENT,
             MARK_VARIABLE: prepared.context.process_mark,
         }  # its processes are found by it
-        return WrapperClaim(start_program(Program(argv, environment, descriptors, _DEFAULT_SIGNALS)))
+        return WrapperClaim(spawn_program(Program(argv, environment, descriptors, _DEFAULT_SIGNALS)))
 
 
 def find_rendezvous_port(job_id: JobId) -> int:

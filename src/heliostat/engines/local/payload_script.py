@@ -94,15 +94,14 @@ def base_variables(attempt: Attempt, run_as: RunAsUser, context: PayloadContext)
     )
 
 
-def task_variables(place: TaskPlacement, rank: int) -> dict[str, str]:
+def task_variables(placement: TaskPlacement, rank: int) -> dict[str, str]:
     """Variables that differ between the tasks of one attempt. All run on this machine."""
     ranks = dict.fromkeys(("HELIOSTAT_TASK", "HELIOSTAT_TASK_INDEX", "RANK", "LOCAL_RANK"), str(rank))
-    return {**_device_variables(place.devices), **ranks}
+    return {**_device_variables(placement.devices), **ranks}
 
 
 def payload_argv(run_as: RunAsUser) -> list[str]:
-    """The command that the wrapper runs. `.` runs the script in the wrapper's fork, which saves starting a
-    shell."""
+    """The command that the wrapper runs. `.` runs the script in its fork, without starting a shell."""
     if run_as.uid == os.geteuid():
         return [".", _SCRIPT]
     identity = (f"--reuid={run_as.uid}", f"--regid={run_as.gid}", "--init-groups", "--inh-caps=-all")
@@ -142,9 +141,9 @@ def _gang(attempt: Attempt, runs: Sequence[str]) -> Iterator[str]:
     is_one = len(set(runs)) == 1  # in containers, the command may differ between tasks
     yield "heliostat_task() {"
     yield "    case $1 in"
-    for rank, place in enumerate(attempt.places):
+    for rank, placement in enumerate(attempt.places):
         run = "" if is_one else f"; {runs[rank]}"
-        yield f"    {rank}) {'; '.join(shell_lines.export_lines(task_variables(place, rank)))}{run} ;;"
+        yield f"    {rank}) {'; '.join(shell_lines.export_lines(task_variables(placement, rank)))}{run} ;;"
     yield "    esac"
     if is_one:
         yield f"    {runs[0]}"

@@ -149,8 +149,7 @@ class AttemptSupervisor:
     def _kill(self, running: RunningAttempt) -> None:
         """The payload enters its cgroup a moment after the start of the wrapper: until then, repeat the kill.
 
-        A job of the server's own user can stop (SIGSTOP) its process group, which includes the wrapper: continue
-        it.
+        A job of the server's own user can stop (SIGSTOP) its process group with the wrapper: continue it.
         """
         if not running.group.pids() and self.running.get(running.attempt.id) is running:
             self.process_watch.call_after(0.02, lambda: self.kill_attempt(running.attempt.id))

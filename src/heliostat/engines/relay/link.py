@@ -291,8 +291,7 @@ def _spawn(command: ExecCommand, stream: socket.socket) -> "subprocess.Popen[byt
 
 
 async def _wait_for_exit(process: "subprocess.Popen[bytes]", descriptor: int, exit_seconds: float) -> None:
-    """The program exits when its input is closed; if not, TERM and KILL are sent. Closes its pidfd
-    `descriptor`."""
+    """The program exits when its input is closed; if not, send TERM and KILL. Closes the pidfd."""
     loop, exited = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, exited.set)
     try:

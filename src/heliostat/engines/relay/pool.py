@@ -42,14 +42,14 @@ class ResponseReader(asyncio.Protocol):
     def __init__(self, most: int, *, first_line: bool = False) -> None:
         self.data: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._most, self._first_line = most, first_line
-        self._got = bytearray()
+        self._received = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        self._got += data[: self._most - len(self._got)]
-        if len(self._got) >= self._most or (self._first_line and b"\n" in self._got):
+        self._received += data[: self._most - len(self._received)]
+        if len(self._received) >= self._most or (self._first_line and b"\n" in self._received):
             self._finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -57,7 +57,7 @@ class ResponseReader(asyncio.Protocol):
 
     def _finish(self) -> None:
         if not self.data.done():
-            self.data.set_result(bytes(self._got))
+            self.data.set_result(bytes(self._received))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class ClusterSnapshot:
     @property
     def default_partition(self) -> str | None:
         """The partition of jobs that do not name one."""
-        return next((name for name, one in self.partitions.items() if one.is_default), None)
+        return next((name for name, partition in self.partitions.items() if partition.is_default), None)
 
     @property
     def gpu_types(self) -> set[str]:
@@ -50,7 +50,9 @@ class ClusterSnapshot:
     def max_run_seconds(self) -> dict[str, int]:
         """Time limits by partition, where there is one; "" stands for the default partition."""
         limits = {
-            name: one.max_run_seconds for name, one in self.partitions.items() if one.max_run_seconds is not None
+            name: partition.max_run_seconds
+            for name, partition in self.partitions.items()
+            if partition.max_run_seconds is not None
         }
         return limits | ({"": limits[self.default_partition]} if self.default_partition in limits else {})
 
@@ -74,7 +76,7 @@ class ClusterState:
 
     @property
     def reservation_names(self) -> list[str]:
-        return [one.name for one in self.snapshot.reservations or ()]
+        return [reservation.name for reservation in self.snapshot.reservations or ()]
 
     def refresh_if_stale(self) -> None:
         if time.monotonic() >= self._stale_at:
@@ -104,7 +106,7 @@ def apply_name_mapping(nodes: Sequence[Node], snapshot: ClusterSnapshot, names: 
     return [
         replace(
             node,
-            devices=tuple(replace(one, type=types.get(one.type, one.type)) for one in node.devices),
+            devices=tuple(replace(device, type=types.get(device.type, device.type)) for device in node.devices),
             labels={**node.labels, **_labels(node.name, snapshot, names)},
             min_data_class=min(classes, default=0),
             data_class=max(classes, default=0),

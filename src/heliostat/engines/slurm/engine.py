@@ -169,13 +169,14 @@ class SlurmEngine:
             self._cluster.refresh()
 
     def foreign_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
-        names = {name for one in ours for name in reservations.slurm_reservation_names(one)}
-        known = self._cluster.snapshot.reservations or ()
-        return [reservations.from_slurm_reservation(one) for one in known if one.name not in names]
+        names = {name for reservation in ours for name in reservations.slurm_reservation_names(reservation)}
+        existing = self._cluster.snapshot.reservations or ()
+        return [reservations.from_slurm_reservation(found) for found in existing if found.name not in names]
 
     def has_reservation(self, reservation: Reservation) -> bool:
-        known = self._cluster.snapshot.reservations
-        return known is None or any(one.name in reservations.slurm_reservation_names(reservation) for one in known)
+        existing = self._cluster.snapshot.reservations
+        names = reservations.slurm_reservation_names(reservation)
+        return existing is None or any(found.name in names for found in existing)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         self._sync.start(attempts)

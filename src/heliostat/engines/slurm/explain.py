@@ -156,8 +156,8 @@ def _limit_message(owner: str, bound: str, resource: str, minutes: str, per: str
         excess = f"{name} and time together" if minutes else f"{name} per node" if per == "Node" else name
         return f"requests more {excess} than its {holder} allows per job; cancel it and request less"
     if per == "Account":
-        return f"its account has reached the limit of {name} per account of its QOS; it starts when other jobs end"
-    return f"its owner has reached the limit of {name} per user of the {holder}; it starts when other jobs end"
+        return f"its account has reached the limit of {name} per account in its QOS; it starts when other jobs end"
+    return f"its owner has reached the limit of {name} per user in the {holder}; it starts when other jobs end"
 
 
 def _group_limit_message(holder: str, name: str, minutes: str) -> str:

@@ -135,7 +135,7 @@ class Observer:
             return
         found = self._submitter.job_lookup.find_job_ids(tried, written=False)
         jobs = self._client.jobs()
-        left = [one for one in tried if one.attempt.id not in found and not self._is_former_requeued(one, jobs)]
+        left = [job for job in tried if job.attempt.id not in found and not self._is_former_requeued(job, jobs)]
         found |= self._submitter.job_lookup.find_job_ids(left) if left else {}
         for tracked in tried:
             tracked.may_be_submitted = False

@@ -117,7 +117,7 @@ class Submitter:
         found = self._find_again(
             [make_tracked_job(self._settings, attempt, person.uid) for attempt in chunk.attempts]
         )
-        broken = self._make_files([one for one in chunk.attempts if one.id not in found], person)
+        broken = self._make_files([attempt for attempt in chunk.attempts if attempt.id not in found], person)
         left = chunk.without_attempts([*found, *broken])
         if left is None:
             return
@@ -170,14 +170,14 @@ class Submitter:
     def cancel_orphans(self, attempt_ids: Collection[AttemptId]) -> None:
         """Cancels jobs in Slurm that are no longer needed. Their journal entries stay."""
         journal = self._tracked.journal
-        self._cancel({one: entry for one in attempt_ids if (entry := journal.find(one))})
+        self._cancel({id_: entry for id_ in attempt_ids if (entry := journal.find(id_))})
 
     def cancel_late_submissions(self) -> None:
         """Cancels abandoned attempts that reached Slurm nevertheless. They do not start, but wait in its queue."""
         now = time.monotonic()
-        self._abandoned = {one: (until, entry) for one, (until, entry) in self._abandoned.items() if now < until}
+        self._abandoned = {id_: (until, entry) for id_, (until, entry) in self._abandoned.items() if now < until}
         if self._abandoned:
-            self._cancel({one: entry for one, (_, entry) in self._abandoned.items()})
+            self._cancel({id_: entry for id_, (_, entry) in self._abandoned.items()})
 
     def _cancel(self, unwanted: Mapping[AttemptId, JournalEntry]) -> None:
         """Except jobs of a later attempt, which were requeued."""

@@ -39,43 +39,43 @@ class TomlTable:
         return self._values.items()
 
     def value(self, key: str, default: Any = _MISSING) -> Any:
-        found = self._values.get(key, default)
-        if found is _MISSING:
+        value = self._values.get(key, default)
+        if value is _MISSING:
             raise Invalid(f"{self.label}: {key} is missing.", f"Add {key} = …; docs/admins.md has an example.")
-        return found
+        return value
 
     def text(self, key: str, default: Any = _MISSING) -> str:
         return str(self._as(str, key, default, "a text in quotes"))
 
     def text_list(self, key: str) -> list[str]:
-        found = self._as(list, key, [], "a list of texts")
-        if not all(isinstance(item, str) for item in found):
+        value = self._as(list, key, [], "a list of texts")
+        if not all(isinstance(item, str) for item in value):
             raise Invalid(f"{self.label}: {key} is not a list of texts.", f'Write {key} = ["…"].')
-        return list(found)
+        return list(value)
 
     def flag(self, key: str) -> bool:
         return bool(self._as(bool, key, False, "true or false"))
 
     def number(self, key: str, default: Any = _MISSING, most: int = 1_000_000) -> int:
-        found = self._as(int, key, default, "a whole number")
-        if isinstance(found, bool) or not 1 <= found <= most:
-            raise Invalid(f"{self.label}: {key} is {found}.", f"It must be a whole number from 1 to {most}.")
-        return int(found)
+        value = self._as(int, key, default, "a whole number")
+        if isinstance(value, bool) or not 1 <= value <= most:
+            raise Invalid(f"{self.label}: {key} is {value}.", f"It must be a whole number from 1 to {most}.")
+        return int(value)
 
     def table(self, key: str) -> "TomlTable":
         return TomlTable(self._as(dict, key, {}, "a table"), f"{self.label}: {key}")
 
     def tables(self, key: str) -> list["TomlTable"]:
-        found = self._as(list, key, [], f"written as [[{key}]]")
-        if not all(isinstance(item, dict) for item in found):
+        value = self._as(list, key, [], f"written as [[{key}]]")
+        if not all(isinstance(item, dict) for item in value):
             raise Invalid(f"{self.label}: {key} is not a list of tables.", f"Write [[{key}]] before each.")
-        return [TomlTable(item, key) for item in found]
+        return [TomlTable(item, key) for item in value]
 
     def _as(self, kind: type, key: str, default: Any, description: str) -> Any:
-        found = self.value(key, default)
-        if not isinstance(found, kind):
-            raise Invalid(f"{self.label}: {key} is {found!r}.", f"It must be {description}.")
-        return found
+        value = self.value(key, default)
+        if not isinstance(value, kind):
+            raise Invalid(f"{self.label}: {key} is {value!r}.", f"It must be {description}.")
+        return value
 
 
 def parse_nodes_file(text: str) -> ClusterSpec:
@@ -151,7 +151,7 @@ def _memory(table: TomlTable) -> int:
 
 def _gpus(table: TomlTable) -> tuple[GpuSpec, ...]:
     """A number stands for the next of /dev/nvidia0, /dev/nvidia1, …; a text names the device files."""
-    found, next_index = [], 0
+    specs, next_index = [], 0
     for key, value in table.table("gpus").items():
         kind = name_validation.require_gpu_type(key, table.label)
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 64:
@@ -162,9 +162,9 @@ def _gpus(table: TomlTable) -> tuple[GpuSpec, ...]:
         else:
             hint = 'Write a number, gpus = { a100 = 4 }, or device files, gpus = { a100 = "/dev/nvidia[0-3]" }.'
             raise Invalid(f"{table.label}: gpus of type {kind} is {value!r}.", hint)
-        found.append(GpuSpec(kind, files))
-    _require_unique(f"{table.label}: gpus", [file for gpus in found for file in gpus.device_files])
-    return tuple(found)
+        specs.append(GpuSpec(kind, files))
+    _require_unique(f"{table.label}: gpus", [file for gpus in specs for file in gpus.device_files])
+    return tuple(specs)
 
 
 def _is_device(path: str) -> bool:
@@ -208,10 +208,10 @@ def _ports(table: TomlTable) -> Ports:
     )
 
 
-def _settings(found: Any) -> dict[str, str]:
-    if not isinstance(found, Mapping):
+def _settings(table: Any) -> dict[str, str]:
+    if not isinstance(table, Mapping):
         raise Invalid("settings is not a table.", "Write [settings], and below it DefMemPerCPU = 2000.")
-    for key, value in found.items():
+    for key, value in table.items():
         if not _SETTING.fullmatch(key) or key.lower() in _NOT_SET_HERE:
             hint = (
                 "Use names from slurm.conf(5). Values that follow from the rest of nodes.toml cannot be set here."
@@ -219,7 +219,7 @@ def _settings(found: Any) -> dict[str, str]:
             raise Invalid(f"settings: {key!r} cannot be set.", hint)
         if isinstance(value, bool) or not isinstance(value, int | str) or not _VALUE.fullmatch(str(value)):
             raise Invalid(f"settings: the value of {key} is not valid.", "One line, without # and backslash.")
-    return {key: str(value) for key, value in found.items()}
+    return {key: str(value) for key, value in table.items()}
 
 
 def _require_unique(label: str, names: list[str]) -> None:

@@ -194,7 +194,7 @@ def _require_found(job: Job | None, job_id: JobId) -> Job:
 
 def extend_job(context: Context, caller: Caller, job_id: JobId, seconds: int) -> Job:
     """Add `seconds` to the time limit. Owners may extend sessions. Other jobs need a manager of the project or an
-    admin, because forecasts and reservations rely on the limit."""
+    admin, because other jobs were planned with the limit."""
     job = require_inspectable_job(context, caller, job_id)
     if job.kind != "session" and not caller.user.may_manage(job.project):
         hint = f"Ask a manager of project {job.project} or an admin."

@@ -29,7 +29,7 @@ def exec_in_job(
         )
     if job.kind in INTERNAL_JOB_KINDS:
         raise Forbidden(
-            "This job belongs to Heliostat and may serve several users, so commands in it are not allowed.",
+            "The script of this job is part of Heliostat, so other commands in it are not allowed.",
             f"See its log: helio logs {job_id}.",
         )
     engine = require_program_engine(context)

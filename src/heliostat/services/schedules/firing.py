@@ -235,8 +235,8 @@ def _add_missed(tx: Transaction, schedule: Schedule, since: datetime, count: int
     if fired.find_firing_by_due_time(tx.conn, schedule.id, since) is not None:
         return
     number = f"{count:,} or more" if count >= MAX_COUNTED_MISSES else f"{count:,}"
-    times = "time" if count == 1 else "times"
-    reason = f"missed {number} {times}, because the server was not running"
+    times = "due time was" if count == 1 else "due times were"
+    reason = f"{number} {times} not fired in time"
     fired.add_firing(tx, Firing(0, schedule.id, since, now, FiringState.MISSED, reason, count=count))
 
 

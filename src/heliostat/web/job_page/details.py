@@ -116,7 +116,7 @@ def _requested(job: Job) -> list[tuple[str, str]]:
     return [
         ("Tasks", f"{placement.tasks}; resources below are per task" if placement.tasks > 1 else ""),
         ("GPUs", _gpus(job)),
-        ("CPU cores", formatting.format_number(resources.cpus)),
+        ("CPUs", formatting.format_number(resources.cpus)),
         ("Memory", formatting.format_size(resources.memory_mib)),
         ("Nodes", ", ".join(text for text in nodes if text)),
         ("Time limit", limit + (", may be exceeded while no job needs the resources" if job.overtime else "")),

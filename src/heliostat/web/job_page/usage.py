@@ -40,7 +40,7 @@ def build_usage_view(stats: JobStats, devices: Sequence[Device]) -> JobUsageView
     found = [
         _plot_devices("GPU utilisation", by_name, "utilisation", _Measure("%", 1.0, top=100.0)),
         _plot_devices("GPU memory in GiB", by_name, "memory", _device_memory(devices)),
-        _plot_series("CPU cores", by_name.get("cpu"), stats.summary.cpus, _cpus(stats)),
+        _plot_series("CPUs", by_name.get("cpu"), stats.summary.cpus, _cpus(stats)),
         _plot_series("Memory in GiB", by_name.get("memory"), stats.summary.memory_mib, _memory(stats)),
     ]
     plots = tuple(plot for plot in found if plot is not None)

@@ -231,7 +231,9 @@ def test_without_the_driver_library_the_note_says_what_to_do(monkeypatch: pytest
         ("0x1002", "0x030000", "No GPU found"),
     ],
 )
-def test_a_card_without_a_driver_is_distinguished_from_no_card(tmp_path: Path, vendor: str, class_: str, note: str) -> None:
+def test_a_card_without_a_driver_is_distinguished_from_no_card(
+    tmp_path: Path, vendor: str, class_: str, note: str
+) -> None:
     slot = tmp_path / "0000:01:00.0"
     slot.mkdir()
     (slot / "vendor").write_text(vendor + "\n")

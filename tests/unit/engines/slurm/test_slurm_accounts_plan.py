@@ -145,10 +145,10 @@ def test_an_empty_slurm_gets_departments_projects_users_and_classes() -> None:
         "Add the QOS scavenger.",
         "Add the QOS interactive.",
         "Add the QOS urgent.",
-        "Set the QOS interactive: priority 200, before scavenger.",
-        "Set the QOS urgent: priority 1000, before scavenger.",
-        "Add the account _imaging below root, share 2, at most 8 GPUs at once.",
-        "Let the account _imaging use the QOS interactive, scavenger, urgent.",
+        "Set the QOS interactive: priority 200, preempts scavenger.",
+        "Set the QOS urgent: priority 1000, preempts scavenger.",
+        "Add the account _imaging below root, share 2, at most 8 GPUs at the same time.",
+        "Allow the account _imaging to use the QOS interactive, scavenger, urgent.",
         "Add the account tumours below _imaging, share 3.",
         "Add ann to the account tumours.",
     ]
@@ -164,7 +164,7 @@ def test_an_account_of_an_admin_is_used_as_it_is_and_said_so() -> None:
     wish = wanted([user("ann", "vision")], [Project("vision", "imaging")])
     plan = plan_accounting(wish, by_hand, frozenset())
     assert not [step for step in plan.steps if "vision" in step.argv("lab")]
-    assert any("The account vision was not made by this Heliostat" in line for line in plan.unmanaged)
+    assert any("The account vision was not created by this Heliostat" in line for line in plan.unmanaged)
     assert any("sacctmgr add user ann account=vision" in line for line in plan.unmanaged)
 
 
@@ -176,7 +176,7 @@ def test_an_account_becomes_ours_when_an_admin_writes_our_mark_into_its_descript
     changes = [step for step in plan_accounting(wish, adopted, frozenset()).steps if isinstance(step, SetAccount)]
     assert changes[0].sentence == (
         "Set the account vision: below _imaging instead of root, share 1 instead of 7,"
-        " any number of GPUs at once instead of 3."
+        " limit of GPUs none instead of 3."
     )
     assert changes[0].argv("lab")[-3:] == ["parent=_imaging", "fairshare=1", "GrpTRES=gres/gpu=-1"]
 
@@ -228,14 +228,14 @@ def test_a_changed_quota_of_a_user_changes_their_association() -> None:
     first = plan_accounting(wanted([user("ann", "a")], projects), EMPTY, frozenset())
     limited = wanted([user("ann", "a", quota=Quota(running_gpus=2))], projects)
     (step,) = plan_accounting(limited, after(EMPTY, first), created_by(first)).steps
-    assert step.sentence == "Set ann in the account a: 2 GPUs at once instead of any number of."
+    assert step.sentence == "Set ann in the account a: limit of GPUs 2 instead of none."
     assert step.argv("lab")[-1] == "GrpTRES=gres/gpu=2"
 
 
 def test_a_qos_of_an_admin_is_neither_changed_nor_given_out() -> None:
     by_hand = replace(EMPTY, qos={**EMPTY.qos, "urgent": Qos("the director's", 5)})
     plan = plan_accounting(wanted([], [Project("a", "default")]), by_hand, frozenset())
-    assert any("The QOS urgent was not made by this Heliostat" in line for line in plan.unmanaged)
+    assert any("The QOS urgent was not created by this Heliostat" in line for line in plan.unmanaged)
     (grant,) = (step for step in plan.steps if isinstance(step, GrantQos))
     assert grant.names == ("interactive", "scavenger")
 
@@ -248,14 +248,14 @@ def test_what_slurm_cannot_express_is_said() -> None:
     )
     said = "\n".join(wish.notes)
     for words in (
-        "9 GPUs in the queue of user ann",
-        "10 GPU-hours a month of user ann",
-        "in each of their 2 projects",
-        "does not heed associations, limits, qos",
-        "does not weigh shares",
-        "does not weigh classes",
-        "sends no scavenger job away",
-        "GPU-hours of the class urgent",
+        "Limit of 9 queued GPUs for user ann",
+        "Limit of 10 GPU-hours per month for user ann",
+        "to each of the 2 projects",
+        "does not enforce associations, limits, qos",
+        "does not use shares",
+        "does not use the QOS for the priority",
+        "does not preempt scavenger jobs",
+        "urgent GPU-hours per project",
     ):
         assert words in said
 

@@ -154,18 +154,18 @@ def test_a_hostile_name_reaches_a_real_shell_as_one_harmless_word(text: str) -> 
     ("case", "said"),
     [
         ({"gpus": 0.5}, "whole GPUs"),
-        ({"gpus": 1, "gpu_type": "h100"}, "GPUs: 4 A100 on a node, 4 a100 on a node"),
+        ({"gpus": 1, "gpu_type": "h100"}, "GPUs: 4 A100 per node, 4 a100 per node"),
         ({"gpus": 5}, "GPUs: 4"),
         ({"placement": {"labels": ["blue"]}}, "features blue"),
         ({"placement": {"labels": ["far"]}}, "no partition gone"),
-        ({"placement": {"labels": ["off"]}}, "takes no new jobs"),
-        ({"placement": {"labels": ["quick"]}, "time_limit_seconds": 91801}, "at most 1530m"),
+        ({"placement": {"labels": ["off"]}}, "accepts no new jobs"),
+        ({"placement": {"labels": ["quick"]}, "time_limit_seconds": 91801}, "time limit of 1530m"),
         (
             {"placement": {"labels": ["quick"], "tasks": 2, "layout": "spread"}},
-            "1 tasks of this size on the 1 nodes",
+            "1 tasks of this size (at most 1 nodes per job)",
         ),
-        ({"placement": {"tasks": 15}}, "holds 6 tasks"),
-        ({"gpus": 1, "gpu_type": "tesla"}, "partition main has"),
+        ({"placement": {"tasks": 15}}, "can run 6 tasks"),
+        ({"gpus": 1, "gpu_type": "tesla"}, "partition main is large enough"),
     ],
 )
 def test_what_could_never_run_is_refused_with_cause_and_hint(case: dict[str, Any], said: str) -> None:

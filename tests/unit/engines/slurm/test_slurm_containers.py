@@ -144,7 +144,7 @@ def test_nothing_is_left_on_the_node_and_what_was_left_is_swept(node: Path) -> N
 
 def test_too_few_gpus_and_missing_tools_are_said(node: Path) -> None:
     done = run_on(node, asked(ASKED["bubblewrap"], gpus=1), CUDA_VISIBLE_DEVICES="0,1")
-    assert (done.returncode, b"gave 2 GPUs, not 1" in done.stderr) == (126, True)
+    assert (done.returncode, b"has 2 visible GPUs, expected 1" in done.stderr) == (126, True)
     (node / "1.receipt").write_text("")
     done = run_on(node, asked(ASKED["apptainer"]))
     assert (done.returncode, done.stderr) == (126, b"heliostat: apptainer is not installed on n1\n")
@@ -162,7 +162,7 @@ def test_what_would_leave_slurms_limits_and_what_admins_forbid_is_refused() -> N
     with pytest.raises(Invalid, match="outside of Slurm's limits"):
         check_container(docker.job)
     of_root = asked(ASKED["podman"])
-    with pytest.raises(Invalid, match="podman of root"):
+    with pytest.raises(Invalid, match="podman as root"):
         check_container(replace(of_root.job, unix_user="root"))
     with pytest.raises(AttemptRefused, match="not allowed here"):
         script_of(of_root, allowed_registries=("registry.example.org",))

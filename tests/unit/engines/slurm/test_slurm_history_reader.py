@@ -85,8 +85,8 @@ def test_a_job_with_its_steps_is_one_record() -> None:
         ("OUT_OF_MEMORY", JobState.FAILED, "out of memory"),
         ("CANCELLED by 1000", JobState.CANCELLED, "cancelled"),
         ("CANCELLED", JobState.CANCELLED, "cancelled"),
-        ("PREEMPTED", JobState.CANCELLED, "sent away for another job"),
-        ("TIMEOUT", JobState.TIMED_OUT, "its time limit was over"),
+        ("PREEMPTED", JobState.CANCELLED, "preempted for another job"),
+        ("TIMEOUT", JobState.TIMED_OUT, "time limit reached"),
         ("NODE_FAIL", JobState.LOST, "its node failed"),
     ],
 )

@@ -69,7 +69,7 @@ class Desk:
     ) -> None:
         self.slurm, self.running, self.now = FakeSlurm(), dict(running), 1000.0
         self.use = LiveUsageSampler(self.slurm.read_live, seconds, lambda: self.running, lambda: self.now)
-        monkeypatch.setattr(self.use._looks, "refresh_if_stale", lambda: None)
+        monkeypatch.setattr(self.use._refreshes, "refresh_if_stale", lambda: None)
 
 
 def test_cpus_are_those_kept_busy_since_the_look_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +114,6 @@ def test_slurm_away_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     desk.use.refresh()
     desk.slurm.is_away = True
     monkeypatch.undo()
-    desk.use._looks.refresh_if_stale()
-    desk.use._looks.wait_for_refresh(120)
-    assert set(desk.use._seen) == {"1.1"}
+    desk.use._refreshes.refresh_if_stale()
+    desk.use._refreshes.wait_for_refresh(120)
+    assert set(desk.use._samples) == {"1.1"}

@@ -162,11 +162,11 @@ def test_only_what_is_said_of_the_job_is_final(said: str, passes: bool) -> None:
 @pytest.mark.parametrize(
     ("limit", "passes", "words"),
     [
-        ("AssocMaxSubmitJobLimit", True, "has all the jobs in the queue that the account allows one user"),
-        ("QOSMaxSubmitJobPerUserLimit", True, "has all the jobs in the queue that the QOS allows one user"),
-        ("AssocGrpSubmitJobsLimit", True, "its account has all the jobs in the queue it may have"),
-        ("QOSMaxWallDurationPerJobLimit", False, "asks for more time than its QOS allows one job"),
-        ("AssocMaxCpuPerJobLimit", False, "asks for more cpus than its account allows one job"),
+        ("AssocMaxSubmitJobLimit", True, "has reached the limit of jobs in the queue per user in the account"),
+        ("QOSMaxSubmitJobPerUserLimit", True, "has reached the limit of jobs in the queue per user in the QOS"),
+        ("AssocGrpSubmitJobsLimit", True, "its account has reached its limit of jobs in the queue"),
+        ("QOSMaxWallDurationPerJobLimit", False, "requests more time than its QOS allows per job"),
+        ("AssocMaxCpuPerJobLimit", False, "requests more cpus than its account allows per job"),
     ],
 )
 def test_of_limits_only_that_on_the_number_of_jobs_is_waited_for(limit: str, passes: bool, words: str) -> None:
@@ -179,4 +179,4 @@ def test_of_limits_only_that_on_the_number_of_jobs_is_waited_for(limit: str, pas
 def test_a_refusal_names_the_next_step_where_we_know_it() -> None:
     of_account = refused("Invalid account or account/partition combination specified")
     assert "helio slurm apply" in describe_refusal(of_account)
-    assert describe_refusal(refused("Something else")) == "Slurm refuses it: Something else"
+    assert describe_refusal(refused("Something else")) == "Slurm refused the job: Something else"

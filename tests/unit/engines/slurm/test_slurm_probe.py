@@ -47,18 +47,18 @@ def verdict(answer: ProbeResult, asked: tuple[float, float] = (1000.0, 1001.0)) 
 
 
 def test_a_node_that_sees_what_we_see_is_well() -> None:
-    good = "n1 of partition main sees /shared, knows 2 users as we do, and its clock is right."
+    good = "n1 of partition main can use /shared, has the same ids for 2 users, and its clock is right."
     assert verdict(RIGHT) == [("ok", good)]
 
 
 @pytest.mark.parametrize(
     ("answer", "level", "words"),
     [
-        (replace(RIGHT, marker=None), "problem", "does not see /shared"),
-        (replace(RIGHT, marker="other"), "problem", "does not see /shared"),
+        (replace(RIGHT, marker=None), "problem", "cannot read /shared"),
+        (replace(RIGHT, marker="other"), "problem", "cannot read /shared"),
         (replace(RIGHT, can_write=False), "problem", "cannot write"),
-        (replace(RIGHT, users={"ann": (1001, 1001), "bob": None}), "problem", "does not know bob:"),
-        (replace(RIGHT, users={}), "problem", "does not know ann, bob:"),
+        (replace(RIGHT, users={"ann": (1001, 1001), "bob": None}), "problem", "jobs cannot run there: bob."),
+        (replace(RIGHT, users={}), "problem", "jobs cannot run there: ann, bob."),
         (
             replace(RIGHT, users={"ann": (1001, 1001), "bob": (1003, 1002)}),
             "problem",
@@ -101,9 +101,9 @@ def test_the_script_says_little_where_the_folder_is_not_there(tmp_path: Path) ->
 
 
 def test_a_full_partition_is_told_apart_from_a_broken_one() -> None:
-    assert "had room" in probe_failed_finding("main", "Unable to allocate resources: Requested nodes are busy")[2]
+    assert "had free resources" in probe_failed_finding("main", "Unable to allocate resources: Requested nodes are busy")[2]
     assert (
-        "could not be probed: Job cannot run as root" in probe_failed_finding("main", "Job cannot run as root")[2]
+        "The probe of partition main failed: Job cannot run as root" in probe_failed_finding("main", "Job cannot run as root")[2]
     )
 
 
@@ -168,7 +168,7 @@ def test_nobody_changes_the_word_and_what_they_put_beside_it_goes_away(settings:
 
 def test_a_refusal_is_a_finding(settings: Settings) -> None:
     ((_, level, message, hint),) = probe_partitions(settings, {}, cast(SlurmClient, OnePartition(None)))
-    assert (level, message) == ("warning", "No node of partition main had room for a probe.")
+    assert (level, message) == ("warning", "No node of partition main had free resources for a probe.")
     assert hint
 
 
@@ -193,12 +193,12 @@ def test_good_settings_of_slurm_give_no_warning() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "gpus", "words"),
     [
-        ("GresTypes", "(null)", 0, "GresTypes does not name gpu"),
+        ("GresTypes", "(null)", 0, "GresTypes does not contain gpu"),
         ("AccountingStorageTRES", "cpu,mem", 4, "does not count GPUs"),
         ("ProctrackType", "proctrack/linuxproc", 4, "can outlive it"),
-        ("TaskPlugin", "task/none", 4, "more cpus, memory and GPUs than they were given"),
+        ("TaskPlugin", "task/none", 4, "more cpus, memory and GPUs than allocated"),
         ("MaxArraySize", "10", 4, "MaxArraySize=10 is small"),
-        ("DisableRootJobs", "Yes", 4, "runs no jobs of root"),
+        ("DisableRootJobs", "Yes", 4, "does not run jobs of root"),
     ],
 )
 def test_settings_of_slurm_that_are_in_the_way_are_told_with_a_hint(

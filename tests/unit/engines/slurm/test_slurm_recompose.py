@@ -82,12 +82,12 @@ class FakeSlurm:
 class Still(Recomposer):
     """Moves only when it is told to."""
 
-    def _begin(self) -> None:
+    def _wake_thread(self) -> None:
         pass
 
     def advance_by(self, steps: int) -> None:
         for _ in range(steps):
-            self._again.clear()
+            self._retry_at.clear()
             self.advance()
 
 
@@ -164,7 +164,7 @@ def test_a_step_that_fails_says_why_and_is_tried_again(
     slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(argv: Sequence[str]) -> None:
-        raise StepFailed("node_command ended with 255: no route to host")
+        raise StepFailed("node_command failed with exit code 255: no route to host")
 
     ours = make_recomposer(slurm, tmp_path)
     ours.recompose("d1", {"a100": 1})
@@ -172,7 +172,7 @@ def test_a_step_that_fails_says_why_and_is_tried_again(
     ours.advance_by(9)
     told = ours.find("d1")
     assert told is not None
-    assert (told.at, told.error) == (2, "node_command ended with 255: no route to host")
+    assert (told.at, told.error) == (2, "node_command failed with exit code 255: no route to host")
     ours.advance()  # not at once
     monkeypatch.setattr(recomposer, "run_node_command", slurm.command)
     ours.advance_by(9)
@@ -192,7 +192,7 @@ def test_a_node_that_joins_with_other_gpus_gets_no_jobs(
     ours.advance_by(9)
     told = ours.find("d1")
     assert told is not None
-    assert "has joined with 1 a100; see gres.conf" in (told.error or "")
+    assert "registered with 1 a100; see its gres.conf" in (told.error or "")
     assert slurm.drained == DRAIN_REASON
 
 
@@ -208,8 +208,8 @@ def test_a_killed_server_goes_on_where_it_was(
         for steps in killed:
             ours = make_recomposer(slurm, folder)
             ours.advance_by(steps)
-            if lost and (work := ours._works.get("d1")):
-                ours._after(work)
+            if lost and (work := ours._pending.get("d1")):
+                ours._do_step(work)
         ours = make_recomposer(slurm, folder)
         ours.advance_by(9)
     assert (slurm.gres, slurm.drained, ours.find("d1"), slurm.exists) == ("gpu:a100:4", "", None, True)
@@ -228,7 +228,7 @@ def test_slurm_away_is_waited_for(slurm: FakeSlurm, tmp_path: Path) -> None:
 
 def test_a_node_of_slurm_conf_is_refused(slurm: FakeSlurm, tmp_path: Path) -> None:
     slurm.dynamic = False
-    with pytest.raises(Conflict, match=r"written in slurm\.conf"):
+    with pytest.raises(Conflict, match=r"defined in slurm\.conf"):
         make_recomposer(slurm, tmp_path).recompose("d1", {"a100": 1})
 
 
@@ -240,7 +240,7 @@ def test_without_a_command_it_is_refused(slurm: FakeSlurm, tmp_path: Path) -> No
 
 def test_words_that_a_shell_would_understand_are_not_passed_on() -> None:
     node = ObservedNode("d1", "idle+dynamic_norm", {}, "CPUs=4 Feature=a;reboot", 0, None)
-    with pytest.raises(Conflict, match="cannot be passed on"):
+    with pytest.raises(Conflict, match="unsupported characters"):
         plan_recomposition(node, {"a100": 1})
 
 
@@ -266,7 +266,7 @@ def test_a_reason_cannot_pretend_to_be_a_fact() -> None:
 
 def test_a_command_is_run_without_a_shell_and_its_last_words_are_kept() -> None:
     run_node_command(["/bin/sh", "-c", '[ "$1" = "a  b" ]', "sh", "a  b"])
-    with pytest.raises(StepFailed, match="ended with 3: second"):
+    with pytest.raises(StepFailed, match="failed with exit code 3: second"):
         run_node_command(["/bin/sh", "-c", "echo first; echo second >&2; exit 3"])
     with pytest.raises(StepFailed, match="cannot be run: /nonexistent: No such file"):
         run_node_command(["/nonexistent"])

@@ -84,7 +84,7 @@ def test_accounts_are_read_whatever_their_descriptions_hold() -> None:
 
 
 def test_a_slurm_without_accounting_says_so() -> None:
-    with pytest.raises(Conflict, match="cannot be read: no slurmdbd here"):
+    with pytest.raises(Conflict, match="Cannot read Slurm's accounting: no slurmdbd here"):
         read_accounting(Answering({"account": refused("no slurmdbd here\n more")}), "bench")
 
 
@@ -147,8 +147,8 @@ def test_a_job_gets_the_account_of_its_project_only_if_its_user_has_it() -> None
 def test_a_class_is_refused_where_slurm_would_refuse_it() -> None:
     seen = access()
     assert seen.qos_refusal_reason("ann", "lab", "normal") is None
-    assert "it has no QOS interactive" in (seen.qos_refusal_reason("ann", "lab", "interactive") or "")
-    assert "does not let ann use the QOS urgent" in (seen.qos_refusal_reason("ann", "lab", "urgent") or "")
+    assert "the QOS interactive does not exist" in (seen.qos_refusal_reason("ann", "lab", "interactive") or "")
+    assert "ann may not use the QOS urgent" in (seen.qos_refusal_reason("ann", "lab", "urgent") or "")
     assert "in the account lab" in (seen.qos_refusal_reason("ann", "elsewhere", "urgent") or "")
     assert seen.qos_refusal_reason("stranger", "lab", "urgent") is None
     assert access("associations").qos_refusal_reason("ann", "lab", "urgent") is None
