@@ -63,7 +63,7 @@ def test_the_log_of_a_build_grows_on_its_page_until_the_environment_is_ready(
     stays.get_by_label("Packages").fill("slow==1.0")
     stays.get_by_role("button", name="Build").click()
     log = stays.get_by_role("region", name="Build log")
-    expect(log).to_contain_text("Building from source where it must be", timeout=BUILDING_MS)
+    expect(log).to_contain_text("Building them from source", timeout=BUILDING_MS)
     expect(stays.get_by_role("heading", level=1)).to_contain_text("building")
     expect(log).not_to_contain_text("The environment is ready")
     gate.touch()

@@ -179,7 +179,7 @@ def test_one_that_waits_tells_why_and_outlives_the_hub(
         for one in me.stream_events(f"/hub/api/users/{ME}/server/progress")
         if "GPU" in one["message"]
     )
-    assert said.startswith(f"Job {job_of(server)} waits. ")
+    assert said.startswith(f"Job {job_of(server)} is waiting. ")
     waiting = job_of(server)
     hub.kill()
     hub.start()

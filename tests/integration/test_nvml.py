@@ -201,7 +201,7 @@ def test_a_gpu_that_disappears_stays_listed(fake: FakeNvml, start: Start) -> Non
     ("facts", "words"),
     [
         ({"ecc": 3}, "3 uncorrected memory (ECC) errors"),
-        ({"remap_failed": 1}, "have the card replaced"),
+        ({"remap_failed": 1}, "replace the card"),
         ({"remap_pending": 1}, "row remapping) waits for a reboot"),
         ({"pages_pending": 1}, "page retirement) waits for a reboot"),
         ({"mig": 1}, "MIG mode is on"),

@@ -1,4 +1,4 @@
-"""Accounts, projects, tokens and the audit log over HTTP."""
+"""Endpoints of users, projects, departments, tokens, logins and the audit log."""
 
 from typing import Annotated
 
@@ -31,22 +31,22 @@ from heliostat.api.request_context import CallerDep, ContextDep, IdPath, client_
 from heliostat.errors import Invalid
 from heliostat.services.accounts import projects, tokens, users, web_logins
 
-router = APIRouter(tags=["people"])
+router = APIRouter(tags=["accounts"])
 
 
-@router.get("/whoami", summary="Who we think you are")
+@router.get("/whoami", summary="Show the caller's account")
 def show_caller(caller: CallerDep) -> CallerResponse:
     return CallerResponse.of(caller)
 
 
-@router.post("/login", summary="Trade name and password for a token of 12 hours")
+@router.post("/login", summary="Create a token for 12 hours with name and password")
 def log_in(body: LoginBody, request: Request, response: Response, context: ContextDep) -> LoginResponse:
     secret, token = tokens.create_login_token(context, body.name, body.password, client_address(request))
     response.headers["Cache-Control"] = "no-store"
     return LoginResponse(token=secret, id=token.id, expires_at=token.expires_at)
 
 
-@router.post("/login/link", summary="A code that logs a browser in as you, once")
+@router.post("/login/link", summary="Create a single-use link that logs a browser in as you")
 def create_login_link(
     request: Request, response: Response, caller: CallerDep, context: ContextDep
 ) -> LoginLinkResponse:
@@ -57,12 +57,12 @@ def create_login_link(
     return LoginLinkResponse(url=url, expires_at=context.now() + lasts)
 
 
-@router.get("/tokens", summary="Your tokens, or for an admin those of a user")
+@router.get("/tokens", summary="List your tokens; admins may list those of a user")
 def list_tokens(caller: CallerDep, context: ContextDep, user: str | None = None) -> ListResponse[TokenResponse]:
     return ListResponse(items=[TokenResponse.of(token) for token in tokens.list_tokens(context, caller, user)])
 
 
-@router.post("/tokens", status_code=201, summary="Make a token; its secret is shown only here")
+@router.post("/tokens", status_code=201, summary="Create a token; its secret is returned only here")
 def create_token(body: TokenBody, response: Response, caller: CallerDep, context: ContextDep) -> NewTokenResponse:
     secret, token = tokens.create_token(context, caller, body.name, body.days)
     response.headers["Cache-Control"] = "no-store"
@@ -74,24 +74,24 @@ def revoke_token(token_id: IdPath, caller: CallerDep, context: ContextDep) -> No
     tokens.revoke_token(context, caller, token_id)
 
 
-@router.get("/users", summary="The people you may see")
+@router.get("/users", summary="List the users you may see")
 def list_users(caller: CallerDep, context: ContextDep) -> ListResponse[UserResponse]:
     return ListResponse(items=[UserResponse.of(user) for user in users.list_users(context, caller)])
 
 
-@router.post("/users", status_code=201, summary="Create an account")
+@router.post("/users", status_code=201, summary="Create a user account")
 def create_user(body: UserBody, caller: CallerDep, context: ContextDep) -> UserResponse:
     projects = None if body.projects is None else tuple(body.projects)
     new = users.NewUser(body.name, body.role, body.unix_user, body.password, projects)
     return UserResponse.of(users.create_user(context, caller, new))
 
 
-@router.get("/users/{name}", summary="One account")
+@router.get("/users/{name}", summary="Show a user account")
 def get_user(name: str, caller: CallerDep, context: ContextDep) -> UserResponse:
     return UserResponse.of(users.get_user(context, caller, name))
 
 
-@router.patch("/users/{name}", summary="Change role, activity, Unix user or quota")
+@router.patch("/users/{name}", summary="Change role, active flag, Unix user or quota")
 def update_user(name: str, body: UserChangeBody, caller: CallerDep, context: ContextDep) -> UserResponse:
     _not_null(body, "role", "active")
     wish = users.UserChange(
@@ -104,12 +104,12 @@ def update_user(name: str, body: UserChangeBody, caller: CallerDep, context: Con
     return UserResponse.of(users.update_user(context, caller, name, wish))
 
 
-@router.put("/users/{name}/password", status_code=204, summary="Set a password")
+@router.put("/users/{name}/password", status_code=204, summary="Set the password of a user")
 def set_password(name: str, body: PasswordBody, caller: CallerDep, context: ContextDep) -> None:
     users.set_password(context, caller, name, body.password, body.current)
 
 
-@router.get("/departments", summary="All departments")
+@router.get("/departments", summary="List departments")
 def list_departments(caller: CallerDep, context: ContextDep) -> ListResponse[DepartmentResponse]:
     found = projects.list_departments(context, caller)
     return ListResponse(items=[DepartmentResponse.of(department) for department in found])
@@ -120,7 +120,7 @@ def create_department(body: DepartmentBody, caller: CallerDep, context: ContextD
     return DepartmentResponse.of(projects.create_department(context, caller, body.name))
 
 
-@router.patch("/departments/{name}", summary="Change share or quota")
+@router.patch("/departments/{name}", summary="Change the share or quota of a department")
 def update_department(
     name: str, body: DepartmentChangeBody, caller: CallerDep, context: ContextDep
 ) -> DepartmentResponse:
@@ -129,7 +129,7 @@ def update_department(
     return DepartmentResponse.of(projects.update_department(context, caller, name, wish))
 
 
-@router.get("/projects", summary="Your projects, or for an admin all of them")
+@router.get("/projects", summary="List your projects; admins see all")
 def list_projects(caller: CallerDep, context: ContextDep) -> ListResponse[ProjectResponse]:
     return ListResponse(items=[ProjectResponse.of(project) for project in projects.list_projects(context, caller)])
 
@@ -139,19 +139,19 @@ def create_project(body: ProjectBody, caller: CallerDep, context: ContextDep) ->
     return ProjectResponse.of(projects.create_project(context, caller, body.name, body.department))
 
 
-@router.get("/projects/{name}", summary="One project and its members")
+@router.get("/projects/{name}", summary="Show a project and its members")
 def get_project(name: str, caller: CallerDep, context: ContextDep) -> ProjectResponse:
     return ProjectResponse.of(projects.get_project(context, caller, name))
 
 
-@router.patch("/projects/{name}", summary="Change share, data class or quota")
+@router.patch("/projects/{name}", summary="Change the share, data class or quota of a project")
 def update_project(name: str, body: ProjectChangeBody, caller: CallerDep, context: ContextDep) -> ProjectResponse:
     _not_null(body, "share", "data_class")
     wish = projects.ProjectOrDepartmentChange(body.share, body.data_class, body.quota_change())
     return ProjectResponse.of(*projects.update_project(context, caller, name, wish))
 
 
-@router.put("/projects/{name}/members/{user}", summary="Add a member or change their role")
+@router.put("/projects/{name}/members/{user}", summary="Add a member or change the role of a member")
 def add_member(name: str, user: str, body: MemberBody, caller: CallerDep, context: ContextDep) -> ProjectResponse:
     return ProjectResponse.of(projects.add_member(context, caller, name, user, body.role))
 
@@ -161,21 +161,21 @@ def remove_member(name: str, user: str, caller: CallerDep, context: ContextDep) 
     return ProjectResponse.of(projects.remove_member(context, caller, name, user))
 
 
-@router.get("/audit", summary="Who did what, newest first")
+@router.get("/audit", summary="List audit log entries, newest first")
 def list_audit(
     caller: CallerDep,
     context: ContextDep,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     cursor: str | None = None,
-    user: Annotated[str, Query(max_length=64, description="Who did it.")] = "",
-    text: Annotated[str, Query(max_length=128, description="Part of what was done, or to what.")] = "",
+    user: Annotated[str, Query(max_length=64, description="Only actions of this user.")] = "",
+    text: Annotated[str, Query(max_length=128, description="Only entries with this text in action or target.")] = "",
 ) -> ListResponse[AuditEntryResponse]:
     entries, next_cursor = users.list_audit_entries(context, caller, limit, cursor, users.AuditFilter(user, text))
     return ListResponse(items=[AuditEntryResponse.of(entry) for entry in entries], next_cursor=next_cursor)
 
 
 def _not_null(body: BaseModel, *fields: str) -> None:
-    """Null would mean nothing here, unlike for a limit or a Unix user."""
+    """Rejects null for these fields; for a limit or the Unix user it removes the value."""
     for field in fields:
         if field in body.model_fields_set and getattr(body, field) is None:
-            raise Invalid(f"{field}: must not be null.", "Leave it out to keep it.", fields={field: "is null"})
+            raise Invalid(f"{field}: must not be null.", "Omit it to keep its value.", fields={field: "is null"})

@@ -1,4 +1,4 @@
-"""Announcements from the admins over HTTP."""
+"""Endpoints of announcements from the admins."""
 
 from datetime import datetime
 from typing import Annotated
@@ -16,12 +16,12 @@ router = APIRouter(tags=["cluster"])
 
 
 class AnnouncementBody(BaseModel):
-    """What everybody should read."""
+    """An announcement to all users."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: Annotated[str, StringConstraints(min_length=1, max_length=services.MAX_TEXT_LENGTH, strict=True)]
-    ends_at: ZonedTime | None = Field(default=None, description="Left out: until it is removed.")
+    ends_at: ZonedTime | None = Field(default=None, description="Default: until it is removed.")
 
 
 class AnnouncementResponse(BaseModel):
@@ -36,7 +36,7 @@ class AnnouncementResponse(BaseModel):
         return cls(id=one.id, text=one.text, author=one.author, created_at=one.created_at, ends_at=one.ends_at)
 
 
-@router.get("/announcements", summary="What everybody should read, newest first; past=true, for admins: all of it")
+@router.get("/announcements", summary="List announcements, newest first; past=true includes expired ones (admins only)")
 def list_announcements(
     caller: CallerDep, context: ContextDep, past: bool = False
 ) -> ListResponse[AnnouncementResponse]:
@@ -46,7 +46,7 @@ def list_announcements(
     return ListResponse(items=[AnnouncementResponse.of(one) for one in found])
 
 
-@router.post("/announcements", status_code=201, summary="Tell everybody something")
+@router.post("/announcements", status_code=201, summary="Show an announcement to all users")
 def add_announcement(body: AnnouncementBody, caller: CallerDep, context: ContextDep) -> AnnouncementResponse:
     return AnnouncementResponse.of(services.add_announcement(context, caller, body.text, body.ends_at))
 

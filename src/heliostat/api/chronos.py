@@ -1,6 +1,6 @@
-"""The API of Chronos, for what was written for it: `/v1/scheduler/…`, and without `/v1` as older ones had it.
+"""Endpoints compatible with the Chronos scheduler: `/v1/scheduler/…`, and without `/v1` as in older versions.
 
-Names are those of one's own schedules: several people who do not know each other may use the same.
+Job names are unique per user: each caller sees only their own schedules.
 """
 
 import base64
@@ -28,13 +28,13 @@ from heliostat.services.schedules import lifecycle as services
 from heliostat.services.schedules.firing_results import record_manual_success
 from heliostat.services.schedules.requests import ScheduleRequest
 
-_TOKEN = "helio_"  # noqa: S105 - how every token begins
-_BAD = (BadRequest, NotFound, Conflict)
-_LOGIN = {"WWW-Authenticate": 'Basic realm="Heliostat", charset="UTF-8"'}
+_TOKEN_PREFIX = "helio_"  # noqa: S105 - not a secret
+_BAD_REQUEST_ERRORS = (BadRequest, NotFound, Conflict)
+_LOGIN_HEADERS = {"WWW-Authenticate": 'Basic realm="Heliostat", charset="UTF-8"'}
 
 
 class ChronosRoute(APIRoute):
-    """Errors as Chronos tells them: 400 and a message."""
+    """Returns errors in the format of Chronos: status 400 and a message."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -44,22 +44,22 @@ class ChronosRoute(APIRoute):
                 _check_origin(request)
                 return await handle(request)
             except RequestValidationError:
-                return _told(BadRequest("The request cannot be read.", "Send one JSON object."))
+                return _error_response(BadRequest("The request cannot be read.", "Send one JSON object."))
             except HeliostatError as error:
-                return _told(error)
+                return _error_response(error)
 
         return handler
 
 
 async def current_chronos_caller(request: Request) -> Caller:
-    """As everywhere; and in Basic a token may stand for the password."""
+    """As for all endpoints; additionally a token is accepted as the password of Basic authentication."""
     scheme, _, proof = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         name, _, secret = _decoded(proof).partition(":")
-        if secret.startswith(_TOKEN):
+        if secret.startswith(_TOKEN_PREFIX):
             user = get_context(request).identities.authenticate_token(secret)
             if name and name != user.name:
-                raise NotAuthenticated("The token belongs to somebody else.", "Use your own name with it.")
+                raise NotAuthenticated("The token belongs to another user.", "Use the name of its owner.")
             return Caller(user, "token", client_address(request))
     return await current_caller(request)
 
@@ -73,7 +73,7 @@ router = APIRouter(tags=["chronos"], route_class=ChronosRoute)
 leader_router = APIRouter(tags=["chronos"], route_class=ChronosRoute)
 
 
-@leader_router.get("/leader", summary="Who answers: this server")
+@leader_router.get("/leader", summary="Show the leader: this server")
 def show_leader(request: Request, caller: ChronosCallerDep) -> Response:
     return JSONResponse({"leader": request.headers.get("host", "")})
 
@@ -94,12 +94,12 @@ def replace_job(document: DocumentBody, caller: ChronosCallerDep, context: Conte
     return Response(status_code=204)
 
 
-@router.get("/jobs", summary="All your jobs, as Chronos lists them")
+@router.get("/jobs", summary="List your jobs in the format of Chronos")
 def list_jobs(caller: ChronosCallerDep, context: ContextDep) -> Response:
     return JSONResponse(_documents(services.list_schedules(context, caller)))
 
 
-@router.get("/jobs/search", summary="Those whose name or command contains this")
+@router.get("/jobs/search", summary="List jobs whose name or command contains a text")
 def search_jobs(
     caller: ChronosCallerDep,
     context: ContextDep,
@@ -109,65 +109,65 @@ def search_jobs(
     limit: Annotated[int, Query(ge=0, le=10_000)] = 10,
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
 ) -> Response:
-    def fits(job: dict[str, Any]) -> bool:
+    def matches(job: dict[str, Any]) -> bool:
         texts = job["name"].lower(), str(job["command"]).lower()
-        wanted = any_of.lower()
+        term = any_of.lower()
         by_field = name.lower() in texts[0] and command.lower() in texts[1]
-        if wanted and not (name or command):
-            return any(wanted in text for text in texts)
-        return by_field or bool(wanted and any(wanted in text for text in texts))
+        if term and not (name or command):
+            return any(term in text for text in texts)
+        return by_field or bool(term and any(term in text for text in texts))
 
-    found = [job for job in _documents(services.list_schedules(context, caller)) if fits(job)]
-    return JSONResponse(found[offset : offset + limit])
+    jobs = [job for job in _documents(services.list_schedules(context, caller)) if matches(job)]
+    return JSONResponse(jobs[offset : offset + limit])
 
 
-@router.get("/job/stat/{name}", summary="How long it took, and its last runs")
+@router.get("/job/stat/{name}", summary="Show the run times and last runs of a job")
 def show_job_stats(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
     return JSONResponse(stats.schedule_statistics(context, _own(context, caller, name)))
 
 
-@router.put("/job/success/{name}", summary="Count it as successful, and let those after it run")
+@router.put("/job/success/{name}", summary="Mark a job as successful and run its children")
 def mark_successful(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
     marked = record_manual_success(context, _own(context, caller, name))
     return PlainTextResponse(f"marked job {name} as successful: {str(marked).lower()}")
 
 
-@router.get("/job/{name}", summary="One of your jobs")
+@router.get("/job/{name}", summary="Show one of your jobs")
 def show_job(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
     found = services.list_schedules(context, caller)
     one = _own(context, caller, name)
     return JSONResponse(schedule_to_document(one, {other.id: other.name for other in found}))
 
 
-@router.put("/job/{name}", status_code=204, summary="Run it once now")
+@router.put("/job/{name}", status_code=204, summary="Run a job once now")
 def run_job(
     name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep, arguments: SearchTerm = ""
 ) -> Response:
     if arguments:
-        raise BadRequest("Arguments for one run are not possible here.", "Change the job, or add a second one.")
+        raise BadRequest("Arguments for a single run are not supported.", "Change the job, or add a second one.")
     services.run_schedule(context, caller, str(_own(context, caller, name).id))
     return Response(status_code=204)
 
 
-@router.delete("/job/{name}", status_code=204, summary="Remove it")
+@router.delete("/job/{name}", status_code=204, summary="Remove a job")
 def delete_job(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
     services.remove_schedule(context, caller, str(_own(context, caller, name).id))
     return Response(status_code=204)
 
 
-@router.delete("/task/kill/{name}", status_code=204, summary="Cancel what runs of it")
+@router.delete("/task/kill/{name}", status_code=204, summary="Cancel the running tasks of a job")
 def kill_tasks(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
     if jobs := stats.list_unfinished_jobs(context, _own(context, caller, name)):
         cancel_jobs(context, caller, jobs)
     return Response(status_code=204)
 
 
-@router.get("/graph/dot", summary="Who follows whom, for Graphviz")
+@router.get("/graph/dot", summary="Show the dependency graph for Graphviz")
 def graph_dot(caller: ChronosCallerDep, context: ContextDep) -> Response:
     return PlainTextResponse(stats.dependency_graph_dot(services.list_schedules(context, caller)))
 
 
-@router.get("/graph/csv", summary="The same as lines")
+@router.get("/graph/csv", summary="Show the dependency graph as CSV")
 def graph_csv(caller: ChronosCallerDep, context: ContextDep) -> Response:
     found = services.list_schedules(context, caller)
     return PlainTextResponse(
@@ -175,13 +175,13 @@ def graph_csv(caller: ChronosCallerDep, context: ContextDep) -> Response:
     )
 
 
-@router.get("/stats/{which}", summary="How long each took: mean, median, 75thPercentile…")
+@router.get("/stats/{which}", summary="List run times of all jobs: mean, median, 75thPercentile…")
 def show_all_stats(which: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
     return JSONResponse(stats.rank_by_duration(context, services.list_schedules(context, caller), which))
 
 
 def create_or_replace_schedule(context: Context, caller: Caller, wish: ScheduleRequest) -> Schedule:
-    """Made, or if there is one of that name, replaced."""
+    """Creates a schedule, or replaces the caller's schedule with that name."""
     known = next((one for one in services.list_schedules(context, caller) if one.name == wish.name), None)
     if known is None:
         return services.create_schedule(context, caller, wish)
@@ -209,13 +209,13 @@ def _decoded(proof: str) -> str:
 
 
 def _check_origin(request: Request) -> None:
-    """A browser that remembers a login sends it from any site: nothing is done for other sites."""
+    """Rejects requests from other sites: a browser sends stored Basic logins with them."""
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        raise Forbidden("This request came from another site.", "Use a program, or the web pages.")
+        raise Forbidden("This request came from another site.", "Use a program, or the web interface.")
 
 
 def is_chronos_path(path: str) -> bool:
-    """Where whatever goes wrong, inside of a route or before it, is told as Chronos tells it."""
+    """Whether errors of this path have the format of Chronos, also those raised before its route runs."""
     return path.removeprefix("/v1").startswith(("/scheduler/", "/leader"))
 
 
@@ -226,6 +226,6 @@ def chronos_error_response(
     return AsciiJSONResponse({"message": message, "status": HTTPStatus(status).phrase}, status, headers)
 
 
-def _told(error: HeliostatError) -> Response:
-    status = 400 if isinstance(error, _BAD) else error.status
-    return chronos_error_response(error, status, _LOGIN if status == 401 else None)
+def _error_response(error: HeliostatError) -> Response:
+    status = 400 if isinstance(error, _BAD_REQUEST_ERRORS) else error.status
+    return chronos_error_response(error, status, _LOGIN_HEADERS if status == 401 else None)

@@ -1,4 +1,4 @@
-"""What Chronos tells of the runs of jobs, from firings and their jobs."""
+"""Run statistics and dependency graphs in the format of Chronos, from firings and their jobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from heliostat.services.context import Context
 from heliostat.store import firings as fired
 from heliostat.store.jobs import get_jobs_without_spec
 
-_KEPT = 100
+_MAX_RUNS = 100
 _PERCENTILES = {
     "75thPercentile": 0.75,
     "95thPercentile": 0.95,
@@ -18,7 +18,7 @@ _PERCENTILES = {
     "99thPercentile": 0.99,
     "median": 0.5,
 }
-_WORDS = {FiringState.RUNNING: "RUNNING", FiringState.SUCCEEDED: "SUCCESS"}
+_STATUS = {FiringState.RUNNING: "RUNNING", FiringState.SUCCEEDED: "SUCCESS"}
 
 
 def schedule_statistics(context: Context, schedule: Schedule) -> dict[str, Any]:
@@ -28,10 +28,10 @@ def schedule_statistics(context: Context, schedule: Schedule) -> dict[str, Any]:
 
 
 def rank_by_duration(context: Context, found: Sequence[Schedule], which: str) -> list[dict[str, Any]]:
-    """The slowest first; jobs that never ran have none."""
+    """Slowest first; jobs that never ran are omitted."""
     if which != "mean" and which not in _PERCENTILES:
         known = ", ".join(("mean", *_PERCENTILES))
-        raise BadRequest(f"There is no statistic {which[:40]!a}.", f"There are: {known}.")
+        raise BadRequest(f"The statistic {which[:40]!a} does not exist.", f"Use one of: {known}.")
     timed = [(one.name, _milliseconds(_runs(context, one))) for one in found]
     rows = [
         {"jobNameLabel": name, "time": duration_histogram(times)[which] / 1000} for name, times in timed if times
@@ -70,9 +70,9 @@ def dependency_graph_csv(found: Sequence[Schedule], states: Mapping[int, str]) -
 
 
 def _runs(context: Context, schedule: Schedule) -> list[tuple[Firing, Job]]:
-    """The newest first."""
+    """Newest first."""
     with context.store.read() as conn:
-        found = [one for one in fired.list_firings(conn, schedule.id, _KEPT) if one.job_id is not None]
+        found = [one for one in fired.list_firings(conn, schedule.id, _MAX_RUNS) if one.job_id is not None]
         jobs = get_jobs_without_spec(conn, [one.job_id or 0 for one in found])
     return [(one, jobs[one.job_id]) for one in found if one.job_id in jobs]
 
@@ -83,7 +83,7 @@ def _milliseconds(runs: Sequence[tuple[Firing, Job]]) -> list[float]:
 
 
 def duration_histogram(times: Sequence[float]) -> dict[str, float]:
-    """Of times in order, as Chronos names its parts."""
+    """The histogram of sorted times, with the names of Chronos."""
     at = {
         name: times[min(len(times) - 1, int(part * len(times)))] if times else 0.0
         for name, part in _PERCENTILES.items()
@@ -99,7 +99,7 @@ def _task(schedule: Schedule, firing: Firing, job: Job) -> dict[str, Any]:
         "slaveId": job.node or "",
         **shown,
         **_duration(job),
-        "status": _WORDS.get(firing.state, "FAIL"),
+        "status": _STATUS.get(firing.state, "FAIL"),
     }
 
 
@@ -128,7 +128,7 @@ def _last(one: Schedule) -> str:
 
 
 def _cell(name: str) -> str:
-    """As it is, unless the lines could not be read then."""
+    """Quotes a name for CSV if needed."""
     return '"' + name.replace('"', '""') + '"' if set(name) & set(',"') else name
 
 

@@ -1,6 +1,7 @@
-"""Runs a command inside a running job: what follows the first line of the request goes to its standard input as it
-comes, and the answer says line by line what it prints, as it does. On a terminal the request is lines too: what is
-typed, and how big the screen is.
+"""Endpoint that runs a command inside a running job.
+
+After the first line, the request is streamed to the standard input of the command; the response streams its output
+as lines of JSON. On a terminal the request is lines of JSON as well: typed input and the size of the terminal.
 """
 
 import asyncio
@@ -27,43 +28,45 @@ from heliostat.services.jobs.exec import exec_in_job
 
 router = APIRouter(tags=["jobs"])
 _BLOCK = 64 * 1024
-_CHECK_SECONDS = 3.0  # how long it goes on for somebody who is no longer let in
-_LEFT_SECONDS = 2.0  # for what its children still print once it has ended
-_MOST_AT_ONCE = 16  # of one person
+_AUTHENTICATION_SECONDS = 3.0  # interval of checks that the caller is still authenticated
+_REMAINING_OUTPUT_SECONDS = 2.0  # for output of its children after its end
+_MAX_COMMANDS_PER_USER = 16
 
 
 @router.post("/jobs/{job_id}/exec")
 async def run_command_in_job(request: Request, job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """Run a command inside a running job of one's own. The body is a line of JSON, `{"command": ["nvidia-smi"]}`,
-    then its standard input. The answer is lines of JSON: `stdout` or `stderr` in base64, at last `exit_code`."""
+    """Run a command inside one of your running jobs. The body is a line of JSON, `{"command": ["nvidia-smi"]}`,
+    followed by its standard input. The response is lines of JSON: `stdout` or `stderr` in base64, then
+    `exit_code`."""
     body = ExecRequestBody(request.receive)
-    order = await read_exec_request(body)
+    exec_request = await read_exec_request(body)
+    terminal = exec_request.terminal
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_counted(request, caller))
-        term = order.terminal.name if order.terminal else ""
-        inside = await run_in_threadpool(exec_in_job, context, caller, job_id, order.command, term)
-        stack.callback(inside.close)
-        process = await (
-            TerminalProcess.start(inside, order.terminal.size) if order.terminal else PipeProcess.start(inside)
-        )
-        talk = _Talk(
+        stack.enter_context(_limit_commands(request, caller))
+        term = terminal.name if terminal else ""
+        command = await run_in_threadpool(exec_in_job, context, caller, job_id, exec_request.command, term)
+        stack.callback(command.close)
+        process = await (TerminalProcess.start(command, terminal.size) if terminal else PipeProcess.start(command))
+        session = _ExecSession(
             process,
-            body.read_terminal_input() if order.terminal else body.read_stdin(),
+            body.read_terminal_input() if terminal else body.read_stdin(),
             body,
-            _Asker(request, caller),
+            _AuthenticatedCaller(request, caller),
         )
-        return _Conversation(talk, stack.pop_all().close)
+        return _ExecResponse(session, stack.pop_all().close)
 
 
 @contextlib.contextmanager
-def _counted(request: Request, caller: Caller) -> Iterator[None]:
-    """One person may not fill the machine with processes of the server."""
+def _limit_commands(request: Request, caller: Caller) -> Iterator[None]:
+    """Limits the processes that one user can start on the server."""
     state, name = request.app.state, caller.user.name
-    if not hasattr(state, "running_inside"):
-        state.running_inside = Counter()
-    running: Counter[str] = state.running_inside
-    if running[name] >= _MOST_AT_ONCE:
-        raise Conflict(f"You run {_MOST_AT_ONCE} commands inside jobs already.", "Wait until one has ended.")
+    if not hasattr(state, "exec_counts"):
+        state.exec_counts = Counter()
+    running: Counter[str] = state.exec_counts
+    if running[name] >= _MAX_COMMANDS_PER_USER:
+        raise Conflict(
+            f"You already run {_MAX_COMMANDS_PER_USER} commands inside jobs.", "Wait until one has ended."
+        )
     running[name] += 1
     try:
         yield
@@ -72,91 +75,94 @@ def _counted(request: Request, caller: Caller) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asker:
+class _AuthenticatedCaller:
     request: Request
     caller: Caller
 
-    async def until_shut_out(self) -> None:
+    async def wait_until_revoked(self) -> None:
         while await is_still_authenticated(self.request, self.caller):
-            await asyncio.sleep(_CHECK_SECONDS)
+            await asyncio.sleep(_AUTHENTICATION_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
-class _Talk:
+class _ExecSession:
     process: ExecProcess
-    heard: AsyncIterator[bytes | TerminalSize]
+    input: AsyncIterator[bytes | TerminalSize]
     body: ExecRequestBody
-    asker: _Asker
+    caller: _AuthenticatedCaller
 
 
-class _Conversation(Response):
-    """Ends when the command does; when whoever asked goes away or is shut out, the command is ended."""
+class _ExecResponse(Response):
+    """Ends with the command. Ends the command when the client disconnects or is no longer authenticated."""
 
-    def __init__(self, talk: _Talk, over: Callable[[], None]) -> None:
+    def __init__(self, session: _ExecSession, on_end: Callable[[], None]) -> None:
         super().__init__(media_type="application/x-ndjson")
-        self._talk_of, self._process, self._over = talk, talk.process, over
-        self._told = 0
+        self._session, self._process, self._on_end = session, session.process, on_end
+        self._chunks_sent = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await self._talk(send)
+            await self._exchange(send)
         finally:
             await self._process.terminate()
             self._process.close()
-            self._over()
+            self._on_end()
 
-    async def _talk(self, send: Send) -> None:
+    async def _exchange(self, send: Send) -> None:
         lock = asyncio.Lock()
 
-        async def tell(said: dict[str, object], more: bool = True) -> None:
+        async def send_line(message: dict[str, object], more: bool = True) -> None:
             async with lock:
-                line = json.dumps(said).encode() + b"\n"
+                line = json.dumps(message).encode() + b"\n"
                 await send({"type": "http.response.body", "body": line, "more_body": more})
 
-        outputs = asyncio.gather(*(self._print(stream, tell) for stream in self._process.outputs))
-        others = [asyncio.ensure_future(one) for one in (self._listen(), self._talk_of.asker.until_shut_out())]
+        outputs = asyncio.gather(*(self._send_output(stream, send_line) for stream in self._process.outputs))
+        stops = [
+            asyncio.ensure_future(task)
+            for task in (self._receive_input(), self._session.caller.wait_until_revoked())
+        ]
         ended = asyncio.ensure_future(self._process.wait())
         try:
-            await asyncio.wait([ended, *others], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([ended, *stops], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 await self._process.terminate()
-            await self._print_the_rest(outputs, lock, others)
+            await self._send_remaining_output(outputs, lock, stops)
             code = await ended
-            await tell({"exit_code": code}, more=False)
+            await send_line({"exit_code": code}, more=False)
         finally:
-            rest: list[asyncio.Future[Any]] = [outputs, ended, *others]
-            for one in rest:
-                one.cancel()
-            await asyncio.gather(*rest, return_exceptions=True)
+            tasks: list[asyncio.Future[Any]] = [outputs, ended, *stops]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _print_the_rest(
-        self, outputs: asyncio.Future[Any], lock: asyncio.Lock, others: Sequence[asyncio.Future[Any]]
+    async def _send_remaining_output(
+        self, outputs: asyncio.Future[Any], lock: asyncio.Lock, stops: Sequence[asyncio.Future[Any]]
     ) -> None:
-        """A slow reader gets all of it; a child that goes on in silence is not waited for."""
-        told = -1
-        while not outputs.done() and (lock.locked() or told != self._told):
-            told = self._told
-            await asyncio.wait([outputs], timeout=_LEFT_SECONDS)
-            if any(one.done() for one in others):
+        """Sends all output even to a slow client, but does not wait for a child process that prints nothing."""
+        sent_before = -1
+        while not outputs.done() and (lock.locked() or sent_before != self._chunks_sent):
+            sent_before = self._chunks_sent
+            await asyncio.wait([outputs], timeout=_REMAINING_OUTPUT_SECONDS)
+            if any(stop.done() for stop in stops):
                 return
 
-    async def _print(self, stream: str, tell: Callable[[dict[str, object]], Awaitable[None]]) -> None:
+    async def _send_output(self, stream: str, send_line: Callable[[dict[str, object]], Awaitable[None]]) -> None:
         while part := await self._process.outputs[stream].read(_BLOCK):
-            await tell({stream: base64.b64encode(part).decode()})
-            self._told += 1
+            await send_line({stream: base64.b64encode(part).decode()})
+            self._chunks_sent += 1
 
-    async def _listen(self) -> None:
-        """Returns when nobody is there any more."""
+    async def _receive_input(self) -> None:
+        """Returns when the client has disconnected."""
         try:
-            async for heard in self._talk_of.heard:
-                if isinstance(heard, TerminalSize):
-                    self._process.resize(heard)
+            async for received in self._session.input:
+                if isinstance(received, TerminalSize):
+                    self._process.resize(received)
                     continue
-                with contextlib.suppress(OSError):  # it reads no more
-                    await self._process.write(heard)
+                with contextlib.suppress(OSError):  # the command has closed its input
+                    await self._process.write(received)
         except (ConnectionError, HeliostatError):
             return
         self._process.close_input()
-        await self._talk_of.body.wait_for_disconnect()
+        await self._session.body.wait_for_disconnect()

@@ -1,4 +1,4 @@
-"""Past jobs: written for replays, brought in from elsewhere."""
+"""Endpoints that export finished jobs and import past jobs from Slurm."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ AccountName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
 class SacctBody(BaseModel):
-    """What `sacct` printed, with its header."""
+    """The output of `sacct`, with its header."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,7 +42,7 @@ async def export_jobs(
     until: UntilParam = None,
     anonymous: bool = False,
 ) -> Response:
-    """Jobs that are over, oldest first, as JSON Lines; the last line counts them. Admins only."""
+    """Export finished jobs as JSON Lines, oldest first; the last line is their number. Admins only."""
     period = SubmissionPeriod(_aware(since), _aware(until))
     lines = await run_in_threadpool(export_history, context, caller, period, anonymous)
     return StreamingResponse(lines, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
@@ -50,7 +50,7 @@ async def export_jobs(
 
 @router.post("/history/slurm")
 def import_slurm_jobs(body: SacctBody, caller: CallerDep, context: ContextDep) -> Response:
-    """Past jobs of a Slurm cluster, as its `sacct` printed them. Said again, they change nothing. Admins only."""
+    """Import past jobs of a Slurm cluster from the output of `sacct`. May be repeated. Admins only."""
     return JSONResponse(asdict(import_slurm_history(context, caller, body.to_sacct_text())))
 
 

@@ -1,4 +1,4 @@
-"""Endpoints about jobs."""
+"""Endpoints of jobs: submit, list, show, cancel, hold, requeue, wait, and logs."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -46,14 +46,14 @@ router = APIRouter(tags=["jobs"])
 HIDDEN_VALUE = "(hidden)"
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 IdQueryParam = Annotated[int | None, Query(ge=1, le=MAX_ID)]
-FilterText = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # NUL would end it for SQLite
+FilterText = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # SQLite would end the text at NUL
 
 
 @router.post("/jobs", status_code=201)
 def submit_job(
     body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Submit one job, or with `array` one job per index. The answer comes when it is safely stored."""
+    """Submit one job, or with `array` one job per index. Responds when it is stored on disk."""
     submitted = submit_jobs(context, caller, [body.to_request()], idempotency_key, body.fingerprint())
     if submitted.array_ids:
         ids = list(submitted.job_ids)
@@ -65,7 +65,7 @@ def submit_job(
 def submit_bulk(
     body: BulkSubmitBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Submit up to 10,000 jobs in one transaction: all or none."""
+    """Submit up to 10,000 jobs in one transaction: all, or none if one is invalid."""
     submitted = submit_jobs(context, caller, body.to_requests(), idempotency_key, body.fingerprint())
     ids = list(submitted.job_ids)
     return JSONResponse({"count": len(ids), "job_ids": ids, "array_ids": list(submitted.array_ids)}, 201)
@@ -87,13 +87,13 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     cursor: Annotated[str | None, Query(max_length=32)] = None,
 ) -> Response:
-    """Jobs, newest first. Of other people's jobs only what explains the queue is shown."""
-    whose = caller.user.name if user == "me" else user
+    """List jobs, newest first. Jobs of other users have only the fields that explain the queue."""
+    owner = caller.user.name if user == "me" else user
     if name is not None and not caller.user.may_manage(project or ""):
-        whose = _only_own(caller, whose)
-    wanted = stored.JobFilter(
+        owner = _only_own(caller, owner)
+    job_filter = stored.JobFilter(
         states=_states(state, unfinished),
-        user=whose,
+        user=owner,
         project=project,
         name=name,
         array_id=array_id,
@@ -102,14 +102,15 @@ def list_jobs(
         submitted_before=_aware(submitted_before),
     )
     with context.store.read() as conn:
-        jobs = stored.list_jobs(conn, wanted, limit + 1, _before(cursor))
-    following = str(jobs[limit - 1].id) if len(jobs) > limit else None
-    return JSONResponse({"items": [_view(context, caller, job) for job in jobs[:limit]], "next_cursor": following})
+        jobs = stored.list_jobs(conn, job_filter, limit + 1, _before(cursor))
+    next_cursor = str(jobs[limit - 1].id) if len(jobs) > limit else None
+    items = [_view(context, caller, job) for job in jobs[:limit]]
+    return JSONResponse({"items": items, "next_cursor": next_cursor})
 
 
 @router.post("/jobs/cancel")
 def cancel_jobs(body: CancelJobsBody, caller: CallerDep, context: ContextDep) -> Response:
-    """Cancel many jobs, or an array, at once."""
+    """Cancel several jobs, or all jobs of an array."""
     cancelled = services.cancel_jobs(context, caller, body.job_ids, body.array_id, force=body.force)
     return JSONResponse({"count": len(cancelled), "job_ids": cancelled})
 
@@ -118,37 +119,37 @@ def cancel_jobs(body: CancelJobsBody, caller: CallerDep, context: ContextDep) ->
 async def wait_for_jobs(
     body: WaitForJobsBody, request: Request, caller: CallerDep, context: ContextDep
 ) -> Response:
-    """Answer when all these jobs are over, or when the time is."""
+    """Respond when all these jobs have ended, or after the timeout."""
     feed: EventFeed = request.app.state.feed
     deadline = time.monotonic() + body.timeout_seconds
-    waited = JobWaiter(context, caller, body.job_ids, lambda job: _view(context, caller, job))
+    waiter = JobWaiter(context, caller, body.job_ids, lambda job: _view(context, caller, job))
     with feed.follow() as follower:
-        await run_in_threadpool(waited.refresh)
-        while waited.unfinished and (seconds := deadline - time.monotonic()) > 0:
+        await run_in_threadpool(waiter.refresh)
+        while waiter.unfinished and (seconds := deadline - time.monotonic()) > 0:
             try:
-                waited.apply_events(await follower.wait_for_events(seconds))
+                waiter.apply_events(await follower.wait_for_events(seconds))
             except FollowerTooSlow:
-                await run_in_threadpool(waited.refresh)
-    return await run_in_threadpool(waited.build_response)
+                await run_in_threadpool(waiter.refresh)
+    return await run_in_threadpool(waiter.build_response)
 
 
 @router.get("/jobs/{job_id}")
 def show_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """One job with all its attempts."""
+    """Show a job with all its attempts."""
     job = require_inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
-        attempts, family = stored.list_attempts(conn, job_id), load_dependency_view(conn, job)
+        attempts, dependencies = stored.list_attempts(conn, job_id), load_dependency_view(conn, job)
         accounting_usage = total_attempt_usage(list_attempt_usage(conn, job_id))
         origin = find_schedule_origin(conn, job_id)
     forecast = serialize_forecast(context.forecaster.forecast_of(job))
     view = serialize_job_detail(
         job, context.controller.wait_reason(job), forecast, attempts
-    ) | serialize_dependencies(family)
+    ) | serialize_dependencies(dependencies)
     view["schedule"] = serialize_schedule_origin(origin)
     view["part"] = job.part and {"of": job.part.of, "number": job.part.number, "key": job.part.key}
     view["accounting_usage"] = None if accounting_usage is None else asdict(accounting_usage)
-    for shown in (view["spec"]["env"], view["request"].get("env") or {}):
-        shown.pop(TOKEN_VARIABLE, None)
+    for env in (view["spec"]["env"], view["request"].get("env") or {}):
+        env.pop(TOKEN_VARIABLE, None)
     if not may_see_env_values(caller.user, job):
         view["spec"]["env"] = dict.fromkeys(job.spec.env, HIDDEN_VALUE)
         view["request"].pop("env", None)
@@ -157,32 +158,32 @@ def show_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response
 
 @router.post("/jobs/{job_id}/cancel")
 def cancel_job(job_id: IdPath, caller: CallerDep, context: ContextDep, force: bool = False) -> Response:
-    """Waiting: over at once. Running: TERM, the job's grace, then KILL; with `force` KILL at once. Already over is
-    success."""
+    """Cancel a job. A waiting job ends immediately. A running job gets TERM and, after its grace period, KILL; with
+    `force` KILL immediately. Succeeds if the job has ended already."""
     return JSONResponse(_view(context, caller, services.cancel_job(context, caller, job_id, force=force)))
 
 
 @router.post("/jobs/{job_id}/hold")
 def hold_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """Keep a waiting job from starting."""
+    """Prevent a waiting job from starting."""
     return JSONResponse(_view(context, caller, services.hold_job(context, caller, job_id)))
 
 
 @router.post("/jobs/{job_id}/release")
 def release_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """Let a held job start again in its turn."""
+    """Allow a held job to start."""
     return JSONResponse(_view(context, caller, services.release_job(context, caller, job_id)))
 
 
 @router.post("/jobs/{job_id}/requeue")
 def requeue_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """Stop the running attempt and put the job back into the queue."""
+    """Stop the running attempt and queue the job again."""
     return JSONResponse(_view(context, caller, services.requeue_job(context, caller, job_id)))
 
 
 @router.post("/jobs/{job_id}/checkpoint")
 def record_checkpoint(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """A running job has just saved its work: what it did until now is not lost when it is stopped."""
+    """Record that a running job has saved its work until now."""
     return JSONResponse(_view(context, caller, services.record_checkpoint(context, caller, job_id)))
 
 
@@ -196,10 +197,10 @@ def show_log(
     limit: Annotated[int | None, Query(ge=0, le=MAX_ID)] = None,
     attempt: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
 ) -> Response:
-    """Raw bytes of one stream from any offset; a negative offset counts from the end."""
+    """Read raw bytes of one stream from any offset; a negative offset counts from the end."""
     job = require_inspectable_job(context, caller, job_id)
-    wanted = LogRange(stream, offset, MAX_ID if limit is None else limit, attempt)
-    part = read_log(context, job, wanted)
+    log_range = LogRange(stream, offset, MAX_ID if limit is None else limit, attempt)
+    part = read_log(context, job, log_range)
     headers = {"X-Log-Offset": str(part.offset), "X-Log-Size": str(part.size), "X-Content-Type-Options": "nosniff"}
     return Response(part.data, media_type="application/octet-stream", headers=headers)
 
@@ -211,7 +212,7 @@ def show_log_order(
     context: ContextDep,
     attempt: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
 ) -> Response:
-    """In which order stdout and stderr were written, as far as it is known: each part reaches up to its `end`."""
+    """Show the recorded order in which stdout and stderr were written: each part reaches up to its `end`."""
     order = read_stream_order(context, require_inspectable_job(context, caller, job_id), attempt)
     return JSONResponse({"items": [{"stream": stream, "end": end} for stream, end in order], "next_cursor": None})
 
@@ -232,18 +233,18 @@ def _states(states: list[JobState] | None, unfinished: bool) -> set[JobState] | 
 
 
 def _only_own(caller: Caller, user: str | None) -> str:
-    """The names of other people's jobs are not shown, so they cannot be searched either."""
+    """The names of other users' jobs are hidden, so they cannot be searched."""
     if user not in (None, caller.user.name):
         raise Invalid(
-            "Only the names of your own jobs can be searched.",
-            "Leave out name, or user.",
+            "You can search only the names of your own jobs.",
+            "Omit name, or user.",
             fields={"name": "not yours"},
         )
     return caller.user.name
 
 
 def _aware(time: datetime | None) -> datetime | None:
-    """A time without a zone is UTC, like all times here."""
+    """A time without a zone is UTC."""
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
@@ -252,13 +253,13 @@ def _before(cursor: str | None) -> JobId | None:
         return None
     if not cursor.isascii() or not cursor.isdecimal() or int(cursor) > MAX_ID:
         raise Invalid(
-            "The cursor is not one of ours.", "Use next_cursor as it came.", fields={"cursor": "unknown"}
+            "The cursor is not valid.", "Use next_cursor of the last response.", fields={"cursor": "unknown"}
         )
     return int(cursor)
 
 
 class JobWaiter:
-    """`left` are those that are not over."""
+    """Waits for jobs; `unfinished` are those that have not ended."""
 
     def __init__(
         self, context: Context, caller: Caller, ids: Sequence[JobId], view: Callable[[Job], Json]
@@ -267,22 +268,22 @@ class JobWaiter:
         self.unfinished: set[JobId] = set()
 
     def refresh(self) -> None:
-        """In the store. Raises when one does not exist, or is not to be looked at."""
+        """Reads the states from the store. Raises if a job does not exist or the caller may not inspect it."""
         with self._context.store.read() as conn:
-            standings = stored.get_owners_and_states(conn, self._ids)
+            jobs = stored.get_owners_and_states(conn, self._ids)
         for job_id in self._ids:
-            if job_id not in standings:
+            if job_id not in jobs:
                 require_inspectable_job(self._context, self._caller, job_id)
-            require_inspectable(self._caller, standings[job_id])
-        self.unfinished = {job.id for job in standings.values() if job.state not in TERMINAL_STATES}
+            require_inspectable(self._caller, jobs[job_id])
+        self.unfinished = {job.id for job in jobs.values() if job.state not in TERMINAL_STATES}
 
     def apply_events(self, events: Iterable[JobEvent]) -> None:
         self.unfinished -= {event.job_id for event in events if event.state in TERMINAL_STATES}
 
     def build_response(self) -> JSONResponse:
-        """Takes a while when there are thousands."""
-        over = [job_id for job_id in self._ids if job_id not in self.unfinished]
+        """Slow for thousands of jobs: call it in a thread."""
+        ended = [job_id for job_id in self._ids if job_id not in self.unfinished]
         with self._context.store.read() as conn:
-            jobs = stored.get_jobs_without_spec(conn, over)
-        finished = [self._view(jobs[job_id]) for job_id in over]
+            jobs = stored.get_jobs_without_spec(conn, ended)
+        finished = [self._view(jobs[job_id]) for job_id in ended]
         return JSONResponse({"finished": finished, "unfinished": sorted(self.unfinished)})

@@ -1,4 +1,4 @@
-"""The bodies of requests about jobs, their code and environments, and nodes: unknown fields are refused."""
+"""Request schemas of jobs, source code, environments and nodes. Unknown fields are rejected."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -46,21 +46,21 @@ from heliostat.models.quantities import (
 )
 from heliostat.models.retries import DEFAULT_RETRY_CAUSES, RetryPolicy, parse_retry_on
 
-_MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
-_MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
+_MAX_ARGUMENT = 128 * 1024 - 1  # bytes; the limit of Linux for one argument
+_MAX_ARGUMENTS = 1024 * 1024  # Linux allows 2 MiB of arguments and environment together
 _MAX_ENVIRONMENT = 512 * 1024
-_MOST_OF_MPI = 1000  # their hosts are in one environment variable
-_MOST_ELEMENTS = 100_000  # of all arrays in one request
-# Shells treat these as their own: setting them would end the script that starts the job.
-_SHELLS_OWN = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "OPTIND", "LINENO", "IFS", "_"}
-# These say which GPUs the queue has given to the job: another value would reach for somebody else's.
-_QUEUES_OWN = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HELIOSTAT_MARK"}
+_MAX_MPI_TASKS = 1000  # their hosts are in one environment variable
+_MAX_ARRAY_ELEMENTS = 100_000  # of all arrays in one request
+# Shell variables: setting them would end the script that starts the job.
+_SHELL_VARIABLES = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "OPTIND", "LINENO", "IFS", "_"}
+# The GPUs that are allocated to the job: another value would use the GPUs of another job.
+_QUEUE_VARIABLES = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HELIOSTAT_MARK"}
 
 FileText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ENVIRONMENT_CHARACTERS, strict=True)]
 
 
 class EnvironmentBody(BaseModel):
-    """Texts of files. One of requirements, pyproject and conda; uv_lock goes with pyproject."""
+    """Texts of files: one of requirements, pyproject and conda. uv_lock needs pyproject."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -75,7 +75,7 @@ class EnvironmentBody(BaseModel):
         if sum(text is not None for text in (self.requirements, self.pyproject, self.conda)) != 1:
             raise ValueError("send one of requirements, pyproject and conda")
         if self.uv_lock is not None and self.pyproject is None:
-            raise ValueError("uv_lock goes with pyproject")
+            raise ValueError("uv_lock needs pyproject")
         return self
 
     def to_environment_spec(self) -> EnvironmentSpec:
@@ -100,7 +100,7 @@ def parse_environment_field(given: EnvironmentField) -> EnvironmentSpec | str | 
 def _storable(text: str) -> str:
     if "\0" in text:
         raise ValueError("must not contain a NUL character")
-    text.encode()  # what is no text cannot be stored; raises a ValueError
+    text.encode()  # raises ValueError for text that cannot be stored
     return text
 
 
@@ -108,7 +108,7 @@ StorableText = Annotated[str, StringConstraints(max_length=4096, strict=True), A
 
 
 class SourceCodeBody(BaseModel):
-    """The state of the folder it is submitted from, as git tells it."""
+    """The git state of the folder that a job is submitted from."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -122,7 +122,7 @@ class SourceCodeBody(BaseModel):
     untracked_count: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
 
     def to_source_code(self) -> SourceCode:
-        """A remote loses what may be a password, whoever forgot to take it out."""
+        """Removes credentials from the URL of the remote."""
         remote = None if self.remote is None else remove_credentials(self.remote)
         values = self.model_dump() | {"remote": remote, "untracked": tuple(self.untracked)}
         return SourceCode(**values)
@@ -132,7 +132,7 @@ JobReader = Callable[[Mapping[str, object]], JobRequest]
 
 
 def with_source_code(read_job: JobReader, record: SourceCodeBody | None) -> JobReader:
-    """Reads jobs that are all submitted with the same code."""
+    """A reader for jobs that are submitted with the same code."""
     code = None if record is None else record.to_source_code()
     return lambda body: replace(read_job(body), code=code)
 
@@ -180,7 +180,7 @@ def _begin(value: object) -> datetime | timedelta | None:
     if value is None or isinstance(value, datetime | timedelta):
         return value
     if not isinstance(value, str):
-        raise ValueError("write a time as text: 2026-12-01T08:00Z, or +2h for in two hours")
+        raise ValueError("must be a time as text: 2026-12-01T08:00Z, or +2h for in two hours")
     return parse_begin(value)
 
 
@@ -196,9 +196,9 @@ def _array(value: object) -> ArrayRange | None:
     if value is None or isinstance(value, ArrayRange):
         return value
     if not isinstance(value, str):
-        raise ValueError("write an array as text: 0-99, 0-99%8 or 1,3,5-9")
-    if _array_length(_not_too_long(value, 2000)) > MAX_ARRAY_SIZE:  # before anything is made of it
-        raise ValueError(f"an array may have {MAX_ARRAY_SIZE} elements, {value!r} has more")
+        raise ValueError("must be a range as text: 0-99, 0-99%8 or 1,3,5-9")
+    if _array_length(_not_too_long(value, 2000)) > MAX_ARRAY_SIZE:  # checked before it is expanded
+        raise ValueError(f"an array can have at most {MAX_ARRAY_SIZE} elements, {value!r} has more")
     return parse_array(value)
 
 
@@ -208,24 +208,26 @@ def _array_length(text: str) -> int:
 
 
 def _not_too_many(jobs: object) -> object:
-    """Ten thousand arrays of ten thousand would fill the memory before anybody counted them; so would parents."""
+    """Limits array elements and parents before they are expanded: they could fill the memory."""
     bodies = [job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
-    named = [value for job in bodies for name in _PARENTS if (value := job.get(name))]
+    parents = [value for job in bodies for name in _PARENTS if (value := job.get(name))]
     if (
-        sum(len(one) if isinstance(one, list) else str(one).count(",") + 1 for one in named)
+        sum(len(names) if isinstance(names, list) else str(names).count(",") + 1 for names in parents)
         > MAX_DEPENDENCIES_PER_REQUEST
     ):
-        raise ValueError(f"the jobs of one request may wait for {MAX_DEPENDENCIES_PER_REQUEST} others in all")
+        raise ValueError(
+            f"the jobs of one request can have at most {MAX_DEPENDENCIES_PER_REQUEST} dependencies in total"
+        )
     arrays = [job.get("array") for job in bodies]
-    if sum(_array_length(array) for array in arrays if isinstance(array, str)) > _MOST_ELEMENTS:
-        raise ValueError(f"all arrays together may have {_MOST_ELEMENTS} elements")
+    if sum(_array_length(array) for array in arrays if isinstance(array, str)) > _MAX_ARRAY_ELEMENTS:
+        raise ValueError(f"all arrays together can have at most {_MAX_ARRAY_ELEMENTS} elements")
     return jobs
 
 
-def _not_too_long(text: str, most: int) -> str:
-    """Before it meets a regular expression."""
-    if len(text) > most:
-        raise ValueError(f"must have at most {most} characters")
+def _not_too_long(text: str, max_length: int) -> str:
+    """Checked before a regular expression is applied."""
+    if len(text) > max_length:
+        raise ValueError(f"must have at most {max_length} characters")
     return text
 
 
@@ -236,10 +238,10 @@ def _bytes(text: str) -> int:
 def _environment(env: dict[str, str]) -> dict[str, str]:
     for name, value in env.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name):
-            raise ValueError(f"{name[:60]!a} is not a name for an environment variable")
-        if name in _SHELLS_OWN:
+            raise ValueError(f"{name[:60]!a} is not a valid name of an environment variable")
+        if name in _SHELL_VARIABLES:
             raise ValueError(f"the environment variable {name} cannot be set")
-        if name in _QUEUES_OWN:
+        if name in _QUEUE_VARIABLES:
             raise ValueError(f"the environment variable {name} is set by the queue")
         if _bytes(name) + _bytes(value) >= _MAX_ARGUMENT:
             raise ValueError(f"the environment variable {name} is larger than {_MAX_ARGUMENT} bytes")
@@ -297,32 +299,32 @@ ModelType = TypeVar("ModelType", bound=BaseModel)
 
 
 def with_job_fields(fields: Iterable[JobField]) -> Callable[[type[ModelType]], type[ModelType]]:
-    """Gives a body these fields of a job."""
+    """Adds these fields of a job to a schema."""
 
     def decorate(body: type[ModelType]) -> type[ModelType]:
-        made: dict[str, Any] = {field.name: (_type(field), _field(field)) for field in fields}
-        return create_model(body.__name__, __base__=body, __module__=body.__module__, __doc__=body.__doc__, **made)
+        new: dict[str, Any] = {field.name: (_type(field), _field(field)) for field in fields}
+        return create_model(body.__name__, __base__=body, __module__=body.__module__, __doc__=body.__doc__, **new)
 
     return decorate
 
 
 def _type(field: JobField) -> Any:
-    known = _bounded(field)
-    return known if field.default is not None or field.kind in _MAY_BE_NONE else known | None
+    bounded = _bounded(field)
+    return bounded if field.default is not None or field.kind in _MAY_BE_NONE else bounded | None
 
 
 def _bounded(field: JobField) -> Any:
-    """Bounds come before what else is checked: a text that is too long is not read at all."""
-    most = None if field.maximum is None else int(field.maximum)
+    """Bounds are checked before the contents: a text that is too long is not parsed."""
+    maximum = None if field.maximum is None else int(field.maximum)
     if field.kind == "choice":
         return Literal[tuple(value for value, _ in field.choices)]
     if field.kind in _TEXTS:
-        least = None if field.kind == "folder" else 1
-        size = StringConstraints(min_length=least, max_length=most, strict=True)
+        minimum = None if field.kind == "folder" else 1
+        size = StringConstraints(min_length=minimum, max_length=maximum, strict=True)
         return Annotated[str, size, AfterValidator(_TEXTS[field.kind])]
     if field.kind in _LISTS:
-        return Annotated[_TYPES[field.kind], Field(max_length=most)]
-    return Annotated[_TYPES[field.kind], Field(ge=field.minimum, le=most)]
+        return Annotated[_TYPES[field.kind], Field(max_length=maximum)]
+    return Annotated[_TYPES[field.kind], Field(ge=field.minimum, le=maximum)]
 
 
 def _field(field: JobField) -> Any:
@@ -332,7 +334,7 @@ def _field(field: JobField) -> Any:
 
 @with_job_fields(JOB_FIELDS)
 class JobBody(BaseModel):
-    """A job to submit. Leave a field out for its default."""
+    """A job to submit. Omitted fields have their default."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -342,33 +344,33 @@ class JobBody(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_class(cls, values: object) -> object:
-        for other, name in FIELD_ALIASES.items():
-            if isinstance(values, dict) and other in values and name in values:
-                raise ValueError(f"{other} and {name} are two names of the same field: send only one of them")
+    def _no_duplicate_fields(cls, values: object) -> object:
+        for alias, name in FIELD_ALIASES.items():
+            if isinstance(values, dict) and alias in values and name in values:
+                raise ValueError(f"{alias} and {name} are two names of the same field: send only one of them")
         return values
 
     @model_validator(mode="after")
-    def _whole(self) -> "JobBody":
+    def _check_combinations(self) -> "JobBody":
         if not self.command and self.script is None:
-            raise ValueError("say what to run: command or script")
+            raise ValueError("command or script is required")
         if self.script is not None and isinstance(self.command, str):
-            raise ValueError("with a script, command is the list of its arguments")
+            raise ValueError("with a script, command must be the list of its arguments")
         if isinstance(self.command, list) and self.script is None and not self.command[0].strip():
             raise ValueError("the first word of command is empty")
         if isinstance(self.command, list) and sum(_bytes(word) + 1 for word in self.command) > _MAX_ARGUMENTS:
-            raise ValueError(f"all words of command together have more than {_MAX_ARGUMENTS} bytes")
+            raise ValueError(f"command is larger than {_MAX_ARGUMENTS} bytes")
         if self.gpu_memory is not None and not self.gpus:
-            raise ValueError("gpu_memory is that of each GPU: ask for gpus too")
+            raise ValueError("gpu_memory needs gpus: it is the memory of each GPU")
         if self.upload is not None and self.workdir is not None:
-            raise ValueError("upload is the working directory: leave workdir out")
-        if self.template == "mpi" and self.tasks > _MOST_OF_MPI:
-            raise ValueError(f"mpi starts at most {_MOST_OF_MPI} tasks")
+            raise ValueError("upload is the working directory: omit workdir")
+        if self.template == "mpi" and self.tasks > _MAX_MPI_TASKS:
+            raise ValueError(f"mpi can start at most {_MAX_MPI_TASKS} tasks")
         if not self.max_retries and (self.retry_on is not None or self.retry_delay):
-            raise ValueError("retry_on and retry_delay say how max_retries are used: say how many, such as 3")
+            raise ValueError("retry_on and retry_delay need max_retries, such as 3")
         return self
 
-    def to_request(self, usual_code: SourceCode | None = None) -> JobRequest:
+    def to_request(self, default_code: SourceCode | None = None) -> JobRequest:
         parts: dict[str, dict[str, Any]] = {"": {}, "spec": {}, "placement": {}, "retry": {}}
         for name, part, attribute in _PATHS:
             value = getattr(self, name)
@@ -379,23 +381,27 @@ class JobBody(BaseModel):
             placement=PlacementRequest(**parts["placement"]),
             retry=RetryPolicy(**parts["retry"]),
             after=self._parents(),
-            code=usual_code if self.record is None else self.record.to_source_code(),
+            code=default_code if self.record is None else self.record.to_source_code(),
         )
 
     def _parents(self) -> tuple[ParentReference, ...]:
-        by_rule = (
+        by_condition = (
             (DependencyCondition.OK, self.after),
             (DependencyCondition.ANY, self.after_any),
             (DependencyCondition.FAILED, self.after_failed),
         )
-        found = [ParentReference(reference, rule) for rule, references in by_rule for reference in references]
+        parents = [
+            ParentReference(reference, condition)
+            for condition, references in by_condition
+            for reference in references
+        ]
         return (
-            *found,
+            *parents,
             *(ParentReference(reference, DependencyCondition.OK, each=True) for reference in self.after_each),
         )
 
     def fingerprint(self) -> str:
-        """What makes a request the same: all that was given, but not with which code it was submitted."""
+        """Identifies equal requests: all given fields except the git state of the code."""
         return repr([(name, getattr(self, name)) for name in sorted(self.model_fields_set - {"record"})])
 
 
@@ -415,16 +421,16 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 
 class StartForecastBody(JobBody):
-    """A job that is not to be submitted: what it runs may be left out."""
+    """A job to forecast, not to submit; its command is optional."""
 
-    command: Command = Field(default=["true"], description="Makes no difference.")
+    command: Command = Field(default=["true"], description="Only the job name derived from it matters.")
 
 
 class BulkSubmitBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     jobs: Annotated[list[JobBody], BeforeValidator(_not_too_many), Field(min_length=1, max_length=10_000)]
-    record: SourceCodeBody | None = Field(default=None, description="Of all those that have none of their own.")
+    record: SourceCodeBody | None = Field(default=None, description="Git state of the code, for jobs without their own.")
 
     def to_requests(self) -> list[JobRequest]:
         code = None if self.record is None else self.record.to_source_code()
@@ -439,7 +445,7 @@ class CancelJobsBody(BaseModel):
 
     job_ids: Annotated[list[Annotated[StrictInteger, Field(ge=1, le=2**53)]], Field(max_length=100_000)] = []
     array_id: Annotated[StrictInteger, Field(ge=1, le=2**53)] | None = None
-    force: StrictBool = Field(default=False, description="KILL at once, without the jobs' grace.")
+    force: StrictBool = Field(default=False, description="Send KILL immediately, without a grace period.")
 
 
 class WaitForJobsBody(BaseModel):
@@ -460,22 +466,24 @@ class RecomposeNodeBody(BaseModel):
 
     gpus: Annotated[
         dict[LabelPart, Annotated[StrictInteger, Field(ge=0, le=64)]],
-        Field(max_length=8, description="All that it will have, by type; empty: none."),
+        Field(max_length=8, description="Number of GPUs that the node will have, by type; empty: none."),
     ]
     dry_run: bool = False
 
 
 class NodeChangeBody(BaseModel):
-    """Only the fields that are given change; a label of null is taken away."""
+    """Only given fields change. A label with the value null is removed."""
 
     model_config = ConfigDict(extra="forbid")
 
     labels: Annotated[dict[LabelPart, LabelPart | None], Field(max_length=1000)] = {}
-    data_class: Annotated[StrictInteger, Field(ge=0, le=3, description="Cleared for data up to this class.")] = 0
-    min_data_class: Annotated[
-        StrictInteger, Field(ge=0, le=3, description="Kept for data of at least this class.")
+    data_class: Annotated[
+        StrictInteger, Field(ge=0, le=3, description="Highest data class that the node may process.")
     ] = 0
-    splits_devices: StrictBool = Field(False, description="May several jobs share one of its GPUs?")
+    min_data_class: Annotated[
+        StrictInteger, Field(ge=0, le=3, description="Lowest data class that the node accepts.")
+    ] = 0
+    splits_devices: StrictBool = Field(False, description="Whether several jobs may share one GPU.")
 
 
 class ErrorDetail(BaseModel):
@@ -486,7 +494,7 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """Every error has this shape."""
+    """The body of every error response."""
 
     error: ErrorDetail
 

@@ -1,4 +1,4 @@
-"""Sessions, and ports of running jobs, over HTTP: where the proxy has them."""
+"""Endpoints of interactive sessions, session sharing, and ports of running jobs."""
 
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -41,20 +41,20 @@ class AccessKeyResponse(BaseModel):
     expires_at: str
 
 
-@router.get("/jobs/{job_id}/ports/{port}", summary="Where a port of a running job of yours is found in a browser")
+@router.get("/jobs/{job_id}/ports/{port}", summary="Show the address of a port of your running job")
 def show_port(
     job_id: IdPath, port: PortPath, request: Request, caller: CallerDep, context: ContextDep
 ) -> PortResponse:
-    """Only a port on which a process of the job listens."""
+    """A process of the job must listen on the port."""
     target = open_port(context, caller, job_id, port)
     return PortResponse(job_id=job_id, port=port, url=addresses_for_caller(request, context).target_url(target))
 
 
-@router.post("/jobs/{job_id}/ports/{port}/key", summary="A secret with which a program uses that address")
+@router.post("/jobs/{job_id}/ports/{port}/key", summary="Create a key for programs that use that address")
 def create_port_key(
     job_id: IdPath, port: PortPath, request: Request, response: Response, caller: CallerDep, context: ContextDep
 ) -> AccessKeyResponse:
-    """To be sent as `Authorization: Bearer KEY`; the server inside never sees it."""
+    """Send it as `Authorization: Bearer KEY`. It is not forwarded to the job."""
     return issue_access_key(open_port(context, caller, job_id, port), request, response, caller, context)
 
 
@@ -69,19 +69,20 @@ def issue_access_key(
 
 
 def addresses_for_caller(request: Request, context: Context) -> PublicUrls:
-    """As whoever asks reaches us; over the Unix socket nothing is known of that."""
+    """Addresses with the host name of the request; over the Unix socket, the configured ones."""
     known = context.public_urls
     return known if request.client is None else known.for_host(request.headers.get("host", ""))
 
 
 class SessionBody(JobBody):
-    """A session to start: an app, and what a job may ask for. `command` is that of the app `custom`."""
+    """A session to start: an app and the fields of a job. `command` is only for the app `custom`."""
 
     app: Literal["jupyter", "terminal", "vscode", "rstudio", "custom"] = "jupyter"
-    keep_idle: bool = Field(default=False, strict=True, description="It may stay however long nobody uses it.")
-    priority_class: SingleLine = Field(default="interactive", description="As of a job.")
+    keep_idle: bool = Field(default=False, strict=True, description="Keep the session running while it is idle.")
+    priority_class: SingleLine = Field(default="interactive", description="Priority class of its job.")
     command: Command = Field(
-        default=["jupyter"], description="Of the app custom: what to run; it finds its port in $PORT."
+        default=["jupyter"],
+        description="For the app custom: command of a web server that listens on the port in $PORT.",
     )
 
 
@@ -92,10 +93,10 @@ class ExtendJobBody(BaseModel):
 
 
 @router.post(
-    "/jobs/{job_id}/extend", summary="More time for a session; for a batch job, by who manages its project"
+    "/jobs/{job_id}/extend", summary="Extend the time limit of a session, or of a batch job (managers only)"
 )
 def extend_time_limit(job_id: IdPath, body: ExtendJobBody, caller: CallerDep, context: ContextDep) -> Response:
-    """`time` is how much more: 2h, 30m, or seconds."""
+    """`time` is added to the time limit: 2h, 30m, or seconds."""
     seconds = body.time if isinstance(body.time, int) else parse_seconds(body.time)
     job = extend_job(context, caller, job_id, seconds)
     return JSONResponse(
@@ -105,7 +106,7 @@ def extend_time_limit(job_id: IdPath, body: ExtendJobBody, caller: CallerDep, co
     )
 
 
-@router.post("/sessions", status_code=201, summary="Start a session: JupyterLab, or a web server of your own")
+@router.post("/sessions", status_code=201, summary="Start a session: JupyterLab, VS Code or any web server")
 def create_session(
     body: SessionBody,
     request: Request,
@@ -113,14 +114,14 @@ def create_session(
     context: ContextDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    asked = body.to_request()
+    job_request = body.to_request()
     if body.app == "custom" and "command" not in body.model_fields_set:
-        asked = replace(asked, spec=replace(asked.spec, command=()))
-    state = start_session(context, caller, SessionRequest(body.app, body.keep_idle), asked, idempotency_key)
+        job_request = replace(job_request, spec=replace(job_request.spec, command=()))
+    state = start_session(context, caller, SessionRequest(body.app, body.keep_idle), job_request, idempotency_key)
     return JSONResponse(_view(request, context, state), 201)
 
 
-@router.get("/sessions", summary="Your sessions, newest first")
+@router.get("/sessions", summary="List your sessions, newest first")
 def list_own_sessions(
     request: Request, caller: CallerDep, context: ContextDep, unfinished: bool = False
 ) -> Response:
@@ -128,16 +129,16 @@ def list_own_sessions(
     return JSONResponse({"items": [_view(request, context, state) for state in found], "next_cursor": None})
 
 
-@router.get("/sessions/{job_id}", summary="One session: is its server up, where it is found")
+@router.get("/sessions/{job_id}", summary="Show a session: its state and address")
 def get_session(job_id: IdPath, request: Request, caller: CallerDep, context: ContextDep) -> Response:
     return JSONResponse(_view(request, context, show_session(context, caller, job_id)))
 
 
-@router.post("/sessions/{job_id}/key", summary="A secret with which a program uses a session")
+@router.post("/sessions/{job_id}/key", summary="Create a key for programs that use a session")
 def create_session_key(
     job_id: IdPath, request: Request, response: Response, caller: CallerDep, context: ContextDep
 ) -> AccessKeyResponse:
-    """To be sent as `Authorization: Bearer KEY`; the server inside never sees it."""
+    """Send it as `Authorization: Bearer KEY`. It is not forwarded to the job."""
     show_session(context, caller, job_id)
     return issue_access_key(ProxyTarget(job_id), request, response, caller, context)
 
@@ -151,14 +152,14 @@ UserPath = Annotated[str, Path(min_length=1, max_length=64)]
 
 
 @router.put(
-    "/sessions/{job_id}/shares/{user}", summary="Let somebody into a session of yours, to act there as you"
+    "/sessions/{job_id}/shares/{user}", summary="Give a user access to your session; they act there as you"
 )
 def add_share(job_id: IdPath, user: UserPath, caller: CallerDep, context: ContextDep) -> SessionSharesResponse:
-    """Only where each session has a host name of its own: `proxy_url` with a star."""
+    """Only if each session has its own host name: `proxy_url` with a star."""
     return SessionSharesResponse(job_id=job_id, shared_with=share_session(context, caller, job_id, user))
 
 
-@router.delete("/sessions/{job_id}/shares/{user}", summary="Take that back")
+@router.delete("/sessions/{job_id}/shares/{user}", summary="Revoke the access of a user to your session")
 def remove_share(job_id: IdPath, user: UserPath, caller: CallerDep, context: ContextDep) -> SessionSharesResponse:
     return SessionSharesResponse(job_id=job_id, shared_with=unshare_session(context, caller, job_id, user))
 

@@ -1,4 +1,4 @@
-"""What was used over time."""
+"""Endpoints of usage statistics of jobs, nodes and the cluster."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ NodeName = Annotated[str, Path(max_length=128)]
 
 @router.get("/jobs/{job_id}/stats")
 def show_job_stats(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """What a job has used over time, in short, and in words."""
+    """Show the usage of a job over time, a summary, and how efficiently it used its resources."""
     found = services.job_stats(context, caller, job_id)
     return JSONResponse(
         {
@@ -37,14 +37,14 @@ def show_job_stats(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Re
 def show_node_stats(
     name: NodeName, caller: CallerDep, context: ContextDep, span: StatsPeriod = StatsPeriod.DAY
 ) -> Response:
-    """What was used of a node, by whomever."""
+    """Show the usage of a node over time, by jobs and all other processes."""
     found = services.node_stats(context, caller, name, span)
     return JSONResponse({"node": found.name, "span": found.span.value, "series": _series(found.series)})
 
 
 @router.get("/cluster/stats")
 def show_cluster_stats(caller: CallerDep, context: ContextDep, span: StatsPeriod = StatsPeriod.DAY) -> Response:
-    """What there was, what was given out and what was used, of all nodes together; and how many jobs waited."""
+    """Show total, allocated and used resources of all nodes over time, and the number of waiting jobs."""
     found = services.cluster_stats(context, caller, span)
     return JSONResponse({"span": found.span.value, "series": _series(found.series)})
 

@@ -142,7 +142,7 @@ class Identities:
         name = _account_name(account, role)
         if accounts.find_user(tx.conn, name) is not None:
             raise Forbidden(
-                f"The account {name} already exists, but belongs to another Unix user than {account.name}.",
+                f"The account {name} already exists, but is not assigned to the Unix user {account.name}.",
                 f"If it is yours, ask an admin to set its unix_user to {account.name}.",
             )
         project = self._auth.default_project

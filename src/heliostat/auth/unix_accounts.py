@@ -53,8 +53,8 @@ class UnixAccounts:
 
     def local_admin_names(self) -> frozenset[str]:
         """Names of root and of the user of the server."""
-        found = (self.find_by_uid(uid) for uid in {0, self.server_uid})
-        return frozenset(account.name for account in found if account)
+        accounts = (self.find_by_uid(uid) for uid in {0, self.server_uid})
+        return frozenset(account.name for account in accounts if account)
 
 
 def _account(entry: pwd.struct_passwd) -> UnixAccount:

@@ -136,5 +136,5 @@ def _form_digest(secret: str) -> bytes:
     return hmac.digest(secret.encode(), b"heliostat form", hashlib.sha256)
 
 
-def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+def _xor(left: bytes, right: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(left, right, strict=True))

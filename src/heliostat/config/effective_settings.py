@@ -71,29 +71,29 @@ class SettingExplanation:
 
 def explain_setting(text: str) -> SettingExplanation:
     """`containers.keep_days`, or `keep_days` if it is unique. Raises NotFound, Invalid."""
-    section, one = _find(text)
-    rule = rules_of_setting(one)
+    section, setting_field = _find(text)
+    rule = rules_of_setting(setting_field)
     return SettingExplanation(
         section=section,
-        name=one.name,
+        name=setting_field.name,
         help=f"{rule.help[0].upper()}{rule.help[1:]}.".replace("`", ""),
-        type=describe_type(one),
-        values=describe_range(one),
-        default=format_toml(default_value(one)),
+        type=describe_type(setting_field),
+        values=describe_range(setting_field),
+        default=format_toml(default_value(setting_field)),
         example=rule.example,
         see=rule.see,
     )
 
 
-def default_value(one: "Field[Any]") -> Any:
-    return one.default_factory() if callable(one.default_factory) else one.default
+def default_value(setting_field: "Field[Any]") -> Any:
+    return setting_field.default_factory() if callable(setting_field.default_factory) else setting_field.default
 
 
 def _find(text: str) -> tuple[str, "Field[Any]"]:
     known = {
-        f"{section}.{name}": (section, one)
+        f"{section}.{name}": (section, setting_field)
         for section in SECTIONS
-        for name, one in section_fields(section).items()
+        for name, setting_field in section_fields(section).items()
     }
     keys = [text] if text in known else [key for key in known if key.endswith(f".{text}")]
     if len(keys) == 1:

@@ -35,20 +35,20 @@ def render_settings_page() -> str:
 
 
 def _section(name: str) -> str:
-    rows = "".join(f"{_row(one)}\n" for one in section_fields(name).values())
+    rows = "".join(f"{_row(setting_field)}\n" for setting_field in section_fields(name).values())
     head = "| setting | default | meaning |\n|---|---|---|\n"
     return f"## [{name}]\n\n{SECTIONS[name].__doc__}\n\n{head}{rows}"
 
 
-def _row(one: "Field[Any]") -> str:
-    default = format_toml(default_value(one))
-    return f"| `{one.name}` | {f'`{default}`' if default else 'not set'} | {'. '.join(_meaning(one))} |"
+def _row(setting_field: "Field[Any]") -> str:
+    default = format_toml(default_value(setting_field))
+    return f"| `{setting_field.name}` | {f'`{default}`' if default else 'not set'} | {'. '.join(_meaning(setting_field))} |"
 
 
-def _meaning(one: "Field[Any]") -> Iterator[str]:
-    rule = rules_of_setting(one)
+def _meaning(setting_field: "Field[Any]") -> Iterator[str]:
+    rule = rules_of_setting(setting_field)
     yield rule.help
-    if words := describe_range(one):
+    if words := describe_range(setting_field):
         yield f"{words[0].upper()}{words[1:]}"
     if rule.example:
         yield f"Example: `{rule.example}`"

@@ -52,9 +52,13 @@ class Settings:
         }
 
 
-SECTIONS: dict[str, Any] = {one.name: one.type for one in fields(Settings) if one.name not in ("home", "sources")}
+SECTIONS: dict[str, Any] = {
+    section_field.name: section_field.type
+    for section_field in fields(Settings)
+    if section_field.name not in ("home", "sources")
+}
 """The class of each section, by name."""
 
 
 def section_fields(section: str) -> "dict[str, Field[Any]]":
-    return {one.name: one for one in fields(SECTIONS[section])}
+    return {section_field.name: section_field for section_field in fields(SECTIONS[section])}

@@ -64,26 +64,28 @@ def read_metrics(engine: Engine, job_id: JobId, max_lines: int = MAX_METRIC_LINE
     """From the last lines only: the controller waits for this."""
     reported = read_job_text(engine, job_id, f"checkpoints/{METRICS_FILE}", _MAX_METRIC_FILE_BYTES, end=True)
     lines = reported.splitlines()[-max_lines:]
-    found = aggregate_metrics(
+    metrics = aggregate_metrics(
         report for line in lines if line.lstrip().startswith("{") and (report := _parse_report(line))
     )
     text = read_job_text(engine, job_id, f"checkpoints/{METRICS_JSON_FILE}", _MAX_METRIC_FILE_BYTES)
     with contextlib.suppress(ValueError, RecursionError):
         document = json.loads(text or "{}")
         pairs = document.items() if isinstance(document, dict) else ()
-        found |= aggregate_metrics((name, float(value), None) for name, value in pairs if _is_metric(name, value))
-    return dict(list(found.items())[:MAX_METRICS])
+        metrics |= aggregate_metrics(
+            (name, float(value), None) for name, value in pairs if _is_metric(name, value)
+        )
+    return dict(list(metrics.items())[:MAX_METRICS])
 
 
 def parse_outputs(text: str) -> dict[str, str]:
     """Lines of KEY=VALUE; other lines are ignored."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in text.splitlines():
         name, equals, value = line.strip().partition("=")
         if equals and _NAME.fullmatch(name) and len(value) <= _MAX_VALUE_LENGTH and "\0" not in value:
-            found.pop(name, None)
-            found[name] = value
-    return _newest_values(found)
+            values.pop(name, None)
+            values[name] = value
+    return _newest_values(values)
 
 
 def _newest_values(values: Mapping[str, str]) -> dict[str, str]:
@@ -100,16 +102,16 @@ def _newest_values(values: Mapping[str, str]) -> dict[str, str]:
 
 def aggregate_metrics(reports: Iterable[tuple[str, float, int | None]]) -> dict[str, Metric]:
     """Last, minimum and maximum of each name."""
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for name, value, step in reports:
-        known = found.get(name)
+        known = metrics.get(name)
         if known is None:
-            if len(found) < MAX_METRICS:
-                found[name] = Metric(name, value, step, value, value)
+            if len(metrics) < MAX_METRICS:
+                metrics[name] = Metric(name, value, step, value, value)
             continue
         least, most = min(known.least, value), max(known.most, value)
-        found[name] = Metric(name, value, step, least, most, known.count + 1)
-    return found
+        metrics[name] = Metric(name, value, step, least, most, known.count + 1)
+    return metrics
 
 
 def _parse_report(line: str) -> tuple[str, float, int | None] | None:

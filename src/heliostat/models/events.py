@@ -69,7 +69,7 @@ Observation = AttemptStarted | AttemptEnded | TimeLimitChanged
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Who did what to what, from where."""
+    """An action of a user, its target and its origin."""
 
     id: int
     at: datetime

@@ -180,7 +180,7 @@ JOB_FIELDS = (
         "Delay before the first retry: 30s. It doubles with each retry, up to 1h.", default=0, default_text="0s",
         unit="seconds", minimum=0, maximum=7 * 86400, request_attribute="retry.delay_seconds"),
     JobField("notify", "triggers", _RETRIES, "Notify me on these events: started, ended, failed, late, ends_soon.",
-        default=(), details="[More](#be-told)."),
+        default=(), details="[More](#notifications)."),
     JobField("after", "parents", _DEPENDENCIES, "Start after these jobs have completed: 12,13 or array:5.",
         "Start after", default=(),
         details="Also a list, or names of jobs in the same file ([more](#one-after-another)). If one of them ends "

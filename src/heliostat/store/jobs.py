@@ -133,13 +133,13 @@ class JobListPage:
 
 def list_jobs_page(conn: Connection, job_filter: JobFilter, page: JobListPage) -> list[Job]:
     """Without their spec. Sorted by `ended_at`: only ended jobs."""
-    found = (
+    ids = (
         _ids_of_both_halves(job_filter, page)
         if _is_mixed(job_filter, page.sort)
         else _ids_in_order(job_filter, page)
     )
     # The ids first: an offset over whole rows would read all of them.
-    query = select(*JOB_COLUMNS_WITHOUT_SPEC).where(_jobs.c.id.in_(found)).order_by(*_order(page))
+    query = select(*JOB_COLUMNS_WITHOUT_SPEC).where(_jobs.c.id.in_(ids)).order_by(*_order(page))
     return [row_to_job_without_spec(row) for row in conn.execute(query).mappings()]
 
 

@@ -133,7 +133,7 @@ def test_links_out_of_her_home_are_refused(server: RunningServer, ann: Person, b
     link = ann.home / "link"
     link.symlink_to(target.replace("BOB", str(bob.home)))
     try:
-        assert "leads to" in refused(server, ann, image=TEST_IMAGE, mounts=[f"{link}:/x"])["message"]
+        assert "is a link to" in refused(server, ann, image=TEST_IMAGE, mounts=[f"{link}:/x"])["message"]
     finally:
         link.unlink()
 

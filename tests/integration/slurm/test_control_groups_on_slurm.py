@@ -37,7 +37,9 @@ def scratch(two_unix_users: list[Person]) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(provisioned_slurm: ProvisionedSlurm, two_unix_users: list[Person], scratch: Path) -> Iterator[RunningServer]:
+def server(
+    provisioned_slurm: ProvisionedSlurm, two_unix_users: list[Person], scratch: Path
+) -> Iterator[RunningServer]:
     server = RunningServer(f'server.engine = "slurm"\ncontainers.scratch = "{scratch}"\n', provisioned_slurm.env)
     for person in two_unix_users:
         server.ask("GET", "/status", uid=person.uid)
@@ -94,7 +96,9 @@ def test_a_container_has_the_memory_of_its_job_and_no_more(
     assert (itself["state"], itself["exit_code"], itself["reason"]) == ("failed", 137, "exit code 137")
 
 
-def test_a_job_opens_its_own_gpu_and_no_other(provisioned_slurm: ProvisionedSlurm, server: RunningServer, ann: Person) -> None:
+def test_a_job_opens_its_own_gpu_and_no_other(
+    provisioned_slurm: ProvisionedSlurm, server: RunningServer, ann: Person
+) -> None:
     files = [str(provisioned_slurm.devices / f"gpu{number}") for number in range(2)]
     opening = ["/usr/bin/python3", "-c", OPEN, *files]
     job = server.run(ann.uid, command=opening, gpus=1, gpu_type="a100", memory="100M")

@@ -32,7 +32,9 @@ def test_a_probe_looks_from_a_node_and_is_remembered(server: RunningServer, two_
         server.ask("GET", "/status", uid=person.uid)  # at first contact they get an account
     assert "Not checked" in said(server, "GET")
     found = said(server, "POST")
-    assert f"of partition main can use {server.home}, has the same ids for 3 users, and its clock is right." in found
+    assert (
+        f"of partition main can use {server.home}, has the same ids for 3 users, and its clock is right." in found
+    )
     assert said(server, "GET") == found
     assert not list(server.home.glob("probe-*"))
 

@@ -146,7 +146,9 @@ def test_jobs_submitted_while_slurm_is_away_run_once_when_it_is_back(slurm: Slur
         slurm.stop_daemon("slurmctld")
         try:
             jobs = [server.submit(command=["echo", "once"]) for _ in range(3)]
-            wait_for(lambda: "waits for submission to Slurm" in (server.show(jobs[0])["reason"] or ""), "it says so")
+            wait_for(
+                lambda: "waits for submission to Slurm" in (server.show(jobs[0])["reason"] or ""), "it says so"
+            )
         finally:
             slurm.start_controller()
         for job in jobs:

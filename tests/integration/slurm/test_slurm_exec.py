@@ -61,7 +61,9 @@ def test_nothing_the_user_has_set_acts_on_this_machine(
 def test_streams_and_the_exit_code_are_the_commands(
     server: RunningServer, job: int, two_unix_users: list[Person]
 ) -> None:
-    ran = exec_in_job(server, job, "sh", "-c", "read x; echo $x; exit 7", uid=two_unix_users[0].uid, stdin=b"one\n")
+    ran = exec_in_job(
+        server, job, "sh", "-c", "read x; echo $x; exit 7", uid=two_unix_users[0].uid, stdin=b"one\n"
+    )
     assert (ran.exit_code, ran.stdout) == (7, "one\n")
     missing = exec_in_job(server, job, "no-such-command", uid=two_unix_users[0].uid)
     assert (missing.exit_code, "no-such-command" in missing.stderr) == (127, True)

@@ -51,7 +51,10 @@ def test_people_history_numbers_and_waiting_jobs_come_along(
         job = server.finished(waiting, ann.uid)
         assert (job["state"], job["node"] in ("n1", "n2", "n3", "n4")) == ("completed", True), job
         assert server.output(waiting, ann.uid) == f"{job['node']}\n{ann.name}\n"
-        assert (server.show(unfit)["state"], "migration to Slurm" in server.show(unfit)["reason"]) == ("held", True)
+        assert (server.show(unfit)["state"], "migration to Slurm" in server.show(unfit)["reason"]) == (
+            "held",
+            True,
+        )
         past = server.show(done["id"], ann.uid)
         assert (past["state"], past["node"], server.output(done["id"], ann.uid)) == ("completed", "here", "here\n")
         assert server.submit(command=["true"]) == unfit + 1

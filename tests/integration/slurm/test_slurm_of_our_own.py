@@ -27,7 +27,9 @@ def server(provisioned_slurm: ProvisionedSlurm) -> Iterator[RunningServer]:
 
 
 def test_it_was_killed_after_each_step_and_all_nodes_came_up(provisioned_slurm: ProvisionedSlurm) -> None:
-    assert provisioned_slurm.kill_count >= 8  # the key, four files, the database's folder, the database, the cluster
+    assert (
+        provisioned_slurm.kill_count >= 8
+    )  # the key, four files, the database's folder, the database, the cluster
     ready = [FIRST_NODE, "idle", SECOND_NODE, "idle"]
     wait_for(
         lambda: provisioned_slurm.run("sinfo", "-h", "-N", "-o", "%N %T").split() == ready,
@@ -103,7 +105,9 @@ def test_a_file_somebody_changed_or_made_is_left_alone(provisioned_slurm: Provis
         os.utime(conf, ns=(moments.st_atime_ns, moments.st_mtime_ns))
 
 
-def test_a_change_shows_in_the_plan_and_wants_a_new_start_of_the_controller(provisioned_slurm: ProvisionedSlurm) -> None:
+def test_a_change_shows_in_the_plan_and_wants_a_new_start_of_the_controller(
+    provisioned_slurm: ProvisionedSlurm,
+) -> None:
     old = (provisioned_slurm.conf_folder / "slurm.conf").read_text()
     nodes = provisioned_slurm.sources.nodes_file
     nodes.write_text(nodes.read_text().replace('features = ["fast"]', 'features = ["fast", "new"]'))

@@ -156,7 +156,7 @@ def test_an_account_of_the_same_name_is_never_taken_over(
     identities: Identities, store: Store, clock: Clock, unix_user: str | None
 ) -> None:
     add_user(store, clock, "alice", unix_user, role=Role.ADMIN)
-    with pytest.raises(Forbidden, match="exists already"):
+    with pytest.raises(Forbidden, match="already exists"):
         identities.authenticate_peer(ALICE)
 
 

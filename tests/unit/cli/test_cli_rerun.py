@@ -84,4 +84,4 @@ def test_differences_are_told_by_section(helio: Callable[..., Any], serve: Calla
     assert ran.code == 0
     assert "Request:" in ran.out
     assert "a (+2 lines)" in ran.out
-    assert "Identical: machine, result." in ran.out
+    assert "Identical: node and software, result." in ran.out

@@ -181,7 +181,7 @@ def test_options_win_over_the_file_and_are_checked_as_well(tmp_path: Path) -> No
 def test_the_defaults_and_examples_of_a_section_are_good_settings(section: str) -> None:
     for name, one in section_fields(section).items():
         default, example = default_value(one), rules_of_setting(one).example
-        assert "number" not in describe_type(one) or rules_of_setting(one).least is not None, name
+        assert "number" not in describe_type(one) or rules_of_setting(one).minimum is not None, name
         assert default is None or find_value_fault(one, default) is None, name
         if example and "…" not in example:
             assert find_value_fault(one, tomllib.loads(f"x = {example}")["x"]) is None, name

@@ -59,13 +59,18 @@ def test_a_link_to_the_folder_of_somebody_else_leads_nowhere(settings: Settings,
     assert read_untrusted_text(str(room(settings).parent), 100, "room", "lock") is None
 
 
-@pytest.mark.parametrize("kind", ["link", "file", "nothing"])
-def test_what_is_no_folder_of_the_build_is_refused(settings: Settings, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("link", "is not a folder"), ("file", "is not a folder"), ("nothing", "the build created no files")],
+)
+def test_a_result_that_is_not_a_folder_is_refused(
+    settings: Settings, tmp_path: Path, kind: str, reason: str
+) -> None:
     left = room(settings) / "env"
     if kind == "link":
         left.symlink_to(tmp_path)
     elif kind == "file":
         left.write_text("")
     end = settled(settings)
-    assert (end.exit_code, "the build" in (end.detail or "")) == (1, True)
+    assert (end.exit_code, reason in (end.detail or "")) == (1, True)
     assert not os.path.lexists(settings.home.environments / "ready" / "ab")

@@ -115,7 +115,7 @@ def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkey
     try:
         wait_until(lambda: failed, "it has failed once", 60)
         store.write(lambda tx: transitions.update_job(tx, 2, {"priority": -1}))
-        wait_until(lambda: made._told == {2}, "it has stored what it told", 60)
+        wait_until(lambda: made._stored == {2}, "it has stored its forecast", 60)
     finally:
         made.close()
 
@@ -156,16 +156,16 @@ def test_what_if_of_a_waiting_job_looks_at_the_queue_without_it(store: Store) ->
 
 def test_those_who_ask_while_others_are_answered_are_told_to_come_again(store: Store) -> None:
     made = a_forecaster(store, Queue(), max_wait_seconds=0.01)
-    with made._turn(), pytest.raises(TooManyRequests):
+    with made._compute_slot(), pytest.raises(TooManyRequests):
         made.estimate_start(waiting(0))
     made.estimate_start(waiting(0))
 
 
 def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store) -> None:
     made = a_forecaster(store, Queue(), max_concurrent_questions=1)
-    with made._only_once("ann"), pytest.raises(TooManyRequests):
+    with made._limit_concurrency("ann"), pytest.raises(TooManyRequests):
         made.estimate_start(waiting(0))
-    with made._only_once("bob"), pytest.raises(TooManyRequests):
+    with made._limit_concurrency("bob"), pytest.raises(TooManyRequests):
         made.estimate_start(waiting(0))
     made.estimate_start(waiting(0))
 

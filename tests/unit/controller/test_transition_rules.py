@@ -109,7 +109,7 @@ def test_overtime_ends_as_timed_out_and_says_that_others_were_waiting() -> None:
         move = end_transition(late, ended, may_retry=True)
         assert move.to_state is JobState.TIMED_OUT
         assert "exceeded its time limit of 60 s" in str(move.detail)
-        assert "waiting" in str(move.detail)
+        assert "another job needed its resources" in str(move.detail)
 
 
 def test_who_completes_in_overtime_by_itself_has_completed() -> None:

@@ -101,9 +101,13 @@ def test_the_script_says_little_where_the_folder_is_not_there(tmp_path: Path) ->
 
 
 def test_a_full_partition_is_told_apart_from_a_broken_one() -> None:
-    assert "had free resources" in probe_failed_finding("main", "Unable to allocate resources: Requested nodes are busy")[2]
     assert (
-        "The probe of partition main failed: Job cannot run as root" in probe_failed_finding("main", "Job cannot run as root")[2]
+        "had free resources"
+        in probe_failed_finding("main", "Unable to allocate resources: Requested nodes are busy")[2]
+    )
+    assert (
+        "The probe of partition main failed: Job cannot run as root"
+        in probe_failed_finding("main", "Job cannot run as root")[2]
     )
 
 
