@@ -312,7 +312,7 @@ def test_waiting_in_vain_says_so(helio, serve):
     serve(answer({"finished": [], "unfinished": [7]}))
     ran = helio("wait", "7", "--timeout", "0s")
     assert ran.code == 1
-    assert "not over" in ran.err
+    assert "not ended" in ran.err
 
 
 FOREIGN = {
