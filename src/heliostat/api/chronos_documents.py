@@ -1,6 +1,6 @@
-"""Jobs as Chronos writes them: what they mean here, and what they look like when somebody asks. Pure.
+"""Converts Chronos job documents to schedule requests, and schedules to Chronos documents. Pure functions.
 
-What cannot be honoured is refused with the reason; nothing is left out silently.
+Fields that are not supported are rejected with a reason, never ignored.
 """
 
 import math
@@ -62,12 +62,12 @@ _TRUTHS = (
     "highPriority",
 )
 _ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "AST": "America/Anchorage"}
-_HIGH = 100  # of priorities, which count among the jobs of one's own project
-_LONGEST = 128 * 1024
+_HIGH_PRIORITY = 100  # counts only within the project
+_MAX_TEXT_LENGTH = 128 * 1024
 
 _TAR = re.compile(r".*\.(tar|tgz|tar\.gz|tbz2|tar\.bz2|txz|tar\.xz)", re.IGNORECASE)
-_MOST = 100
-_SWITCHES = ("extract", "executable", "cache")  # nothing is kept for other runs: without `cache` it is the same
+_MAX_FETCHES = 100
+_FETCH_FLAGS = ("extract", "executable", "cache")  # `cache` has no effect: nothing is kept for other runs
 
 FieldErrorFactory = Callable[[str, str], Exception]
 
@@ -82,16 +82,19 @@ _CONTAINER_FIELDS = {
     "networkInfos",
 }
 _NETWORKS = {"HOST": "host", "BRIDGE": "private", "USER": "private", "NONE": "none"}
-_INSTEAD = {"forcePullImage": ", and name the version in the image", "parameters": ", and use volumes and network"}
+_ALTERNATIVES = {
+    "forcePullImage": ", and name the version in the image",
+    "parameters": ", and use volumes and network",
+}
 
 
 def document_to_schedule_request(document: ChronosDocument, unix_user: str | None) -> ScheduleRequest:
-    """Raises Invalid, with the field and the reason."""
+    """Raises Invalid with the field and the reason."""
     _check_types(document)
     _check_possible(document, unix_user)
     schedule, parents = document.get("schedule"), document.get("parents")
     if (schedule is None) == (not parents):
-        raise _wrong("schedule", "say either schedule or parents")
+        raise _invalid("schedule", "send either schedule or parents")
     zone = document.get("scheduleTimeZone") or None
     return ScheduleRequest(
         name=document["name"],
@@ -110,8 +113,8 @@ def document_to_schedule_request(document: ChronosDocument, unix_user: str | Non
 
 
 def schedule_to_document(one: Schedule, names: Mapping[int, str]) -> ChronosDocument:
-    """As Chronos would list it; `names` are those of its parents."""
-    document: ChronosDocument = {**DOCUMENT_DEFAULTS, **(one.document or _as_ours(one)), "name": one.name}
+    """The schedule as a Chronos document; `names` are those of its parents."""
+    document: ChronosDocument = {**DOCUMENT_DEFAULTS, **(one.document or _derive_document(one)), "name": one.name}
     document["disabled"] = one.state is ScheduleState.PAUSED
     document |= {
         "successCount": one.succeeded,
@@ -133,8 +136,8 @@ def format_chronos_time(at: datetime | None) -> str:
     return "" if at is None else f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
 
 
-def _as_ours(one: Schedule) -> ChronosDocument:
-    """Of one that was not made from a document: as near as Chronos' words come."""
+def _derive_document(one: Schedule) -> ChronosDocument:
+    """The closest Chronos document for a schedule that was not created from one."""
     request = one.request
     command = request.spec.command
     is_line = command[:2] == ("/bin/sh", "-c")
@@ -156,54 +159,53 @@ def _as_ours(one: Schedule) -> ChronosDocument:
 def _check_types(document: ChronosDocument) -> None:
     for name, value in document.items():
         if name not in _KNOWN:
-            raise _wrong(str(name)[:60], "is not a field of Chronos that is known here")
-        if name in _TEXTS and not (isinstance(value, str) and len(value) <= _LONGEST):
-            raise _wrong(name, "must be text")
+            raise _invalid(str(name)[:60], "is not a supported field of Chronos")
+        if name in _TEXTS and not (isinstance(value, str) and len(value) <= _MAX_TEXT_LENGTH):
+            raise _invalid(name, "must be text")
         if name in _TRUTHS and not isinstance(value, bool):
-            raise _wrong(name, "must be true or false")
+            raise _invalid(name, "must be true or false")
     for name in ("name", "command"):
         if not document.get(name):
-            raise _wrong(name, "is missing")
+            raise _invalid(name, "is missing")
     for name in ("parents", "arguments", "uris"):
         values = document.get(name) or []
         if not isinstance(values, list) or len(values) > 1000 or not all(isinstance(one, str) for one in values):
-            raise _wrong(name, "must be a list of texts")
+            raise _invalid(name, "must be a list of strings")
 
 
 def _check_possible(document: ChronosDocument, unix_user: str | None) -> None:
     for name in ("executor", "executorFlags", "taskInfoData"):
         if document.get(name):
-            raise _wrong(name, "there are no Mesos executors here; leave it empty")
+            raise _invalid(name, "Mesos executors are not supported; leave it empty")
     if document.get("async"):
-        raise _wrong("async", "the end of every job is known here without being reported; set it to false")
+        raise _invalid("async", "asynchronous jobs are not supported; set it to false")
     if document.get("dataProcessingJobType") or document.get("dataJob"):
-        raise _wrong("dataProcessingJobType", "numbers of processed elements are not kept here")
+        raise _invalid("dataProcessingJobType", "numbers of processed elements are not supported")
     if document.get("shell", True) and document.get("arguments"):
-        raise _wrong("arguments", "are for shell: false; Chronos itself leaves them out otherwise")
+        raise _invalid("arguments", "need shell: false; Chronos ignores them otherwise")
     run_as = document.get("runAsUser") or ""
     if run_as and run_as != unix_user:
-        raise _wrong("runAsUser", f"your jobs run as {unix_user or 'nobody'}; leave it out, or log in as {run_as}")
+        own = f"your jobs run as {unix_user}" if unix_user else "your account has no Unix user"
+        raise _invalid("runAsUser", f"{own}; omit it, or log in as {run_as}")
     if document.get("uris") and document.get("fetch"):
-        raise _wrong("fetch", "say either uris or fetch")
+        raise _invalid("fetch", "send either uris or fetch")
 
 
 def _body(document: ChronosDocument) -> dict[str, Any]:
-    """The job as our API takes it."""
+    """The job in the form of the Heliostat API."""
     body: dict[str, Any] = {"name": document["name"][:128], "env": _environment(document)}
     body |= {
         "labels": _labels(document),
-        **container_job_fields(document.get("container"), _wrong),
+        **container_job_fields(document.get("container"), _invalid),
         **_command(document),
     }
     body["cpus"] = max(1, math.ceil(_number(document, "cpus")))
     body["memory"] = max(16, math.ceil(_number(document, "mem")))
-    _number(
-        document, "disk"
-    )  # is kept and shown; disks are not divided among jobs, so there is nothing to set aside
+    _number(document, "disk")  # only checked and stored: disks are not allocated to jobs
     if gpus := _number(document, "gpus"):
         body["gpus"] = int(gpus) if gpus == int(gpus) else gpus
     if document.get("highPriority"):
-        body["priority"] = _HIGH
+        body["priority"] = _HIGH_PRIORITY
     return body
 
 
@@ -212,7 +214,7 @@ def _command(document: ChronosDocument) -> dict[str, Any]:
     words = [command, *(document.get("arguments") or [])]
     fetches = document.get("fetch") or [{"uri": uri} for uri in document.get("uris") or []]
     if fetches:
-        return {"script": build_fetch_script(fetches, command if is_line else words, _wrong)}
+        return {"script": build_fetch_script(fetches, command if is_line else words, _invalid)}
     return {"command": command if is_line else words}
 
 
@@ -220,10 +222,10 @@ def _environment(document: ChronosDocument) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in _list(document, "environmentVariables"):
         if not isinstance(one, dict) or not isinstance(one.get("name"), str) or one.keys() - {"name", "value"}:
-            raise _wrong("environmentVariables", "each has a name and a value, and nothing else")
+            raise _invalid("environmentVariables", "each must have only a name and a value")
         value = one.get("value", "")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise _wrong("environmentVariables", f"the value of {one['name'][:60]!a} must be text")
+            raise _invalid("environmentVariables", f"the value of {one['name'][:60]!a} must be text")
         found[one["name"]] = str(value)
     return found
 
@@ -232,24 +234,24 @@ def _labels(document: ChronosDocument) -> list[str]:
     labels = []
     for one in _list(document, "constraints"):
         if not isinstance(one, list) or len(one) != 3 or not all(isinstance(word, str) for word in one):
-            raise _wrong("constraints", 'each is [attribute, "EQUALS", value]')
+            raise _invalid("constraints", 'each must be [attribute, "EQUALS", value]')
         name, operator, value = one
         if operator.upper() != "EQUALS":
-            raise _wrong(
-                "constraints", f"{operator[:20]} is not possible here: nodes are chosen by labels, with EQUALS"
+            raise _invalid(
+                "constraints", f"{operator[:20]} is not supported: nodes are selected by labels, with EQUALS"
             )
         if name == "hostname":
-            raise _wrong(
-                "constraints", "a job is not tied to one node here; give that node a label and ask for it"
+            raise _invalid(
+                "constraints", "hostname is not supported; give the node a label and request that label"
             )
         labels.append(f"{name}={value}")
     return labels
 
 
 def _timing(schedule: str, zone: str | None) -> str:
-    """In Chronos the zone that is named takes the place of the one in the start."""
+    """In Chronos, scheduleTimeZone replaces the zone of the start time."""
     if not schedule.strip().upper().startswith("R"):
-        raise _wrong("schedule", "is a repeating interval: R/2026-07-22T12:00:00Z/PT24H")
+        raise _invalid("schedule", "must be a repeating interval: R/2026-07-22T12:00:00Z/PT24H")
     return re.sub(r"(Z|[+-]\d\d:?\d\d)/", "/", schedule, count=1, flags=re.IGNORECASE) if zone else schedule
 
 
@@ -258,108 +260,109 @@ def _epsilon(document: ChronosDocument) -> int:
     try:
         return max(1, int(parse_period(text).typical_seconds))
     except (ValueError, AttributeError, TypeError):
-        raise _wrong("epsilon", "is a period: PT30M") from None
+        raise _invalid("epsilon", "must be a period: PT30M") from None
 
 
 def _number(document: ChronosDocument, name: str) -> float:
-    """Chronos takes numbers as text too."""
+    """Chronos also accepts numbers as text."""
     try:
         value = float(str(document.get(name, DOCUMENT_DEFAULTS[name])))
     except (TypeError, ValueError):
         value = math.nan
     if not 0 <= value <= _NUMBERS[name]:
-        raise _wrong(name, f"must be a number from 0 to {_NUMBERS[name]:g}")
+        raise _invalid(name, f"must be a number from 0 to {_NUMBERS[name]:g}")
     return value
 
 
 def _list(document: ChronosDocument, name: str) -> list[Any]:
     values = document.get(name) or []
     if not isinstance(values, list) or len(values) > 1000:
-        raise _wrong(name, "must be a list")
+        raise _invalid(name, "must be a list")
     return values
 
 
-def _wrong(field: str, why: str) -> Invalid:
-    return Invalid(f"{field}: {why}.", "Change that field and send it again.", fields={field: why})
+def _invalid(field: str, problem: str) -> Invalid:
+    return Invalid(f"{field}: {problem}.", "Change that field and send it again.", fields={field: problem})
 
 
-def build_fetch_script(fetches: object, command: str | Sequence[str], wrong: FieldErrorFactory) -> str:
-    """A script that fetches them and then runs the line or the words."""
-    if not isinstance(fetches, list) or len(fetches) > _MOST:
-        raise wrong("fetch", f"must be a list of at most {_MOST}")
-    lines = [line for one in fetches for line in _fetch_lines(one, wrong)]
+def build_fetch_script(fetches: object, command: str | Sequence[str], field_error: FieldErrorFactory) -> str:
+    """A script that fetches the files and then runs the command."""
+    if not isinstance(fetches, list) or len(fetches) > _MAX_FETCHES:
+        raise field_error("fetch", f"must be a list of at most {_MAX_FETCHES} items")
+    lines = [line for fetch in fetches for line in _fetch_lines(fetch, field_error)]
     last = command if isinstance(command, str) else f"exec {shlex.join(command)}"
     return "\n".join(["#!/bin/sh", "set -e", *lines, "set +e", last, ""])
 
 
-def _fetch_lines(one: object, wrong: FieldErrorFactory) -> list[str]:
-    uri = one.get("uri") if isinstance(one, dict) else None
-    if not isinstance(one, dict) or not isinstance(uri, str) or not uri.isprintable() or len(uri) > 4000:
-        raise wrong("fetch", "each has a uri")
-    for field, value in one.items():
-        if field != "uri" and (field not in _SWITCHES or not isinstance(value, bool)):
-            raise wrong(
-                f"fetch.{str(field)[:40]}", f"is not possible here: {', '.join(_SWITCHES)} are true or false"
+def _fetch_lines(fetch: object, field_error: FieldErrorFactory) -> list[str]:
+    uri = fetch.get("uri") if isinstance(fetch, dict) else None
+    if not isinstance(fetch, dict) or not isinstance(uri, str) or not uri.isprintable() or len(uri) > 4000:
+        raise field_error("fetch", "each must have a uri")
+    for field, value in fetch.items():
+        if field != "uri" and (field not in _FETCH_FLAGS or not isinstance(value, bool)):
+            raise field_error(
+                f"fetch.{str(field)[:40]}",
+                f"is not supported: only {', '.join(_FETCH_FLAGS)}, which must be true or false",
             )
-    parts = _parts(uri, wrong)
+    parts = _parts(uri, field_error)
     name = PurePosixPath(unquote(parts.path)).name
     if not name or name in (".", ".."):
-        raise wrong("fetch", f"{uri[:60]!a} names no file")
+        raise field_error("fetch", f"{uri[:60]!a} does not name a file")
     file = shlex.quote(f"./{name}")
     if parts.scheme in ("http", "https", "ftp"):
         lines = [f"curl -fsSL --retry 3 -o {file} -- {shlex.quote(uri)}"]
     elif parts.scheme in ("", "file") and parts.path.startswith("/") and not parts.netloc:
         lines = [f"cp -R -- {shlex.quote(unquote(parts.path))} {file}"]
     else:
-        raise wrong("fetch", f"{uri[:60]!a}: only http, https, ftp and files of the node can be fetched here")
-    if one.get("extract", True) and _TAR.fullmatch(name):
+        raise field_error("fetch", f"{uri[:60]!a}: only http, https, ftp and files of the node are supported")
+    if fetch.get("extract", True) and _TAR.fullmatch(name):
         lines.append(f"tar -xf {file}")
-    elif one.get("extract", True) and name.lower().endswith(".zip"):
+    elif fetch.get("extract", True) and name.lower().endswith(".zip"):
         lines.append(f"unzip -o -q {file}")
-    return [*lines, f"chmod +x {file}"] if one.get("executable") else lines
+    return [*lines, f"chmod +x {file}"] if fetch.get("executable") else lines
 
 
-def _parts(uri: str, wrong: FieldErrorFactory) -> SplitResult:
+def _parts(uri: str, field_error: FieldErrorFactory) -> SplitResult:
     try:
         return urlsplit(uri)
     except ValueError:
-        raise wrong("fetch", f"{uri[:60]!a} is no address") from None
+        raise field_error("fetch", f"{uri[:60]!a} is not a valid address") from None
 
 
-def container_job_fields(container: object, wrong: FieldErrorFactory) -> dict[str, Any]:
-    """The fields of a job; none without a container."""
+def container_job_fields(container: object, field_error: FieldErrorFactory) -> dict[str, Any]:
+    """The fields of a job for a Chronos container; empty without a container."""
     if container is None:
         return {}
     if not isinstance(container, dict) or not isinstance(container.get("image"), str):
-        raise wrong("container", "has a type and an image")
+        raise field_error("container", "must have a type and an image")
     for name in container:
         if name not in _CONTAINER_FIELDS:
-            raise wrong(f"container.{str(name)[:40]}", "is not known here")
+            raise field_error(f"container.{str(name)[:40]}", "is not supported")
     for name in ("forcePullImage", "parameters", "networkName", "networkInfos"):
         if container.get(name):
-            raise wrong(f"container.{name}", "is not possible here; leave it out" + _INSTEAD.get(name, ""))
+            raise field_error(f"container.{name}", "is not supported; omit it" + _ALTERNATIVES.get(name, ""))
     if str(container.get("type", "DOCKER")).upper() not in ("DOCKER", "MESOS"):
-        raise wrong("container.type", "is DOCKER or MESOS")
+        raise field_error("container.type", "must be DOCKER or MESOS")
     network = str(container.get("network", "HOST")).upper()
     if network not in _NETWORKS:
-        raise wrong("container.network", "is HOST, BRIDGE or NONE")
+        raise field_error("container.network", "must be HOST, BRIDGE or NONE")
     volumes = container.get("volumes") or []
     if not isinstance(volumes, list):
-        raise wrong("container.volumes", "must be a list")
-    mounts = [_mount(one, wrong) for one in volumes]
+        raise field_error("container.volumes", "must be a list")
+    mounts = [_mount(one, field_error) for one in volumes]
     return {"image": container["image"], "network": _NETWORKS[network], "mounts": mounts}
 
 
-def _mount(volume: object, wrong: FieldErrorFactory) -> str:
+def _mount(volume: object, field_error: FieldErrorFactory) -> str:
     paths = [volume.get(name) for name in ("hostPath", "containerPath")] if isinstance(volume, dict) else []
     if not isinstance(volume, dict) or not all(isinstance(path, str) for path in paths):
-        raise wrong(
-            "container.volumes", "each has a hostPath and a containerPath: only folders of the node are there"
+        raise field_error(
+            "container.volumes", "each must have a hostPath and a containerPath: only folders of the node"
         )
     if unknown := sorted(str(name)[:40] for name in volume.keys() - {"hostPath", "containerPath", "mode"}):
-        raise wrong(f"container.volumes.{unknown[0]}", "is not possible here: only folders of the node are there")
+        raise field_error(f"container.volumes.{unknown[0]}", "is not supported: only folders of the node")
     mode = str(volume.get("mode", "RW")).upper()
     if mode not in ("RW", "RO"):
-        raise wrong("container.volumes.mode", "is RW or RO")
+        raise field_error("container.volumes.mode", "must be RW or RO")
     source, target = (str(path).rstrip("/") or "/" for path in paths)
     return f"{source}:{target}{':ro' if mode == 'RO' else ''}"

@@ -1,4 +1,4 @@
-"""From the thread that commits to those who follow: each commit's events, handed to the event loop."""
+"""Feeds the events of each database commit to followers in the event loop."""
 
 import asyncio
 import contextlib
@@ -7,28 +7,28 @@ from collections.abc import Iterator, Sequence
 from heliostat.models import JobEvent
 from heliostat.store.database import Store, StoreChanges
 
-_MOST_WAITING = 20_000  # events a slow follower may be behind before it is told to read them from the store
+_MAX_BUFFERED = 20_000  # events; a follower that is further behind must read them from the store
 
 
 class FollowerTooSlow(Exception):
-    """The follower was too slow; it must read what it missed from the store."""
+    """The follower was too slow and must read missed events from the store."""
 
 
 class EventFollower:
-    """Collects events until its owner asks for them."""
+    """Buffers events until `wait_for_events` is called."""
 
     def __init__(self) -> None:
         self._events: list[JobEvent] = []
-        self._some = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._behind = False
 
     async def wait_for_events(self, timeout_seconds: float) -> list[JobEvent]:
-        """The events since the last call; none when the time is over."""
+        """The events since the last call; empty after the timeout."""
         if not self._events and not self._behind:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_seconds):
-                    await self._some.wait()
-        self._some.clear()
+                    await self._wakeup.wait()
+        self._wakeup.clear()
         if self._behind:
             self._behind = False
             raise FollowerTooSlow
@@ -36,19 +36,19 @@ class EventFollower:
         return events
 
     def wake(self) -> None:
-        """Wake the owner though nothing was committed."""
-        self._some.set()
+        """Ends `wait_for_events` without an event."""
+        self._wakeup.set()
 
     def add_events(self, events: Sequence[JobEvent]) -> None:
-        if len(self._events) + len(events) > _MOST_WAITING:
+        if len(self._events) + len(events) > _MAX_BUFFERED:
             self._events, self._behind = [], True
         else:
             self._events += events
-        self._some.set()
+        self._wakeup.set()
 
 
 class EventFeed:
-    """Who follows. All but `_on_commit` happens in the event loop."""
+    """All followers. Every method except `_on_commit` runs in the event loop."""
 
     def __init__(self, store: Store) -> None:
         self._followers: set[EventFollower] = set()
@@ -75,8 +75,8 @@ class EventFeed:
         if not changes.events or not self._followers or loop is None:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closing
-            loop.call_soon_threadsafe(self._hand_out, changes.events)
+            loop.call_soon_threadsafe(self._distribute, changes.events)
 
-    def _hand_out(self, events: Sequence[JobEvent]) -> None:
+    def _distribute(self, events: Sequence[JobEvent]) -> None:
         for follower in self._followers:
             follower.add_events(events)

@@ -1,4 +1,4 @@
-"""A program that the server runs for somebody who is connected: on pipes, or on a terminal."""
+"""Processes that the exec endpoint runs: on pipes, or on a pseudo-terminal."""
 
 import asyncio
 import contextlib
@@ -19,57 +19,57 @@ from heliostat.errors import Conflict
 from heliostat.services.jobs.exec import ExecCommand
 
 _TERM_SECONDS = 3.0
-# The first terminal that the leader of a session opens is the one that sends it signals.
-_ON_TERMINAL = 'exec 0<>"$0" 1>&0 2>&0 && exec "$@"'
+# The first terminal that a session leader opens becomes its controlling terminal.
+_TERMINAL_SCRIPT = 'exec 0<>"$0" 1>&0 2>&0 && exec "$@"'
 
 
 class TerminalSize(NamedTuple):
-    """Of a terminal, in characters."""
+    """In characters."""
 
     rows: int
     columns: int
 
 
 class OutputStream(Protocol):
-    async def read(self, most: int) -> bytes:
-        """What there is; empty at its end."""
+    async def read(self, max_bytes: int) -> bytes:
+        """Available output; empty at the end."""
 
 
 class ExecProcess:
-    """Its output streams by name. Started by Python itself: uvloop's own way lends descriptors to others."""
+    """A process with named output streams. Uses `subprocess`: uvloop would leak descriptors into other processes."""
 
     outputs: dict[str, OutputStream]
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process, self._over = process, asyncio.Event()
+        self._process, self._ended = process, asyncio.Event()
         loop, descriptor = asyncio.get_running_loop(), os.pidfd_open(process.pid)
 
-        def ended() -> None:
+        def on_end() -> None:
             loop.remove_reader(descriptor)
             os.close(descriptor)
-            self._over.set()
+            self._ended.set()
 
-        loop.add_reader(descriptor, ended)
+        loop.add_reader(descriptor, on_end)
 
     async def wait(self) -> int:
-        """The exit code as a shell tells it."""
-        await self._over.wait()
+        """The exit code as in a shell: 128 + number for a signal."""
+        await self._ended.wait()
         code = self._process.wait()
         return code if code >= 0 else 128 - code
 
     async def terminate(self) -> None:
-        """TERM, and KILL for what is left; already gone is success."""
-        for number in self._last_signals:
-            if self._over.is_set():
+        """Sends TERM, then KILL. Does nothing if it has ended."""
+        for number in self._stop_signals:
+            if self._ended.is_set():
                 break
             os.killpg(self._process.pid, number)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), _TERM_SECONDS)
+                await asyncio.wait_for(self._ended.wait(), _TERM_SECONDS)
 
-    _last_signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL)
+    _stop_signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL)
 
     async def write(self, part: bytes) -> None:
-        """To its standard input; OSError if it reads no more."""
+        """To its standard input. Raises OSError if it has closed it."""
         raise NotImplementedError
 
     def close_input(self) -> None: ...
@@ -81,10 +81,10 @@ class ExecProcess:
 
 class PipeProcess(ExecProcess):
     @classmethod
-    async def start(cls, inside: ExecCommand) -> "PipeProcess":
-        running = cls(await _started(inside, subprocess.PIPE))
-        await running._connect()
-        return running
+    async def start(cls, command: ExecCommand) -> "PipeProcess":
+        process = cls(await _start(command, subprocess.PIPE))
+        await process._connect()
+        return process
 
     async def write(self, part: bytes) -> None:
         self._stdin.write(part)
@@ -111,28 +111,28 @@ class PipeProcess(ExecProcess):
 
 
 class TerminalProcess(ExecProcess):
-    """All it prints is its `stdout`, as on any terminal."""
+    """On a terminal, all output is `stdout`."""
 
-    _last_signals = (signal.SIGHUP, signal.SIGTERM, signal.SIGKILL)  # shells that talk to somebody ignore TERM
+    _stop_signals = (signal.SIGHUP, signal.SIGTERM, signal.SIGKILL)  # interactive shells ignore TERM
 
     @classmethod
-    async def start(cls, inside: ExecCommand, size: TerminalSize) -> "TerminalProcess":
-        ours, theirs = os.openpty()
+    async def start(cls, command: ExecCommand, size: TerminalSize) -> "TerminalProcess":
+        master, slave = os.openpty()
         try:
-            _set_size(ours, size)
-            if inside.terminal_owner_uid is not None:
-                os.fchown(theirs, inside.terminal_owner_uid, -1)
-            on_it = replace(inside, argv=("/bin/sh", "-c", _ON_TERMINAL, os.ttyname(theirs), *inside.argv))
-            running = cls(await _started(on_it, theirs))
+            _set_size(master, size)
+            if command.terminal_owner_uid is not None:
+                os.fchown(slave, command.terminal_owner_uid, -1)
+            argv = ("/bin/sh", "-c", _TERMINAL_SCRIPT, os.ttyname(slave), *command.argv)
+            process = cls(await _start(replace(command, argv=argv), slave))
         except BaseException:
-            os.close(ours)
+            os.close(master)
             raise
         finally:
-            os.close(theirs)
-        os.set_blocking(ours, False)
-        running._terminal = ours
-        running.outputs = {"stdout": _Screen(ours)}
-        return running
+            os.close(slave)
+        os.set_blocking(master, False)
+        process._terminal = master
+        process.outputs = {"stdout": _TerminalOutput(master)}
+        return process
 
     _terminal: int
 
@@ -141,7 +141,7 @@ class TerminalProcess(ExecProcess):
             try:
                 part = part[os.write(self._terminal, part) :]
             except BlockingIOError:
-                await _ready(self._terminal, to_write=True)
+                await _wait_ready(self._terminal, to_write=True)
 
     def resize(self, size: TerminalSize) -> None:
         _set_size(self._terminal, size)
@@ -150,21 +150,21 @@ class TerminalProcess(ExecProcess):
         os.close(self._terminal)
 
 
-class _Screen:
+class _TerminalOutput:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    async def read(self, most: int) -> bytes:
+    async def read(self, max_bytes: int) -> bytes:
         while True:
             try:
-                return os.read(self._descriptor, most)
+                return os.read(self._descriptor, max_bytes)
             except BlockingIOError:
-                await _ready(self._descriptor, to_write=False)
-            except OSError:  # nobody has the other side open any more
+                await _wait_ready(self._descriptor, to_write=False)
+            except OSError:  # no process has the terminal open any more
                 return b""
 
 
-async def _ready(descriptor: int, *, to_write: bool) -> None:
+async def _wait_ready(descriptor: int, *, to_write: bool) -> None:
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
     add(descriptor, ready.set)
@@ -178,20 +178,20 @@ def _set_size(terminal: int, size: TerminalSize) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
 
 
-async def _started(inside: ExecCommand, stream: int) -> subprocess.Popen[bytes]:
+async def _start(command: ExecCommand, stream: int) -> subprocess.Popen[bytes]:
     try:
-        return await run_in_threadpool(_spawn, inside, stream)
+        return await run_in_threadpool(_spawn, command, stream)
     except (OSError, subprocess.SubprocessError) as error:
-        raise Conflict(f"It cannot be started: {error}.", "See the server's log.") from error
+        raise Conflict(f"The command cannot be started: {error}.", "Check the server's log.") from error
 
 
-def _spawn(inside: ExecCommand, stream: int) -> subprocess.Popen[bytes]:
+def _spawn(command: ExecCommand, stream: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        inside.argv,
-        env=dict(inside.environment),
+        command.argv,
+        env=dict(command.environment),
         cwd="/",
         bufsize=0,
-        pass_fds=inside.inherited_descriptors,
+        pass_fds=command.inherited_descriptors,
         stdin=stream,
         stdout=stream,
         stderr=stream,

@@ -1,4 +1,4 @@
-"""Images that people build, over HTTP."""
+"""Endpoints of container images that users build."""
 
 from datetime import datetime
 from typing import Annotated, Self
@@ -25,30 +25,30 @@ UploadId = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=Tru
 
 
 class ImageBody(BaseModel):
-    """One of containerfile, definition and environment, which goes with base."""
+    """An image to build from one of containerfile, definition and environment; environment needs base."""
 
     model_config = ConfigDict(extra="forbid")
 
-    name: ImageName = Field(description="NAME[:TAG], of your own.")
+    name: ImageName = Field(description="NAME[:TAG] of the new image.")
     containerfile: BuildFileText | None = Field(
-        default=None, description="The text of a Containerfile or Dockerfile."
+        default=None, description="Text of a Containerfile or Dockerfile."
     )
     definition: BuildFileText | None = Field(
-        default=None, description="The text of a definition file of apptainer."
+        default=None, description="Text of an apptainer definition file."
     )
     environment: EnvironmentBody | None = Field(default=None, description="Packages to install on top of base.")
-    base: ImageName | None = Field(default=None, description="The image to begin with.")
-    upload: UploadId | None = Field(default=None, description="The folder it copies from.")
-    project: SingleLine | None = Field(default=None, description="Whose share its build uses.")
+    base: ImageName | None = Field(default=None, description="Base image for environment.")
+    upload: UploadId | None = Field(default=None, description="Uploaded build context.")
+    project: SingleLine | None = Field(default=None, description="Project that the build job is charged to.")
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if sum(one is not None for one in (self.containerfile, self.definition, self.environment)) != 1:
+    def _one_source(self) -> Self:
+        if sum(source is not None for source in (self.containerfile, self.definition, self.environment)) != 1:
             raise ValueError("send one of containerfile, definition and environment")
         if (self.base is not None) != (self.environment is not None):
-            raise ValueError("base goes with environment")
+            raise ValueError("base and environment need each other")
         if self.environment is not None and self.upload is not None:
-            raise ValueError("upload goes with containerfile or definition")
+            raise ValueError("upload needs containerfile or definition")
         return self
 
     def to_image_request(self) -> ImageBuildRequest:
@@ -64,13 +64,13 @@ class PushImageBody(BaseModel):
         Annotated[str, StringConstraints(min_length=1, max_length=200, pattern="^[^:\\x00-\\x1f]+$")] | None
     ) = None
     password: Annotated[SecretStr, Field(min_length=1, max_length=20_000)] | None = Field(
-        default=None, description="Or a token. Used for this push and kept nowhere."
+        default=None, description="Password or token. Used only for this push; not stored."
     )
 
     @model_validator(mode="after")
     def _both(self) -> Self:
         if (self.username is None) != (self.password is None):
-            raise ValueError("username and password go together")
+            raise ValueError("username and password need each other")
         return self
 
     def to_registry_login(self) -> RegistryLogin | None:
@@ -83,9 +83,9 @@ class PushResponse(BaseModel):
     job_id: int
     target: str
     created_at: datetime
-    state: str | None = Field(description="Of its job.")
+    state: str | None = Field(description="State of the push job.")
     reason: str | None
-    pushed_digest: str | None = Field(description="What it is at the registry.")
+    pushed_digest: str | None = Field(description="Digest in the registry.")
 
     @classmethod
     def of(cls, push: ImagePush) -> "PushResponse":
@@ -100,18 +100,18 @@ class PushResponse(BaseModel):
 
 
 class ImageResponse(BaseModel):
-    digest: str = Field(description="Of what it is built from.")
-    names: list[str] = Field(description="That mean it now.")
-    built_as: str = Field(description="The name it was built as.")
-    kind: str = Field(description="image, or definition: a file of apptainer.")
+    digest: str = Field(description="Digest of its source.")
+    names: list[str] = Field(description="Names that currently refer to it.")
+    built_as: str = Field(description="Name given at the build.")
+    kind: str = Field(description="image, or definition (an apptainer file).")
     state: str = Field(description="waiting, building, ready or failed.")
     reason: str | None = Field(description="Why it failed.")
-    image_digest: str | None = Field(description="What containers say it is.")
+    image_digest: str | None = Field(description="Digest of the built image.")
     created_by: str
     created_at: datetime
     used_at: datetime | None
     size_bytes: int | None
-    needed: bool = Field(description="By a job that is not over.")
+    needed: bool = Field(description="Whether a job that has not ended needs it.")
     build_job: int
 
     @classmethod
@@ -120,8 +120,8 @@ class ImageResponse(BaseModel):
 
 
 class ImageDetailResponse(ImageResponse):
-    files: dict[str, str] = Field(description="What it is built from.")
-    pushes: list[PushResponse] = Field(description="The newest first.")
+    files: dict[str, str] = Field(description="Its source files.")
+    pushes: list[PushResponse] = Field(description="Newest first.")
 
     @classmethod
     def of(cls, image: ImageView) -> "ImageDetailResponse":
@@ -149,7 +149,7 @@ def _facts(image: ImageView) -> dict[str, object]:
     }
 
 
-@router.get("/images", summary="Yours, the one used last first; all=true, for admins: all")
+@router.get("/images", summary="List your images, most recently used first; all=true: of all users (admins only)")
 def list_images(
     caller: CallerDep, context: ContextDep, all_users: AllUsersParam = False
 ) -> ListResponse[ImageResponse]:
@@ -158,17 +158,17 @@ def list_images(
     )
 
 
-@router.post("/images", status_code=201, summary="Have one built, unless it is there already")
+@router.post("/images", status_code=201, summary="Build an image, unless it exists")
 def build_image(body: ImageBody, caller: CallerDep, context: ContextDep) -> ImageDetailResponse:
     return ImageDetailResponse.of(images.build_image(context, caller, body.to_image_request(), body.project))
 
 
-@router.get("/images/{name}", summary="One, with its files and pushes")
+@router.get("/images/{name}", summary="Show an image with its files and pushes")
 def show_image(name: NamePath, caller: CallerDep, context: ContextDep) -> ImageDetailResponse:
     return ImageDetailResponse.of(images.show_image(context, caller, name))
 
 
-@router.get("/images/{name}/log", summary="What its build has printed, from a byte on")
+@router.get("/images/{name}/log", summary="Read the build log of an image from a byte on")
 def show_image_log(
     name: NamePath, caller: CallerDep, context: ContextDep, offset: Annotated[int, Query(ge=0, le=2**53)] = 0
 ) -> BuildLogResponse:
@@ -178,12 +178,12 @@ def show_image_log(
     return BuildLogResponse(text=text, next_offset=part.offset + len(part.data), state=shown.state.value)
 
 
-@router.post("/images/{name}/push", status_code=201, summary="Bring it to a registry, by a job")
+@router.post("/images/{name}/push", status_code=201, summary="Push an image to a registry, in a job")
 def push_image(name: NamePath, body: PushImageBody, caller: CallerDep, context: ContextDep) -> PushResponse:
     return PushResponse.of(images.push_image(context, caller, name, body.target, body.to_registry_login()))
 
 
-@router.delete("/images/{name}", summary="Remove it here; what was pushed stays")
+@router.delete("/images/{name}", summary="Remove an image; pushed copies stay")
 def remove_image(name: NamePath, caller: CallerDep, context: ContextDep) -> RemovalResponse:
     digest = images.resolve_image_digest(context, caller, name)
     return RemovalResponse(digest=digest, gone=images.remove_image(context, caller, digest))

@@ -1,4 +1,4 @@
-"""Around every request: a limit on its size, and the time it took."""
+"""Middleware of all requests: limits of the body size, and the Server-Timing header."""
 
 import asyncio
 import contextlib
@@ -11,33 +11,33 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heliostat.errors import TooLarge
 
-_STRANGERS_BYTES = 64 * 2**10
-_PASSWORDS_BYTES = 2**20  # not looked at yet
-_FORMS_BYTES = 4 * 2**20  # of a browser that is logged in
-_HEARD_OUT_BYTES = 2**20  # of what is refused: an answer is lost on a connection that is closed amid sending
-_HEARD_OUT_SECONDS = 2.0
+_ANONYMOUS_BYTES = 64 * 2**10
+_PASSWORD_BYTES = 2**20  # a password is checked after the body is read
+_FORM_BYTES = 4 * 2**20  # of a browser that is logged in
+_DISCARDED_BYTES = 2**20  # read from a rejected body: closing the connection earlier would lose the response
+_DISCARD_SECONDS = 2.0
 
 
 class BodyLimitMiddleware:
-    """Refuses bodies over the limit, also those that do not say how long they are.
+    """Rejects bodies over the limit, also those without a Content-Length.
 
-    Bodies are read and parsed before it is known who sent them, and all others wait meanwhile. So tokens and
-    cookies are looked at first: anybody can make one up. A password takes too long for that and gets some room.
+    A body is read and parsed before its sender is authenticated, and other requests wait meanwhile. Therefore
+    tokens and cookies are checked here first. Checking a password takes too long; such requests have a lower limit.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         limit_bytes: int,
-        tell: Callable[[Request, TooLarge, int], Awaitable[Response]],
-        is_known: Callable[[Request], bool],
+        error_response: Callable[[Request, TooLarge, int], Awaitable[Response]],
+        is_authenticated: Callable[[Request], bool],
         stream_limits: Mapping[str, Callable[[], int]] | None = None,
     ) -> None:
         self._app = app
-        self._most = limit_bytes
-        self._tell = tell
-        self._is_known = is_known
-        self._stream_limits = stream_limits or {}  # by path: bodies that nobody holds in memory as a whole
+        self._max_bytes = limit_bytes
+        self._error_response = error_response
+        self._is_authenticated = is_authenticated
+        self._stream_limits = stream_limits or {}  # by path, for bodies that are never in memory as a whole
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -61,7 +61,7 @@ class BodyLimitMiddleware:
             return message
 
         async def corrected(message: Message) -> None:
-            # FastAPI turns whatever happens while it reads a body into a 400: the true answer takes its place.
+            # FastAPI responds with 400 to any exception while it reads a body: this sends 413 instead.
             nonlocal refused
             if message["type"] == "http.response.start" and received > limit:
                 refused = True
@@ -72,48 +72,51 @@ class BodyLimitMiddleware:
         await self._app(scope, limited, corrected)
 
     def _limit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> int:
-        own = self._stream_limits.get(scope.get("path", ""))
-        most = own() if own else self._most
+        stream_limit = self._stream_limits.get(scope.get("path", ""))
+        max_bytes = stream_limit() if stream_limit else self._max_bytes
         if "peer_uid" in scope.get("state", {}):
-            return most
-        kind = headers.get(b"authorization", b"").partition(b" ")[0].lower()
-        if kind == b"basic":
-            return min(self._most, _PASSWORDS_BYTES)
-        shows_some = kind == b"bearer" or b"helio_session=" in headers.get(b"cookie", b"")
-        if scope["method"] in ("GET", "HEAD") or not shows_some or not self._is_known(Request(scope)):
-            return min(self._most, _STRANGERS_BYTES)
-        return most if kind == b"bearer" else min(self._most, _FORMS_BYTES)
+            return max_bytes
+        scheme = headers.get(b"authorization", b"").partition(b" ")[0].lower()
+        if scheme == b"basic":
+            return min(self._max_bytes, _PASSWORD_BYTES)
+        has_credentials = scheme == b"bearer" or b"helio_session=" in headers.get(b"cookie", b"")
+        if scope["method"] in ("GET", "HEAD") or not has_credentials or not self._is_authenticated(Request(scope)):
+            return min(self._max_bytes, _ANONYMOUS_BYTES)
+        return max_bytes if scheme == b"bearer" else min(self._max_bytes, _FORM_BYTES)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
-        await _hear_out(receive)
-        answer = await self._tell(Request(scope), _too_large(limit), TooLarge.status)
-        await answer(scope, _nothing_more, send)
+        await _discard_body(receive)
+        response = await self._error_response(Request(scope), _too_large(limit), TooLarge.status)
+        await response(scope, _disconnected, send)
 
 
-async def _hear_out(receive: Receive) -> None:
-    heard = 0
+async def _discard_body(receive: Receive) -> None:
+    received = 0
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_HEARD_OUT_SECONDS):
-            while heard < _HEARD_OUT_BYTES:
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            while received < _DISCARDED_BYTES:
                 message = await receive()
-                heard += len(message.get("body", b""))
+                received += len(message.get("body", b""))
                 if not message.get("more_body"):
                     return
 
 
-async def _nothing_more() -> Message:
+async def _disconnected() -> Message:
     return {"type": "http.disconnect"}
 
 
 def _too_large(limit: int) -> TooLarge:
-    size = f"{limit // 2**20} MiB" if limit >= 2**20 else f"{limit // 2**10} KiB, which needs a login"
+    if limit < 2**20:
+        return TooLarge(
+            f"The request is larger than {limit // 2**10} KiB.", "Log in: requests without a login must be smaller."
+        )
     return TooLarge(
-        f"The request is larger than {size}.", "Send fewer jobs at once, or put large data into files."
+        f"The request is larger than {limit // 2**20} MiB.", "Send fewer jobs at once, or put large data into files."
     )
 
 
 class ServerTimingMiddleware:
-    """Says in a header how long the server worked until its answer began."""
+    """Adds a header with the time until the response started."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

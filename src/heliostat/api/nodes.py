@@ -1,4 +1,4 @@
-"""Endpoints about nodes and the server itself."""
+"""Endpoints of nodes, the server status and the doctor."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -23,60 +23,60 @@ from heliostat.store import jobs as stored
 
 router = APIRouter(tags=["cluster"])
 NodeName = Annotated[str, Path(max_length=128)]
-_SOON = timedelta(days=7)
+_RESERVATION_HORIZON = timedelta(days=7)
 
 
 @router.get("/nodes")
 def list_nodes(caller: CallerDep, context: ContextDep) -> Response:
-    """All nodes with what is used of them, and for whom they are set aside now or within a week."""
+    """List nodes with their used resources and their reservations now or within a week."""
     nodes = _views(context, caller, context.node_inventory.fresh_nodes())
     return JSONResponse({"items": nodes, "next_cursor": None})
 
 
 @router.get("/nodes/{name}")
 def show_node(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
-    """One node."""
-    return _answer(context, caller, services.get_node(context, name))
+    """Show a node."""
+    return _node_response(context, caller, services.get_node(context, name))
 
 
 @router.post("/nodes/{name}/drain")
 def drain_node(name: NodeName, body: DrainNodeBody, caller: CallerDep, context: ContextDep) -> Response:
-    """Start nothing new on a node; what runs there goes on. Admins only."""
-    return _answer(context, caller, services.drain_node(context, caller, name, body.reason))
+    """Start no new jobs on a node; its running jobs continue. Admins only."""
+    return _node_response(context, caller, services.drain_node(context, caller, name, body.reason))
 
 
 @router.post("/nodes/{name}/resume")
 def resume_node(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
-    """Use a drained node again. Admins only."""
-    return _answer(context, caller, services.resume_node(context, caller, name))
+    """Start jobs on a drained node again. Admins only."""
+    return _node_response(context, caller, services.resume_node(context, caller, name))
 
 
 @router.patch("/nodes/{name}")
 def update_node(name: NodeName, body: NodeChangeBody, caller: CallerDep, context: ContextDep) -> Response:
-    """Set labels, data classes, and whether GPUs may be shared. Admins only."""
+    """Change the labels and data classes of a node, and whether its GPUs may be shared. Admins only."""
     wish = services.NodeChange(**body.model_dump(exclude_unset=True))
-    return _answer(context, caller, *services.update_node(context, caller, name, wish))
+    return _node_response(context, caller, *services.update_node(context, caller, name, wish))
 
 
 @router.post("/nodes/{name}/recompose")
 def recompose(name: NodeName, body: RecomposeNodeBody, caller: CallerDep, context: ContextDep) -> Response:
-    """Give a dynamic node of Slurm other GPUs, once what runs there has ended. Returns at once. Admins only."""
+    """Change the GPUs of a dynamic Slurm node when its jobs have ended. Responds immediately. Admins only."""
     wish = recompose_node(context, caller, name, body.gpus, dry_run=body.dry_run)
     return JSONResponse(asdict(wish) | {"is_done": not wish.steps})
 
 
 @router.get("/nodes/{name}/recompose")
 def show_recompose_progress(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
-    """How far that is. Admins only."""
-    under_way = get_recomposition(context, caller, name)
-    if under_way is None:
+    """Show the progress of a change of GPUs. Admins only."""
+    progress = get_recomposition(context, caller, name)
+    if progress is None:
         return JSONResponse({"node": name, "gpus": {}, "steps": [], "at": 0, "error": None, "is_done": True})
-    return JSONResponse(asdict(under_way) | {"is_done": False})
+    return JSONResponse(asdict(progress) | {"is_done": False})
 
 
 @router.get("/status")
 def show_status(request: Request, caller: CallerDep, context: ContextDep) -> Response:
-    """The server: process, version, engine, how many jobs are in which state, how good forecasts were."""
+    """Show the server: process, version, engine, jobs by state, accuracy of forecasts."""
     with context.store.read() as conn:
         counts = stored.count_unfinished_by_state(conn)
     facts = request.app.state.facts
@@ -87,19 +87,19 @@ def show_status(request: Request, caller: CallerDep, context: ContextDep) -> Res
 
 @router.get("/doctor")
 def show_doctor(caller: CallerDep, context: ContextDep) -> Response:
-    """What is wrong with this installation and what to do about it. Admins only."""
+    """Check the installation and suggest fixes. Admins only."""
     findings = services.diagnose_installation(context, caller)
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 
 @router.post("/doctor")
 def run_doctor_probe(caller: CallerDep, context: ContextDep) -> Response:
-    """The same; on Slurm, after a tiny job has looked from one node of each partition. Admins only."""
+    """Check the installation; on Slurm, also with a small job on one node of each partition. Admins only."""
     findings = services.diagnose_installation(context, caller, probe=True)
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 
-def _answer(context: Context, caller: Caller, node: Node, note: str | None = None) -> Response:
+def _node_response(context: Context, caller: Caller, node: Node, note: str | None = None) -> Response:
     (view,) = _views(context, caller, [node])
     return JSONResponse(view | {"note": note})
 
@@ -115,32 +115,31 @@ def _views(context: Context, caller: Caller, nodes: Iterable[Node]) -> list[Json
             guests.get(node.name, ()),
         )
         | {
-            "exclusive_job": _alone(tenants[node.name]),
+            "exclusive_job": _exclusive_job(tenants[node.name]),
             "reserved": serialize_node_reservations(node.name, reservations, now),
         }
         for node in nodes
     ]
 
 
-def _alone(jobs: Iterable[Job]) -> int | None:
-    """The job that nobody else may join."""
+def _exclusive_job(jobs: Iterable[Job]) -> int | None:
     return next((job.id for job in jobs if job.placement.exclusive), None)
 
 
 def serialize_node_reservations(node: str, reservations: Iterable[Reservation], now: datetime) -> list[Json]:
-    """The next time of each reservation of this node that holds now or begins soon."""
-    found = []
+    """The next period of each reservation of this node that is active now or starts within a week."""
+    items = []
     for one in reservations:
         times = next(one.occurrences(now), None)
-        if node in one.nodes and times is not None and times[0] <= now + _SOON:
-            when: Json = {"starts_at": serialize_time(times[0]), "ends_at": serialize_time(times[1])}
-            whose = {"name": one.name, "project": one.project, "gpus": one.gpus_per_node, "reason": one.reason}
-            found.append(whose | when)
-    return found
+        if node in one.nodes and times is not None and times[0] <= now + _RESERVATION_HORIZON:
+            period: Json = {"starts_at": serialize_time(times[0]), "ends_at": serialize_time(times[1])}
+            fields = {"name": one.name, "project": one.project, "gpus": one.gpus_per_node, "reason": one.reason}
+            items.append(fields | period)
+    return items
 
 
 def _jobs_on_nodes(context: Context) -> dict[str, list[Job]]:
-    """By node: the jobs of which at least one task is there."""
+    """The jobs with at least one task on each node."""
     with context.store.read() as conn:
         active = stored.list_jobs(conn, stored.JobFilter(states=ACTIVE_STATES), limit=100_000)
     by_node: dict[str, list[Job]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Reservations over HTTP."""
+"""Endpoints of reservations of nodes."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -13,13 +13,13 @@ from heliostat.models import Reservation
 from heliostat.services.cluster import reservations as services
 
 router = APIRouter(tags=["cluster"])
-_LONGEST_TIME = 40  # characters
+_MAX_TIME_LENGTH = 40  # characters
 
 
 def _aware(value: object) -> datetime:
-    """A reservation means the same moment to everybody, so its times must say their zone."""
-    if not isinstance(value, str) or len(value) > _LONGEST_TIME:
-        raise ValueError("write a time as text: 2026-12-03T09:00:00+01:00")
+    """Requires a time zone, so that a time is unambiguous for all users."""
+    if not isinstance(value, str) or len(value) > _MAX_TIME_LENGTH:
+        raise ValueError("must be a time as text: 2026-12-03T09:00:00+01:00")
     try:
         at = datetime.fromisoformat(value)
     except ValueError:
@@ -35,14 +35,14 @@ def _aware(value: object) -> datetime:
 ZonedTime = Annotated[
     datetime,
     BeforeValidator(_aware, json_schema_input_type=str),
-    Field(description="ISO 8601 with its time zone."),
+    Field(description="ISO 8601 with a time zone."),
 ]
 StrictInteger = Annotated[int, Field(strict=True)]
 NodeName = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True)]
 
 
 class ReservationBody(BaseModel):
-    """Nodes or GPUs to set aside. Without a project it is maintenance: for nobody."""
+    """Nodes or GPUs to reserve. Without a project the reservation is for maintenance: no jobs run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,9 +52,9 @@ class ReservationBody(BaseModel):
     ends_at: ZonedTime
     project: Annotated[str, StringConstraints(max_length=200, strict=True)] | None = None
     gpus_per_node: (
-        Annotated[StrictInteger, Field(ge=1, le=10_000, description="Left out: whole nodes.")] | None
+        Annotated[StrictInteger, Field(ge=1, le=10_000, description="Default: whole nodes.")] | None
     ) = None
-    weeks: Annotated[StrictInteger, Field(ge=1, le=services.MAX_WEEKS, description="How many weeks in a row.")] = 1
+    weeks: Annotated[StrictInteger, Field(ge=1, le=services.MAX_WEEKS, description="Number of weekly repetitions.")] = 1
     reason: Annotated[SingleLine, StringConstraints(max_length=128)] | None = None
 
 
@@ -72,18 +72,18 @@ class ReservationResponse(BaseModel):
     ends_at: datetime
     weeks: int
     reason: str
-    time_zone: str = Field(description="In which it takes place at the same time of day every week.")
-    next: OccurrenceResponse | None = Field(description="When it holds next, or holds now; null: it is over.")
+    time_zone: str = Field(description="The time of day repeats weekly in this zone.")
+    next: OccurrenceResponse | None = Field(description="Current or next period; null: it has ended.")
 
     @classmethod
     def of(cls, one: Reservation, now: datetime) -> "ReservationResponse":
         upcoming = next(one.occurrences(now), None)
-        held: dict[str, Any] = {name: getattr(one, name) for name in cls.model_fields if name != "next"}
-        when = OccurrenceResponse(starts_at=upcoming[0], ends_at=upcoming[1]) if upcoming else None
-        return cls(**held, next=when)
+        fields: dict[str, Any] = {name: getattr(one, name) for name in cls.model_fields if name != "next"}
+        period = OccurrenceResponse(starts_at=upcoming[0], ends_at=upcoming[1]) if upcoming else None
+        return cls(**fields, next=period)
 
 
-@router.get("/reservations", summary="What is set aside, by its next time")
+@router.get("/reservations", summary="List reservations by their next start")
 def list_reservations(
     caller: CallerDep, context: ContextDep, past: bool = False
 ) -> ListResponse[ReservationResponse]:
@@ -92,7 +92,7 @@ def list_reservations(
     return ListResponse(items=[ReservationResponse.of(one, now) for one in found])
 
 
-@router.post("/reservations", status_code=201, summary="Set nodes aside for a project, or for maintenance")
+@router.post("/reservations", status_code=201, summary="Reserve nodes for a project or for maintenance")
 def create_reservation(body: ReservationBody, caller: CallerDep, context: ContextDep) -> ReservationResponse:
     wish = Reservation(
         name=body.name,

@@ -1,4 +1,4 @@
-"""Services over HTTP."""
+"""Endpoints of long-running web services."""
 
 from typing import Annotated, Literal
 
@@ -24,7 +24,7 @@ from heliostat.web.job_form.job_body import request_to_body
 
 router = APIRouter(tags=["services"])
 HIDDEN_VALUE = "(hidden)"
-NamePath = Annotated[str, Path(max_length=64, description="The name of the service.")]
+NamePath = Annotated[str, Path(max_length=64, description="Name of the service.")]
 
 
 def _seconds(value: object) -> object:
@@ -37,11 +37,11 @@ UrlPath = Annotated[str, StringConstraints(max_length=1000, pattern=r"^/[\x21-\x
 
 
 class HealthCheckBody(BaseModel):
-    """When a replica counts as healthy."""
+    """When a replica is considered healthy."""
 
     model_config = ConfigDict(extra="forbid")
 
-    path: UrlPath | None = Field(default=None, description="That answers 2xx or 3xx; left out: it listens.")
+    path: UrlPath | None = Field(default=None, description="HTTP path that must return 2xx or 3xx. Default: only the port is checked.")
     interval: Annotated[DurationSeconds, Field(ge=1, le=3600)] = 5.0
     timeout: Annotated[DurationSeconds, Field(ge=0.1, le=60)] = 5.0
     threshold: Annotated[StrictInteger, Field(ge=1, le=100)] = 3
@@ -52,7 +52,7 @@ class HealthCheckBody(BaseModel):
 
 
 class ServiceBody(JobBody):
-    """A service: how it is run and seen, and what each replica asks for as a job."""
+    """A service: its replicas, visibility and health check, and the fields of the job of each replica."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=40, strict=True)]
     kind: Literal["service"] = "service"
@@ -62,10 +62,10 @@ class ServiceBody(JobBody):
     )
     health: HealthCheckBody = Field(default_factory=HealthCheckBody)
     surge: Annotated[StrictInteger, Field(ge=0, le=10)] = Field(
-        default=1, description="So many replicas more than wanted while it is updated; 0 where there is no room."
+        default=1, description="Additional replicas during an update; 0 if the cluster has no free resources."
     )
     drain: Annotated[DurationSeconds, Field(ge=0, le=3600)] = Field(
-        default=30.0, description="How long open requests may take when a replica goes: 30s."
+        default=30.0, description="Time for open requests to finish when a replica is removed: 30s."
     )
 
     def to_service_request(self) -> ServiceRequest:
@@ -81,7 +81,7 @@ class ServiceBody(JobBody):
 
 
 class ServiceChangeBody(BaseModel):
-    """Only the fields that are given change."""
+    """Only given fields change."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -96,29 +96,31 @@ def create_service(body: ServiceBody, request: Request, caller: CallerDep, conte
     )
 
 
-@router.get("/services", summary="The services you may use or manage, by name")
+@router.get("/services", summary="List the services you may use or manage")
 def list_services(request: Request, caller: CallerDep, context: ContextDep) -> ListResponse[Json]:
     found = services.list_services(context, caller)
     return ListResponse(items=[serialize_service(request, context, caller, one) for one in found])
 
 
-@router.get("/services/{name}", summary="One service, its replicas and their health")
+@router.get("/services/{name}", summary="Show a service, its replicas and their health")
 def show_service(name: NamePath, request: Request, caller: CallerDep, context: ContextDep) -> Json:
     return serialize_service_detail(request, context, caller, services.show_service(context, caller, name))
 
 
-@router.put("/services/{name}", summary="Update a service of yours; replicas are replaced one by one")
+@router.put("/services/{name}", summary="Update your service; replicas are replaced one by one")
 def update_service(
     name: NamePath, body: ServiceBody, request: Request, caller: CallerDep, context: ContextDep
 ) -> Json:
     if body.name != name:
-        raise Invalid("name: must be that of the address.", "A name stays.", fields={"name": "must stay as it is"})
+        raise Invalid(
+            "name: must be the name in the path.", "A service cannot be renamed.", fields={"name": "cannot change"}
+        )
     return serialize_service_detail(
         request, context, caller, services.update_service(context, caller, body.to_service_request())
     )
 
 
-@router.patch("/services/{name}", summary="More or fewer replicas, or seen by others")
+@router.patch("/services/{name}", summary="Change the number of replicas or the visibility")
 def scale_service(
     name: NamePath, body: ServiceChangeBody, request: Request, caller: CallerDep, context: ContextDep
 ) -> Json:
@@ -126,26 +128,26 @@ def scale_service(
     return serialize_service_detail(request, context, caller, changed)
 
 
-@router.post("/services/{name}/restart", summary="Replace every replica, one by one; also start a stopped one")
+@router.post("/services/{name}/restart", summary="Replace all replicas one by one, or start a stopped service")
 def restart_service(name: NamePath, request: Request, caller: CallerDep, context: ContextDep) -> Json:
     return serialize_service_detail(request, context, caller, services.restart_service(context, caller, name))
 
 
-@router.post("/services/{name}/stop", summary="Drain and end its replicas")
+@router.post("/services/{name}/stop", summary="Finish open requests and end all replicas")
 def stop_service(name: NamePath, request: Request, caller: CallerDep, context: ContextDep) -> Json:
     return serialize_service_detail(request, context, caller, services.stop_service(context, caller, name))
 
 
-@router.delete("/services/{name}", status_code=204, summary="Remove a service that is stopped")
+@router.delete("/services/{name}", status_code=204, summary="Remove a stopped service")
 def remove_service(name: NamePath, caller: CallerDep, context: ContextDep) -> None:
     services.remove_service(context, caller, name)
 
 
-@router.post("/services/{name}/key", summary="A secret with which a program uses a service")
+@router.post("/services/{name}/key", summary="Create a key for programs that use a service")
 def make_service_key(
     name: NamePath, request: Request, response: Response, caller: CallerDep, context: ContextDep
 ) -> AccessKeyResponse:
-    """To be sent as `Authorization: Bearer KEY`; the server inside never sees it."""
+    """Send it as `Authorization: Bearer KEY`. It is not forwarded to the service."""
     secret, until = services.create_service_key(context, caller, name)
     response.headers["Cache-Control"] = "no-store"
     return AccessKeyResponse(url=_url(request, context, name), key=secret, expires_at=until)
@@ -174,7 +176,7 @@ def serialize_service(request: Request, context: Context, caller: Caller, view: 
 
 
 def serialize_service_detail(request: Request, context: Context, caller: Caller, view: ServiceView) -> Json:
-    """For who manages it with its job and its replicas; values of variables are their owner's."""
+    """With its job and replicas for its managers; only the owner sees values of environment variables."""
     one = view.service
     if not may_manage_service(caller.user, one):
         return serialize_service(request, context, caller, view)

@@ -1,4 +1,4 @@
-"""Workflows over HTTP."""
+"""Endpoints of workflows."""
 
 import json
 from typing import Annotated, Any
@@ -29,15 +29,15 @@ class WorkflowBody(BaseModel):
 
     workflow: dict[str, Any] = Field(description="As in a workflow file: name, project, params, jobs.")
     params: Annotated[dict[str, Any], Field(max_length=200)] = Field(
-        default={}, description="Values of its parameters; what is left out has its default."
+        default={}, description="Values of its parameters; omitted parameters have their default."
     )
     record: SourceCodeBody | None = Field(
-        default=None, description="The code it is submitted with, as git tells it."
+        default=None, description="Git state of the code that it is submitted with."
     )
-    dry_run: StrictBool = Field(default=False, description="Only check it, and say what it would become.")
+    dry_run: StrictBool = Field(default=False, description="Only check it and return its jobs.")
 
 
-@router.post("/workflows", status_code=201, summary="Submit a workflow: all its jobs or none")
+@router.post("/workflows", status_code=201, summary="Submit a workflow: all jobs, or none if one is invalid")
 def submit_workflow(
     body: WorkflowBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
 ) -> Json:
@@ -50,30 +50,30 @@ def submit_workflow(
     return serialize_workflow(services.get_workflow_summary(context, caller, made.id))
 
 
-@router.get("/workflows", summary="Your workflows, newest first")
+@router.get("/workflows", summary="List your workflows, newest first")
 def list_workflows(
     caller: CallerDep,
     context: ContextDep,
-    all_users: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
+    all_users: Annotated[bool, Query(alias="all", description="Include projects that you manage.")] = False,
     limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE_SIZE,
-    before: Annotated[int | None, Query(ge=1, le=2**53, description="Only those with smaller numbers.")] = None,
+    before: Annotated[int | None, Query(ge=1, le=2**53, description="Only workflows with smaller ids.")] = None,
 ) -> ListResponse[Json]:
     found = services.list_workflows(context, caller, all_users=all_users, limit=limit, before=before)
     return ListResponse(items=[serialize_workflow(one) for one in found])
 
 
-@router.get("/workflows/{number}", summary="One workflow, with its jobs and what they handed on")
+@router.get("/workflows/{number}", summary="Show a workflow with its jobs and their outputs")
 def show_workflow(number: WorkflowId, caller: CallerDep, context: ContextDep) -> Json:
     return _detail_view(context, caller, number)
 
 
-@router.get("/workflows/{number}/document", summary="The file of a workflow of yours")
+@router.get("/workflows/{number}/document", summary="Show the file of your workflow")
 def show_workflow_file(number: WorkflowId, caller: CallerDep, context: ContextDep) -> Json:
     found: Json = json.loads(services.get_workflow_document(context, caller, number))
     return found
 
 
-@router.post("/workflows/{number}/retry", summary="Run what failed once more, and all that needs it")
+@router.post("/workflows/{number}/retry", summary="Run failed jobs and their dependents again")
 def retry_workflow(
     number: WorkflowId, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
 ) -> Json:
@@ -81,7 +81,7 @@ def retry_workflow(
     return {**_detail_view(context, caller, number), "job_ids": job_ids}
 
 
-@router.post("/workflows/{number}/cancel", summary="Cancel all jobs of a workflow that are not over")
+@router.post("/workflows/{number}/cancel", summary="Cancel all jobs of a workflow that have not ended")
 def cancel_workflow(number: WorkflowId, caller: CallerDep, context: ContextDep) -> Json:
     job_ids = services.cancel_workflow(context, caller, number)
     return {**serialize_workflow(services.get_workflow_summary(context, caller, number)), "job_ids": job_ids}
