@@ -188,7 +188,7 @@ class Stage:
         for _ in range(100):
             if controller._inbox.is_empty:
                 return
-            inbox = controller._inbox.take(controller._seconds_to_next_try)
+            inbox = controller._inbox.take(controller._seconds_to_next_retry)
             try:
                 controller._handle(inbox)
             except (StoreUnavailable, OSError) as error:

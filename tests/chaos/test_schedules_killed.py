@@ -83,16 +83,16 @@ def test_every_firing_happens_exactly_once_whatever_dies_and_whatever_the_clock_
 
 SKIPS_AFTER_THE_FOURTH = """
 import heliostat.services.schedules.firing as firing
-rightly = firing._next
+rightly = firing._next_due
 def skipping(tx, schedule, due_at, now):
     found = rightly(tx, schedule, due_at, now)
     return rightly(tx, schedule, found, now) if found and schedule.fired == 3 else found
-firing._next = skipping
+firing._next_due = skipping
 """
 FORGETS_THE_LATE = """
 import heliostat.services.schedules.firing as firing
-rightly = firing.judge
-firing.judge = lambda timing, due_at, now, rule: rightly(timing, due_at, now, firing.CatchUpRule("none"))
+rightly = firing.decide_firing
+firing.decide_firing = lambda timing, due_at, now, rule: rightly(timing, due_at, now, firing.CatchUpRule("none"))
 """
 FORGETS_TO_WRITE_THE_FIRING_DOWN = """
 import heliostat.services.schedules.firing as firing

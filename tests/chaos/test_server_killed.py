@@ -99,7 +99,7 @@ _MIGRATE_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy import Engine, event
-from heliostat.store import migrate
+from heliostat.store import schema_upgrade
 
 left = int(sys.argv[2])
 
@@ -110,7 +110,7 @@ def count(conn, cursor, statement, *_):
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
-getattr(migrate, sys.argv[3])(Path(sys.argv[1]))
+getattr(schema_upgrade, sys.argv[3])(Path(sys.argv[1]))
 """
 
 

@@ -53,9 +53,7 @@ def test_one_that_waits_for_its_next_try_says_so_and_is_not_forgotten_by_a_serve
 def test_a_delay_is_told_in_words(server: ServerProcess) -> None:
     job = server.client.submit("exit 9", max_retries=2, retry_on="exit", retry_delay="1h", cpus=1, memory=64)
     wait_until(lambda: server.client.jobs.get(job.id).data["retries"] == 1, "it has failed once", 60)
-    wait_until(
-        lambda: "is retried at" in server.client.jobs.why(job.id)["sentence"], "it says why it waits", 120
-    )
+    wait_until(lambda: "is retried at" in server.client.jobs.why(job.id)["sentence"], "it says why it waits", 120)
     assert "after exit code 9 (retry 1 of 2)" in server.client.jobs.why(job.id)["sentence"]
     assert "begin" not in server.client.jobs.get(job.id).data["request"], "asked for by nobody"
     job.cancel()

@@ -128,13 +128,13 @@ jobs:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: &a [x]\nb: *a\n", "aliases (*name) are not read"),
+        ("a: &a [x]\nb: *a\n", "aliases (*name) are not supported"),
         ("name: x\njobs:\n  a: {command: [x]}\n  a: {command: [y]}\n", "duplicate key 'a'"),
         ("[1, 2", "neither YAML nor JSON"),
-        ("- 1", "must be a set of fields"),
+        ("- 1", "must be a mapping of fields"),
         ("!!python/object/apply:os.system ['id']", "neither YAML nor JSON"),
         ("name: x\njobs: {a: {command: [x], needs: b}, b: {command: [x], needs: a}}", "a → b → a"),
-        ("name: x\njobs: {a: {command: [x], gups: 1}}", "perhaps gpus"),
+        ("name: x\njobs: {a: {command: [x], gups: 1}}", "did you mean gpus?"),
         ("{" * 3000, "nested too deeply"),
     ],
 )
@@ -162,7 +162,7 @@ def test_the_api_refuses_what_is_wrong_with_the_field(client: Client) -> None:
 def test_two_names_of_the_same_job_are_refused_where_they_are_written() -> None:
     w = Workflow("x")
     w.job("a", ["true"])
-    with pytest.raises(Invalid, match="has a job a already"):
+    with pytest.raises(Invalid, match="already has a job a"):
         w.job("a", ["true"])
 
 

@@ -61,9 +61,9 @@ ONE_STEP_SCRIPT = """\
 import json, os, signal, sys
 from pathlib import Path
 from heliostat.errors import Conflict
-from heliostat.provision.slurm.setup import Sources, apply_setup
+from heliostat.provision.slurm.setup import SetupInput, apply_setup
 try:
-    for sentence in apply_setup(Sources(Path(sys.argv[1]), sys.argv[2])):
+    for sentence in apply_setup(SetupInput(Path(sys.argv[1]), sys.argv[2])):
         os.kill(os.getpid(), signal.SIGKILL)
 except Conflict as stopped:
     print(json.dumps({"start": stopped.fields["start"]}))

@@ -74,7 +74,7 @@ def test_no_option_is_documented_that_does_not_exist() -> None:
     text = _read("docs/cli.md")
     for words, command in COMMAND_TREE.items():
         known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
-        shown = set(re.findall(r"^\| `(--[a-z-]+)", _section(text, f"helio {words}") or "", re.MULTILINE))
+        shown = set(re.findall(r"^(?:\| )?`(--[a-z-]+)", _section(text, f"helio {words}") or "", re.MULTILINE))
         assert shown <= known, f"helio {words}: {sorted(shown - known)}"
 
 
@@ -102,7 +102,7 @@ def test_no_endpoint_is_documented_that_does_not_exist() -> None:
 
 
 def test_every_environment_variable_of_a_job_is_documented() -> None:
-    section = _section(_read("docs/researchers.md"), "What a job finds")
+    section = _section(_read("docs/researchers.md"), "Environment of a job")
     assert section is not None
     missing = [name for name in _job_environment() if f"`{name}`" not in section]
     assert not missing, f"docs/researchers.md: {missing}"

@@ -1,6 +1,7 @@
 """The table of job fields: a field that is added there is everywhere, and nothing made from it is stale."""
 
 from dataclasses import fields as attributes_of
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 from pydantic import BaseModel, ValidationError
-from scripts.generate_job_fields import field_table, generate_files, option_rows, typed_dicts
+from scripts.generate_job_fields import field_table, generate_files, option_list, option_rows, typed_dicts
 from typer.testing import CliRunner
 
 from heliostat.api.request_schemas import with_job_fields
@@ -70,7 +71,13 @@ def test_a_new_field_is_in_the_types_of_the_client_and_in_the_documentation() ->
     assert "| `fan_speed` | 900 | `--fan-speed` | How fast the fans turn. 300 to 3000 rpm. |" in field_table(
         FIELDS
     )
-    assert "| `--fan-speed N` | How fast the fans turn. |" in option_rows(FIELDS, "run")
+    assert "| `--fan-speed N` | How fast the fans turn. |" in option_rows(FIELDS)
+    assert "`--fan-speed`" in option_list([replace(MADE_UP, cli_commands=("run", "when"))], "when")
+
+
+def test_a_job_option_of_another_command_is_an_option_of_run_too() -> None:
+    with pytest.raises(ValueError, match="fan_speed"):
+        option_list([replace(MADE_UP, cli_commands=("when",))], "when")
 
 
 @pytest.mark.parametrize(

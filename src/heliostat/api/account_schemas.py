@@ -1,4 +1,4 @@
-"""What the people endpoints take and answer."""
+"""Request and response schemas of users, projects, departments, tokens and the audit log."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -39,14 +39,16 @@ class UserBody(_Body):
     role: Role = Role.USER
     unix_user: str | None = None
     password: str | None = None
-    projects: list[str] | None = Field(default=None, description="Left out: the default project.", max_length=1000)
+    projects: list[str] | None = Field(
+        default=None, description="Default: only the default project.", max_length=1000
+    )
 
 
 class QuotaBody(_Body):
-    """Only the limits that are given change; null takes one away."""
+    """Only given limits change; null removes a limit."""
 
-    running_gpus: GpuLimit | None = Field(default=None, description="At once.")
-    queued_gpus: GpuLimit | None = Field(default=None, description="Of jobs that are not over.")
+    running_gpus: GpuLimit | None = Field(default=None, description="GPUs of running jobs.")
+    queued_gpus: GpuLimit | None = Field(default=None, description="GPUs of all waiting and running jobs.")
     gpu_hours_per_month: GpuHoursLimit | None = None
 
 
@@ -58,7 +60,7 @@ class _QuotaChangeBody(_Body):
 
 
 class UserChangeBody(_QuotaChangeBody):
-    """Only the fields that are given change; `unix_user: null` takes the Unix user away."""
+    """Only given fields change; `unix_user: null` removes the Unix user."""
 
     role: Role | None = None
     active: StrictFlag | None = None
@@ -66,18 +68,18 @@ class UserChangeBody(_QuotaChangeBody):
 
 
 class DepartmentChangeBody(_QuotaChangeBody):
-    """Only the fields that are given change."""
+    """Only given fields change."""
 
     share: ShareWeight | None = Field(
-        default=None, description="Of the cluster, relative to the other departments."
+        default=None, description="Share of the cluster, relative to the other departments."
     )
 
 
 class ProjectChangeBody(_QuotaChangeBody):
-    """Only the fields that are given change."""
+    """Only given fields change."""
 
     share: ShareWeight | None = Field(
-        default=None, description="Of its department, relative to the other projects."
+        default=None, description="Share of its department, relative to the other projects."
     )
     data_class: DataClass | None = None
 
@@ -134,7 +136,7 @@ class UserResponse(BaseModel):
 
 
 class CallerResponse(BaseModel):
-    """The caller, and by what proof we know them."""
+    """The caller and how they were authenticated."""
 
     user: UserResponse
     via: str
@@ -171,7 +173,7 @@ class TokenResponse(BaseModel):
 
 
 class NewTokenResponse(TokenResponse):
-    """The only answer that holds the secret."""
+    """The only response that contains the secret."""
 
     token: str
 
@@ -202,7 +204,7 @@ class ProjectResponse(BaseModel):
     data_class: int
     quota: QuotaResponse
     members: list[MemberResponse]
-    note: str | None = Field(default=None, description="After a change: what it means for the project's jobs.")
+    note: str | None = Field(default=None, description="After a change: its effect on the jobs of the project.")
 
     @classmethod
     def of(cls, project: Project, note: str | None = None) -> "ProjectResponse":

@@ -50,11 +50,11 @@ def log_in(body: LoginBody, request: Request, response: Response, context: Conte
 def create_login_link(
     request: Request, response: Response, caller: CallerDep, context: ContextDep
 ) -> LoginLinkResponse:
-    code, lasts = web_logins.create_login_code(context, caller)
+    code, validity = web_logins.create_login_code(context, caller)
     response.headers["Cache-Control"] = "no-store"
     address = context.settings.server.public_url or str(request.app.state.facts["url"])
     url = f"{address.rstrip('/')}/login/link?code={code}"
-    return LoginLinkResponse(url=url, expires_at=context.now() + lasts)
+    return LoginLinkResponse(url=url, expires_at=context.now() + validity)
 
 
 @router.get("/tokens", summary="List your tokens; admins may list those of a user")
@@ -94,14 +94,14 @@ def get_user(name: str, caller: CallerDep, context: ContextDep) -> UserResponse:
 @router.patch("/users/{name}", summary="Change role, active flag, Unix user or quota")
 def update_user(name: str, body: UserChangeBody, caller: CallerDep, context: ContextDep) -> UserResponse:
     _not_null(body, "role", "active")
-    wish = users.UserChange(
+    change = users.UserChange(
         role=body.role,
         active=body.active,
         unix_user=body.unix_user,
         clear_unix_user="unix_user" in body.model_fields_set and body.unix_user is None,
         quota=body.quota_change(),
     )
-    return UserResponse.of(users.update_user(context, caller, name, wish))
+    return UserResponse.of(users.update_user(context, caller, name, change))
 
 
 @router.put("/users/{name}/password", status_code=204, summary="Set the password of a user")
@@ -111,8 +111,8 @@ def set_password(name: str, body: PasswordBody, caller: CallerDep, context: Cont
 
 @router.get("/departments", summary="List departments")
 def list_departments(caller: CallerDep, context: ContextDep) -> ListResponse[DepartmentResponse]:
-    found = projects.list_departments(context, caller)
-    return ListResponse(items=[DepartmentResponse.of(department) for department in found])
+    departments = projects.list_departments(context, caller)
+    return ListResponse(items=[DepartmentResponse.of(department) for department in departments])
 
 
 @router.post("/departments", status_code=201, summary="Create a department")
@@ -125,8 +125,8 @@ def update_department(
     name: str, body: DepartmentChangeBody, caller: CallerDep, context: ContextDep
 ) -> DepartmentResponse:
     _not_null(body, "share")
-    wish = projects.ProjectOrDepartmentChange(share=body.share, quota=body.quota_change())
-    return DepartmentResponse.of(projects.update_department(context, caller, name, wish))
+    change = projects.ProjectOrDepartmentChange(share=body.share, quota=body.quota_change())
+    return DepartmentResponse.of(projects.update_department(context, caller, name, change))
 
 
 @router.get("/projects", summary="List your projects; admins see all")
@@ -147,8 +147,8 @@ def get_project(name: str, caller: CallerDep, context: ContextDep) -> ProjectRes
 @router.patch("/projects/{name}", summary="Change the share, data class or quota of a project")
 def update_project(name: str, body: ProjectChangeBody, caller: CallerDep, context: ContextDep) -> ProjectResponse:
     _not_null(body, "share", "data_class")
-    wish = projects.ProjectOrDepartmentChange(body.share, body.data_class, body.quota_change())
-    return ProjectResponse.of(*projects.update_project(context, caller, name, wish))
+    change = projects.ProjectOrDepartmentChange(body.share, body.data_class, body.quota_change())
+    return ProjectResponse.of(*projects.update_project(context, caller, name, change))
 
 
 @router.put("/projects/{name}/members/{user}", summary="Add a member or change the role of a member")
@@ -168,7 +168,9 @@ def list_audit(
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     cursor: str | None = None,
     user: Annotated[str, Query(max_length=64, description="Only actions of this user.")] = "",
-    text: Annotated[str, Query(max_length=128, description="Only entries with this text in action or target.")] = "",
+    text: Annotated[
+        str, Query(max_length=128, description="Only entries with this text in action or target.")
+    ] = "",
 ) -> ListResponse[AuditEntryResponse]:
     entries, next_cursor = users.list_audit_entries(context, caller, limit, cursor, users.AuditFilter(user, text))
     return ListResponse(items=[AuditEntryResponse.of(entry) for entry in entries], next_cursor=next_cursor)

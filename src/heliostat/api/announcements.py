@@ -32,18 +32,26 @@ class AnnouncementResponse(BaseModel):
     ends_at: datetime | None = Field(description="Null: until it is removed.")
 
     @classmethod
-    def of(cls, one: Announcement) -> "AnnouncementResponse":
-        return cls(id=one.id, text=one.text, author=one.author, created_at=one.created_at, ends_at=one.ends_at)
+    def of(cls, announcement: Announcement) -> "AnnouncementResponse":
+        return cls(
+            id=announcement.id,
+            text=announcement.text,
+            author=announcement.author,
+            created_at=announcement.created_at,
+            ends_at=announcement.ends_at,
+        )
 
 
-@router.get("/announcements", summary="List announcements, newest first; past=true includes expired ones (admins only)")
+@router.get(
+    "/announcements", summary="List announcements, newest first; past=true includes expired ones (admins only)"
+)
 def list_announcements(
     caller: CallerDep, context: ContextDep, past: bool = False
 ) -> ListResponse[AnnouncementResponse]:
-    found = (
+    announcements = (
         services.list_all_announcements(context, caller) if past else services.list_active_announcements(context)
     )
-    return ListResponse(items=[AnnouncementResponse.of(one) for one in found])
+    return ListResponse(items=[AnnouncementResponse.of(announcement) for announcement in announcements])
 
 
 @router.post("/announcements", status_code=201, summary="Show an announcement to all users")

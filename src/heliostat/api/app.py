@@ -1,4 +1,4 @@
-"""The ASGI application: routes, errors, and nothing else."""
+"""The ASGI application: all routes, middleware and error handlers."""
 
 import asyncio
 import contextlib
@@ -85,12 +85,12 @@ _MODULES = (
 
 
 def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
-    """`facts` are what `/status` tells of the server process."""
+    """`facts` are the facts of the server process that `/status` returns."""
     app = FastAPI(
         title="Heliostat",
         version=__version__,
         lifespan=_lifespan,
-        docs_url=None,  # its page loads scripts from elsewhere
+        docs_url=None,  # its page loads scripts from other sites
         redoc_url=None,
         openapi_url=f"{API_PREFIX}/openapi.json",
     )
@@ -98,18 +98,18 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.state.facts = facts
     app.state.feed = EventFeed(context.store)
     app.state.folder_watch = FolderWatcher()
-    app.state.read_job = read_job  # for the web, which stands below
+    app.state.read_job = read_job  # for the web pages, which must not import the API
     app.router.routes.extend(all_routes())
     routes.install_web(app, context)
-    app.add_exception_handler(HeliostatError, _ours)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_exception_handler(HeliostatError, _heliostat_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected_error)
     app.add_middleware(
         BodyLimitMiddleware,
         limit_bytes=context.settings.server.max_request_bytes,
-        tell=_told,
-        is_known=_is_known,
+        error_response=_error_response,
+        is_authenticated=_is_authenticated,
         stream_limits={
             API_PREFIX + uploads.STREAM_PATH: lambda: (
                 2 * parse_size_bytes(context.settings.storage.upload_max_size)
@@ -122,23 +122,23 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
 
 @functools.cache
 def all_routes() -> tuple[BaseRoute, ...]:
-    """Of the API and of the web, the same for every application of a process.
+    """Routes of the API and of the web pages, shared by all applications of a process.
 
-    FastAPI works out what a route takes and gives when the first request comes by, half a second for all of them.
+    FastAPI analyses each route at its first request; for all routes that takes half a second.
     """
-    made = APIRouter(responses={"4XX": {"model": ErrorResponse}})
+    router = APIRouter(responses={"4XX": {"model": ErrorResponse}})
     for module in _MODULES:
-        made.include_router(module.router, prefix=API_PREFIX)
-    _include_chronos(made)
-    routes.include_page_routers(made)
-    return tuple(made.routes)
+        router.include_router(module.router, prefix=API_PREFIX)
+    _include_chronos(router)
+    routes.include_page_routers(router)
+    return tuple(router.routes)
 
 
-def _include_chronos(made: APIRouter) -> None:
-    """As newer and as older ones had it."""
+def _include_chronos(router: APIRouter) -> None:
+    """With the path prefix of newer and of older versions of Chronos."""
     for prefix in ("/v1", ""):
-        made.include_router(chronos.router, prefix=f"{prefix}/scheduler", include_in_schema=False)
-        made.include_router(chronos.leader_router, prefix=prefix, include_in_schema=False)
+        router.include_router(chronos.router, prefix=f"{prefix}/scheduler", include_in_schema=False)
+        router.include_router(chronos.leader_router, prefix=prefix, include_in_schema=False)
 
 
 @contextlib.asynccontextmanager
@@ -153,8 +153,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.folder_watch.detach(loop)
 
 
-def _is_known(request: Request) -> bool:
-    """By a token, or where none is shown, by the cookie of a browser."""
+def _is_authenticated(request: Request) -> bool:
+    """Checks the token, or without a token the cookie of the browser."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         return request_context.is_logged_in(request)
@@ -166,7 +166,7 @@ def _is_known(request: Request) -> bool:
     return True
 
 
-async def _ours(request: Request, error: Exception) -> Response:
+async def _heliostat_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HeliostatError)  # noqa: S101 - registered for this class only
     headers = (
         {"WWW-Authenticate": "Bearer"} if error.status == 401 and not error_pages.is_web_request(request) else {}
@@ -174,51 +174,51 @@ async def _ours(request: Request, error: Exception) -> Response:
     if isinstance(error, StoreUnavailable):
         log.error("store_unavailable", error=error.message)
         headers["Retry-After"] = "5"
-    return await _told(request, error, error.status, headers)
+    return await _error_response(request, error, error.status, headers)
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     problems = error.errors()
     hint = f"The fields are described at {API_PREFIX}/openapi.json."
     if any(problem["type"] == "json_invalid" for problem in problems):
-        where = problems[0].get("ctx", {}).get("error", "")
-        raised: HeliostatError = BadRequest(f"The body is not JSON: {where}.", "Send a JSON object.")
-    elif any(problem["loc"] == ("body",) and problem["type"] in _NO_OBJECT for problem in problems):
+        cause = problems[0].get("ctx", {}).get("error", "")
+        raised: HeliostatError = BadRequest(f"The body is not JSON: {cause}.", "Send a JSON object.")
+    elif any(problem["loc"] == ("body",) and problem["type"] in _NOT_AN_OBJECT for problem in problems):
         raised = BadRequest(
-            "The body is not a JSON object.", f"Send one, with Content-Type: application/json. {hint}"
+            "The body is not a JSON object.", f"Send an object with Content-Type: application/json. {hint}"
         )
     else:
-        # The first word of a place says whether it is in the body, the path…
+        # The first part of a location is where the field is: body, path, query…
         raised = validation_error([{**problem, "loc": problem["loc"][1:]} for problem in problems], hint)
-    return await _told(request, raised, raised.status)
+    return await _error_response(request, raised, raised.status)
 
 
-async def _http(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     raised: HeliostatError
     hint = (
-        "Go back to the first page." if error_pages.is_web_request(request) else f"See {API_PREFIX}/openapi.json."
+        "Go back to the start page." if error_pages.is_web_request(request) else f"See {API_PREFIX}/openapi.json."
     )
     if error.status_code == 404:
-        raised = NotFound(f"There is nothing at {request.url.path[:200]}.", hint)
+        raised = NotFound(f"The path {request.url.path[:200]} does not exist.", hint)
     elif error.status_code == 405:
-        raised = BadRequest(f"{request.method} is not possible here.", hint)
+        raised = BadRequest(f"The method {request.method} is not allowed for this path.", hint)
     else:
         raised = BadRequest("The body cannot be read.", "Send a JSON object in UTF-8, not nested too deeply.")
-    return await _told(request, raised, error.status_code, error.headers)
+    return await _error_response(request, raised, error.status_code, error.headers)
 
 
-async def _unexpected(request: Request, error: Exception) -> Response:
+async def _unexpected_error(request: Request, error: Exception) -> Response:
     log.error("unexpected_error", path=request.url.path, exc_info=error)
-    raised = HeliostatError("Something went wrong inside Heliostat.", "An admin finds the details in server.log.")
-    return await _told(request, raised, 500)
+    raised = HeliostatError("Internal error of the server.", "Admins find the details in server.log.")
+    return await _error_response(request, raised, 500)
 
 
-async def _told(
+async def _error_response(
     request: Request, error: HeliostatError, status: int, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """As JSON, and where people look as a page."""
+    """As JSON; for the web interface, as a page."""
     if chronos.is_chronos_path(request.url.path):
         return chronos.chronos_error_response(error, status, headers)
     if not error_pages.is_web_request(request):
@@ -228,4 +228,4 @@ async def _told(
     return page
 
 
-_NO_OBJECT = {"model_attributes_type", "model_type", "missing"}
+_NOT_AN_OBJECT = {"model_attributes_type", "model_type", "missing"}

@@ -88,9 +88,9 @@ def add_job(document: DocumentBody, caller: ChronosCallerDep, context: ContextDe
 @router.put("/iso8601", status_code=204, summary="Replace a job with a schedule")
 @router.put("/dependency", status_code=204, summary="Replace a job with parents")
 def replace_job(document: DocumentBody, caller: ChronosCallerDep, context: ContextDep) -> Response:
-    wish = document_to_schedule_request(document, caller.user.unix_user)
-    _own(context, caller, wish.name)
-    create_or_replace_schedule(context, caller, wish)
+    schedule_request = document_to_schedule_request(document, caller.user.unix_user)
+    _own_schedule(context, caller, schedule_request.name)
+    create_or_replace_schedule(context, caller, schedule_request)
     return Response(status_code=204)
 
 
@@ -123,20 +123,20 @@ def search_jobs(
 
 @router.get("/job/stat/{name}", summary="Show the run times and last runs of a job")
 def show_job_stats(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
-    return JSONResponse(stats.schedule_statistics(context, _own(context, caller, name)))
+    return JSONResponse(stats.schedule_statistics(context, _own_schedule(context, caller, name)))
 
 
 @router.put("/job/success/{name}", summary="Mark a job as successful and run its children")
 def mark_successful(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
-    marked = record_manual_success(context, _own(context, caller, name))
+    marked = record_manual_success(context, _own_schedule(context, caller, name))
     return PlainTextResponse(f"marked job {name} as successful: {str(marked).lower()}")
 
 
 @router.get("/job/{name}", summary="Show one of your jobs")
 def show_job(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
-    found = services.list_schedules(context, caller)
-    one = _own(context, caller, name)
-    return JSONResponse(schedule_to_document(one, {other.id: other.name for other in found}))
+    schedules = services.list_schedules(context, caller)
+    schedule = _own_schedule(context, caller, name)
+    return JSONResponse(schedule_to_document(schedule, {other.id: other.name for other in schedules}))
 
 
 @router.put("/job/{name}", status_code=204, summary="Run a job once now")
@@ -145,19 +145,19 @@ def run_job(
 ) -> Response:
     if arguments:
         raise BadRequest("Arguments for a single run are not supported.", "Change the job, or add a second one.")
-    services.run_schedule(context, caller, str(_own(context, caller, name).id))
+    services.run_schedule(context, caller, str(_own_schedule(context, caller, name).id))
     return Response(status_code=204)
 
 
 @router.delete("/job/{name}", status_code=204, summary="Remove a job")
 def delete_job(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
-    services.remove_schedule(context, caller, str(_own(context, caller, name).id))
+    services.remove_schedule(context, caller, str(_own_schedule(context, caller, name).id))
     return Response(status_code=204)
 
 
 @router.delete("/task/kill/{name}", status_code=204, summary="Cancel the running tasks of a job")
 def kill_tasks(name: ChronosJobName, caller: ChronosCallerDep, context: ContextDep) -> Response:
-    if jobs := stats.list_unfinished_jobs(context, _own(context, caller, name)):
+    if jobs := stats.list_unfinished_jobs(context, _own_schedule(context, caller, name)):
         cancel_jobs(context, caller, jobs)
     return Response(status_code=204)
 
@@ -169,10 +169,9 @@ def graph_dot(caller: ChronosCallerDep, context: ContextDep) -> Response:
 
 @router.get("/graph/csv", summary="Show the dependency graph as CSV")
 def graph_csv(caller: ChronosCallerDep, context: ContextDep) -> Response:
-    found = services.list_schedules(context, caller)
-    return PlainTextResponse(
-        stats.dependency_graph_csv(found, {one.id: stats.schedule_run_state(context, one) for one in found})
-    )
+    schedules = services.list_schedules(context, caller)
+    states = {schedule.id: stats.schedule_run_state(context, schedule) for schedule in schedules}
+    return PlainTextResponse(stats.dependency_graph_csv(schedules, states))
 
 
 @router.get("/stats/{which}", summary="List run times of all jobs: mean, median, 75thPercentile…")
@@ -180,25 +179,29 @@ def show_all_stats(which: ChronosJobName, caller: ChronosCallerDep, context: Con
     return JSONResponse(stats.rank_by_duration(context, services.list_schedules(context, caller), which))
 
 
-def create_or_replace_schedule(context: Context, caller: Caller, wish: ScheduleRequest) -> Schedule:
+def create_or_replace_schedule(context: Context, caller: Caller, desired: ScheduleRequest) -> Schedule:
     """Creates a schedule, or replaces the caller's schedule with that name."""
-    known = next((one for one in services.list_schedules(context, caller) if one.name == wish.name), None)
-    if known is None:
-        return services.create_schedule(context, caller, wish)
-    changes = {name: getattr(wish, name) for name in ScheduleRequest.__dataclass_fields__}
-    return services.edit_schedule(context, caller, str(known.id), changes)
+    existing = _find_own_schedule(context, caller, desired.name)
+    if existing is None:
+        return services.create_schedule(context, caller, desired)
+    changes = {name: getattr(desired, name) for name in ScheduleRequest.__dataclass_fields__}
+    return services.edit_schedule(context, caller, str(existing.id), changes)
 
 
-def _documents(found: list[Schedule]) -> list[dict[str, Any]]:
-    names = {one.id: one.name for one in found}
-    return [schedule_to_document(one, names) for one in found]
+def _documents(schedules: list[Schedule]) -> list[dict[str, Any]]:
+    names = {schedule.id: schedule.name for schedule in schedules}
+    return [schedule_to_document(schedule, names) for schedule in schedules]
 
 
-def _own(context: Context, caller: Caller, name: str) -> Schedule:
-    found = next((one for one in services.list_schedules(context, caller) if one.name == name), None)
-    if found is None:
+def _own_schedule(context: Context, caller: Caller, name: str) -> Schedule:
+    schedule = _find_own_schedule(context, caller, name)
+    if schedule is None:
         raise NotFound(f"Job {name[:64]!a} not found.", "See /v1/scheduler/jobs.")
-    return found
+    return schedule
+
+
+def _find_own_schedule(context: Context, caller: Caller, name: str) -> Schedule | None:
+    return next((schedule for schedule in services.list_schedules(context, caller) if schedule.name == name), None)
 
 
 def _decoded(proof: str) -> str:

@@ -112,22 +112,26 @@ def document_to_schedule_request(document: ChronosDocument, unix_user: str | Non
     )
 
 
-def schedule_to_document(one: Schedule, names: Mapping[int, str]) -> ChronosDocument:
+def schedule_to_document(schedule: Schedule, names: Mapping[int, str]) -> ChronosDocument:
     """The schedule as a Chronos document; `names` are those of its parents."""
-    document: ChronosDocument = {**DOCUMENT_DEFAULTS, **(one.document or _derive_document(one)), "name": one.name}
-    document["disabled"] = one.state is ScheduleState.PAUSED
-    document |= {
-        "successCount": one.succeeded,
-        "errorCount": one.failed,
-        "errorsSinceLastSuccess": one.failed_in_a_row,
-        "lastSuccess": format_chronos_time(one.succeeded_at),
-        "lastError": format_chronos_time(one.failed_at),
+    document: ChronosDocument = {
+        **DOCUMENT_DEFAULTS,
+        **(schedule.document or _derive_document(schedule)),
+        "name": schedule.name,
     }
-    if one.timing is None:
-        document["parents"] = [names.get(parent, str(parent)) for parent in one.parents]
+    document["disabled"] = schedule.state is ScheduleState.PAUSED
+    document |= {
+        "successCount": schedule.succeeded,
+        "errorCount": schedule.failed,
+        "errorsSinceLastSuccess": schedule.failed_in_a_row,
+        "lastSuccess": format_chronos_time(schedule.succeeded_at),
+        "lastError": format_chronos_time(schedule.failed_at),
+    }
+    if schedule.timing is None:
+        document["parents"] = [names.get(parent, str(parent)) for parent in schedule.parents]
         return document
-    document["schedule"] = one.timing
-    document.setdefault("scheduleTimeZone", "" if one.zone == "UTC" else one.zone)
+    document["schedule"] = schedule.timing
+    document.setdefault("scheduleTimeZone", "" if schedule.zone == "UTC" else schedule.zone)
     return document
 
 
@@ -136,9 +140,9 @@ def format_chronos_time(at: datetime | None) -> str:
     return "" if at is None else f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
 
 
-def _derive_document(one: Schedule) -> ChronosDocument:
+def _derive_document(schedule: Schedule) -> ChronosDocument:
     """The closest Chronos document for a schedule that was not created from one."""
-    request = one.request
+    request = schedule.request
     command = request.spec.command
     is_line = command[:2] == ("/bin/sh", "-c")
     return {
@@ -148,10 +152,10 @@ def _derive_document(one: Schedule) -> ChronosDocument:
         "cpus": request.cpus or 1,
         "mem": request.memory_mib or DOCUMENT_DEFAULTS["mem"],
         "gpus": request.gpus,
-        "retries": one.retries,
-        "softError": one.soft_error,
-        "concurrent": one.overlap is OverlapPolicy.ALLOW,
-        "epsilon": f"PT{one.epsilon_seconds or 60}S",
+        "retries": schedule.retries,
+        "softError": schedule.soft_error,
+        "concurrent": schedule.overlap is OverlapPolicy.ALLOW,
+        "epsilon": f"PT{schedule.epsilon_seconds or 60}S",
         "environmentVariables": [{"name": name, "value": value} for name, value in request.spec.env.items()],
     }
 
@@ -219,23 +223,31 @@ def _command(document: ChronosDocument) -> dict[str, Any]:
 
 
 def _environment(document: ChronosDocument) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for one in _list(document, "environmentVariables"):
-        if not isinstance(one, dict) or not isinstance(one.get("name"), str) or one.keys() - {"name", "value"}:
+    variables: dict[str, str] = {}
+    for variable in _list(document, "environmentVariables"):
+        if (
+            not isinstance(variable, dict)
+            or not isinstance(variable.get("name"), str)
+            or variable.keys() - {"name", "value"}
+        ):
             raise _invalid("environmentVariables", "each must have only a name and a value")
-        value = one.get("value", "")
+        value = variable.get("value", "")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise _invalid("environmentVariables", f"the value of {one['name'][:60]!a} must be text")
-        found[one["name"]] = str(value)
-    return found
+            raise _invalid("environmentVariables", f"the value of {variable['name'][:60]!a} must be text")
+        variables[variable["name"]] = str(value)
+    return variables
 
 
 def _labels(document: ChronosDocument) -> list[str]:
     labels = []
-    for one in _list(document, "constraints"):
-        if not isinstance(one, list) or len(one) != 3 or not all(isinstance(word, str) for word in one):
+    for constraint in _list(document, "constraints"):
+        if (
+            not isinstance(constraint, list)
+            or len(constraint) != 3
+            or not all(isinstance(word, str) for word in constraint)
+        ):
             raise _invalid("constraints", 'each must be [attribute, "EQUALS", value]')
-        name, operator, value = one
+        name, operator, value = constraint
         if operator.upper() != "EQUALS":
             raise _invalid(
                 "constraints", f"{operator[:20]} is not supported: nodes are selected by labels, with EQUALS"

@@ -1,4 +1,4 @@
-"""Environments over HTTP."""
+"""Endpoints of software environments: build, list, show, build log, remove, prune."""
 
 from datetime import datetime
 from typing import Annotated
@@ -13,20 +13,20 @@ from heliostat.services.environments import lifecycle as services
 from heliostat.services.environments.lifecycle import EnvironmentView
 
 router = APIRouter(tags=["environments"])
-DigestPath = Annotated[str, Path(min_length=1, max_length=64, description="Or the beginning of it.")]
+DigestPath = Annotated[str, Path(min_length=1, max_length=64, description="The digest or its beginning.")]
 
 
 class BuildEnvironmentBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     environment: EnvironmentBody
-    project: SingleLine | None = Field(default=None, description="Whose share its build uses.")
+    project: SingleLine | None = Field(default=None, description="Project that the build job belongs to.")
 
 
 class PruneEnvironmentsBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    days: Annotated[StrictInteger, Field(ge=0, le=36_500, description="Since it was last used.")]
+    days: Annotated[StrictInteger, Field(ge=0, le=36_500, description="Days since the last use.")]
 
 
 class EnvironmentResponse(BaseModel):
@@ -35,29 +35,31 @@ class EnvironmentResponse(BaseModel):
     python: str | None
     platform: str
     state: str = Field(description="waiting, building, ready or failed.")
-    reason: str | None = Field(description="Why it failed.")
-    shared: bool = Field(description="False: it is yours alone.")
+    reason: str | None = Field(description="Why the build failed.")
+    shared: bool = Field(description="False: only you can use it.")
     created_by: str
     created_at: datetime
     used_at: datetime | None
     size_bytes: int | None
-    needed: bool = Field(description="By a job that is not over.")
+    needed: bool = Field(description="Whether a waiting or running job uses it.")
     build_job: int
-    folder: str | None = Field(description="On the nodes; null: it is not ready.")
+    folder: str | None = Field(description="Folder on the nodes; null: it is not ready.")
 
     @classmethod
-    def of(cls, shown: EnvironmentView) -> "EnvironmentResponse":
-        return cls.model_validate(_facts(shown))
+    def of(cls, view: EnvironmentView) -> "EnvironmentResponse":
+        return cls.model_validate(_fields(view))
 
 
 class EnvironmentDetailResponse(EnvironmentResponse):
-    files: dict[str, str] = Field(description="What it is built from.")
-    lock: str | None = Field(description="What was installed, exactly.")
+    files: dict[str, str] = Field(description="Files that it is built from.")
+    lock: str | None = Field(description="Exact versions of the installed packages.")
 
     @classmethod
-    def of(cls, shown: EnvironmentView) -> "EnvironmentDetailResponse":
-        made = shown.environment
-        return cls.model_validate({**_facts(shown), "files": dict(made.spec.files), "lock": made.lock})
+    def of(cls, view: EnvironmentView) -> "EnvironmentDetailResponse":
+        environment = view.environment
+        return cls.model_validate(
+            {**_fields(view), "files": dict(environment.spec.files), "lock": environment.lock}
+        )
 
 
 class BuildLogResponse(BaseModel):
@@ -68,60 +70,62 @@ class BuildLogResponse(BaseModel):
 
 class RemovalResponse(BaseModel):
     digest: str
-    gone: bool = Field(description="False: others have asked for it too, so it stays for them.")
+    gone: bool = Field(description="False: it stays on disk because other users requested it too.")
 
 
 class PruneResponse(BaseModel):
     count: int
 
 
-def _facts(shown: EnvironmentView) -> dict[str, object]:
-    one = shown.environment
+def _fields(view: EnvironmentView) -> dict[str, object]:
+    environment = view.environment
     return {
-        "digest": one.digest,
-        "kind": one.spec.kind,
-        "python": one.spec.python,
-        "platform": one.platform,
-        "state": shown.state.value,
-        "reason": shown.reason,
-        "shared": one.owner is None,
-        "created_by": one.created_by,
-        "created_at": one.created_at,
-        "used_at": one.used_at,
-        "size_bytes": one.size_bytes,
-        "needed": shown.is_in_use,
-        "build_job": one.build_job,
-        "folder": str(shown.folder) if shown.folder else None,
+        "digest": environment.digest,
+        "kind": environment.spec.kind,
+        "python": environment.spec.python,
+        "platform": environment.platform,
+        "state": view.state.value,
+        "reason": view.reason,
+        "shared": environment.owner is None,
+        "created_by": environment.created_by,
+        "created_at": environment.created_at,
+        "used_at": environment.used_at,
+        "size_bytes": environment.size_bytes,
+        "needed": view.is_in_use,
+        "build_job": environment.build_job,
+        "folder": str(view.folder) if view.folder else None,
     }
 
 
-@router.get("/environments", summary="Yours, the one used last first; all=true, for admins: all")
+@router.get(
+    "/environments", summary="List your environments, last used first; all=true: of all users (admins only)"
+)
 def list_environments(
     caller: CallerDep, context: ContextDep, all_users: AllUsersParam = False
 ) -> ListResponse[EnvironmentResponse]:
-    found = services.list_environments(context, caller, all_users=all_users)
-    return ListResponse(items=[EnvironmentResponse.of(one) for one in found])
+    environments = services.list_environments(context, caller, all_users=all_users)
+    return ListResponse(items=[EnvironmentResponse.of(view) for view in environments])
 
 
-@router.post("/environments", status_code=201, summary="Have one built, unless it is there already")
+@router.post("/environments", status_code=201, summary="Build an environment, unless it exists already")
 def build_environment(
     body: BuildEnvironmentBody, caller: CallerDep, context: ContextDep
 ) -> EnvironmentDetailResponse:
-    made = services.build_environment(context, caller, body.environment.to_environment_spec(), body.project)
-    return EnvironmentDetailResponse.of(made)
+    view = services.build_environment(context, caller, body.environment.to_environment_spec(), body.project)
+    return EnvironmentDetailResponse.of(view)
 
 
-@router.post("/environments/prune", summary="Remove what was not used for so many days; for admins")
+@router.post("/environments/prune", summary="Remove environments not used for a number of days (admins only)")
 def prune_environments(body: PruneEnvironmentsBody, caller: CallerDep, context: ContextDep) -> PruneResponse:
     return PruneResponse(count=services.prune_environments(context, caller, body.days))
 
 
-@router.get("/environments/{digest}", summary="One, with its files and what was installed")
+@router.get("/environments/{digest}", summary="Show an environment, its files and installed packages")
 def show_environment(digest: DigestPath, caller: CallerDep, context: ContextDep) -> EnvironmentDetailResponse:
     return EnvironmentDetailResponse.of(services.show_environment(context, caller, digest))
 
 
-@router.get("/environments/{digest}/log", summary="What its build has printed, from a byte on")
+@router.get("/environments/{digest}/log", summary="Read the build log from an offset in bytes")
 def environment_log(
     digest: DigestPath,
     caller: CallerDep,
@@ -134,7 +138,9 @@ def environment_log(
     return BuildLogResponse(text=text, next_offset=part.offset + len(part.data), state=state.value)
 
 
-@router.delete("/environments/{digest}", summary="Take it from your list, and from the disk if nobody else has it")
+@router.delete(
+    "/environments/{digest}", summary="Remove an environment; its files stay if other users requested it too"
+)
 def remove_environment(digest: DigestPath, caller: CallerDep, context: ContextDep) -> RemovalResponse:
-    found = services.show_environment(context, caller, digest).environment.digest
-    return RemovalResponse(digest=found, gone=services.remove_environment(context, caller, found))
+    full_digest = services.show_environment(context, caller, digest).environment.digest
+    return RemovalResponse(digest=full_digest, gone=services.remove_environment(context, caller, full_digest))

@@ -1,4 +1,4 @@
-"""Server-sent events: the life of jobs, and what they print, as it happens."""
+"""Endpoints of job events and log output, as lists and as server-sent event streams."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from heliostat.store.jobs import get_jobs_without_spec
 
 router = APIRouter(tags=["events"])
 _KEEP_ALIVE_SECONDS = 15.0
-_CHECK_SECONDS = 3.0  # how long a stream goes on for somebody who is no longer let in
+_CHECK_SECONDS = 3.0  # interval of checks that the caller is still authenticated
 EventIdParam = Annotated[int | None, Query(ge=-MAX_ID, le=MAX_ID)]
 OffsetParam = Annotated[int, Query(ge=0, le=MAX_ID)]
 
@@ -40,12 +40,12 @@ def list_events(
     job_id: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
-    """What happened to the jobs the caller may inspect, oldest first, after a given event; -50: the last 50."""
+    """List events of the jobs that the caller may inspect, oldest first, after a given event; -50: the last 50."""
     if job_id is not None:
         require_inspectable_job(context, caller, job_id)
     events, last = _read_events(context, caller, after or 0, limit, job_id)
-    following = str(last) if last is not None else None
-    return JSONResponse({"items": [serialize_event(event) for event in events], "next_cursor": following})
+    next_cursor = str(last) if last is not None else None
+    return JSONResponse({"items": [serialize_event(event) for event in events], "next_cursor": next_cursor})
 
 
 @router.get("/events/stream")
@@ -57,12 +57,12 @@ async def stream_events(
     job_id: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
     last_event_id: Annotated[int | None, Header(ge=0, le=MAX_ID)] = None,
 ) -> Response:
-    """The same as it happens. Goes on after `after` (or the browser's Last-Event-ID), else from now."""
+    """Stream events as they happen. Starts after `after` or the header Last-Event-ID; default: from now."""
     if job_id is not None:
         await run_in_threadpool(require_inspectable_job, context, caller, job_id)
     start = last_event_id if last_event_id is not None else after
-    source = _EventSource(context, _Guard(request, caller), job_id, request.app.state.feed)
-    return _sse(source.run(start))
+    source = _EventSource(context, _AccessCheck(request, caller), job_id, request.app.state.feed)
+    return _event_stream_response(source.run(start))
 
 
 @router.get("/jobs/{job_id}/logs/follow")
@@ -77,43 +77,43 @@ async def follow_logs(
     stderr_offset: OffsetParam = 0,
     from_attempt: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
 ) -> Response:
-    """What a job prints as it prints it, until the job is over; goes on with its next attempt.
+    """Stream the output of a job until the job has ended, including further attempts.
 
-    After a break, send the offsets reached and, as `from_attempt`, the attempt they belong to.
+    To resume after an interruption, send the offsets reached and, as `from_attempt`, the attempt they belong to.
     """
     job = await run_in_threadpool(require_inspectable_job, context, caller, job_id)
-    require_log(context, job)  # told now: once it streams it is too late for a 4xx
+    require_log(context, job)  # checked here: a stream that has started cannot respond with 4xx
     offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
     names = STREAMS if stream == "both" else (stream,)
-    wanted = {name: offsets[name] for name in names}
-    source = _LogSource(context, job, wanted, _Guard(request, caller), request.app.state)
-    return _sse(source.run(attempt, from_attempt))
+    start_offsets = {name: offsets[name] for name in names}
+    source = _LogSource(context, job, start_offsets, _AccessCheck(request, caller), request.app.state)
+    return _event_stream_response(source.run(attempt, from_attempt))
 
 
-class _Refused(Exception):
-    """Who follows may no longer, or has other rights now: they must ask anew."""
+class _AccessRevoked(Exception):
+    """The caller is no longer authenticated or has other permissions now: the stream must be requested again."""
 
 
-class _Guard:
-    """Looks every few seconds whether who follows is still let in."""
+class _AccessCheck:
+    """Checks every few seconds that the caller is still authenticated."""
 
     def __init__(self, request: Request, caller: Caller) -> None:
         self.caller = caller
         self._request = request
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
 
     async def check(self) -> None:
-        if time.monotonic() - self._looked_at < _CHECK_SECONDS:
+        if time.monotonic() - self._checked_at < _CHECK_SECONDS:
             return
         if not await is_still_authenticated(self._request, self.caller):
-            raise _Refused
-        self._looked_at = time.monotonic()
+            raise _AccessRevoked
+        self._checked_at = time.monotonic()
 
 
 class _EventSource:
-    def __init__(self, context: Context, guard: _Guard, job_id: JobId | None, feed: EventFeed) -> None:
-        self._context, self._guard, self._job_id, self._feed = context, guard, job_id, feed
-        self._caller = guard.caller
+    def __init__(self, context: Context, access: _AccessCheck, job_id: JobId | None, feed: EventFeed) -> None:
+        self._context, self._access, self._job_id, self._feed = context, access, job_id, feed
+        self._caller = access.caller
         self._visible: dict[JobId, bool] = {}
         self._position = 0
 
@@ -121,31 +121,31 @@ class _EventSource:
         with self._feed.follow() as follower:
             self._position = after if after is not None else await run_in_threadpool(self._newest)
             while True:
-                async for text in self._missed():
+                async for text in self._stored_events():
                     yield text
-                async for text in self._live(follower):
+                async for text in self._live_events(follower):
                     yield text
 
-    async def _missed(self) -> AsyncIterator[str]:
+    async def _stored_events(self) -> AsyncIterator[str]:
         while events := await run_in_threadpool(self._stored_after_position):
-            await self._guard.check()
+            await self._access.check()
             for event in events:
                 self._position = event.id
                 if await self._may_see(event):
                     yield _event_text(event)
 
-    async def _live(self, follower: EventFollower) -> AsyncIterator[str]:
-        """Until we are too far behind."""
+    async def _live_events(self, follower: EventFollower) -> AsyncIterator[str]:
+        """Ends when the client is too slow; the missed events are then read from the store."""
         quiet_since = time.monotonic()
         with contextlib.suppress(FollowerTooSlow):
             while True:
                 events = await follower.wait_for_events(_CHECK_SECONDS)
-                await self._guard.check()
+                await self._access.check()
                 if events:
                     quiet_since = time.monotonic()
                 elif time.monotonic() - quiet_since >= _KEEP_ALIVE_SECONDS:
                     quiet_since = time.monotonic()
-                    yield _STILL_HERE
+                    yield _KEEP_ALIVE
                 for event in events:
                     if event.id > self._position:
                         self._position = event.id
@@ -158,10 +158,10 @@ class _EventSource:
         if self._caller.user.is_admin:
             return True
         if event.job_id not in self._visible:
-            self._visible[event.job_id] = await run_in_threadpool(self._look_up, event.job_id)
+            self._visible[event.job_id] = await run_in_threadpool(self._may_inspect, event.job_id)
         return self._visible[event.job_id]
 
-    def _look_up(self, job_id: JobId) -> bool:
+    def _may_inspect(self, job_id: JobId) -> bool:
         with self._context.store.read() as conn:
             job = stored.get_job(conn, job_id)
         return job is not None and may_inspect(self._caller.user, job)
@@ -176,15 +176,17 @@ class _EventSource:
 
 
 class _LogSource:
-    def __init__(self, context: Context, job: Job, offsets: dict[str, int], guard: _Guard, state: State) -> None:
-        self._context, self._job, self._offsets, self._guard = context, job, offsets, guard
+    def __init__(
+        self, context: Context, job: Job, offsets: dict[str, int], access: _AccessCheck, state: State
+    ) -> None:
+        self._context, self._job, self._offsets, self._access = context, job, offsets, access
         self._feed: EventFeed = state.feed
         self._folders: FolderWatcher = state.folder_watch
-        self._said_at = time.monotonic()
+        self._sent_at = time.monotonic()
 
     async def run(self, attempt: int | None, from_attempt: int | None) -> AsyncGenerator[str]:
         with self._feed.follow() as follower:
-            job = self._job = await self._refreshed()  # it may have moved before we followed
+            job = self._job = await self._refreshed()  # its state may have changed before the subscription
             number = attempt or from_attempt or max(job.attempt, 1)
             while True:
                 async for text in self._attempt(follower, number, attempt is not None):
@@ -196,13 +198,13 @@ class _LogSource:
         yield _text("end", {"state": job.state.value, "exit_code": job.exit_code})
 
     async def _attempt(self, follower: EventFollower, number: int, only_this: bool) -> AsyncIterator[str]:
-        """All one attempt prints, until it is over."""
+        """Output of one attempt until it has ended."""
         tails = {
             name: open_log_tail(self._context, self._job, number, name, offset)
             for name, offset in self._offsets.items()
         }
         folder = require_log(self._context, self._job).log_folder(self._job.id)
-        for text in self._as_written(tails, number):
+        for text in self._existing_output(tails, number):
             yield text
         job = self._job
         with contextlib.ExitStack() as stack:
@@ -212,29 +214,29 @@ class _LogSource:
                     watching = stack.enter_context(self._folders.watch(folder, follower.wake))
                 for tail in tails.values():
                     for chunk in tail.read_new_chunks():
-                        self._said_at = time.monotonic()
+                        self._sent_at = time.monotonic()
                         yield _text("chunk", chunk)
                 if job.is_terminal or job.attempt > number or (only_this and job.attempt != number):
                     return
-                patience = (
+                timeout = (
                     _CHECK_SECONDS if watching or folder is None or job.state is not JobState.STARTING else 0.002
                 )
-                job = await self._something(follower, job, patience)
-                await self._guard.check()
-                if time.monotonic() - self._said_at >= _KEEP_ALIVE_SECONDS:
-                    self._said_at = time.monotonic()
-                    yield _STILL_HERE
+                job = await self._wait_for_change(follower, job, timeout)
+                await self._access.check()
+                if time.monotonic() - self._sent_at >= _KEEP_ALIVE_SECONDS:
+                    self._sent_at = time.monotonic()
+                    yield _KEEP_ALIVE
 
-    def _as_written(self, tails: dict[str, LogTail], number: int) -> Iterator[str]:
-        """What is there already, in the order it was written."""
+    def _existing_output(self, tails: dict[str, LogTail], number: int) -> Iterator[str]:
+        """In the recorded order of stdout and stderr."""
         for name, end in (
             read_stream_order(self._context, self._job, number) if 1 <= number <= self._job.attempt else ()
         ):
             if tail := tails.get(name):
                 yield from (_text("chunk", chunk) for chunk in tail.read_new_chunks(up_to=end))
 
-    async def _something(self, follower: EventFollower, job: Job, seconds: float) -> Job:
-        """Wait for output or for a word about the job: the job then."""
+    async def _wait_for_change(self, follower: EventFollower, job: Job, seconds: float) -> Job:
+        """Waits for output or an event of the job; returns its new state."""
         try:
             events = await follower.wait_for_events(seconds)
         except FollowerTooSlow:
@@ -253,7 +255,7 @@ class _LogSource:
 def _read_events(
     context: Context, caller: Caller, after: int, limit: int, job_id: JobId | None
 ) -> tuple[list[JobEvent], int | None]:
-    """The visible ones, and where to go on when there may be more."""
+    """Events visible to the caller, and the id to continue after if there may be more."""
     with context.store.read() as conn:
         if after < 0:
             after = max(0, stored.last_event_id(conn) + after)
@@ -274,18 +276,18 @@ def _text(kind: str, data: dict[str, Any]) -> str:
     return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
 
 
-_STILL_HERE = ": still here\n\n"
+_KEEP_ALIVE = ": still here\n\n"
 
 
-def _sse(source: AsyncGenerator[str]) -> Response:
+def _event_stream_response(source: AsyncGenerator[str]) -> Response:
     headers = {"Cache-Control": "no-store"}
-    return StreamingResponse(_until_refused(source), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_until_revoked(source), media_type="text/event-stream", headers=headers)
 
 
-async def _until_refused(source: AsyncGenerator[str]) -> AsyncIterator[str]:
-    """The end of the answer: whoever asks again is told why."""
+async def _until_revoked(source: AsyncGenerator[str]) -> AsyncIterator[str]:
+    """Ends without an error; the next request of the client gets the cause."""
     async with contextlib.aclosing(source):
-        with contextlib.suppress(_Refused):
+        with contextlib.suppress(_AccessRevoked):
             async for text in source:
                 yield text
 
@@ -308,7 +310,7 @@ class FolderWatcher:
 
     @contextlib.contextmanager
     def watch(self, folder: str, changed: Callable[[], None]) -> Iterator[bool]:
-        """False when the folder cannot be watched (yet)."""
+        """Yields False if the folder cannot be watched, for example because it does not exist yet."""
         number = self._inotify.add_watch(folder)
         if number is None:
             yield False

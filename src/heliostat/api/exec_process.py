@@ -36,7 +36,7 @@ class OutputStream(Protocol):
 
 
 class ExecProcess:
-    """A process with named output streams. Uses `subprocess`: uvloop would leak descriptors into other processes."""
+    """A process with named output streams. Uses `subprocess`: uvloop would leak descriptors to other processes."""
 
     outputs: dict[str, OutputStream]
 

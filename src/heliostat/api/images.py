@@ -30,12 +30,8 @@ class ImageBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: ImageName = Field(description="NAME[:TAG] of the new image.")
-    containerfile: BuildFileText | None = Field(
-        default=None, description="Text of a Containerfile or Dockerfile."
-    )
-    definition: BuildFileText | None = Field(
-        default=None, description="Text of an apptainer definition file."
-    )
+    containerfile: BuildFileText | None = Field(default=None, description="Text of a Containerfile or Dockerfile.")
+    definition: BuildFileText | None = Field(default=None, description="Text of an apptainer definition file.")
     environment: EnvironmentBody | None = Field(default=None, description="Packages to install on top of base.")
     base: ImageName | None = Field(default=None, description="Base image for environment.")
     upload: UploadId | None = Field(default=None, description="Uploaded build context.")
@@ -116,7 +112,7 @@ class ImageResponse(BaseModel):
 
     @classmethod
     def of(cls, image: ImageView) -> "ImageResponse":
-        return cls.model_validate(_facts(image))
+        return cls.model_validate(_fields(image))
 
 
 class ImageDetailResponse(ImageResponse):
@@ -127,25 +123,25 @@ class ImageDetailResponse(ImageResponse):
     def of(cls, image: ImageView) -> "ImageDetailResponse":
         files = dict(image.environment_view.environment.spec.files)
         pushes = [PushResponse.of(push) for push in image.pushes]
-        return cls.model_validate({**_facts(image), "files": files, "pushes": pushes})
+        return cls.model_validate({**_fields(image), "files": files, "pushes": pushes})
 
 
-def _facts(image: ImageView) -> dict[str, object]:
-    one = image.environment_view.environment
+def _fields(image: ImageView) -> dict[str, object]:
+    environment = image.environment_view.environment
     return {
-        "digest": one.digest,
+        "digest": environment.digest,
         "names": list(image.names),
         "built_as": image.built_as,
-        "kind": one.spec.kind,
+        "kind": environment.spec.kind,
         "state": image.environment_view.state.value,
         "reason": image.environment_view.reason,
         "image_digest": image.image_digest,
-        "created_by": one.created_by,
-        "created_at": one.created_at,
-        "used_at": one.used_at,
-        "size_bytes": one.size_bytes,
+        "created_by": environment.created_by,
+        "created_at": environment.created_at,
+        "used_at": environment.used_at,
+        "size_bytes": environment.size_bytes,
         "needed": image.environment_view.is_in_use,
-        "build_job": one.build_job,
+        "build_job": environment.build_job,
     }
 
 
@@ -154,7 +150,7 @@ def list_images(
     caller: CallerDep, context: ContextDep, all_users: AllUsersParam = False
 ) -> ListResponse[ImageResponse]:
     return ListResponse(
-        items=[ImageResponse.of(one) for one in images.list_images(context, caller, all_users=all_users)]
+        items=[ImageResponse.of(image) for image in images.list_images(context, caller, all_users=all_users)]
     )
 
 
@@ -168,14 +164,14 @@ def show_image(name: NamePath, caller: CallerDep, context: ContextDep) -> ImageD
     return ImageDetailResponse.of(images.show_image(context, caller, name))
 
 
-@router.get("/images/{name}/log", summary="Read the build log of an image from a byte on")
+@router.get("/images/{name}/log", summary="Read the build log of an image from an offset in bytes")
 def show_image_log(
     name: NamePath, caller: CallerDep, context: ContextDep, offset: Annotated[int, Query(ge=0, le=2**53)] = 0
 ) -> BuildLogResponse:
-    shown = images.show_image(context, caller, name).environment_view
-    part = environments.read_build_log(context, caller, shown.environment.digest, offset)
+    view = images.show_image(context, caller, name).environment_view
+    part = environments.read_build_log(context, caller, view.environment.digest, offset)
     text = part.data.decode("utf-8", "replace")
-    return BuildLogResponse(text=text, next_offset=part.offset + len(part.data), state=shown.state.value)
+    return BuildLogResponse(text=text, next_offset=part.offset + len(part.data), state=view.state.value)
 
 
 @router.post("/images/{name}/push", status_code=201, summary="Push an image to a registry, in a job")

@@ -1,4 +1,4 @@
-"""What a job left in its own folder, over HTTP."""
+"""Endpoints that list and download files in the folder of a job."""
 
 from typing import Annotated
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from heliostat.services.jobs.files import list_files, open_file
 
 router = APIRouter(tags=["jobs"])
 FilePath = Annotated[str, Query(max_length=4000)]
-# A file is its owner's: a browser must neither show it nor run what is in it.
+# Files are untrusted: a browser must neither display them nor run scripts in them.
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -33,32 +33,32 @@ class JobFilesResponse(BaseModel):
     is_cut: bool
 
 
-@router.get("/jobs/{job_id}/files", summary="What a job left in a folder below its own")
+@router.get("/jobs/{job_id}/files", summary="List files in the folder of a job or in a folder below it")
 def show_files(job_id: IdPath, caller: CallerDep, context: ContextDep, path: FilePath = "") -> JobFilesResponse:
-    """For its owner, managers of its project and admins."""
-    found = list_files(context, caller, job_id, path)
+    """Allowed for its owner, managers of its project and admins."""
+    listing = list_files(context, caller, job_id, path)
     items = [
         JobFileResponse(
-            name=one.name, kind=one.kind, size_bytes=one.size_bytes, changed_at=one.changed_at.isoformat()
+            name=entry.name, kind=entry.kind, size_bytes=entry.size_bytes, changed_at=entry.changed_at.isoformat()
         )
-        for one in found.entries
-        if _is_text(one.name)
+        for entry in listing.entries
+        if _is_encodable(entry.name)
     ]
-    return JobFilesResponse(path=found.path, items=items, is_cut=found.is_cut)
+    return JobFilesResponse(path=listing.path, items=items, is_cut=listing.is_cut)
 
 
-@router.get("/jobs/{job_id}/file", summary="One of these files, to be saved")
+@router.get("/jobs/{job_id}/file", summary="Download one of these files")
 def download_file(job_id: IdPath, caller: CallerDep, context: ContextDep, path: FilePath) -> Response:
-    """Plain files of the job's owner only; no link is followed."""
-    found = open_file(context, caller, job_id, path)
+    """Only regular files that belong to the owner of the job; links are not followed."""
+    file = open_file(context, caller, job_id, path)
     headers = _HEADERS | {
-        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(found.name, safe='')}",
-        "Content-Length": str(found.size_bytes),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.name, safe='')}",
+        "Content-Length": str(file.size_bytes),
     }
-    return StreamingResponse(found.chunks(), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(file.chunks(), media_type="application/octet-stream", headers=headers)
 
 
-def _is_text(name: str) -> bool:
+def _is_encodable(name: str) -> bool:
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -46,7 +46,9 @@ router = APIRouter(tags=["jobs"])
 HIDDEN_VALUE = "(hidden)"
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 IdQueryParam = Annotated[int | None, Query(ge=1, le=MAX_ID)]
-FilterText = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # SQLite would end the text at NUL
+FilterText = Annotated[
+    str | None, Query(max_length=128, pattern=r"^[^\x00]*$")
+]  # SQLite would end the text at NUL
 
 
 @router.post("/jobs", status_code=201)
@@ -158,8 +160,8 @@ def show_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response
 
 @router.post("/jobs/{job_id}/cancel")
 def cancel_job(job_id: IdPath, caller: CallerDep, context: ContextDep, force: bool = False) -> Response:
-    """Cancel a job. A waiting job ends immediately. A running job gets TERM and, after its grace period, KILL; with
-    `force` KILL immediately. Succeeds if the job has ended already."""
+    """Cancel a job. A waiting job ends immediately. A running job gets TERM and, after its grace period, KILL;
+    with `force` KILL immediately. Succeeds if the job has ended already."""
     return JSONResponse(_view(context, caller, services.cancel_job(context, caller, job_id, force=force)))
 
 

@@ -22,7 +22,8 @@ class BodyLimitMiddleware:
     """Rejects bodies over the limit, also those without a Content-Length.
 
     A body is read and parsed before its sender is authenticated, and other requests wait meanwhile. Therefore
-    tokens and cookies are checked here first. Checking a password takes too long; such requests have a lower limit.
+    tokens and cookies are checked here first. Checking a password takes too long: such requests have a lower
+    limit.
     """
 
     def __init__(
@@ -108,10 +109,12 @@ async def _disconnected() -> Message:
 def _too_large(limit: int) -> TooLarge:
     if limit < 2**20:
         return TooLarge(
-            f"The request is larger than {limit // 2**10} KiB.", "Log in: requests without a login must be smaller."
+            f"The request is larger than {limit // 2**10} KiB.",
+            "Log in: requests without a login must be smaller.",
         )
     return TooLarge(
-        f"The request is larger than {limit // 2**20} MiB.", "Send fewer jobs at once, or put large data into files."
+        f"The request is larger than {limit // 2**20} MiB.",
+        "Send fewer jobs at once, or put large data into files.",
     )
 
 

@@ -54,15 +54,15 @@ def resume_node(name: NodeName, caller: CallerDep, context: ContextDep) -> Respo
 @router.patch("/nodes/{name}")
 def update_node(name: NodeName, body: NodeChangeBody, caller: CallerDep, context: ContextDep) -> Response:
     """Change the labels and data classes of a node, and whether its GPUs may be shared. Admins only."""
-    wish = services.NodeChange(**body.model_dump(exclude_unset=True))
-    return _node_response(context, caller, *services.update_node(context, caller, name, wish))
+    change = services.NodeChange(**body.model_dump(exclude_unset=True))
+    return _node_response(context, caller, *services.update_node(context, caller, name, change))
 
 
 @router.post("/nodes/{name}/recompose")
 def recompose(name: NodeName, body: RecomposeNodeBody, caller: CallerDep, context: ContextDep) -> Response:
     """Change the GPUs of a dynamic Slurm node when its jobs have ended. Responds immediately. Admins only."""
-    wish = recompose_node(context, caller, name, body.gpus, dry_run=body.dry_run)
-    return JSONResponse(asdict(wish) | {"is_done": not wish.steps})
+    result = recompose_node(context, caller, name, body.gpus, dry_run=body.dry_run)
+    return JSONResponse(asdict(result) | {"is_done": not result.steps})
 
 
 @router.get("/nodes/{name}/recompose")
@@ -81,8 +81,8 @@ def show_status(request: Request, caller: CallerDep, context: ContextDep) -> Res
         counts = stored.count_unfinished_by_state(conn)
     facts = request.app.state.facts
     jobs = {state.value: counts.get(state, 0) for state in counts}
-    told = {"version": __version__, "engine": context.engine.name, "user": caller.user.name, "jobs": jobs}
-    return JSONResponse({**facts, **told, "forecasts": asdict(context.forecaster.accuracy())})
+    status = {"version": __version__, "engine": context.engine.name, "user": caller.user.name, "jobs": jobs}
+    return JSONResponse({**facts, **status, "forecasts": asdict(context.forecaster.accuracy())})
 
 
 @router.get("/doctor")
@@ -129,11 +129,16 @@ def _exclusive_job(jobs: Iterable[Job]) -> int | None:
 def serialize_node_reservations(node: str, reservations: Iterable[Reservation], now: datetime) -> list[Json]:
     """The next period of each reservation of this node that is active now or starts within a week."""
     items = []
-    for one in reservations:
-        times = next(one.occurrences(now), None)
-        if node in one.nodes and times is not None and times[0] <= now + _RESERVATION_HORIZON:
+    for reservation in reservations:
+        times = next(reservation.occurrences(now), None)
+        if node in reservation.nodes and times is not None and times[0] <= now + _RESERVATION_HORIZON:
             period: Json = {"starts_at": serialize_time(times[0]), "ends_at": serialize_time(times[1])}
-            fields = {"name": one.name, "project": one.project, "gpus": one.gpus_per_node, "reason": one.reason}
+            fields = {
+                "name": reservation.name,
+                "project": reservation.project,
+                "gpus": reservation.gpus_per_node,
+                "reason": reservation.reason,
+            }
             items.append(fields | period)
     return items
 

@@ -1,4 +1,4 @@
-"""Batch notebooks over HTTP."""
+"""Endpoints that run a notebook as a batch job and list the notebooks of a session."""
 
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)
 
 
 class NotebookLocation(BaseModel):
-    """Where a notebook is: in an upload of yours, or in the working folder of a running session of yours."""
+    """Where the notebook is: in one of your uploads, or in the working folder of one of your running sessions."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,23 +30,23 @@ class NotebookLocation(BaseModel):
 
 
 class NotebookBody(JobBody):
-    """A notebook to run, and what a job may ask for. `workdir` is where its kernel runs."""
+    """A notebook to run, and the fields of its job. The kernel runs in `workdir`."""
 
     notebook: NotebookLocation
     parameters: dict[Annotated[str, StringConstraints(max_length=100)], JsonValue] = Field(
         default={}, description="Values of its variables, set after the cell with the tag `parameters`."
     )
     kernel: SingleLine | None = Field(
-        default=None, description="A kernel by its name; left out, as the notebook says."
+        default=None, description="Name of the kernel. Default: the kernel named in the notebook."
     )
     command: Annotated[list[Argument], Field(max_length=1)] = Field(
-        default=["notebook"], description="Leave it out."
+        default=["notebook"], description="Not used; omit it."
     )
 
     def to_notebook_request(self) -> NotebookRequest:
-        place = self.notebook
+        location = self.notebook
         parameters: dict[str, Any] = dict(self.parameters)
-        return NotebookRequest(place.path, place.upload, place.session, parameters, self.kernel)
+        return NotebookRequest(location.path, location.upload, location.session, parameters, self.kernel)
 
 
 class NotebooksResponse(BaseModel):
@@ -57,7 +57,7 @@ class NotebooksResponse(BaseModel):
 def submit_notebook(
     body: NotebookBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """The job. What it makes is in its folder `results`: the executed notebook, and a page of it."""
+    """Returns the job. Its folder `results` will contain the executed notebook and an HTML page of it."""
     job = run_notebook(context, caller, body.to_notebook_request(), body.to_request(), idempotency_key)
     view = serialize_job(
         job, context.controller.wait_reason(job), serialize_forecast(context.forecaster.forecast_of(job))
@@ -65,6 +65,6 @@ def submit_notebook(
     return JSONResponse(view, 201)
 
 
-@router.get("/sessions/{job_id}/notebooks", summary="The notebooks in the working folder of a session of yours")
+@router.get("/sessions/{job_id}/notebooks", summary="List the notebooks in the working folder of your session")
 def list_session_notebooks(job_id: IdPath, caller: CallerDep, context: ContextDep) -> NotebooksResponse:
     return NotebooksResponse(items=list_notebooks(context, caller, job_id))

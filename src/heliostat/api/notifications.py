@@ -1,4 +1,4 @@
-"""Notifications over HTTP."""
+"""Endpoints of notifications: where users are notified about which events of jobs."""
 
 from datetime import datetime
 from typing import Annotated
@@ -15,20 +15,20 @@ router = APIRouter(tags=["notifications"])
 
 
 class NotificationBody(BaseModel):
-    """Where to tell you, and what."""
+    """Channel and address of notifications, and the events that trigger them."""
 
     model_config = ConfigDict(extra="forbid")
 
     channel: NotificationChannel
     address: Annotated[str, StringConstraints(min_length=1, max_length=2000, strict=True)] = Field(
-        description="A URL, or an address of e-mail. It is not shown again."
+        description="A URL or an e-mail address. Of a URL only the host is shown again."
     )
     triggers: Annotated[tuple[str, ...], BeforeValidator(parse_triggers)] = Field(
         default=("ended",),
-        description="started, ended, failed, late, ends_soon; []: only of jobs that ask.",
+        description="started, ended, failed, late, ends_soon; []: only for jobs that request notifications.",
     )
     project: Annotated[str, StringConstraints(min_length=1, max_length=63, strict=True)] | None = Field(
-        default=None, description="Of all its jobs, for its managers; left out: of your own."
+        default=None, description="For all jobs of this project (managers only). Default: for your own jobs."
     )
 
 
@@ -37,34 +37,34 @@ class NotificationResponse(BaseModel):
     user: str
     project: str | None
     channel: NotificationChannel
-    address: str = Field(description="Of a URL only the host: the rest may be a secret.")
+    address: str = Field(description="Of a URL only the host: the path may contain a secret.")
     triggers: list[str]
     created_at: datetime
-    sent_at: datetime | None = Field(description="The last that arrived.")
-    problem: str | None = Field(description="Why the last try did not arrive.")
-    pending_deliveries: int = Field(description="How many are on their way.")
-    failed_deliveries: int = Field(description="How many never arrived, of the last month.")
+    sent_at: datetime | None = Field(description="Time of the last successful delivery.")
+    problem: str | None = Field(description="Why the last delivery failed.")
+    pending_deliveries: int = Field(description="Number of messages that wait for delivery.")
+    failed_deliveries: int = Field(description="Number of messages of the last month that were not delivered.")
 
     @classmethod
-    def of(cls, shown: services.NotificationView) -> "NotificationResponse":
-        one = shown.notification
+    def of(cls, view: services.NotificationView) -> "NotificationResponse":
+        notification = view.notification
         return cls(
-            id=one.id,
-            user=one.user,
-            project=one.project,
-            channel=one.channel,
-            address=shown.address,
-            triggers=list(one.triggers),
-            created_at=one.created_at,
-            sent_at=one.sent_at,
-            problem=one.problem,
-            pending_deliveries=shown.pending_deliveries,
-            failed_deliveries=shown.failed_deliveries,
+            id=notification.id,
+            user=notification.user,
+            project=notification.project,
+            channel=notification.channel,
+            address=view.address,
+            triggers=list(notification.triggers),
+            created_at=notification.created_at,
+            sent_at=notification.sent_at,
+            problem=notification.problem,
+            pending_deliveries=view.pending_deliveries,
+            failed_deliveries=view.failed_deliveries,
         )
 
 
 class NewNotificationResponse(NotificationResponse):
-    secret: str | None = Field(default=None, description="What signs it; told this once.")
+    secret: str | None = Field(default=None, description="Secret that signs webhook messages; returned only here.")
 
 
 class NotificationTestResponse(BaseModel):
@@ -72,29 +72,29 @@ class NotificationTestResponse(BaseModel):
     problem: str | None
 
 
-@router.get("/notifications", summary="Where you are told what; all=true, for admins: of all people")
+@router.get("/notifications", summary="List your notifications; all=true: of all users (admins only)")
 def list_notifications(
     caller: CallerDep, context: ContextDep, all_users: AllUsersParam = False
 ) -> ListResponse[NotificationResponse]:
-    found = services.list_notifications(context, caller, all_users=all_users)
-    return ListResponse(items=[NotificationResponse.of(one) for one in found])
+    notifications = services.list_notifications(context, caller, all_users=all_users)
+    return ListResponse(items=[NotificationResponse.of(view) for view in notifications])
 
 
-@router.post("/notifications", status_code=201, summary="Be told what happens to jobs")
+@router.post("/notifications", status_code=201, summary="Add a notification about jobs")
 def add_notification(body: NotificationBody, caller: CallerDep, context: ContextDep) -> NewNotificationResponse:
-    wish = services.NotificationRequest(body.channel, body.address, body.triggers, body.project)
-    shown, secret = services.add_notification(context, caller, wish)
-    return NewNotificationResponse(**NotificationResponse.of(shown).model_dump(), secret=secret)
+    request = services.NotificationRequest(body.channel, body.address, body.triggers, body.project)
+    view, secret = services.add_notification(context, caller, request)
+    return NewNotificationResponse(**NotificationResponse.of(view).model_dump(), secret=secret)
 
 
-@router.post("/notifications/{notification_id}/test", summary="Send a test now, and say whether it arrived")
+@router.post("/notifications/{notification_id}/test", summary="Send a test message and return whether it arrived")
 def send_test_notification(
     notification_id: IdPath, caller: CallerDep, context: ContextDep
 ) -> NotificationTestResponse:
-    outcome = services.send_test_notification(context, caller, notification_id)
-    return NotificationTestResponse(arrived=outcome.arrived, problem=outcome.problem)
+    result = services.send_test_notification(context, caller, notification_id)
+    return NotificationTestResponse(arrived=result.arrived, problem=result.problem)
 
 
-@router.delete("/notifications/{notification_id}", status_code=204, summary="Be told no longer")
+@router.delete("/notifications/{notification_id}", status_code=204, summary="Remove a notification")
 def remove_notification(notification_id: IdPath, caller: CallerDep, context: ContextDep) -> None:
     services.remove_notification(context, caller, notification_id)

@@ -1,4 +1,4 @@
-"""Endpoints about repeating jobs: what is kept, once more, what differed."""
+"""Endpoints of provenance: the record of a job, reruns, and differences between two jobs."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -27,62 +27,64 @@ FieldName = Annotated[str, Field(max_length=64)]
 
 
 class RerunBody(BaseModel):
-    """What is to be different, in the fields of a job; null takes one away."""
+    """Fields of the job to change; null removes a field."""
 
     model_config = ConfigDict(extra="forbid")
 
     changes: Annotated[dict[FieldName, Any], Field(max_length=64)] = {}
-    record: SourceCodeBody | None = Field(default=None, description="The state of the folder it runs in now.")
+    record: SourceCodeBody | None = Field(
+        default=None, description="Git state of the folder that it is submitted from."
+    )
 
 
 @router.get("/jobs/{job_id}/record")
 def show_provenance(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """What is kept of how to repeat the job: its code, the machines it ran on, what it asked for. No values of
-    environment variables."""
+    """Show the data needed to repeat a job: its code, the nodes it ran on, its request. Values of environment
+    variables are omitted."""
     return JSONResponse(serialize_provenance(get_job_with_provenance(context, caller, job_id)))
 
 
 @router.get("/jobs/{job_id}/diff/{other_id}")
 def show_differences(job_id: IdPath, other_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """What differed between two jobs: request, environment, code, machine, result, time."""
-    compared = compare_jobs(context, caller, job_id, other_id)
-    return JSONResponse(asdict(compared) | {"same": list(compared.same)})
+    """Show the differences between two jobs: request, environment, code, node, result, time."""
+    comparison = compare_jobs(context, caller, job_id, other_id)
+    return JSONResponse(asdict(comparison) | {"same": list(comparison.same)})
 
 
 @router.post("/jobs/{job_id}/rerun", status_code=201)
 def submit_rerun(
     job_id: IdPath, body: RerunBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """The same job once more, under your name, with the same code and but for `changes` the same request."""
-    kept = get_job_with_provenance(context, caller, job_id)
-    fields = rerun_fields(kept.job, caller.user, serialize_request(kept.job), body.changes)
+    """Submit a job again, as your own job, with the same code and the same request except for `changes`."""
+    original = get_job_with_provenance(context, caller, job_id)
+    fields = rerun_fields(original.job, caller.user, serialize_request(original.job), body.changes)
     if "image" not in body.changes:
-        fields = pin_image_digest(kept, fields)
+        fields = pin_image_digest(original, fields)
     if body.record is not None:
         fields["record"] = body.record.model_dump(exclude_unset=True)
     request = read_job(fields)
-    job = rerun_job(context, caller, kept, request, idempotency_key).jobs[0]
+    job = rerun_job(context, caller, original, request, idempotency_key).jobs[0]
     view = serialize_job(job, context.controller.wait_reason(job))
-    return JSONResponse({"job": view, "notes": rerun_warnings(kept, request)}, 201)
+    return JSONResponse({"job": view, "notes": rerun_warnings(original, request)}, 201)
 
 
-def serialize_provenance(kept: JobWithProvenance) -> dict[str, Any]:
-    request = serialize_request(kept.job) | {"env": sorted(kept.job.spec.env)}
-    code, record = kept.provenance.code, kept.provenance
+def serialize_provenance(recorded: JobWithProvenance) -> dict[str, Any]:
+    request = serialize_request(recorded.job) | {"env": sorted(recorded.job.spec.env)}
+    code, record = recorded.provenance.code, recorded.provenance
     return {
-        "job_id": kept.job.id,
+        "job_id": recorded.job.id,
         "code": None if code is None else asdict(code),
-        "upload": _upload_view(kept),
-        "machines": [{"attempt": number, **asdict(machine)} for number, machine in record.attempt_environments],
+        "upload": _upload_view(recorded),
+        "machines": [{"attempt": number, **asdict(node)} for number, node in record.attempt_environments],
         "request": request,
         "rerun_of": record.rerun_of,
-        "reruns": list(kept.reruns),
+        "reruns": list(recorded.reruns),
     }
 
 
-def _upload_view(kept: JobWithProvenance) -> dict[str, Any] | None:
-    if kept.job.spec.upload is None:
+def _upload_view(recorded: JobWithProvenance) -> dict[str, Any] | None:
+    if recorded.job.spec.upload is None:
         return None
-    tree = kept.code_tree
+    tree = recorded.code_tree
     sizes = {} if tree is None else {"files": len(tree.files), "size_bytes": tree.size_bytes}
-    return {"id": kept.job.spec.upload, "is_there": tree is not None, **sizes}
+    return {"id": recorded.job.spec.upload, "is_there": tree is not None, **sizes}

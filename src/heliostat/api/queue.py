@@ -1,4 +1,4 @@
-"""Endpoints that explain the queue: why, when, by what right, and which jobs did not come through us."""
+"""Endpoints that explain the queue: wait reasons, start forecasts, fair shares, and foreign jobs in Slurm."""
 
 from typing import Annotated
 
@@ -24,21 +24,24 @@ router = APIRouter(tags=["queue"])
 
 @router.get("/jobs/{job_id}/why")
 def show_wait_reason(job_id: IdPath, caller: CallerDep, context: ContextDep, what_if: bool = False) -> Response:
-    """Why a job waits: its place, who is ahead, what blocks it, when it will start, what would start earlier."""
+    """Explain why a job waits: its position, the jobs ahead, what blocks it, its start forecast, and with
+    `what_if` which changes would start it earlier."""
     return JSONResponse(serialize_explanation(explain_job(context, caller, job_id, what_if=what_if)))
 
 
 @router.post("/when")
 def forecast_start(body: StartForecastBody, caller: CallerDep, context: ContextDep) -> Response:
-    """When such a job would start, were it submitted now, and what would start earlier. Stores nothing."""
-    answer = forecast_request(context, caller, body.to_request())
-    return JSONResponse(serialize_start_forecast(answer, context.forecaster.accuracy()))
+    """Forecast when a job would start if submitted now, and which changes would start it earlier. Stores
+    nothing."""
+    estimate = forecast_request(context, caller, body.to_request())
+    return JSONResponse(serialize_start_forecast(estimate, context.forecaster.accuracy()))
 
 
 @router.get("/share")
 def show_shares(caller: CallerDep, context: ContextDep) -> Response:
-    """The fair-share tree: what is whose by right, what was used, what that costs. People: of your projects."""
-    tree = [serialize_share_account(one) for one in share_tree(context, caller)]
+    """Show the fair-share tree: share, usage and priority penalty of departments, projects, and users of your
+    projects."""
+    tree = [serialize_share_account(account) for account in share_tree(context, caller)]
     return JSONResponse({"items": tree, "next_cursor": None, "usage_source": usage_source(context)})
 
 
@@ -49,10 +52,10 @@ def show_foreign_jobs(
     node: Annotated[str | None, Query(max_length=128)] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
 ) -> Response:
-    """Jobs that went to Slurm without Heliostat, not stored here: those that run, then those that wait."""
-    found = list_foreign_jobs(context, caller, node)
-    items = [serialize_foreign_job(job) for job in found[:limit]]
-    return JSONResponse({"items": items, "total": len(found), "next_cursor": None})
+    """List jobs that were submitted to Slurm without Heliostat: running jobs first, then waiting jobs."""
+    jobs = list_foreign_jobs(context, caller, node)
+    items = [serialize_foreign_job(job) for job in jobs[:limit]]
+    return JSONResponse({"items": items, "total": len(jobs), "next_cursor": None})
 
 
 def serialize_foreign_job(job: ForeignJob) -> Json:

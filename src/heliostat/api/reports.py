@@ -1,4 +1,4 @@
-"""The monthly report."""
+"""Endpoint of the monthly usage report."""
 
 from dataclasses import asdict
 from enum import StrEnum
@@ -11,7 +11,9 @@ from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.services.cluster.usage_reports import monthly_usage_report, usage_report_csv
 
 router = APIRouter(tags=["reports"])
-MonthParam = Annotated[str | None, Query(max_length=20, description="2026-11; the present month unless said.")]
+MonthParam = Annotated[
+    str | None, Query(max_length=20, description="For example 2026-11. Default: the current month.")
+]
 
 
 class ReportGrouping(StrEnum):
@@ -33,7 +35,7 @@ def show_report(
     by: ReportGrouping = ReportGrouping.PROJECT,
     format: ReportFormat = ReportFormat.JSON,  # noqa: A002 - the name people expect
 ) -> Response:
-    """Who used what in a month. Everybody for admins, their projects for managers, else yourself."""
+    """Show the usage of a month. Admins see all users, managers their projects, other users only themselves."""
     lines = monthly_usage_report(context, caller, month, by.value)
     if format is ReportFormat.CSV:
         headers = {"Content-Disposition": f'attachment; filename="heliostat-{by.value}.csv"'}

@@ -1,4 +1,4 @@
-"""What endpoints ask for: the context, and who is calling."""
+"""Dependencies of endpoints: the context and the authenticated caller."""
 
 import base64
 import binascii
@@ -27,7 +27,7 @@ def client_address(request: Request) -> str:
 
 
 async def current_caller(request: Request) -> Caller:
-    """A token or a password if one is shown; else, on the Unix socket, the Unix user on its other end."""
+    """Authenticates by token or password; without them, on the Unix socket, by the Unix user of the peer."""
     identities = get_context(request).identities
     scheme, _, proof = _authorization(request).partition(" ")
     address = client_address(request)
@@ -40,24 +40,24 @@ async def current_caller(request: Request) -> Caller:
             return Caller(user, "password", address)
         case unknown if unknown:
             raise NotAuthenticated(
-                "This kind of Authorization is not known.",
+                "This Authorization scheme is not supported.",
                 "Use Bearer with a token, or Basic with name and password.",
             )
     peer_uid = getattr(request.state, "peer_uid", None)
     if peer_uid is None:
         raise NotAuthenticated(
-            "This address needs a login.",
-            "Make a token on the server with `helio token create --name laptop` and set HELIOSTAT_TOKEN, "
+            "Please log in.",
+            "Create a token on the server with `helio token create --name laptop` and set HELIOSTAT_TOKEN, "
             "or use `helio login`.",
         )
     return Caller(identities.authenticate_peer(peer_uid), "socket", address)
 
 
 async def is_still_authenticated(request: Request, caller: Caller) -> bool:
-    """Whether who asked some time ago is still let in, as the same: a token may be revoked and people change."""
+    """Whether the caller of a long request is still authenticated and their account has not changed."""
     context = get_context(request)
     try:
-        if caller.via != "password":  # which was proven once and costs a tenth of a second to prove again
+        if caller.via != "password":  # checking a password again would take 0.1 s
             return (await current_caller(request)).user == caller.user
         user = await run_in_threadpool(_account, context, caller.user.name)
     except HeliostatError:
@@ -71,10 +71,10 @@ def _account(context: Context, name: str) -> User | None:
 
 
 def _authorization(request: Request) -> str:
-    shown = request.headers.getlist("authorization")
-    if len(shown) > 1:  # a proxy before us may have believed another one of them than we would
+    headers = request.headers.getlist("authorization")
+    if len(headers) > 1:  # a reverse proxy may have checked another one
         raise NotAuthenticated("There is more than one Authorization header.", "Send exactly one.")
-    return shown[0] if shown else ""
+    return headers[0] if headers else ""
 
 
 def _name_and_password(proof: str) -> tuple[str, str]:
@@ -82,7 +82,7 @@ def _name_and_password(proof: str) -> tuple[str, str]:
         name, _, password = base64.b64decode(proof, validate=True).decode("utf-8").partition(":")
     except (binascii.Error, UnicodeDecodeError, ValueError):
         raise NotAuthenticated(
-            "The Authorization header cannot be read.", "Basic takes base64 of name:password."
+            "The Authorization header cannot be read.", "For Basic, send name:password in base64."
         ) from None
     return name, password
 

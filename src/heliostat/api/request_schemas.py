@@ -52,7 +52,18 @@ _MAX_ENVIRONMENT = 512 * 1024
 _MAX_MPI_TASKS = 1000  # their hosts are in one environment variable
 _MAX_ARRAY_ELEMENTS = 100_000  # of all arrays in one request
 # Shell variables: setting them would end the script that starts the job.
-_SHELL_VARIABLES = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "OPTIND", "LINENO", "IFS", "_"}
+_SHELL_VARIABLES = {
+    "UID",
+    "EUID",
+    "PPID",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "BASH_VERSINFO",
+    "OPTIND",
+    "LINENO",
+    "IFS",
+    "_",
+}
 # The GPUs that are allocated to the job: another value would use the GPUs of another job.
 _QUEUE_VARIABLES = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HELIOSTAT_MARK"}
 
@@ -430,7 +441,9 @@ class BulkSubmitBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     jobs: Annotated[list[JobBody], BeforeValidator(_not_too_many), Field(min_length=1, max_length=10_000)]
-    record: SourceCodeBody | None = Field(default=None, description="Git state of the code, for jobs without their own.")
+    record: SourceCodeBody | None = Field(
+        default=None, description="Git state of the code, for jobs without their own."
+    )
 
     def to_requests(self) -> list[JobRequest]:
         code = None if self.record is None else self.record.to_source_code()

@@ -51,10 +51,12 @@ class ReservationBody(BaseModel):
     starts_at: ZonedTime
     ends_at: ZonedTime
     project: Annotated[str, StringConstraints(max_length=200, strict=True)] | None = None
-    gpus_per_node: (
-        Annotated[StrictInteger, Field(ge=1, le=10_000, description="Default: whole nodes.")] | None
-    ) = None
-    weeks: Annotated[StrictInteger, Field(ge=1, le=services.MAX_WEEKS, description="Number of weekly repetitions.")] = 1
+    gpus_per_node: Annotated[StrictInteger, Field(ge=1, le=10_000, description="Default: whole nodes.")] | None = (
+        None
+    )
+    weeks: Annotated[
+        StrictInteger, Field(ge=1, le=services.MAX_WEEKS, description="Number of weekly repetitions.")
+    ] = 1
     reason: Annotated[SingleLine, StringConstraints(max_length=128)] | None = None
 
 
@@ -94,7 +96,7 @@ def list_reservations(
 
 @router.post("/reservations", status_code=201, summary="Reserve nodes for a project or for maintenance")
 def create_reservation(body: ReservationBody, caller: CallerDep, context: ContextDep) -> ReservationResponse:
-    wish = Reservation(
+    reservation = Reservation(
         name=body.name,
         nodes=tuple(body.nodes),
         starts_at=body.starts_at,
@@ -104,7 +106,7 @@ def create_reservation(body: ReservationBody, caller: CallerDep, context: Contex
         weeks=body.weeks,
         reason=body.reason or "",
     )
-    return ReservationResponse.of(services.create_reservation(context, caller, wish), context.now())
+    return ReservationResponse.of(services.create_reservation(context, caller, reservation), context.now())
 
 
 @router.delete("/reservations/{name}", status_code=204, summary="Delete a reservation")

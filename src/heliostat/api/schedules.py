@@ -1,4 +1,4 @@
-"""Schedules over HTTP."""
+"""Endpoints of schedules: create, list, edit, pause, resume, run, preview, firings."""
 
 from typing import Annotated, Any
 
@@ -31,62 +31,66 @@ PREVIEW_TIMES = 10
 StrictInteger = Annotated[int, Field(strict=True)]
 ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, strict=True)]
 DurationSeconds = Annotated[StrictInteger, BeforeValidator(_seconds), Field(ge=1, le=366 * 86400)]
-ScheduleReference = Annotated[str, Path(max_length=200, description="Its number, or the name of one of yours.")]
+ScheduleReference = Annotated[
+    str, Path(max_length=200, description="Its id, or the name of one of your schedules.")
+]
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 
 
 class ScheduleChangeBody(BaseModel):
-    """Only the fields that are given change."""
+    """Only given fields change."""
 
     model_config = ConfigDict(extra="forbid")
 
     name: ShortText | None = None
     schedule: ShortText | None = Field(
         default=None,
-        description="R/2026-07-22T12:00:00Z/PT24H, R5//P1M, 0 9 * * 1-5, @daily; null: after parents.",
+        description="R/2026-07-22T12:00:00Z/PT24H, R5//P1M, 0 9 * * 1-5, @daily; null: fires after its parents.",
     )
     time_zone: ShortText | None = Field(
-        default=None, description="Europe/Berlin; left out: UTC if the start says Z."
+        default=None, description="Time zone of the schedule, such as Europe/Berlin; UTC if the start ends in Z."
     )
     job: JobBody | None = None
     overlap: OverlapPolicy = Field(
-        default=OverlapPolicy.SKIP, description="While an earlier job of it is not over."
+        default=OverlapPolicy.SKIP, description="What happens if its previous job is still active."
     )
     catch_up: CatchUpMode = Field(
-        default=CatchUpMode.LAST, description="What is made up for after nobody was there."
+        default=CatchUpMode.LAST, description="Firings missed while the server was down that are repeated."
     )
     epsilon: DurationSeconds | None = Field(
-        default=None, description="How late is too late for that: 30m, or seconds."
+        default=None, description="Skip missed firings that are later than this: 30m, or seconds."
     )
-    retries: Annotated[StrictInteger, Field(ge=0, le=100)] = Field(default=0, description="Of a job that failed.")
+    retries: Annotated[StrictInteger, Field(ge=0, le=100)] = Field(
+        default=0, description="Retries of a failed job."
+    )
     ends_after: Annotated[StrictInteger, Field(ge=1, le=10**9)] | None = Field(
-        default=None, description="Firings."
+        default=None, description="Number of firings after which it ends."
     )
-    soft_error: StrictBool = Field(default=False, description="Its children fire also after it has failed.")
+    soft_error: StrictBool = Field(default=False, description="Its children also fire after it failed.")
     parents: Annotated[list[ShortText], Field(max_length=1000)] = Field(
-        default=[], description="Schedules of yours: it fires when all have succeeded since it fired last."
+        default=[], description="Your schedules: it fires when all have succeeded since its last firing."
     )
     paused: StrictBool = False
 
     def to_changes(self) -> dict[str, Any]:
-        """What was given, as a wish has it."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        for name, ours in (("schedule", "timing"), ("time_zone", "zone"), ("epsilon", "epsilon_seconds")):
-            if name in given:
-                given[ours] = given.pop(name)
-        if isinstance(body := given.pop("job", None), JobBody):
-            given["request"] = body.to_request()
-        if "parents" in given:
-            given["parents"] = tuple(given["parents"])
-        if given.get("name", "") is None:
+        """The given fields, with the names of a ScheduleRequest."""
+        changes = {name: getattr(self, name) for name in self.model_fields_set}
+        for field, attribute in (("schedule", "timing"), ("time_zone", "zone"), ("epsilon", "epsilon_seconds")):
+            if field in changes:
+                changes[attribute] = changes.pop(field)
+        if isinstance(body := changes.pop("job", None), JobBody):
+            changes["request"] = body.to_request()
+        if "parents" in changes:
+            changes["parents"] = tuple(changes["parents"])
+        if changes.get("name", "") is None:
             raise Invalid(
-                "name: must not be null.", "Leave it out to keep it.", fields={"name": "must not be null"}
+                "name: must not be null.", "Omit it to keep its value.", fields={"name": "must not be null"}
             )
-        return given
+        return changes
 
 
 class ScheduleBody(ScheduleChangeBody):
-    """A schedule to make."""
+    """A schedule to create."""
 
     name: ShortText
     job: JobBody
@@ -103,30 +107,30 @@ class SchedulePreviewBody(BaseModel):
     count: Annotated[StrictInteger, Field(ge=1, le=100)] = PREVIEW_TIMES
 
 
-@router.get("/schedules", summary="Your schedules, by name")
+@router.get("/schedules", summary="List your schedules, by name")
 def list_schedules(
     caller: CallerDep,
     context: ContextDep,
-    all_users: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
+    all_users: Annotated[bool, Query(alias="all", description="Include projects you manage.")] = False,
 ) -> ListResponse[Json]:
-    found = services.list_schedules(context, caller, all_users=all_users)
-    return ListResponse(items=[serialize_schedule(one) for one in found])
+    schedules = services.list_schedules(context, caller, all_users=all_users)
+    return ListResponse(items=[serialize_schedule(schedule) for schedule in schedules])
 
 
-@router.post("/schedules", status_code=201, summary="Make a schedule")
+@router.post("/schedules", status_code=201, summary="Create a schedule")
 def create_schedule(body: ScheduleBody, caller: CallerDep, context: ContextDep) -> Json:
     return serialize_schedule_detail(
         context, caller, services.create_schedule(context, caller, body.to_schedule_request())
     )
 
 
-@router.post("/schedules/preview", summary="When such a schedule would fire; stores nothing")
+@router.post("/schedules/preview", summary="List the next firings of a schedule without storing it")
 def preview_schedule(body: SchedulePreviewBody, caller: CallerDep, context: ContextDep) -> Json:
     times = services.preview_times(context, caller, body.schedule, body.time_zone, body.count)
     return {"times": [serialize_time(at) for at in times]}
 
 
-@router.post("/schedules/chronos", status_code=201, summary="Make or replace a schedule as Chronos writes it")
+@router.post("/schedules/chronos", status_code=201, summary="Create or replace a schedule from a Chronos document")
 def import_chronos_schedule(document: dict[str, Any], caller: CallerDep, context: ContextDep) -> Json:
     return serialize_schedule_detail(
         context,
@@ -135,12 +139,12 @@ def import_chronos_schedule(document: dict[str, Any], caller: CallerDep, context
     )
 
 
-@router.get("/schedules/{reference}", summary="One schedule, with its job and its next times")
+@router.get("/schedules/{reference}", summary="Show a schedule, its job and its next firings")
 def show_schedule(reference: ScheduleReference, caller: CallerDep, context: ContextDep) -> Json:
     return serialize_schedule_detail(context, caller, services.get_schedule(context, caller, reference))
 
 
-@router.patch("/schedules/{reference}", summary="Change a schedule of yours")
+@router.patch("/schedules/{reference}", summary="Change one of your schedules")
 def edit_schedule(
     reference: ScheduleReference, body: ScheduleChangeBody, caller: CallerDep, context: ContextDep
 ) -> Json:
@@ -154,24 +158,24 @@ def remove_schedule(reference: ScheduleReference, caller: CallerDep, context: Co
     services.remove_schedule(context, caller, reference)
 
 
-@router.post("/schedules/{reference}/pause", summary="Fire no more until it is resumed")
+@router.post("/schedules/{reference}/pause", summary="Pause a schedule until it is resumed")
 def pause_schedule(reference: ScheduleReference, caller: CallerDep, context: ContextDep) -> Json:
     return serialize_schedule_detail(context, caller, services.pause_schedule(context, caller, reference))
 
 
-@router.post("/schedules/{reference}/resume", summary="Fire again, from now on")
+@router.post("/schedules/{reference}/resume", summary="Resume a schedule from now on")
 def resume_schedule(reference: ScheduleReference, caller: CallerDep, context: ContextDep) -> Json:
     return serialize_schedule_detail(context, caller, services.resume_schedule(context, caller, reference))
 
 
-@router.post("/schedules/{reference}/run", status_code=201, summary="Fire once now")
+@router.post("/schedules/{reference}/run", status_code=201, summary="Run the job of a schedule now, once")
 def run_schedule(
     reference: ScheduleReference, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
 ) -> Json:
     return serialize_firing(services.run_schedule(context, caller, reference, idempotency_key))
 
 
-@router.get("/schedules/{reference}/firings", summary="The times it was due, newest first")
+@router.get("/schedules/{reference}/firings", summary="List the firings of a schedule, newest first")
 def list_firings(
     reference: ScheduleReference,
     caller: CallerDep,
@@ -179,60 +183,65 @@ def list_firings(
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> ListResponse[Json]:
     schedule = services.get_schedule(context, caller, reference)
-    return ListResponse(items=[serialize_firing(one) for one in services.list_firings(context, schedule, limit)])
+    firings = services.list_firings(context, schedule, limit)
+    return ListResponse(items=[serialize_firing(firing) for firing in firings])
 
 
-def serialize_schedule(one: Schedule) -> Json:
+def serialize_schedule(schedule: Schedule) -> Json:
     return {
-        "id": one.id,
-        "name": one.name,
-        "user": one.user,
-        "project": one.project,
-        "state": one.state.value,
-        "schedule": one.timing,
-        "time_zone": one.zone,
-        "parents": list(one.parents),
-        "overlap": one.overlap.value,
-        "catch_up": one.catch_up.value,
-        "epsilon_seconds": one.epsilon_seconds,
-        "retries": one.retries,
-        "ends_after": one.ends_after,
-        "soft_error": one.soft_error,
-        "created_at": serialize_time(one.created_at),
-        "next_at": serialize_time(one.next_at),
-        "last_due_at": serialize_time(one.last_due_at),
-        "fired": one.fired,
-        "succeeded": one.succeeded,
-        "failed": one.failed,
-        "failed_in_a_row": one.failed_in_a_row,
-        "succeeded_at": serialize_time(one.succeeded_at),
-        "failed_at": serialize_time(one.failed_at),
+        "id": schedule.id,
+        "name": schedule.name,
+        "user": schedule.user,
+        "project": schedule.project,
+        "state": schedule.state.value,
+        "schedule": schedule.timing,
+        "time_zone": schedule.zone,
+        "parents": list(schedule.parents),
+        "overlap": schedule.overlap.value,
+        "catch_up": schedule.catch_up.value,
+        "epsilon_seconds": schedule.epsilon_seconds,
+        "retries": schedule.retries,
+        "ends_after": schedule.ends_after,
+        "soft_error": schedule.soft_error,
+        "created_at": serialize_time(schedule.created_at),
+        "next_at": serialize_time(schedule.next_at),
+        "last_due_at": serialize_time(schedule.last_due_at),
+        "fired": schedule.fired,
+        "succeeded": schedule.succeeded,
+        "failed": schedule.failed,
+        "failed_in_a_row": schedule.failed_in_a_row,
+        "succeeded_at": serialize_time(schedule.succeeded_at),
+        "failed_at": serialize_time(schedule.failed_at),
     }
 
 
-def serialize_schedule_detail(context: Context, caller: Caller, one: Schedule) -> Json:
-    """With its job; values of variables are their owner's."""
-    job = request_to_body(one.request)
-    if one.user != caller.user.name and "env" in job:
+def serialize_schedule_detail(context: Context, caller: Caller, schedule: Schedule) -> Json:
+    """With its job. Values of environment variables are hidden from other users."""
+    job = request_to_body(schedule.request)
+    if schedule.user != caller.user.name and "env" in job:
         job["env"] = dict.fromkeys(job["env"], HIDDEN_VALUE)
-    times = [serialize_time(at) for at in services.next_times(context, one, PREVIEW_TIMES)]
-    return {**serialize_schedule(one), "job": job, "next_times": times}
+    times = [serialize_time(at) for at in services.next_times(context, schedule, PREVIEW_TIMES)]
+    return {**serialize_schedule(schedule), "job": job, "next_times": times}
 
 
-def serialize_schedule_origin(one: ScheduleOrigin | None) -> Json | None:
-    return None if one is None else {"id": one.schedule_id, "name": one.name, "due_at": serialize_time(one.due_at)}
+def serialize_schedule_origin(origin: ScheduleOrigin | None) -> Json | None:
+    return (
+        None
+        if origin is None
+        else {"id": origin.schedule_id, "name": origin.name, "due_at": serialize_time(origin.due_at)}
+    )
 
 
-def serialize_firing(one: Firing) -> Json:
+def serialize_firing(firing: Firing) -> Json:
     return {
-        "due_at": serialize_time(one.due_at),
-        "at": serialize_time(one.at),
-        "state": one.state.value,
-        "reason": one.reason,
-        "job_id": one.job_id,
-        "last_job_id": one.last_job_id,
-        "tries": one.tries,
-        "count": one.count,
-        "by_hand": one.by_hand,
-        "ended_at": serialize_time(one.ended_at),
+        "due_at": serialize_time(firing.due_at),
+        "at": serialize_time(firing.at),
+        "state": firing.state.value,
+        "reason": firing.reason,
+        "job_id": firing.job_id,
+        "last_job_id": firing.last_job_id,
+        "tries": firing.tries,
+        "count": firing.count,
+        "by_hand": firing.by_hand,
+        "ended_at": serialize_time(firing.ended_at),
     }

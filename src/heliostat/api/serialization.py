@@ -1,4 +1,4 @@
-"""Records as JSON."""
+"""JSON representations of jobs, nodes, events, forecasts, wait reasons and shares."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -78,23 +78,25 @@ def serialize_job(job: Job, reason: str | None, forecast: Json | None = None) ->
 
 
 def serialize_public_job(job: Job) -> Json:
-    """What everybody may know of somebody else's job: enough to understand the queue."""
+    """A job without the fields that are private to its owner: enough to understand the queue."""
     return serialize_job(job, None) | {"name": None, "exit_code": None, "environment": None, "notify": []}
 
 
 def serialize_job_detail(
     job: Job, reason: str | None, forecast: Json | None, attempts: list[AttemptRecord]
 ) -> Json:
-    asked = field_values(job_to_request(job))
+    requested = field_values(job_to_request(job))
     return serialize_job(job, reason, forecast) | {
-        "spec": {field.name: value for field, value in asked if (field.request_path or "").startswith("spec.")},
+        "spec": {
+            field.name: value for field, value in requested if (field.request_path or "").startswith("spec.")
+        },
         "attempts": [_attempt_view(attempt) for attempt in attempts],
         "request": serialize_request(job),
     }
 
 
 def serialize_request(job: Job) -> Json:
-    """A body that submits the same again; of an array, one job."""
+    """A body that submits the same job again; for an array element, a single job."""
     values = field_values(replace(job_to_request(job), array=None))
     return {
         field.name: value
@@ -103,18 +105,18 @@ def serialize_request(job: Job) -> Json:
     }
 
 
-def serialize_dependencies(family: DependencyView) -> Json:
-    """The first parents and children of a job; the counts are of all."""
+def serialize_dependencies(view: DependencyView) -> Json:
+    """The first parents and children of a job, and the numbers of all."""
     return {
-        "parents": [_relative_view(job, rule) for job, rule in family.parents],
-        "parent_count": family.parent_count,
-        "children": [_relative_view(job, rule) for job, rule in family.children],
-        "child_count": family.child_count,
+        "parents": [_dependency_view(job, condition) for job, condition in view.parents],
+        "parent_count": view.parent_count,
+        "children": [_dependency_view(job, condition) for job, condition in view.children],
+        "child_count": view.child_count,
     }
 
 
-def _relative_view(job: Job, rule: DependencyCondition) -> Json:
-    return {"job_id": job.id, "rule": rule.value, "state": job.state.value}
+def _dependency_view(job: Job, condition: DependencyCondition) -> Json:
+    return {"job_id": job.id, "rule": condition.value, "state": job.state.value}
 
 
 def serialize_event(event: JobEvent) -> Json:
@@ -129,8 +131,8 @@ def serialize_event(event: JobEvent) -> Json:
     }
 
 
-def serialize_node(node: Node, jobs: list[Job], guests: Sequence[ForeignJobOnNode] = ()) -> Json:
-    """The node with what is used of it by these jobs, of which each has at least one task there, and by guests."""
+def serialize_node(node: Node, jobs: list[Job], foreign_jobs: Sequence[ForeignJobOnNode] = ()) -> Json:
+    """A node and what these jobs use of it. Each job must have at least one task there."""
     tasks = [(job, place) for job in jobs for place in job.task_placements if place.node == node.name]
     return {
         "name": node.name,
@@ -138,30 +140,30 @@ def serialize_node(node: Node, jobs: list[Job], guests: Sequence[ForeignJobOnNod
         "reason": node.reason,
         "cpus": node.cpus,
         "memory_mib": node.memory_mib,
-        "cpus_used": sum(job.resources.cpus for job, _ in tasks) + sum(one.cpus for one in guests),
+        "cpus_used": sum(job.resources.cpus for job, _ in tasks) + sum(job.cpus for job in foreign_jobs),
         "memory_used_mib": sum(job.resources.memory_mib for job, _ in tasks)
-        + sum(one.memory_mib for one in guests),
-        "gpus_used": _whole_if_it_is(
-            sum(job.resources.gpus for job, _ in tasks) + sum(one.gpus for one in guests)
+        + sum(job.memory_mib for job in foreign_jobs),
+        "gpus_used": _round_gpus(
+            sum(job.resources.gpus for job, _ in tasks) + sum(job.gpus for job in foreign_jobs)
         ),
         "jobs": [job.id for job in jobs],
-        "foreign_jobs": [one.job.id for one in guests],
+        "foreign_jobs": [on_node.job.id for on_node in foreign_jobs],
         "labels": dict(node.labels),
         "data_class": node.data_class,
         "min_data_class": node.min_data_class,
         "splits_devices": node.splits_devices,
         "notes": list(node.notes),
-        "devices": [_device_view(device, _holders(device.uuid, tasks)) for device in node.devices],
+        "devices": [_device_view(device, _jobs_on_device(device.uuid, tasks)) for device in node.devices],
     }
 
 
-def _holders(uuid: str, tasks: list[tuple[Job, TaskPlacement]]) -> list[int]:
+def _jobs_on_device(uuid: str, tasks: list[tuple[Job, TaskPlacement]]) -> list[int]:
     return list(dict.fromkeys(job.id for job, place in tasks if uuid in place.devices))
 
 
 def _device_view(device: Device, job_ids: list[int]) -> Json:
     view = asdict(device) | {"job_id": job_ids[0] if job_ids else None, "job_ids": job_ids}
-    del view["processes"]  # whose they are is not for everybody; used_outside says what matters
+    del view["processes"]  # private to their users; `used_outside` is public
     return view
 
 
@@ -169,8 +171,8 @@ def _places_view(places: tuple[TaskPlacement, ...]) -> list[Json]:
     return [{"node": place.node, "devices": list(place.devices)} for place in places]
 
 
-def _whole_if_it_is(number: float) -> float:
-    """Parts of GPUs add up in hundredths."""
+def _round_gpus(number: float) -> float:
+    """Fractions of GPUs are hundredths; whole numbers become int."""
     rounded = round(number, 2)
     return int(rounded) if rounded == int(rounded) else rounded
 
@@ -194,36 +196,36 @@ def serialize_time(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat().replace("+00:00", "Z")
 
 
-def serialize_explanation(told: JobExplanation) -> Json:
-    why = told.wait_explanation
+def serialize_explanation(explanation: JobExplanation) -> Json:
+    wait = explanation.wait_explanation
     view: Json = {
-        "job_id": told.job.id,
-        "state": told.job.state.value,
-        "sentence": told.sentence,
-        "blocked_by": why.blocked_by if why else told.ineligible_reason,
-        "position": why.position if why else None,
-        "pending": why.pending if why else None,
-        "ahead": why.position - 1 if why and why.position else None,
-        "ahead_projects": why.ahead_projects if why else None,
-        "first_ahead": [_ahead_view(job) for job in told.jobs_ahead],
-        "share_used": why.share_used if why else None,
-        "starts_by": serialize_time(why.starts_by) if why else None,
+        "job_id": explanation.job.id,
+        "state": explanation.job.state.value,
+        "sentence": explanation.sentence,
+        "blocked_by": wait.blocked_by if wait else explanation.ineligible_reason,
+        "position": wait.position if wait else None,
+        "pending": wait.pending if wait else None,
+        "ahead": wait.position - 1 if wait and wait.position else None,
+        "ahead_projects": wait.ahead_projects if wait else None,
+        "first_ahead": [_ahead_view(job) for job in explanation.jobs_ahead],
+        "share_used": wait.share_used if wait else None,
+        "starts_by": serialize_time(wait.starts_by) if wait else None,
         "not_before": serialize_time(
-            why.not_before if why else told.job.begin_at if told.ineligible_reason else None
+            wait.not_before if wait else explanation.job.begin_at if explanation.ineligible_reason else None
         ),
-        "forecast": serialize_forecast(told.forecast),
-        "accuracy": asdict(told.accuracy),
+        "forecast": serialize_forecast(explanation.forecast),
+        "accuracy": asdict(explanation.accuracy),
     }
-    if told.what_if is not None:
-        view["what_if"] = [_option_view(option) for option in told.what_if.options]
+    if explanation.what_if is not None:
+        view["what_if"] = [_option_view(option) for option in explanation.what_if.options]
     return view
 
 
-def serialize_start_forecast(answer: StartEstimate, accuracy: ForecastAccuracy) -> Json:
+def serialize_start_forecast(estimate: StartEstimate, accuracy: ForecastAccuracy) -> Json:
     return {
-        "starts_now": answer.starts_now,
-        "forecast": serialize_forecast(answer.forecast),
-        "what_if": [_option_view(option) for option in answer.options],
+        "starts_now": estimate.starts_now,
+        "forecast": serialize_forecast(estimate.forecast),
+        "what_if": [_option_view(option) for option in estimate.options],
         "accuracy": asdict(accuracy),
     }
 
@@ -251,12 +253,12 @@ def serialize_share_account(account: AccountShare) -> Json:
         "usage_gpu_hours": round(account.usage, 2),
         "usage_ratio": round(account.ratio, 3),
         "priority_penalty": round(account.points, 3),
-        "children": [serialize_share_account(one) for one in account.children],
+        "children": [serialize_share_account(child) for child in account.children],
     }
 
 
 def _ahead_view(job: Job) -> Json:
-    """What everybody may know of somebody else's job."""
+    """Only the public fields of a job."""
     gpus = job.resources.gpus * job.placement.tasks
     return {"id": job.id, "user": job.user, "project": job.project, "gpus": gpus}
 

@@ -41,7 +41,9 @@ class HealthCheckBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    path: UrlPath | None = Field(default=None, description="HTTP path that must return 2xx or 3xx. Default: only the port is checked.")
+    path: UrlPath | None = Field(
+        default=None, description="HTTP path that must return 2xx or 3xx. Default: only the port is checked."
+    )
     interval: Annotated[DurationSeconds, Field(ge=1, le=3600)] = 5.0
     timeout: Annotated[DurationSeconds, Field(ge=0.1, le=60)] = 5.0
     threshold: Annotated[StrictInteger, Field(ge=1, le=100)] = 3

@@ -70,8 +70,8 @@ def issue_access_key(
 
 def addresses_for_caller(request: Request, context: Context) -> PublicUrls:
     """Addresses with the host name of the request; over the Unix socket, the configured ones."""
-    known = context.public_urls
-    return known if request.client is None else known.for_host(request.headers.get("host", ""))
+    urls = context.public_urls
+    return urls if request.client is None else urls.for_host(request.headers.get("host", ""))
 
 
 class SessionBody(JobBody):
@@ -125,8 +125,8 @@ def create_session(
 def list_own_sessions(
     request: Request, caller: CallerDep, context: ContextDep, unfinished: bool = False
 ) -> Response:
-    found = [state for state in list_sessions(context, caller) if not (unfinished and state.job.is_terminal)]
-    return JSONResponse({"items": [_view(request, context, state) for state in found], "next_cursor": None})
+    sessions = [state for state in list_sessions(context, caller) if not (unfinished and state.job.is_terminal)]
+    return JSONResponse({"items": [_view(request, context, state) for state in sessions], "next_cursor": None})
 
 
 @router.get("/sessions/{job_id}", summary="Show a session: its state and address")

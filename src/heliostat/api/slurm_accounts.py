@@ -1,4 +1,4 @@
-"""Slurm's accounts, kept in step with ours: for admins."""
+"""Endpoints that synchronize the accounts of Slurm with the accounts of Heliostat, for admins."""
 
 from typing import Any
 
@@ -13,13 +13,14 @@ router = APIRouter(prefix="/slurm", tags=["slurm"])
 
 @router.get("/plan")
 def show_account_plan(caller: CallerDep, context: ContextDep) -> Response:
-    """What would be changed in Slurm to have its accounts as ours are. Changes nothing. Admins only."""
+    """Show the changes that would make the accounts of Slurm match those of Heliostat. Changes nothing. Admins
+    only."""
     return JSONResponse(_view(plan_slurm_accounts(context, caller)))
 
 
 @router.post("/apply")
 def apply_account_plan(caller: CallerDep, context: ContextDep) -> Response:
-    """Carry the plan out; stops at the first step that Slurm refuses. Admins only."""
+    """Apply the plan. Stops at the first step that Slurm rejects. Admins only."""
     return JSONResponse(_view(apply_slurm_accounts(context, caller).plan))
 
 

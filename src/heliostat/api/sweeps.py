@@ -1,4 +1,4 @@
-"""Sweeps over HTTP."""
+"""Endpoints of parameter sweeps: submit, list, show with metrics."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,7 +18,7 @@ router = APIRouter(tags=["sweeps"])
 SweepId = Annotated[int, Path(ge=1, le=2**53)]
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 SortParam = Annotated[
-    str | None, Query(max_length=100, description="A parameter or metric; -acc: the largest first.")
+    str | None, Query(max_length=100, description="Parameter or metric to sort by; -acc: descending.")
 ]
 
 
@@ -27,10 +27,8 @@ class SweepBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    sweep: dict[str, Any] = Field(description="As in a sweep file: name, job, and grid, list or random.")
-    record: SourceCodeBody | None = Field(
-        default=None, description="The code it is submitted with, as git tells it."
-    )
+    sweep: dict[str, Any] = Field(description="As in a sweep file: name, job, and one of grid, list and random.")
+    record: SourceCodeBody | None = Field(default=None, description="Git state of the code.")
 
 
 @router.post("/sweeps", status_code=201, summary="Submit a sweep: all its runs or none")
@@ -41,19 +39,19 @@ def submit_sweep(
     return serialize_sweep(services.submit_sweep(context, caller, body.sweep, read, idempotency_key))
 
 
-@router.get("/sweeps", summary="Your sweeps, newest first")
+@router.get("/sweeps", summary="List your sweeps, newest first")
 def list_sweeps(
     caller: CallerDep,
     context: ContextDep,
-    all_users: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
+    all_users: Annotated[bool, Query(alias="all", description="Include projects you manage.")] = False,
     limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE_SIZE,
-    before: Annotated[int | None, Query(ge=1, le=2**53, description="Only those with smaller numbers.")] = None,
+    before: Annotated[int | None, Query(ge=1, le=2**53, description="Only sweeps with smaller ids.")] = None,
 ) -> ListResponse[Json]:
-    found = services.list_sweeps(context, caller, all_users=all_users, limit=limit, before=before)
-    return ListResponse(items=[serialize_sweep(one) for one in found])
+    sweeps = services.list_sweeps(context, caller, all_users=all_users, limit=limit, before=before)
+    return ListResponse(items=[serialize_sweep(sweep) for sweep in sweeps])
 
 
-@router.get("/sweeps/{number}", summary="One sweep: what each run got and what it reported", response_model=None)
+@router.get("/sweeps/{number}", summary="Show a sweep: parameters and metrics of each run", response_model=None)
 def show_sweep(
     number: SweepId,
     caller: CallerDep,
@@ -61,24 +59,24 @@ def show_sweep(
     sort: SortParam = None,
     form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
 ) -> Response:
-    found = services.get_sweep(context, caller, number, sort)
+    table = services.get_sweep(context, caller, number, sort)
     if form == "csv":
         headers = {"Content-Disposition": f'attachment; filename="heliostat-sweep-{number}.csv"'}
-        return Response(services.sweep_csv(found), media_type="text/csv; charset=utf-8", headers=headers)
-    runs = [_run_view(run) for run in found.runs]
-    return JSONResponse({**serialize_sweep(found.sweep), "metrics": list(found.metrics), "runs": runs})
+        return Response(services.sweep_csv(table), media_type="text/csv; charset=utf-8", headers=headers)
+    runs = [_run_view(run) for run in table.runs]
+    return JSONResponse({**serialize_sweep(table.sweep), "metrics": list(table.metrics), "runs": runs})
 
 
-def serialize_sweep(one: Sweep) -> Json:
+def serialize_sweep(sweep: Sweep) -> Json:
     return {
-        "id": one.id,
-        "name": one.name,
-        "user": one.user,
-        "project": one.project,
-        "created_at": serialize_time(one.created_at),
-        "array_id": one.array_id,
-        "count": len(one.table),
-        "parameters": list(one.table[0]) if one.table else [],
+        "id": sweep.id,
+        "name": sweep.name,
+        "user": sweep.user,
+        "project": sweep.project,
+        "created_at": serialize_time(sweep.created_at),
+        "array_id": sweep.array_id,
+        "count": len(sweep.table),
+        "parameters": list(sweep.table[0]) if sweep.table else [],
     }
 
 
@@ -89,9 +87,15 @@ def _run_view(run: services.SweepRun) -> Json:
         "state": run.job.state.value,
         "reason": run.job.reason,
         "values": dict(run.values),
-        "metrics": {name: _metric_view(one) for name, one in run.metrics.items()},
+        "metrics": {name: _metric_view(metric) for name, metric in run.metrics.items()},
     }
 
 
-def _metric_view(one: Metric) -> Json:
-    return {"value": one.value, "step": one.step, "least": one.least, "most": one.most, "count": one.count}
+def _metric_view(metric: Metric) -> Json:
+    return {
+        "value": metric.value,
+        "step": metric.step,
+        "least": metric.least,
+        "most": metric.most,
+        "count": metric.count,
+    }

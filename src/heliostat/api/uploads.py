@@ -1,4 +1,4 @@
-"""Endpoints for code that is sent for jobs."""
+"""Endpoints that upload the code of jobs: register a folder, then send its missing file contents."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated, Self
@@ -15,7 +15,7 @@ from heliostat.services.jobs.uploads import UploadReceiver, register_upload
 
 router = APIRouter(tags=["uploads"])
 STREAM_PATH = "/uploads/blobs"
-_PIECE_BYTES = 2**20
+_BLOCK_BYTES = 2**20
 RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=3000, strict=True)]
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)]
 
@@ -37,7 +37,7 @@ class UploadLinkBody(BaseModel):
 
 
 class UploadBody(BaseModel):
-    """A folder: its files by what is in them, and links that stay within."""
+    """A folder: its files with the SHA-256 of their contents, and links that do not leave the folder."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,7 +45,7 @@ class UploadBody(BaseModel):
     links: Annotated[list[UploadLinkBody], Field(max_length=MAX_UPLOAD_FILES)] = []
 
     @model_validator(mode="after")
-    def _can_be_laid_out(self) -> Self:
+    def _check_tree(self) -> Self:
         self.to_tree()
         return self
 
@@ -56,35 +56,34 @@ class UploadBody(BaseModel):
 
 @router.post("/uploads")
 def create_upload(body: UploadBody, caller: CallerDep, context: ContextDep) -> Response:
-    """Which contents of this folder you have not sent yet. None: jobs can name its `id` as their `upload`."""
-    offered = register_upload(context, caller, body.to_tree())
-    return JSONResponse(
-        {"id": offered.upload_id, "size_bytes": offered.size_bytes, "missing": list(offered.missing)}
-    )
+    """Register a folder. Returns the contents that you have not sent yet; if there are none, jobs can use its `id`
+    as their `upload`."""
+    upload = register_upload(context, caller, body.to_tree())
+    return JSONResponse({"id": upload.upload_id, "size_bytes": upload.size_bytes, "missing": list(upload.missing)})
 
 
 @router.post(STREAM_PATH)
 async def receive_contents(request: Request, caller: CallerDep, context: ContextDep) -> Response:
-    """Contents, one after the other, each after a line `SHA256 SIZE`. What has arrived whole is kept whatever
-    happens to the rest."""
+    """Send file contents one after the other, each after a line `SHA256 SIZE`. Complete files are stored even if
+    the request is interrupted."""
     with context.upload_limit.acquire(caller.user.name):
         receiver = await run_in_threadpool(UploadReceiver, context, caller)
         try:
-            async for piece in _pieces(request):
-                await run_in_threadpool(receiver.feed, piece)
+            async for block in _blocks(request):
+                await run_in_threadpool(receiver.feed, block)
             return JSONResponse({"stored": receiver.finish()})
         except ClientDisconnect:
-            return Response(status_code=400)  # nobody reads it
+            return Response(status_code=400)  # not sent: the client has disconnected
         finally:
             receiver.discard_partial()
 
 
-async def _pieces(request: Request) -> AsyncIterator[bytes]:
-    """Large enough to be worth the way to another thread."""
-    waiting = bytearray()
+async def _blocks(request: Request) -> AsyncIterator[bytes]:
+    """Joins small chunks, because each block is passed to another thread."""
+    buffer = bytearray()
     async for chunk in request.stream():
-        waiting += chunk
-        if len(waiting) >= _PIECE_BYTES:
-            yield bytes(waiting)
-            waiting.clear()
-    yield bytes(waiting)
+        buffer += chunk
+        if len(buffer) >= _BLOCK_BYTES:
+            yield bytes(buffer)
+            buffer.clear()
+    yield bytes(buffer)

@@ -39,7 +39,7 @@ class RequestedResources(TypedDict):
     gpus: float
 
 
-class EfficiencyVerdict(TypedDict):
+class EfficiencyReport(TypedDict):
     sentences: list[str]
     judged: bool
     wasteful: bool
@@ -59,7 +59,7 @@ class JobStats(TypedDict):
     job_id: int
     requested: RequestedResources
     device_memory_mib: list[int | None]
-    efficiency: EfficiencyVerdict
+    efficiency: EfficiencyReport
     summary: UsageSummary
     accounting_usage: AttemptUsage | None
     series: list[TimeSeries]

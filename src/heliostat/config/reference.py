@@ -42,7 +42,8 @@ def _section(name: str) -> str:
 
 def _row(setting_field: "Field[Any]") -> str:
     default = format_toml(default_value(setting_field))
-    return f"| `{setting_field.name}` | {f'`{default}`' if default else 'not set'} | {'. '.join(_meaning(setting_field))} |"
+    shown = f"`{default}`" if default else "not set"
+    return f"| `{setting_field.name}` | {shown} | {'. '.join(_meaning(setting_field))} |"
 
 
 def _meaning(setting_field: "Field[Any]") -> Iterator[str]:

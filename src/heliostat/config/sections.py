@@ -37,7 +37,7 @@ class ServerSettings:
     host: str = setting(
         "127.0.0.1",
         'address to listen on; `"0.0.0.0"` or `"::"` accepts connections from other machines',
-        see="admins.md#over-the-network",
+        see="admins.md#network-access",
     )
     port: int = setting(DEFAULT_PORT, "TCP port; 0: any free port", minimum=0, maximum=65535)
     public_url: str | None = setting(
@@ -75,7 +75,7 @@ class ServerSettings:
         "local",
         "where jobs run; `simulated` is for tests",
         choices=("local", "simulated", "slurm"),
-        see="admins.md#on-slurm",
+        see="admins.md#slurm",
     )
     node_name: str | None = setting(
         None,
@@ -122,7 +122,7 @@ class QueueSettings:
         maximum=2**22,
     )
     min_schedule_seconds: int = setting(
-        10, "minimum time between two jobs of a schedule", minimum=1, see="researchers.md#again-and-again"
+        10, "minimum time between two jobs of a schedule", minimum=1, see="researchers.md#schedules"
     )
     max_schedules_per_user: int = setting(1000, "maximum number of schedules per user", minimum=0)
     half_life_days: float = setting(
@@ -143,7 +143,7 @@ class QueueSettings:
         900.0,
         "minimum run time of a preempted job before it may be preempted again; it doubles each time",
         minimum=1,
-        see="queue.md#who-makes-room",
+        see="queue.md#preemption",
     )
     gpu_charges: Mapping[str, float] = setting(
         {},
@@ -453,7 +453,7 @@ class SlurmSettings:
         "command that stops and starts slurmd on a node whose GPUs change",
         is_valid=_is_node_command,
         example='["ssh", "{node}", "slurm-node", "{verb}", "{node}", "{conf}"]',
-        see="admins.md#gpus-that-come-and-go",
+        see="admins.md#change-the-gpus-of-a-node",
     )
     sample_seconds: int = setting(
         60, "time between two usage samples of running jobs (`sstat`), 50 jobs at a time; 0: no samples", minimum=0

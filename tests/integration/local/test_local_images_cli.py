@@ -76,7 +76,7 @@ def test_a_broken_file_exits_with_one_and_says_why(server: RunningServer, folder
     (folder / "Other").write_text("FROM scratch\nCOPY missing /x\n")
     done = helio(server, "build", "broken", str(folder), "--file", str(folder / "Other"))
     assert done.returncode == 1
-    assert "broken:latest has failed" in done.stdout
+    assert "The build of broken:latest failed" in done.stdout
     assert "missing" in done.stdout
 
 
@@ -86,7 +86,7 @@ def test_a_broken_file_exits_with_one_and_says_why(server: RunningServer, folder
         (("build", "x"), "--env FILE --base IMAGE"),
         (("build", "x", "/nowhere"), "--file"),
         (("build", "x", "--env", "requirements.txt"), "--base"),
-        (("build", "x", ".", "--env", "r.txt", "--base", "a"), "one way"),
+        (("build", "x", ".", "--env", "r.txt", "--base", "a"), "cannot be combined"),
         (("build", "UPPER", "--file", "FILE"), "torch:2"),
         (("push", "x", "nowhere"), "helio image list"),
         (("push", "x", "127.0.0.1:1/x", "--password-stdin"), "--username"),

@@ -176,7 +176,7 @@ def test_a_job_without_gpus_sees_none(server: RunningServer) -> None:
 def test_signals_that_the_server_was_started_to_ignore_are_not_ignored_by_jobs() -> None:
     code = (
         "import signal, subprocess; signal.signal(signal.SIGQUIT, signal.SIG_IGN);"
-        "from heliostat.server import _heed_signals; _heed_signals();"
+        "from heliostat.server import _reset_ignored_signals; _reset_ignored_signals();"
         "print(subprocess.run(['sh', '-c', 'ulimit -c 0; kill -3 $$']).returncode)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -148,7 +148,7 @@ def test_the_share_is_slurms_count_with_jobs_of_plain_sbatch(
     assert mine["usage_ratio"] > 0
     assert mine["entitled"] is not None
     page = Surfer(server).by_link().get("/share?people=true").text
-    assert "This is Slurm's own count" in page
+    assert "Usage is counted by Slurm" in page
     assert f'p-begin-u-{bert.name}"' in page
 
 

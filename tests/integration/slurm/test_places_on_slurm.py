@@ -66,7 +66,7 @@ def test_labels_classes_types_and_data_go_where_the_settings_say(server: Running
     assert made.status == 201, made.body
     assert server.ask("PATCH", "/projects/tumours", {"data_class": 2}).status == 200
     assert where(server, project="tumours") == "n4 secure normal"
-    assert "data of class 2" in refused(server, project="tumours", gpus=1, gpu_type="a100")
+    assert "data (class 2)" in refused(server, project="tumours", gpus=1, gpu_type="a100")
     assert server.ask("PATCH", "/projects/tumours", {"data_class": 1}).status == 200
     assert "[slurm] data_classes" in refused(server, project="tumours")
 

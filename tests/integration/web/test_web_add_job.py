@@ -96,20 +96,20 @@ def test_a_form_that_was_sent_before_and_changed_can_be_sent_again(surfer: Surfe
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({}, "command", "say what to run"),
+        ({}, "command", "command or script is required"),
         ({"command": "true", "gpus": "many"}, "gpus", "valid number"),
         ({"command": "true", "gpus": "1.5"}, "gpus", "whole number, or a fraction of one"),
         ({"command": "true", "gpus": "99"}, "gpus", "no node has 99"),
         ({"command": "true", "time_limit": "soon"}, "time_limit", "not a duration"),
         ({"command": "true", "memory": "lots"}, "memory", "not an amount of memory"),
-        ({"command": "true", "env": "1A=b"}, "env", "not a name"),
+        ({"command": "true", "env": "1A=b"}, "env", "not a valid name"),
         ({"command": "true", "labels": "a b=c$"}, "labels", "not a label"),
         ({"command": "true", "workdir": "here"}, "workdir", "absolute"),
         ({"command": "true", "project": "of-others"}, "project", "not one of yours"),
         ({"command": "true", "priority_class": "vip"}, "priority_class", "must be one of"),
         ({"command": "true", "array": "9-1"}, "array", "not an index"),
         ({"command": "'", "script": "#!/bin/sh"}, "command", "unclosed quotation mark"),
-        ({"command": "true", "gpus": "0", "gpu_memory": "1G"}, "gpu_memory", "ask for gpus too"),
+        ({"command": "true", "gpus": "0", "gpu_memory": "1G"}, "gpu_memory", "needs gpus"),
     ],
 )
 def test_what_is_wrong_is_said_beside_its_field_and_nothing_typed_is_lost(

@@ -19,7 +19,7 @@ from heliostat.store import transitions
 from heliostat.store.database import Store
 from support.new_database import create_database
 from support.waiting import wait_until
-from unit.scheduling.builders import a_queue_state, a_node, a_running_job
+from unit.scheduling.builders import a_node, a_queue_state, a_running_job
 from unit.store.made_up import NOW, a_job, add_people
 
 ONE_GPU = Resources(1, 10, 1)

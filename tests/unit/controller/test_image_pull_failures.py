@@ -27,7 +27,9 @@ def noted(tmp_path: Path) -> Path:
 def test_the_reason_is_that_its_image_did_not_come(tmp_path: Path, noted: Path, code: int) -> None:
     noted.write_text("failed lab/torch:2\nError: \x1b[31mmanifest unknown\n")
     settled = add_image_fetch_failure(FilesEngine(tmp_path), JOB, replace(FAILED, exit_code=code))
-    assert (settled.detail or "").startswith("lab/torch:2 cannot be fetched: the image does not exist in the registry")
+    assert (settled.detail or "").startswith(
+        "lab/torch:2 cannot be fetched: the image does not exist in the registry"
+    )
 
 
 @pytest.mark.parametrize("seen", [replace(FAILED, exit_code=1), replace(FAILED, cause=EndCause.TIMED_OUT)])

@@ -11,7 +11,10 @@ IMAGE = "registry.example.org/lab/torch:2"
     ("said", "told"),
     [
         ("Error: Source image rejected: A signature was required, but no signature exists", "is not signed"),
-        ("Error: Source image rejected: Invalid GPG signature: gpgme.Signature{Summary:128}", "a key that this node trusts"),
+        (
+            "Error: Source image rejected: Invalid GPG signature: gpgme.Signature{Summary:128}",
+            "a key that this node trusts",
+        ),
         ("Error: Source image rejected: Signature for identity a/b:1 is not accepted", "for another image"),
         ("Error: Source image rejected: Running image docker://x is rejected by policy.", "refuses all images"),
         ("Error: Source image rejected: open /etc/lab.gpg: permission denied", "contact an admin"),
@@ -19,7 +22,10 @@ IMAGE = "registry.example.org/lab/torch:2"
         ("Error: initializing source docker://x: dial tcp: connect: connection refused", "does not respond"),
         ("Error: reading manifest 2 in x: unauthorized: authentication required", "podman login --authfile"),
         ("Error: reading manifest 2 in x: manifest unknown: manifest unknown", "Check its name and tag"),
-        ("Error: writing blob: Digest did not match, expected sha256:0, got sha256:1", "downloaded data is corrupt"),
+        (
+            "Error: writing blob: Digest did not match, expected sha256:0, got sha256:1",
+            "downloaded data is corrupt",
+        ),
         ("Warning\nError: something new", "something new"),
         ("", "printed no message"),
     ],

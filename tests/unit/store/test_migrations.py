@@ -42,9 +42,7 @@ def _parts(path: Path) -> dict[str, list[str]]:
 
 
 def _clauses(sql: str) -> list[str]:
-    plain = (
-        " ".join(sql.split()).replace("CONSTRAINT alembic_version_pkc ", "").replace('"', "")
-    )
+    plain = " ".join(sql.split()).replace("CONSTRAINT alembic_version_pkc ", "").replace('"', "")
     return re.split(r", (?![^()]*\))", re.sub(r"^(CREATE TABLE \w+) \( | \)$", r"\1, ", plain))
 
 

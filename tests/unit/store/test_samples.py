@@ -20,7 +20,9 @@ def make(tmp_path: Path) -> Iterator[Make]:
     made: list[SampleStore] = []
 
     def new(step: int = 10, max_rolled_up: int = 500, **kept: float) -> SampleStore:
-        made.append(SampleStore(tmp_path / "samples.db", step, SampleRetention(**kept), max_rolled_up=max_rolled_up))
+        made.append(
+            SampleStore(tmp_path / "samples.db", step, SampleRetention(**kept), max_rolled_up=max_rolled_up)
+        )
         return made[-1]
 
     yield new

@@ -49,7 +49,7 @@ class _JobEditor:
     request: AuthenticatedRequest
     draft: JobDraft
 
-    def read(self, *, to_ask: bool = False) -> JobRequest:
+    def read(self, *, for_forecast: bool = False) -> JobRequest:
         """Raises Invalid with the messages of the API."""
         body, problems = texts_to_body(self.draft.field_texts)
         if problems:
@@ -57,7 +57,7 @@ class _JobEditor:
             raise Invalid(
                 f"{FORM_FIELDS[name].label}: {why}.", "Correct it and submit the form again.", fields=problems
             )
-        return _read(self.request, body, to_ask=to_ask)
+        return _read(self.request, body, for_forecast=for_forecast)
 
     def with_changes(self, **changes: object) -> "_JobEditor":
         return replace(self, draft=replace(self.draft, **changes))  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def _describe(submitted: SubmissionResult) -> str:
 def _preview(editor: _JobEditor) -> Response:
     """Always status 200: the user may still be typing."""
     try:
-        job_request = editor.read(to_ask=True)
+        job_request = editor.read(for_forecast=True)
     except Invalid as error:
         errors = _form_errors(error)
         shown = editor.with_changes(
@@ -199,8 +199,8 @@ def _page(editor: _JobEditor, status: int = 200) -> Response:
     )
 
 
-def _read(request: AuthenticatedRequest, body: JobBodyDict, *, to_ask: bool = False) -> JobRequest:
-    job_request: JobRequest = request.http.app.state.read_job(body, to_ask=to_ask)
+def _read(request: AuthenticatedRequest, body: JobBodyDict, *, for_forecast: bool = False) -> JobRequest:
+    job_request: JobRequest = request.http.app.state.read_job(body, for_forecast=for_forecast)
     return job_request
 
 

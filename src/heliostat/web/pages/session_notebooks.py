@@ -41,7 +41,7 @@ def submit_notebook_form(request: AuthenticatedDep, form: FormDep, job_id: int) 
         notebook_request = NotebookRequest(
             texts["notebook"], session=job_id, parameters=parse_parameters(texts["parameters"])
         )
-        job_request = request.http.app.state.read_job(_body(form), to_ask=True)
+        job_request = request.http.app.state.read_job(_body(form), for_forecast=True)
         job = run_notebook(request.context, request.caller, notebook_request, job_request)
     except Invalid as error:
         return _form(request, job_id, texts, error)

@@ -84,7 +84,7 @@ def submit_session_form(request: AuthenticatedDep, form: FormDep) -> Response:
     app = form.get("app") if form.get("app") in SESSION_APPS else "jupyter"
     texts = {name: form.get(name) for name in _FIELDS}
     try:
-        job_request = request.http.app.state.read_job(_body(app, form), to_ask=True)
+        job_request = request.http.app.state.read_job(_body(app, form), for_forecast=True)
         state = start_session(request.context, request.caller, SessionRequest(app), job_request)
     except Invalid as error:
         return _form(
