@@ -87,7 +87,7 @@ def test_a_mail_is_sent_over_tls_after_a_login(post: Post, client: Client) -> No
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ("wrong-battery-staple", "the mail server does not take our login (535)"),
+        ("wrong-battery-staple", "the mail server refused the login (535)"),
         ("schlüssel-wörter", "smtp_user, its password and mail_from may contain ASCII characters only"),
     ],
 )

@@ -61,7 +61,7 @@ def test_runs_get_their_values_and_what_they_report_is_a_table(server: RunningSe
     ]
     shown = helio(server, "sweep", "show", str(made["id"]), "--sort", "-acc", "--csv").stdout
     assert shown.splitlines()[0] == "index,job,state,lr,acc"
-    with pytest.raises(Invalid, match="there is no 'accuracy'"):
+    with pytest.raises(Invalid, match="there is no column 'accuracy'"):
         client.sweeps.get(made["id"], sort="accuracy")
 
 
@@ -100,7 +100,7 @@ def test_metrics_are_reported_from_within_jobs_only(
     server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HELIOSTAT_CHECKPOINT_DIR", raising=False)
-    with pytest.raises(Conflict, match="from within a job"):
+    with pytest.raises(Conflict, match="from inside a job"):
         report_metric("acc", 1.0)
     monkeypatch.setenv("HELIOSTAT_CHECKPOINT_DIR", str(tmp_path))
     for name, value in (("a b", 1.0), ("acc", float("nan"))):

@@ -67,7 +67,7 @@ def test_a_start_that_fails_leaves_neither_a_group_nor_a_watch_of_its_log(
     def fail(*arguments: object) -> None:
         raise OSError("no process can be started, says the test")
 
-    monkeypatch.setattr(launch, "start_program", fail)
+    monkeypatch.setattr(launch, "spawn_program", fail)
     attempt = bench.finishing()
     bench.start(attempt)
     end = bench.wait_for_end(attempt)

@@ -426,7 +426,7 @@ def test_a_registry_that_is_down_is_told(server: RunningServer, ann: Person) -> 
     ("body", "word"),
     [
         ({"target": "x:1"}, "registry"),
-        ({"target": "127.0.0.1:1/x;touch /tmp/x"}, "not the name"),
+        ({"target": "127.0.0.1:1/x;touch /tmp/x"}, "not an image name"),
         ({"target": f"127.0.0.1:1/x@sha256:{'0' * 64}"}, "digest"),
         ({"target": "127.0.0.1:1/x:1", "username": "ann"}, "password"),
         ({"target": "127.0.0.1:1/x:1", "username": "a:b", "password": "hunter2-77"}, "username"),

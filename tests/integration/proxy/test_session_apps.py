@@ -16,7 +16,7 @@ from integration.running_server import RunningServer, wait_for
 from support.package_index import PackageIndex, running_package_index
 from support.proxy_browser import PYTHON, ProxyBrowser
 
-STAND_IN = Path(__file__).parents[2] / "support" / "app_server.py"
+STAND_IN = Path(__file__).parents[2] / "support" / "fake_app_server.py"
 PATIENCE_SECONDS = 150.0
 LAB = """#!python
 import http.server, sys

@@ -68,7 +68,7 @@ def test_labels_classes_types_and_data_go_where_the_settings_say(server: Running
     assert where(server, project="tumours") == "n4 secure normal"
     assert "data (class 2)" in refused(server, project="tumours", gpus=1, gpu_type="a100")
     assert server.ask("PATCH", "/projects/tumours", {"data_class": 1}).status == 200
-    assert "[slurm] data_classes" in refused(server, project="tumours")
+    assert "data_classes in [slurm]" in refused(server, project="tumours")
 
 
 def test_what_slurm_could_never_run_is_refused_before_it_is_submitted(server: RunningServer) -> None:
