@@ -93,7 +93,10 @@ def test_a_file_somebody_changed_or_made_is_left_alone(provisioned_slurm: Provis
     ours = conf.read_bytes()
     moments = conf.stat()
     try:
-        for text, words in ((ours + b"KillWait=5\n", "edited by hand"), (b"ClusterName=old\n", "not made by")):
+        for text, words in (
+            (ours + b"KillWait=5\n", "edited by hand"),
+            (b"ClusterName=old\n", "not written by Heliostat"),
+        ):
             conf.write_bytes(text)
             before = _contents(provisioned_slurm.conf_folder)
             with pytest.raises(Conflict, match=words) as refused:

@@ -111,7 +111,7 @@ def test_what_would_harm_is_refused_with_a_hint(text: str, words: str) -> None:
 
 def test_the_example_of_the_documentation_can_be_read() -> None:
     page = (Path(__file__).parents[3] / "docs" / "admins.md").read_text(encoding="utf-8")
-    section = page.partition("### A Slurm of your own")[2].partition("\n### ")[0]
+    section = page.partition("### Set up a Slurm cluster")[2].partition("\n### ")[0]
     described = parse_nodes_file(section.partition("```toml\n")[2].partition("```")[0])
     assert [machine.name for machine in described.nodes] == ["gpu1", "gpu2", "gpu3", "gpu4"]
 
