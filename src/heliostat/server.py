@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from heliostat import __version__
 from heliostat.api.app import create_app
-from heliostat.auth.identities import Identities
+from heliostat.auth.authentication import Authenticator
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.controller.controller import Controller, ControllerComponents
 from heliostat.controller.forecaster import Forecaster
@@ -34,18 +34,18 @@ from heliostat.loops.file_cleanup import JobFolderCleaner, UploadCleaner, Workfl
 from heliostat.loops.image_cleanup import ImageCleaner
 from heliostat.loops.notifier import make_notifier
 from heliostat.loops.provenance_recorder import ProvenanceRecorder, ProvenanceSources
-from heliostat.loops.reconciler import ServiceReconciler, SessionMonitor
 from heliostat.loops.sampler import EngineUsageRecorder, Sampler, SamplerSources
 from heliostat.loops.schedule_loop import ScheduleLoop
+from heliostat.loops.services_and_sessions import ServiceReconciler, SessionMonitor
 from heliostat.payloads.archive import build_zipapp
 from heliostat.proxy.proxy_server import ProxyServer, open_proxy_listener
 from heliostat.server_log import configure_logging, get_logger
 from heliostat.services.context import Context, utc_now
 from heliostat.services.public_urls import build_public_urls
 from heliostat.store.database import Store
+from heliostat.store.job_writes import remove_old_idempotency_keys
 from heliostat.store.samples import SampleRetention, SampleStore
 from heliostat.store.schema_upgrade import migrate
-from heliostat.store.transitions import remove_old_idempotency_keys
 from heliostat.store.uploads import UploadStore
 
 log = get_logger()
@@ -135,9 +135,9 @@ def _start_components(
     controller = Controller(
         ControllerComponents(store, engine, nodes, rules, settings), utc_now, policy_from_settings(settings.queue)
     )
-    identities = Identities(store, settings.auth, utc_now)
-    stack.callback(identities.close)
-    identities.authenticate_peer(os.geteuid())  # the user who starts Heliostat is its first admin
+    authenticator = Authenticator(store, settings.auth, utc_now)
+    stack.callback(authenticator.close)
+    authenticator.authenticate_peer(os.geteuid())  # the user who starts Heliostat is its first admin
     controller.start()
     stack.callback(controller.close)
     forecaster = Forecaster(store, controller, utc_now, enabled=not engine.capabilities.has_own_queue)
@@ -151,7 +151,7 @@ def _start_components(
     samples = SampleStore(settings.home.samples, settings.monitoring.sample_seconds, retention)
     stack.callback(samples.close)
     uploads = UploadStore(settings.home.uploads)
-    return Context(settings, store, engine, nodes, controller, identities, rules, forecaster, samples, uploads)
+    return Context(settings, store, engine, nodes, controller, authenticator, rules, forecaster, samples, uploads)
 
 
 class _BackgroundLoop(Protocol):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from heliostat.auth.identities import Identities
+from heliostat.auth.authentication import Authenticator
 from heliostat.config import Home, Settings
 from heliostat.controller.controller import Controller, ControllerComponents
 from heliostat.controller.forecaster import Forecaster
@@ -36,8 +36,8 @@ from heliostat.models import (
 )
 from heliostat.services.context import Context
 from heliostat.services.jobs import control as services
+from heliostat.store import job_writes
 from heliostat.store import jobs as stored
-from heliostat.store import transitions
 from heliostat.store.database import Store, Transaction
 from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import UploadStore
@@ -166,9 +166,9 @@ class Stage:
         folder.mkdir(parents=True, exist_ok=True)
         create_database(self.home.database)
         self.store = Store(self.home.database)
-        identities = Identities(self.store, self.settings.auth, self.clock)
-        self.caller = Caller(identities.authenticate_peer(os.geteuid()), "socket", "test")
-        self._identities = identities
+        authenticator = Authenticator(self.store, self.settings.auth, self.clock)
+        self.caller = Caller(authenticator.authenticate_peer(os.geteuid()), "socket", "test")
+        self._identities = authenticator
         self._begin_controller()
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class Stage:
                 submitted_at=self.clock(),
             )
             job = replace(job, **fields)
-            transitions.add_jobs(tx, [job])
+            job_writes.add_jobs(tx, [job])
             return job.id
 
         return self.store.write(change)

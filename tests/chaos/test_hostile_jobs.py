@@ -70,7 +70,7 @@ def test_a_hundred_children_in_sessions_of_their_own_are_all_reaped(server: Serv
     job = server.client.submit(["python3", "-c", _FORKS, seconds], gpus=4, cpus=1, memory=512, grace_seconds=0.5)
     wait_until(lambda: "forked" in job.logs("stdout"), "it has forked")
     if how == "cancelled":
-        assert len(server.attempt_pids(f"{job.id}.1")) > 100
+        wait_until(lambda: len(server.attempt_pids(f"{job.id}.1")) > 100, "all its children are there")
         job.cancel()
     after = server.client.submit("true", gpus=4)
     job.wait(120)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.client import Client
-from heliostat.client.sweeps import report_metric
+from heliostat.client.report_metric import report_metric
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from integration.running_server import RunningServer
 

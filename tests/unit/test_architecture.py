@@ -351,7 +351,7 @@ def test_commands_load_the_server_only_when_they_run_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["heliostat.client", "heliostat.cli.app", "heliostat.cli.run", "heliostat.cli.jobs"]
+    "module", ["heliostat.client", "heliostat.cli.command_tree", "heliostat.cli.run", "heliostat.cli.jobs"]
 )
 def test_the_skins_that_speak_http_load_nothing_of_the_server(module: str) -> None:
     """What is really loaded, whatever the table says."""

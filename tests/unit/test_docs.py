@@ -13,8 +13,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from heliostat.api.app import create_app
-from heliostat.cli.app import EXIT_CODES, build_root_command
-from heliostat.cli.catalogue import COMMANDS
+from heliostat.cli.command_catalogue import COMMANDS
+from heliostat.cli.command_tree import EXIT_CODES, build_root_command
 from heliostat.client import Client
 from heliostat.config.reference import render_settings_page
 from heliostat.engines.job_variables import RunAsUser

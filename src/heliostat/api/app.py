@@ -21,22 +21,25 @@ from heliostat.api import (
     environments,
     event_streams,
     exec_command,
-    history,
+    history_import_export,
     images,
     job_files,
     jobs,
     nodes,
     notebooks,
     notifications,
+    ports,
     provenance,
     queue,
     reports,
+    reruns,
     reservations,
     schedules,
     services,
     sessions,
     slurm_accounts,
     stats,
+    status,
     sweeps,
     uploads,
     workflows,
@@ -61,16 +64,18 @@ _MODULES = (
     event_streams,
     queue,
     nodes,
+    status,
     accounts,
     reservations,
     reports,
-    history,
+    history_import_export,
     stats,
     announcements,
     slurm_accounts,
     exec_command,
     uploads,
     provenance,
+    reruns,
     environments,
     images,
     schedules,
@@ -78,6 +83,7 @@ _MODULES = (
     workflows,
     sweeps,
     sessions,
+    ports,
     notebooks,
     job_files,
     services,
@@ -160,7 +166,7 @@ def _is_authenticated(request: Request) -> bool:
         return request_context.is_logged_in(request)
     context: Context = request.app.state.context
     try:
-        context.identities.authenticate_token(token.strip())
+        context.authenticator.authenticate_token(token.strip())
     except HeliostatError:
         return False
     return True

@@ -26,7 +26,7 @@ from heliostat.services.context import Context
 from heliostat.services.jobs.control import cancel_jobs
 from heliostat.services.schedules import lifecycle as services
 from heliostat.services.schedules.firing_results import record_manual_success
-from heliostat.services.schedules.requests import ScheduleRequest
+from heliostat.services.schedules.schedule_requests import ScheduleRequest
 
 _TOKEN_PREFIX = "helio_"  # noqa: S105 - not a secret
 _BAD_REQUEST_ERRORS = (BadRequest, NotFound, Conflict)
@@ -57,7 +57,7 @@ async def current_chronos_caller(request: Request) -> Caller:
     if scheme.lower() == "basic":
         name, _, secret = _decoded(proof).partition(":")
         if secret.startswith(_TOKEN_PREFIX):
-            user = get_context(request).identities.authenticate_token(secret)
+            user = get_context(request).authenticator.authenticate_token(secret)
             if name and name != user.name:
                 raise NotAuthenticated("The token belongs to another user.", "Use the name of its owner.")
             return Caller(user, "token", client_address(request))

@@ -16,7 +16,7 @@ from heliostat.api.validation import read_job
 from heliostat.errors import Invalid
 from heliostat.models.schedules import CatchUpMode, OverlapPolicy, Schedule, ScheduleState
 from heliostat.schedules.iso8601 import parse_period
-from heliostat.services.schedules.requests import ScheduleRequest
+from heliostat.services.schedules.schedule_requests import ScheduleRequest
 
 ChronosDocument = dict[str, Any]
 

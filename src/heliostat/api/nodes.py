@@ -1,4 +1,4 @@
-"""Endpoints of nodes, the server status and the doctor."""
+"""Endpoints of nodes."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -6,10 +6,9 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path
 from starlette.responses import JSONResponse, Response
 
-from heliostat import __version__
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import DrainNodeBody, NodeChangeBody, RecomposeNodeBody
 from heliostat.api.serialization import Json, serialize_node, serialize_time
@@ -72,31 +71,6 @@ def show_recompose_progress(name: NodeName, caller: CallerDep, context: ContextD
     if progress is None:
         return JSONResponse({"node": name, "gpus": {}, "steps": [], "at": 0, "error": None, "is_done": True})
     return JSONResponse(asdict(progress) | {"is_done": False})
-
-
-@router.get("/status")
-def show_status(request: Request, caller: CallerDep, context: ContextDep) -> Response:
-    """Show the server: process, version, engine, jobs by state, accuracy of forecasts."""
-    with context.store.read() as conn:
-        counts = stored.count_unfinished_by_state(conn)
-    facts = request.app.state.facts
-    jobs = {state.value: counts.get(state, 0) for state in counts}
-    status = {"version": __version__, "engine": context.engine.name, "user": caller.user.name, "jobs": jobs}
-    return JSONResponse({**facts, **status, "forecasts": asdict(context.forecaster.accuracy())})
-
-
-@router.get("/doctor")
-def show_doctor(caller: CallerDep, context: ContextDep) -> Response:
-    """Check the installation and suggest fixes. Admins only."""
-    findings = services.diagnose_installation(context, caller)
-    return JSONResponse({"findings": [asdict(finding) for finding in findings]})
-
-
-@router.post("/doctor")
-def run_doctor_probe(caller: CallerDep, context: ContextDep) -> Response:
-    """Check the installation; on Slurm, also with a small job on one node of each partition. Admins only."""
-    findings = services.diagnose_installation(context, caller, probe=True)
-    return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 
 def _node_response(context: Context, caller: Caller, node: Node, note: str | None = None) -> Response:

@@ -1,40 +1,20 @@
-"""Endpoints of provenance: the record of a job, reruns, and differences between two jobs."""
+"""Endpoints of provenance: the record of a job, and differences between two jobs."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Header
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
-from heliostat.api.request_schemas import SourceCodeBody
-from heliostat.api.serialization import serialize_job, serialize_request
-from heliostat.api.validation import read_job
+from heliostat.api.serialization import serialize_request
 from heliostat.services.jobs.comparison import compare_jobs
 from heliostat.services.jobs.reruns import (
     JobWithProvenance,
     get_job_with_provenance,
-    pin_image_digest,
-    rerun_fields,
-    rerun_job,
-    rerun_warnings,
 )
 
 router = APIRouter(tags=["records"])
-IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-FieldName = Annotated[str, Field(max_length=64)]
-
-
-class RerunBody(BaseModel):
-    """Fields of the job to change; null removes a field."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    changes: Annotated[dict[FieldName, Any], Field(max_length=64)] = {}
-    record: SourceCodeBody | None = Field(
-        default=None, description="Git state of the folder that it is submitted from."
-    )
 
 
 @router.get("/jobs/{job_id}/record")
@@ -49,23 +29,6 @@ def show_differences(job_id: IdPath, other_id: IdPath, caller: CallerDep, contex
     """Show the differences between two jobs: request, environment, code, node, result, time."""
     comparison = compare_jobs(context, caller, job_id, other_id)
     return JSONResponse(asdict(comparison) | {"same": list(comparison.same)})
-
-
-@router.post("/jobs/{job_id}/rerun", status_code=201)
-def submit_rerun(
-    job_id: IdPath, body: RerunBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
-) -> Response:
-    """Submit a job again, as your own job, with the same code and the same request except for `changes`."""
-    original = get_job_with_provenance(context, caller, job_id)
-    fields = rerun_fields(original.job, caller.user, serialize_request(original.job), body.changes)
-    if "image" not in body.changes:
-        fields = pin_image_digest(original, fields)
-    if body.record is not None:
-        fields["record"] = body.record.model_dump(exclude_unset=True)
-    request = read_job(fields)
-    job = rerun_job(context, caller, original, request, idempotency_key).jobs[0]
-    view = serialize_job(job, context.controller.wait_reason(job))
-    return JSONResponse({"job": view, "notes": rerun_warnings(original, request)}, 201)
 
 
 def serialize_provenance(recorded: JobWithProvenance) -> dict[str, Any]:

@@ -28,15 +28,15 @@ def client_address(request: Request) -> str:
 
 async def current_caller(request: Request) -> Caller:
     """Authenticates by token or password; without them, on the Unix socket, by the Unix user of the peer."""
-    identities = get_context(request).identities
+    authenticator = get_context(request).authenticator
     scheme, _, proof = _authorization(request).partition(" ")
     address = client_address(request)
     match scheme.lower():
         case "bearer":
-            return Caller(identities.authenticate_token(proof.strip()), "token", address)
+            return Caller(authenticator.authenticate_token(proof.strip()), "token", address)
         case "basic":
             name, password = _name_and_password(proof)
-            user = await run_in_threadpool(identities.authenticate_password, name, password, address)
+            user = await run_in_threadpool(authenticator.authenticate_password, name, password, address)
             return Caller(user, "password", address)
         case unknown if unknown:
             raise NotAuthenticated(
@@ -50,7 +50,7 @@ async def current_caller(request: Request) -> Caller:
             "Create a token on the server with `helio token create --name laptop` and set HELIOSTAT_TOKEN, "
             "or use `helio login`.",
         )
-    return Caller(identities.authenticate_peer(peer_uid), "socket", address)
+    return Caller(authenticator.authenticate_peer(peer_uid), "socket", address)
 
 
 async def is_still_authenticated(request: Request, caller: Caller) -> bool:

@@ -17,7 +17,7 @@ from heliostat.models.quantities import parse_duration
 from heliostat.models.schedules import CatchUpMode, Firing, OverlapPolicy, Schedule, ScheduleOrigin
 from heliostat.services.context import Context
 from heliostat.services.schedules import lifecycle as services
-from heliostat.services.schedules.requests import ScheduleRequest
+from heliostat.services.schedules.schedule_requests import ScheduleRequest
 from heliostat.web.job_form.job_body import request_to_body
 
 

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from heliostat.api.account_schemas import ListResponse
+from heliostat.api.ports import AccessKeyResponse, addresses_for_caller
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import JobBody, Json, StrictInteger
 from heliostat.api.serialization import serialize_time
-from heliostat.api.sessions import AccessKeyResponse, addresses_for_caller
 from heliostat.errors import Invalid
 from heliostat.models import Caller
 from heliostat.models.quantities import parse_duration
@@ -18,8 +18,8 @@ from heliostat.models.sessions import ProxyTarget
 from heliostat.services.context import Context
 from heliostat.services.web_services import lifecycle as services
 from heliostat.services.web_services.lifecycle import ReplicaState, ServiceView
-from heliostat.services.web_services.requests import MAX_REPLICAS, ServiceRequest
 from heliostat.services.web_services.routing import may_manage_service
+from heliostat.services.web_services.service_requests import MAX_REPLICAS, ServiceRequest
 from heliostat.web.job_form.job_body import request_to_body
 
 router = APIRouter(tags=["services"])

@@ -1,4 +1,4 @@
-"""Endpoints of interactive sessions, session sharing, and ports of running jobs."""
+"""Endpoints of interactive sessions, and sharing them."""
 
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -7,14 +7,13 @@ from fastapi import APIRouter, Header, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import JSONResponse
 
+from heliostat.api.ports import AccessKeyResponse, addresses_for_caller, issue_access_key
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.request_schemas import Command, JobBody, SingleLine
 from heliostat.api.serialization import serialize_forecast, serialize_job
-from heliostat.models.sessions import MAX_PORT, ProxyTarget, SessionRequest
+from heliostat.models.sessions import ProxyTarget, SessionRequest
 from heliostat.services.context import Context
 from heliostat.services.jobs.control import extend_job, parse_seconds
-from heliostat.services.proxy_routes import create_program_key, open_port
-from heliostat.services.public_urls import PublicUrls
 from heliostat.services.sessions.lifecycle import (
     SessionState,
     list_sessions,
@@ -26,52 +25,6 @@ from heliostat.services.sessions.lifecycle import (
 
 router = APIRouter(tags=["sessions"])
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-PortPath = Annotated[int, Path(ge=1, le=MAX_PORT)]
-
-
-class PortResponse(BaseModel):
-    job_id: int
-    port: int
-    url: str
-
-
-class AccessKeyResponse(BaseModel):
-    url: str
-    key: str
-    expires_at: str
-
-
-@router.get("/jobs/{job_id}/ports/{port}", summary="Show the address of a port of your running job")
-def show_port(
-    job_id: IdPath, port: PortPath, request: Request, caller: CallerDep, context: ContextDep
-) -> PortResponse:
-    """A process of the job must listen on the port."""
-    target = open_port(context, caller, job_id, port)
-    return PortResponse(job_id=job_id, port=port, url=addresses_for_caller(request, context).target_url(target))
-
-
-@router.post("/jobs/{job_id}/ports/{port}/key", summary="Create a key for programs that use that address")
-def create_port_key(
-    job_id: IdPath, port: PortPath, request: Request, response: Response, caller: CallerDep, context: ContextDep
-) -> AccessKeyResponse:
-    """Send it as `Authorization: Bearer KEY`. It is not forwarded to the job."""
-    return issue_access_key(open_port(context, caller, job_id, port), request, response, caller, context)
-
-
-def issue_access_key(
-    target: ProxyTarget, request: Request, response: Response, caller: CallerDep, context: Context
-) -> AccessKeyResponse:
-    secret, until = create_program_key(context, caller, target)
-    response.headers["Cache-Control"] = "no-store"
-    return AccessKeyResponse(
-        url=addresses_for_caller(request, context).target_url(target), key=secret, expires_at=until
-    )
-
-
-def addresses_for_caller(request: Request, context: Context) -> PublicUrls:
-    """Addresses with the host name of the request; over the Unix socket, the configured ones."""
-    urls = context.public_urls
-    return urls if request.client is None else urls.for_host(request.headers.get("host", ""))
 
 
 class SessionBody(JobBody):

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.output import Column, JsonFlag, print_json, print_table, sanitize_text
 from heliostat.cli.value_format import format_time
 from heliostat.errors import Invalid
 
 if TYPE_CHECKING:
-    from heliostat.client.notifications import Announcement
+    from heliostat.client.announcements import Announcement
 
 announcement = command_group("Messages from the admins to all users.")
 _COLUMNS = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.output import (
     SHORT_DIGEST_LENGTH,

@@ -1,11 +1,10 @@
-"""`helio wait` and `helio events`: wait for the end of jobs, and show their events."""
+"""`helio events`: the events of jobs."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heliostat.cli.connection import connect
-from heliostat.cli.job_wait import first_failed_exit_code, print_job_end
 from heliostat.cli.output import (
     Column,
     JsonFlag,
@@ -16,33 +15,10 @@ from heliostat.cli.output import (
     print_message,
     print_table,
 )
-from heliostat.cli.value_format import format_time, parse_duration_option
-from heliostat.errors import HeliostatError
+from heliostat.cli.value_format import format_time
 
 if TYPE_CHECKING:
     from heliostat.client.api_types import JobEventData
-
-
-def wait(
-    jobs: Annotated[list[int], typer.Argument(metavar="JOB", help="Job ids.")],
-    timeout: Annotated[str | None, typer.Option(help="Stop waiting after this time: 30s, 10m, 2h.")] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Wait until jobs have ended.
-
-    Exits with 0 if all jobs have completed, otherwise with the exit code of the first that has not.
-    """
-    seconds = None if timeout is None else parse_duration_option(timeout, "--timeout")
-    try:
-        ended = [job.data for job in connect().wait(jobs, seconds)]
-    except TimeoutError as error:
-        raise HeliostatError(f"{error}.", "The jobs continue; helio ps lists them.") from error
-    if as_json:
-        print_json(ended)
-    else:
-        for job in ended:
-            print_job_end(job)
-    raise typer.Exit(first_failed_exit_code(ended))
 
 
 def events(

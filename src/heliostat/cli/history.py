@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.output import JsonFlag, format_count, print_json, print_json_line, print_message
 from heliostat.errors import HeliostatError, Invalid, NotFound

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.output import (
     SHORT_DIGEST_LENGTH,
@@ -157,7 +157,7 @@ def push(
 
     helio image push torch:2 registry.example.org/lab/torch:2 --username ann
     """
-    from heliostat.cli.login import prompt_password
+    from heliostat.cli.password_prompt import prompt_password
 
     if password_stdin and username is None:
         raise Invalid("--password-stdin needs --username.", "Add --username NAME.")

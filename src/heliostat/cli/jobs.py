@@ -113,7 +113,7 @@ def show(
 ) -> None:
     """Show all details of a job."""
     if record:
-        from heliostat.cli.rerun import print_provenance
+        from heliostat.cli.provenance import print_provenance
 
         print_provenance(job, as_json)
         return
@@ -200,25 +200,6 @@ def _changed_line(job: "JobData") -> str:
 def list_unfinished_jobs(client: "Client", limit: int) -> "list[JobData]":
     """Waiting and running jobs, newest first."""
     return [job.data for job in client.jobs.list(unfinished=True, limit=limit)]
-
-
-def results(
-    job: Annotated[int, typer.Argument(metavar="JOB", help="Job id.")],
-    to: Annotated[str | None, typer.Option(help="Folder to save into. Default: results-JOB.")] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Download the results folder of a job.
-
-    For a notebook job: the executed notebook and an HTML page of it, even if a cell failed.
-    """
-    folder = to or f"results-{job}"
-    saved = [str(path) for path in connect().files.save_results(job, folder)]
-    if as_json:
-        print_json({"job_id": job, "files": saved})
-        return
-    for path in saved:
-        print(path)
-    print_message(f"{format_count(len(saved), 'file')} saved." if saved else f"Job {job} has no results yet.")
 
 
 def extend(

@@ -1,19 +1,15 @@
-"""`helio login`, `logout`, `whoami` and `token`: logins, access tokens and passwords."""
+"""`helio login`, `logout` and `whoami`."""
 
-import getpass
 import sys
 from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.app import command_group
 from heliostat.cli.connection import connect
-from heliostat.cli.output import Column, JsonFlag, print_fields, print_json, print_message, print_table
-from heliostat.cli.value_format import format_time
+from heliostat.cli.output import JsonFlag, print_fields, print_json, print_message
+from heliostat.cli.password_prompt import prompt_password
 from heliostat.errors import HeliostatError, Invalid
-
-token = command_group("Personal access tokens for scripts and other machines.")
 
 
 def whoami(as_json: JsonFlag = False) -> None:
@@ -50,8 +46,8 @@ def login(
     Creates an access token with your password and stores the token in a file that only you can read. helio logout
     revokes it.
     """
-    from heliostat.client.address import StoredLogin, write_login
     from heliostat.client.client import Client
+    from heliostat.client.stored_login import StoredLogin, write_login
 
     client = Client(url=url)
     if not client.address.is_confidential:
@@ -73,8 +69,8 @@ def login(
 
 def logout(as_json: JsonFlag = False) -> None:
     """Log out: revoke and delete the stored token."""
-    from heliostat.client.address import delete_login, read_login
     from heliostat.client.client import Client
+    from heliostat.client.stored_login import delete_login, read_login
 
     stored = read_login()
     if stored is not None and stored.token_id is not None:
@@ -101,8 +97,8 @@ def _create_token(client: Any, name: str | None, from_stdin: bool) -> Any:
     """Logs in with a password and creates a long-lived token; the login itself gives only a short-lived one."""
     import platform
 
-    from heliostat.client.address import StoredLogin
     from heliostat.client.client import Client
+    from heliostat.client.stored_login import StoredLogin
 
     if name is None:
         if from_stdin or not sys.stdin.isatty():
@@ -115,70 +111,3 @@ def _create_token(client: Any, name: str | None, from_stdin: bool) -> Any:
     with suppress(HeliostatError):
         session_client.tokens.revoke(short_lived["id"])
     return StoredLogin(url, long_lived["token"], long_lived["id"])
-
-
-@token.command()
-def create(
-    name: Annotated[str, typer.Option(help="A name for the token, such as its purpose.")],
-    days: Annotated[
-        int | None,
-        typer.Option(help="Days until it expires, 1 to 366. Default: 90, unless the admins changed it."),
-    ] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Create a token. It is shown only once."""
-    created = connect().tokens.create(name, days)
-    if as_json:
-        print_json(created)
-        return
-    print_message(
-        f"Token {created['id']} expires {format_time(created['expires_at'])}. Store it now: it is not shown again."
-    )
-    print(created["token"])
-    print_message("Use it on another machine: export HELIOSTAT_URL=http://… HELIOSTAT_TOKEN=…")
-
-
-@token.command("list")
-def list_tokens(
-    user: Annotated[str | None, typer.Option(help="Tokens of this user; admins only.")] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """List your tokens."""
-    tokens = connect().tokens.list(user)
-    if as_json:
-        print_json(tokens)
-        return
-    if not tokens:
-        print("No tokens. Create one: helio token create --name laptop")
-        return
-    columns = ("ID", "NAME", "CREATED", "EXPIRES", "LAST USED", "REVOKED")
-    rows = [
-        [
-            str(item["id"]),
-            item["name"],
-            *(format_time(item[moment]) for moment in ("created_at", "expires_at", "last_used_at", "revoked_at")),
-        ]
-        for item in tokens
-    ]
-    print_table([Column(title) for title in columns], rows)
-
-
-@token.command()
-def revoke(token_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
-    """Revoke a token."""
-    connect().tokens.revoke(token_id)
-    if as_json:
-        print_json({"id": token_id, "revoked": True})
-    else:
-        print(f"Token {token_id} is revoked.")
-
-
-def prompt_password(prompt: str, *, from_stdin: bool, twice: bool = False) -> str:
-    if from_stdin:
-        return sys.stdin.readline().rstrip("\n")
-    if not sys.stdin.isatty():
-        raise Invalid("Cannot prompt for a password without a terminal.", "Pipe it in with --password-stdin.")
-    password = getpass.getpass(f"{prompt}: ")
-    if twice and getpass.getpass(f"{prompt} again: ") != password:
-        raise Invalid("The two passwords differ.", "Try again.")
-    return password

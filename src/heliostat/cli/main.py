@@ -9,7 +9,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words in ([], ["--help"], ["-h"], ["help"]) and "_HELIO_COMPLETE" not in os.environ:
-        from heliostat.cli.catalogue import root_help_text
+        from heliostat.cli.command_catalogue import root_help_text
 
         print(root_help_text())
         return 0
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"heliostat {__version__}")
         return 0
-    from heliostat.cli.app import run_command
+    from heliostat.cli.command_tree import run_command
 
     return run_command(words)
 

@@ -1,25 +1,22 @@
 """`helio notebook`: starts JupyterLab; `helio notebook run`: runs a notebook as a batch job."""
 
 import math
-import time as clock
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.job_options import job_options
 from heliostat.cli.job_wait import report_submitted_job
-from heliostat.cli.output import JsonFlag, print_json, print_message
-from heliostat.cli.web import open_in_browser
+from heliostat.cli.output import JsonFlag
+from heliostat.cli.session_launch import launch_session
 
 if TYPE_CHECKING:
-    from heliostat.client import Client
+    pass
 
-_POLL_SECONDS = 0.5
-_TERMINAL = ("completed", "failed", "cancelled", "timed_out", "lost")
 
 notebook = command_group("Start JupyterLab, or run a notebook as a job.")
 NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Do not wait until the session is up.")]
@@ -104,53 +101,6 @@ def run(
     values = parse_parameters(parameter or [], raw or [], yaml or [])
     submitted = client.notebooks.run(file, values, kernel=kernel, session=session, **job)
     report_submitted_job(client, submitted, wait, follow, as_json)
-
-
-def launch_session(
-    app: str, command: list[str] | None, job: dict[str, Any], flags: tuple[bool, bool, bool]
-) -> None:
-    """`flags`: no_wait, open_it, as_json."""
-    no_wait, open_it, as_json = flags
-    client = connect()
-    session: Any = client.sessions.start(app, command, **{"workdir": client.address.default_workdir(), **job})
-    if not as_json:
-        print_message(f"Session {session['id']} {session['state']}. Stop it: helio cancel {session['id']}")
-    if not no_wait:
-        session = wait_until_session_up(client, session["id"], quiet=as_json)
-    _print_session(client, session, open_it, as_json)
-
-
-def wait_until_session_up(client: "Client", job: int, *, quiet: bool) -> Any:
-    """Prints the progress whenever it changes. Raises Exit if the session ends before it is up."""
-    printed = ""
-    while True:
-        session = client.sessions.get(job)
-        if session["is_up"]:
-            return session
-        if session["state"] in _TERMINAL:
-            print_message(f"Session {job} {session['state']}: {session['reason'] or ''}")
-            if session["log_tail"]:
-                print_message(session["log_tail"])
-            raise typer.Exit(1)
-        progress = " ".join(filter(None, (session["step"], session["reason"], _forecast(session))))
-        if progress != printed and not quiet:
-            print_message(f"… {progress}")
-            printed = progress
-        clock.sleep(_POLL_SECONDS)
-
-
-def _forecast(session: Any) -> str:
-    forecast = session.get("forecast")
-    return f"(starts at about {forecast['likely_at'][:16].replace('T', ' ')} UTC)" if forecast else ""
-
-
-def _print_session(client: "Client", session: Any, open_it: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(session)
-    else:
-        print(session["url"])
-    if open_it:
-        open_in_browser(client.auth.web_link(f"/sessions/{session['id']}?go=true")["url"])
 
 
 def join_name_value_pairs(words: Sequence[str]) -> list[str]:

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.output import Column, JsonFlag, print_fields, print_json, print_table
 from heliostat.cli.value_format import parse_time
 from heliostat.errors import Invalid
 
 if TYPE_CHECKING:
-    from heliostat.client.nodes import Reservation
+    from heliostat.client.reservations import Reservation
 
 reservation = command_group("Nodes reserved for a project or for maintenance.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.job_options import job_options, parse_command
 from heliostat.cli.output import Column, JsonFlag, StateCell, print_fields, print_json, print_table

@@ -1,4 +1,4 @@
-"""`helio up`, `down`, `status` and `demo`: start and stop the server on this machine."""
+"""`helio up`, `down` and `status`: start and stop the server on this machine."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,18 +106,6 @@ def status(as_json: JsonFlag = False) -> None:
             ("forecasts", format_forecast_accuracy(found.get("forecasts"))),
         ]
     )
-
-
-def demo(
-    port: Annotated[
-        int, typer.Option(help="TCP port of the web interface; 0 for any free port.", min=0, max=65535)
-    ] = 0,
-    speed: Annotated[float, typer.Option(help="Simulation speed factor.", min=1, max=10000)] = 60.0,
-) -> None:
-    """Start a temporary demo cluster: 40 simulated nodes, 100 GPUs."""
-    from heliostat.demo.server import run_demo
-
-    run_demo(port=port, speed=speed)
 
 
 def _print_running(running: "ServerStatus", as_json: bool, state: str) -> None:

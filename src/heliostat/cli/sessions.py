@@ -4,11 +4,12 @@ from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.job_options import job_options
-from heliostat.cli.notebooks import KeepIdleOption, NoWaitOption, OpenOption, launch_session
+from heliostat.cli.notebooks import KeepIdleOption, NoWaitOption, OpenOption
 from heliostat.cli.output import Column, JsonFlag, print_json, print_table
+from heliostat.cli.session_launch import launch_session
 
 session = command_group("Interactive sessions: JupyterLab, VS Code, any web server.")
 _APPS = ("jupyter", "terminal", "vscode", "rstudio")
@@ -67,7 +68,7 @@ def show_session(
     as_json: JsonFlag = False,
 ) -> None:
     """Show a session: its state and its address."""
-    from heliostat.cli.web import open_in_browser
+    from heliostat.cli.browser import open_in_browser
 
     client = connect()
     session_data = client.sessions.get(job)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.output import JsonFlag, format_count, print_json, print_message
 from heliostat.cli.slurm_setup import setup

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.output import JsonFlag, print_json, print_message
 from heliostat.errors import Conflict, Invalid
 

@@ -1,11 +1,11 @@
-"""`helio sweep`: one command with many parameter values; `helio report-metric`: metrics from inside a job."""
+"""`helio sweep`: one command with many parameter values."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.output import Column, JsonFlag, StateCell, format_count, print_json, print_table
 from heliostat.cli.value_format import format_time
@@ -145,22 +145,3 @@ def _run_row(run: dict[str, Any], names: list[str], metrics: list[str]) -> list[
     measured = [f"{run['metrics'][name]['value']:g}" if name in run["metrics"] else "-" for name in metrics]
     values = [str(run["values"].get(name, "-")) for name in names]
     return [str(run["index"]), str(run["job_id"]), StateCell(run["state"]), *values, *measured]
-
-
-def report_metric(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the metric: accuracy, loss…")],
-    value: Annotated[float, typer.Argument(metavar="VALUE", help="A number.")],
-    step: Annotated[int | None, typer.Option("--step", metavar="N", help="Training step of the value.")] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Report a metric from inside a job.
-
-    helio report-metric accuracy 0.93 --step 100
-
-    Needs no server and no token: it appends a line to a file in the folder of the job.
-    """
-    from heliostat.client.sweeps import report_metric as report
-
-    report(name, value, step)
-    if as_json:
-        print_json({"name": name, "value": value, "step": step})

@@ -1,11 +1,10 @@
-"""`helio user` and `helio audit`: accounts and the audit log."""
+"""`helio user`: accounts."""
 
-import json
 from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.app import command_group
+from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.output import Column, JsonFlag, print_fields, print_json, print_table
 from heliostat.cli.projects import (
@@ -36,7 +35,7 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create an account."""
-    from heliostat.cli.login import prompt_password
+    from heliostat.cli.password_prompt import prompt_password
 
     password = prompt_password("Password", from_stdin=True) if password_stdin else None
     account = connect().users.create(name, role=role, unix_user=unix_user, password=password, projects=project)
@@ -63,7 +62,8 @@ def show(name: NameArgument, as_json: JsonFlag = False) -> None:
 @user.command()
 def password(name: NameArgument, password_stdin: PasswordStdinOption = False, as_json: JsonFlag = False) -> None:
     """Set the password of an account. To change your own, enter your current password first."""
-    from heliostat.cli.login import flatten_caller, prompt_password
+    from heliostat.cli.login import flatten_caller
+    from heliostat.cli.password_prompt import prompt_password
 
     client = connect()
     caller = flatten_caller(client.auth.whoami())
@@ -103,34 +103,6 @@ def change_user(
             f"Nothing to change. Use --role, --active, --inactive, --unix-user, {QUOTA_OPTION_NAMES}."
         )
     _print_user(connect().users.change(name, **changes), as_json)
-
-
-def audit(
-    limit: Annotated[int, typer.Option(help="Maximum number of entries.", min=1)] = 50,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Only actions of this user.")] = None,
-    text: Annotated[
-        str | None, typer.Option(help="Only entries with this text in the action or target: node.drain.")
-    ] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Show the audit log."""
-    entries = list(connect().auth.audit_log(limit, user, text))
-    if as_json:
-        print_json(entries)
-        return
-    if not entries:
-        print("No matching entries." if user or text else "The audit log is empty.")
-        return
-    columns = [Column(title) for title in ("AT", "USER", "VIA", "FROM", "ACTION", "TARGET")]
-    rows = [
-        [
-            format_time(entry["at"]),
-            *(str(entry[field]) for field in ("user", "via", "address", "action", "target")),
-            json.dumps(entry["detail"], ensure_ascii=False) if entry["detail"] else "",
-        ]
-        for entry in entries
-    ]
-    print_table([*columns, Column("DETAIL", shrinkable=True)], rows)
 
 
 def _print_user(account: dict[str, Any], as_json: bool) -> None:

@@ -6,6 +6,7 @@ from typing import Any, SupportsInt, Unpack, overload
 
 from heliostat.client.accounts import Auth, Departments, Projects, Tokens, Users
 from heliostat.client.address import ServerAddress, find_address
+from heliostat.client.announcements import Announcements
 from heliostat.client.api_types import Finding, JobFields, JobOptions, ServerStatus
 from heliostat.client.environments import Environments
 from heliostat.client.events import Events
@@ -13,11 +14,12 @@ from heliostat.client.files import Files
 from heliostat.client.images import Images
 from heliostat.client.jobs import JobArray, JobHandle, Jobs
 from heliostat.client.logs import Logs
-from heliostat.client.nodes import Nodes, Reservations
+from heliostat.client.nodes import Nodes
 from heliostat.client.notebooks import Notebooks
-from heliostat.client.notifications import Announcements, Notifications
+from heliostat.client.notifications import Notifications
 from heliostat.client.queue import Queue
 from heliostat.client.request_bodies import job_body
+from heliostat.client.reservations import Reservations
 from heliostat.client.schedules import Schedules
 from heliostat.client.services import Services
 from heliostat.client.sessions import Sessions

@@ -1,7 +1,6 @@
-"""Client API for nodes and reservations."""
+"""Client API for nodes."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from typing import NotRequired, TypedDict
 
 from heliostat.client.transport import ApiResource, drop_none, quote_path_segment
@@ -69,21 +68,7 @@ class ReservationOccurrence(TypedDict):
     ends_at: str
 
 
-class Reservation(TypedDict):
-    name: str
-    project: str | None  # None: maintenance
-    nodes: list[str]
-    gpus_per_node: int | None  # None: whole nodes
-    starts_at: str
-    ends_at: str
-    weeks: int
-    reason: str
-    time_zone: str  # the time of day repeats weekly in this zone
-    next: ReservationOccurrence | None  # None: it has ended
-
-
 NodeList = list[Node]
-ReservationList = list[Reservation]
 
 
 class Nodes(ApiResource):
@@ -131,45 +116,5 @@ class Nodes(ApiResource):
         return data
 
 
-class Reservations(ApiResource):
-    def list(self, *, past: bool = False) -> ReservationList:
-        """Reservations by their next start; with `past`, also those that have ended."""
-        return self._items("/reservations", [("past", past or None)])
-
-    def create(  # noqa: PLR0913 - the fields of a reservation
-        self,
-        name: str,
-        nodes: Sequence[str],
-        starts_at: datetime | str,
-        ends_at: datetime | str,
-        *,
-        project: str | None = None,
-        gpus_per_node: int | None = None,
-        weeks: int | None = None,
-        reason: str | None = None,
-    ) -> Reservation:
-        """For a project, or for maintenance if `project` is None. Times without a zone are local times."""
-        body = drop_none(
-            name=name,
-            nodes=list(nodes),
-            starts_at=_with_zone(starts_at),
-            ends_at=_with_zone(ends_at),
-            project=project,
-            gpus_per_node=gpus_per_node,
-            weeks=weeks,
-            reason=reason,
-        )
-        data: Reservation = self._transport.call("POST", "/reservations", body)
-        return data
-
-    def delete(self, name: str) -> None:
-        self._transport.call("DELETE", f"/reservations/{quote_path_segment(name)}")
-
-
 def _path(node: str) -> str:
     return f"/nodes/{quote_path_segment(node)}"
-
-
-def _with_zone(at: datetime | str) -> str:
-    time = datetime.fromisoformat(at) if isinstance(at, str) else at
-    return time.isoformat() if time.tzinfo else time.astimezone().isoformat()

@@ -1,18 +1,11 @@
-"""Client API for parameter sweeps, and `report_metric` for use inside a job."""
+"""Client API for parameter sweeps."""
 
-import json
-import math
-import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from heliostat.client.request_bodies import job_body
 from heliostat.client.source_code import with_source_code
 from heliostat.client.transport import ApiRequest, ApiResource, JsonObjectList, idempotency_header
-from heliostat.errors import Conflict, Invalid
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
 
 class Sweeps(ApiResource):
@@ -45,20 +38,3 @@ class Sweeps(ApiResource):
     def csv(self, number: int, sort: str | None = None) -> str:
         query = [("format", "csv"), *([("sort", sort)] if sort else [])]
         return self._transport.send(ApiRequest("GET", f"/sweeps/{int(number)}", query=query)).body.decode("utf-8")
-
-
-def report_metric(name: str, value: float, step: int | None = None) -> None:
-    """Reports a metric from inside a job. Needs no server and no token: it appends a line to a file."""
-    if _NAME.fullmatch(name) is None:
-        problem = "must have at most 63 letters, digits, _ . - and start with a letter or _"
-        raise Invalid(f"name: {problem}.", "Choose another name.", fields={"name": problem})
-    if not math.isfinite(value):
-        raise Invalid(
-            "value: must be a finite number.", "Report only finite numbers.", fields={"value": "is not finite"}
-        )
-    folder = os.environ.get("HELIOSTAT_CHECKPOINT_DIR")
-    if folder is None:
-        raise Conflict("Metrics can be reported only from inside a job.", "Call it from the command of a job.")
-    line = json.dumps({"name": name, "value": float(value), **({} if step is None else {"step": int(step)})})
-    with open(os.path.join(folder, "metrics.jsonl"), "ab", buffering=0) as file:
-        file.write(f"{line}\n".encode())  # in one write: several processes may report at the same time

@@ -15,9 +15,9 @@ from heliostat.config import Settings
 from heliostat.controller.environment_installation import install_build_result
 from heliostat.controller.inbox import Inbox, RoundInput
 from heliostat.controller.node_inventory import NodeInventory
-from heliostat.controller.queue import SyncedQueue
 from heliostat.controller.round_recording import ReconcileRound, record_round
 from heliostat.controller.shares_and_quotas import SchedulingRules
+from heliostat.controller.synced_queue import SyncedQueue
 from heliostat.controller.transition_rules import transitions_for_observation
 from heliostat.controller.usage_history import load_usage_history
 from heliostat.controller.workflow_results import collect_results
@@ -44,8 +44,8 @@ from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.snapshot import Plan
 from heliostat.server_log import get_logger
+from heliostat.store import job_writes
 from heliostat.store import jobs as stored
-from heliostat.store import transitions
 from heliostat.store.database import Store, StoreChanges
 
 log = get_logger()
@@ -226,7 +226,7 @@ class Controller:
         for attempt_id, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
             self._queue.record_checkpoint(attempt_id, saved_at, now)
 
-    def _transitions_for(self, seen: AttemptStarted | AttemptEnded) -> list[transitions.JobTransition]:
+    def _transitions_for(self, seen: AttemptStarted | AttemptEnded) -> list[job_writes.JobTransition]:
         job = self._job_of(seen)
         if job is None:
             return []

@@ -20,12 +20,12 @@ from heliostat.models import (
     job_id_of_attempt,
 )
 from heliostat.scheduling.snapshot import Plan, PlannedStart, PlannedStop
+from heliostat.store import job_writes
 from heliostat.store import jobs as stored
-from heliostat.store import transitions
 from heliostat.store.database import Transaction
 from heliostat.store.shares_and_quotas import project_data_classes
 
-TransitionsForObservation = Callable[[AttemptStarted | AttemptEnded], Sequence[transitions.JobTransition]]
+TransitionsForObservation = Callable[[AttemptStarted | AttemptEnded], Sequence[job_writes.JobTransition]]
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ def record_round(tx: Transaction, this_round: ReconcileRound, transitions_for: T
     _record_observations(tx, this_round, transitions_for)
     starts = this_round.plan.starts
     requested = [_start_transition(start, this_round.now) for start in starts]
-    done = {transition.job_id for transition in transitions.apply_transitions(tx, requested)}
+    done = {transition.job_id for transition in job_writes.apply_transitions(tx, requested)}
     jobs = stored.get_jobs(tx.conn, done) if done else {}
     this_round.started = [
         Attempt(job.attempt_id, job, start.node, start.devices, job.places, start.gpu_type)
@@ -58,7 +58,7 @@ def record_round(tx: Transaction, this_round: ReconcileRound, transitions_for: T
         if (job := jobs.get(start.job.id))
     ]
     this_round.started += _dispatch(tx, this_round)
-    transitions.add_attempts(tx, this_round.started, this_round.now)
+    job_writes.add_attempts(tx, this_round.started, this_round.now)
     for stop in this_round.plan.stops:
         _record_stop(tx, stop, this_round.now)
 
@@ -68,8 +68,8 @@ def _record_stop(tx: Transaction, stop: PlannedStop, now: datetime) -> None:
     job = stored.get_job(tx.conn, stop.job.id)
     if job is None or job.attempt != stop.job.attempt or job.state not in ACTIVE_STATES or job.stop_requested:
         return
-    transitions.update_job(tx, job.id, {"stop_requested": stop.kind, "reason": stop.message})
-    transitions.add_job_event(tx, job, f"{stop.kind}_requested", stop.message, now)
+    job_writes.update_job(tx, job.id, {"stop_requested": stop.kind, "reason": stop.message})
+    job_writes.add_job_event(tx, job, f"{stop.kind}_requested", stop.message, now)
 
 
 def _dispatch(tx: Transaction, this_round: ReconcileRound) -> list[Attempt]:
@@ -83,9 +83,9 @@ def _dispatch(tx: Transaction, this_round: ReconcileRound) -> list[Attempt]:
         if job is None or job.state is not JobState.PENDING or job.dispatched or job.attempt != planned.attempt:
             continue
         values: dict[str, Any] = {"attempt": job.attempt + 1, "dispatched": True, "reason": None}
-        transitions.update_job(tx, job.id, values)
+        job_writes.update_job(tx, job.id, values)
         job = replace(job, **values)
-        transitions.add_job_event(tx, job, "dispatched", None, this_round.now)
+        job_writes.add_job_event(tx, job, "dispatched", None, this_round.now)
         dispatched.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0)))
     return dispatched
 
@@ -97,7 +97,7 @@ def _record_observations(
     ends = [seen for seen in this_round.observations if isinstance(seen, AttemptEnded)]
     requested = [transition for start in starts for transition in transitions_for(start)]
     requested += [transition for end in ends for transition in transitions_for(end)]
-    done = transitions.apply_transitions(tx, requested)
+    done = job_writes.apply_transitions(tx, requested)
     _record_attempts(tx, done)
     _add_requeued(
         tx, [transition.job_id for transition in done if transition.values.get("dispatched")], this_round.now
@@ -107,22 +107,22 @@ def _record_observations(
             _record_limit(tx, seen)
         if isinstance(seen, AttemptStarted) and seen.gpu_type:
             job_id, _, number = seen.attempt_id.partition(".")
-            transitions.update_attempt(tx, int(job_id), int(number), {"gpu_type": seen.gpu_type})
+            job_writes.update_attempt(tx, int(job_id), int(number), {"gpu_type": seen.gpu_type})
     this_round.ended = [end.attempt_id for end in ends]
 
 
-def _record_attempts(tx: Transaction, done: Sequence[transitions.JobTransition]) -> None:
+def _record_attempts(tx: Transaction, done: Sequence[job_writes.JobTransition]) -> None:
     """An attempt that started and ended is written once."""
     changed: dict[tuple[JobId, int], dict[str, object]] = {}
     for transition in done:
         changed.setdefault((transition.job_id, transition.attempt or 0), {}).update(_attempt_values(transition))
-    transitions.update_attempts(tx, list(changed.items()))
+    job_writes.update_attempts(tx, list(changed.items()))
 
 
 def _add_requeued(tx: Transaction, job_ids: Sequence[JobId], now: datetime) -> None:
     """Add the attempts that the engine's own queue has created by requeueing."""
     jobs = stored.get_jobs(tx.conn, job_ids) if job_ids else {}
-    transitions.add_attempts(tx, [Attempt(job.attempt_id, job, "") for job in jobs.values()], now)
+    job_writes.add_attempts(tx, [Attempt(job.attempt_id, job, "") for job in jobs.values()], now)
 
 
 def _record_limit(tx: Transaction, seen: TimeLimitChanged) -> None:
@@ -131,12 +131,12 @@ def _record_limit(tx: Transaction, seen: TimeLimitChanged) -> None:
     limit = seen.time_limit_seconds
     if job is None or job.is_terminal or job.attempt_id != seen.attempt_id or job.time_limit_seconds == limit:
         return
-    transitions.update_job(tx, job.id, {"time_limit_seconds": limit})
+    job_writes.update_job(tx, job.id, {"time_limit_seconds": limit})
     detail = "time limit removed" if limit is None else f"time limit changed to {limit} s"
-    transitions.add_job_event(tx, job, "limit_changed", detail, seen.at)
+    job_writes.add_job_event(tx, job, "limit_changed", detail, seen.at)
 
 
-def _start_transition(start: PlannedStart, now: datetime) -> transitions.JobTransition:
+def _start_transition(start: PlannedStart, now: datetime) -> job_writes.JobTransition:
     values = {
         "attempt": start.job.attempt + 1,
         "node": start.node,
@@ -145,12 +145,12 @@ def _start_transition(start: PlannedStart, now: datetime) -> transitions.JobTran
         "reason": None,
         "waited_seconds": start.job.queue_wait_seconds(now),
     }
-    return transitions.JobTransition(
+    return job_writes.JobTransition(
         start.job.id, JobState.STARTING, "starting", now, start.job.attempt, values, start.node
     )
 
 
-def _attempt_values(transition: transitions.JobTransition) -> dict[str, object]:
+def _attempt_values(transition: job_writes.JobTransition) -> dict[str, object]:
     if transition.to_state is JobState.STARTING:
         values = transition.values
         return {"node": values["node"] or "", "devices": values["devices"], "places": values["places"]}

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from heliostat.models import AttemptEnded, AttemptStarted, EndCause, Job, JobState
-from heliostat.store.transitions import JobTransition
+from heliostat.store.job_writes import JobTransition
 
 _RESET_FIELDS: dict[str, Any] = {
     "node": None,

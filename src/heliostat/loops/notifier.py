@@ -31,7 +31,7 @@ from heliostat.notifications.messages import NotificationMessage, NotifiedEvent,
 from heliostat.scheduling.forecast import Forecast
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
-from heliostat.store import accounts, transitions
+from heliostat.store import accounts, job_writes
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import notifications as stored
 from heliostat.store.database import Store, StoreChanges, Transaction
@@ -362,7 +362,7 @@ class LateJobDetector:
         current = stored_jobs.get_jobs(tx.conn, [job.id for job, _ in late])
         for job, detail in late:
             if current[job.id].state is JobState.PENDING:
-                transitions.add_job_event(tx, current[job.id], LATE_EVENT, detail, self.now())
+                job_writes.add_job_event(tx, current[job.id], LATE_EVENT, detail, self.now())
 
 
 def _includes_late_job(notification: Notification, job: Job) -> bool:

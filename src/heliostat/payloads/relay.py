@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import cast
 
 from heliostat.payloads import relay_frames as frames
-from heliostat.payloads.port_sockets import NotListening, PortSockets, find_port_sockets
+from heliostat.payloads.port_listeners import NotListening, PortSockets, find_port_sockets
 from heliostat.payloads.relay_frames import Frame, ReceiveWindow, SendWindow
 from heliostat.payloads.slurm_processes import SlurmJobProcesses, all_pids
 

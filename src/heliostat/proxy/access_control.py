@@ -116,7 +116,7 @@ class AccessControl:
         """The session cookie in exchange for an entry code. Raises NotAuthenticated."""
         nonce = _text(cookie_value(request.headers, self._cookie_name(_NONCE)))
         credentials, target = BrowserCredentials(nonce, _logins(request.headers)), parsed.target
-        grants = self._context.identities.proxy_grants
+        grants = self._context.authenticator.proxy_grants
         secret = await self._in_thread(lambda: grants.redeem_code(code[:_MAX_SECRET_LENGTH], target, credentials))
         return self._cookie(_COOKIE, secret, target, 7 * 24 * 3600)
 
@@ -139,13 +139,13 @@ class AccessControl:
         return _text(cookie_value(headers, self._cookie_name(_COOKIE))), False
 
     async def _user(self, secret: str, target: ProxyTarget) -> str:
-        if secret and self._context.identities.proxy_grants.is_cached(secret):
+        if secret and self._context.authenticator.proxy_grants.is_cached(secret):
             return self._require_user(secret, target)
         return await self._in_thread(lambda: self._require_user(secret, target))
 
     async def _check_logins(self, headers: Headers, user: str) -> None:
         """Raises NotAuthenticated if another user is logged in: the proxy cookie was then planted."""
-        grants, logins = self._context.identities.proxy_grants, _logins(headers)
+        grants, logins = self._context.authenticator.proxy_grants, _logins(headers)
         if grants.are_logins_cached(logins):
             is_same_user = grants.are_logins_of(user, logins)
         else:
@@ -156,7 +156,7 @@ class AccessControl:
     def _require_user(self, secret: str, target: ProxyTarget) -> str:
         if not secret:
             raise NotAuthenticated("Please log in.", "Run `helio web`, then open it from its page.")
-        return self._context.identities.proxy_grants.require_user(secret, target).name
+        return self._context.authenticator.proxy_grants.require_user(secret, target).name
 
     async def _route(self, target: ProxyTarget) -> ProxyRoute:
         now = time.monotonic()

@@ -16,7 +16,7 @@ from heliostat.models import Caller, Job, JobRequest
 from heliostat.models.notebooks import MAX_NOTEBOOK_BYTES, NOTEBOOK_PLAN_VARIABLE, NotebookRequest
 from heliostat.models.uploads import TreeFile, blob_path, make_tree, user_upload_folder
 from heliostat.payloads.archive import NOTEBOOK_RUNNER, program_script
-from heliostat.services.accounts.lookup import require_unix_user_and_project
+from heliostat.services.accounts.required_accounts import require_unix_user_and_project
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import prepare_submission
 from heliostat.services.jobs.uploads import UploadReceiver, register_upload

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from heliostat.auth.identities import Identities
+from heliostat.auth.authentication import Authenticator
 from heliostat.config import Settings
 from heliostat.controller.controller import Controller
 from heliostat.controller.forecaster import Forecaster
@@ -136,7 +136,7 @@ class Context:
     engine: Engine
     node_inventory: NodeInventory
     controller: Controller
-    identities: Identities
+    authenticator: Authenticator
     scheduling_rules: SchedulingRules
     forecaster: Forecaster
     samples: SampleStore

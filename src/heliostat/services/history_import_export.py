@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import RowMapping
 
-from heliostat.auth.identities import is_account_name
+from heliostat.auth.authentication import is_account_name
 from heliostat.engines.contract import PastJob
 from heliostat.engines.factory import make_sacct_reader
 from heliostat.errors import HeliostatError, Invalid, invalid_field, safe_repr
@@ -239,11 +239,11 @@ def _users(
 
 def _admitted_account(context: Context, name: str) -> str | None:
     """The account of a Unix user of this server, created as at their first login; None: not admitted."""
-    unix = context.identities.unix_accounts.find_by_name(name)
+    unix = context.authenticator.unix_accounts.find_by_name(name)
     if unix is None or not context.settings.auth.admit_local_users or unix.name != name:
         return None
     try:
-        return context.identities.authenticate_peer(unix.uid).name
+        return context.authenticator.authenticate_peer(unix.uid).name
     except HeliostatError:
         return None
 

@@ -18,7 +18,7 @@ from heliostat.models.notifications import (
 from heliostat.notifications.addresses import DeliveryFailed, check_address, redact_address
 from heliostat.notifications.delivery import NotificationSender, new_salt, signing_secret
 from heliostat.notifications.messages import compose_message
-from heliostat.services.accounts.lookup import require_project
+from heliostat.services.accounts.required_accounts import require_project
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin, write_as_caller
 from heliostat.store import accounts

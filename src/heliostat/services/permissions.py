@@ -59,7 +59,7 @@ def require_admin(user: User) -> None:
 def write_as_caller(context: Context, caller: Caller, change: Callable[[Transaction, User], T]) -> T:
     """Write with the caller's current account from the database. Raises Forbidden if it is deactivated."""
     result = context.store.write(lambda tx: change(tx, _active_user(tx, caller)))
-    context.identities.clear_caches()
+    context.authenticator.clear_caches()
     return result
 
 

@@ -87,14 +87,14 @@ def open_port(context: Context, caller: Caller, job_id: int, port: int) -> Proxy
 def create_program_key(context: Context, caller: Caller, target: ProxyTarget) -> tuple[str, str]:
     """A secret for access by a program of the caller, and when it expires (ISO 8601)."""
     require_target_access(context, caller.user, target)
-    secret, until = context.identities.proxy_grants.create_program_grant(caller.user.name, target)
+    secret, until = context.authenticator.proxy_grants.create_program_grant(caller.user.name, target)
     return secret, until.isoformat()
 
 
 def create_entry_code(context: Context, user: User, target: ProxyTarget, nonce_digest: str, login_id: int) -> str:
     """A code that logs the user's browser in at the proxy, once."""
     require_target_access(context, user, target)
-    return context.identities.proxy_grants.create_code(user.name, target, nonce_digest, login_id)
+    return context.authenticator.proxy_grants.create_code(user.name, target, nonce_digest, login_id)
 
 
 def _job(context: Context, target: ProxyTarget) -> Job:

@@ -23,10 +23,10 @@ from heliostat.engines.job_folders import AttemptRefused, require_run_as_user
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import ACTIVE_STATES, Job, JobId, JobState
 from heliostat.store.database import Store
+from heliostat.store.job_writes import JobTransition, apply_transitions
 from heliostat.store.jobs import get_jobs, list_unfinished_jobs
 from heliostat.store.schema_upgrade import LATEST_REVISION, database_revision
 from heliostat.store.shares_and_quotas import project_data_classes
-from heliostat.store.transitions import JobTransition, apply_transitions
 
 _BACKUP_SUFFIX = ".before-slurm"
 

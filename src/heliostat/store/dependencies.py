@@ -1,4 +1,4 @@
-"""Dependencies between jobs in the database. `transitions` updates children when a parent ends."""
+"""Dependencies between jobs in the database. `job_writes` updates children when a parent ends."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

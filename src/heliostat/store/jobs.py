@@ -1,4 +1,4 @@
-"""Queries for jobs, attempts and events. `transitions` changes them."""
+"""Queries for jobs, attempts and events. `job_writes` changes them."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

@@ -155,7 +155,7 @@ async def _event_stream(
 
 def _is_logged_in(request: AuthenticatedRequest) -> bool:
     try:
-        request.context.identities.web_logins.require_browser(request.secret, in_use=False)
+        request.context.authenticator.web_logins.require_browser(request.secret, in_use=False)
     except HeliostatError:
         return False
     return True

@@ -85,7 +85,7 @@ async def require_login(request: Request) -> AuthenticatedRequest:
     # Automatic refreshes must not extend an unused login.
     in_use = not _is_automatic(request)
     return AuthenticatedRequest(
-        request, context, secret, context.identities.web_logins.require_browser(secret, in_use=in_use)
+        request, context, secret, context.authenticator.web_logins.require_browser(secret, in_use=in_use)
     )
 
 
@@ -121,7 +121,7 @@ def identify_request(request: Request) -> AuthenticatedRequest | AnonymousReques
     secret = cookies.session_cookie(request)
     try:
         return AuthenticatedRequest(
-            request, context, secret, context.identities.web_logins.require_browser(secret, in_use=False)
+            request, context, secret, context.authenticator.web_logins.require_browser(secret, in_use=False)
         )
     except HeliostatError:
         return AnonymousRequest(request, context, cookies.visitor_cookie(request))

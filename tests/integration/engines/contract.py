@@ -29,7 +29,7 @@ from heliostat.engines.simulated.engine import (
 )
 from heliostat.engines.slurm.client import SlurmClient
 from heliostat.engines.slurm.engine import SlurmEngine
-from heliostat.engines.slurm.timing import SlurmTiming
+from heliostat.engines.slurm.polling import SlurmTiming
 from heliostat.models import (
     Attempt,
     AttemptEnded,

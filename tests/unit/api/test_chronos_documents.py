@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heliostat.api.chronos_documents import DOCUMENT_DEFAULTS, document_to_schedule_request, schedule_to_document
 from heliostat.errors import Invalid
 from heliostat.models.schedules import Schedule, ScheduleState, is_chronos_job
-from heliostat.services.schedules.requests import ScheduleRequest
+from heliostat.services.schedules.schedule_requests import ScheduleRequest
 from heliostat.web.job_form.job_body import request_to_body
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "chronos").glob("*.json"))

@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from heliostat.auth.identities import generate_token, is_token_format, token_digest
+from heliostat.auth.authentication import generate_token, is_token_format, token_digest
 
 
 def test_a_token_is_long_random_and_known_by_its_digest() -> None:

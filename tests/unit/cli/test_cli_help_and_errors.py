@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from heliostat.cli.catalogue import COMMANDS
+from heliostat.cli.command_catalogue import COMMANDS
 
 HEAVY = ("rich", "yaml", "pydantic", "sqlalchemy", "fastapi", "httpx", "numpy")
 

@@ -1,13 +1,7 @@
 import pytest
 
-from heliostat.client.address import (
-    StoredLogin,
-    delete_login,
-    find_address,
-    parse_server_url,
-    read_login,
-    write_login,
-)
+from heliostat.client.address import find_address, parse_server_url
+from heliostat.client.stored_login import StoredLogin, delete_login, read_login, write_login
 from heliostat.errors import Invalid
 
 

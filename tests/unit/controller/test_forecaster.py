@@ -15,7 +15,7 @@ from heliostat.controller.forecaster import ForecastAccuracy, Forecaster, Foreca
 from heliostat.errors import StoreUnavailable, TooManyRequests
 from heliostat.models import Job, JobState, Resources
 from heliostat.scheduling.queue_state import QueueState
-from heliostat.store import transitions
+from heliostat.store import job_writes
 from heliostat.store.database import Store
 from support.new_database import create_database
 from support.waiting import wait_until
@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     create_database(tmp_path / "db")
     store = Store(tmp_path / "db")
     store.write(add_people)
-    store.write(lambda tx: transitions.add_jobs(tx, [waiting(number) for number in (1, 2, 3)]))
+    store.write(lambda tx: job_writes.add_jobs(tx, [waiting(number) for number in (1, 2, 3)]))
     yield store
     store.close()
 
@@ -78,14 +78,12 @@ def test_how_good_it_was_is_known_once_jobs_have_started(store: Store) -> None:
     made._round()
     assert made.accuracy() == ForecastAccuracy(0, 0)
     store.write(
-        lambda tx: transitions.update_job(
+        lambda tx: job_writes.update_job(
             tx, 2, {"started_at": NOW + timedelta(minutes=30), "state": JobState.RUNNING}
         )
     )
     store.write(
-        lambda tx: transitions.update_job(
-            tx, 3, {"started_at": NOW + timedelta(days=3), "state": JobState.RUNNING}
-        )
+        lambda tx: job_writes.update_job(tx, 3, {"started_at": NOW + timedelta(days=3), "state": JobState.RUNNING})
     )
     queue.jobs = []
     a_forecaster(store, queue)._round()  # also after a restart
@@ -114,7 +112,7 @@ def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkey
     made.start()
     try:
         wait_until(lambda: failed, "it has failed once", 60)
-        store.write(lambda tx: transitions.update_job(tx, 2, {"priority": -1}))
+        store.write(lambda tx: job_writes.update_job(tx, 2, {"priority": -1}))
         wait_until(lambda: made._stored == {2}, "it has stored its forecast", 60)
     finally:
         made.close()
@@ -171,7 +169,7 @@ def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store) -> None:
 
 
 def test_what_ends_is_learnt_from(store: Store) -> None:
-    store.write(lambda tx: transitions.add_jobs(tx, [waiting(number) for number in range(10, 15)]))
+    store.write(lambda tx: job_writes.add_jobs(tx, [waiting(number) for number in range(10, 15)]))
     made = a_forecaster(store, Queue(running(), waiting(2)))
     made._round()
     assert made._durations is not None
@@ -179,6 +177,6 @@ def test_what_ends_is_learnt_from(store: Store) -> None:
     store.on_commit(made._on_commit)
     end = {"state": JobState.COMPLETED, "started_at": NOW, "ended_at": NOW + timedelta(minutes=6)}
     for number in range(10, 15):
-        store.write(lambda tx, number=number: transitions.update_job(tx, number, end))  # type: ignore[misc]
+        store.write(lambda tx, number=number: job_writes.update_job(tx, number, end))  # type: ignore[misc]
     made._round()
     assert made._durations.estimate_seconds(waiting(2), 0.0, 0.5) == 360.0

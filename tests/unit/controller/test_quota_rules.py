@@ -5,7 +5,7 @@ import pytest
 
 from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.models import Quota
-from heliostat.store import accounts, shares_and_quotas, transitions
+from heliostat.store import accounts, job_writes, shares_and_quotas
 from heliostat.store.database import Store
 from heliostat.store.shares_and_quotas import QuotaLevel, set_quota
 from unit.auth.stand_ins import new_store
@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_rules_are_read_again_only_when_a_commit_changed_them(store: Store) -> None:
     rules = SchedulingRules(store)
     before = rules.share_accounts()
-    store.write(lambda tx: transitions.add_jobs(tx, [a_job(1)]))
+    store.write(lambda tx: job_writes.add_jobs(tx, [a_job(1)]))
     assert rules.share_accounts() is before
     store.write(lambda tx: shares_and_quotas.set_department_share(tx, "default", 7))
     assert rules.share_accounts().department_or_default("default").share == 7

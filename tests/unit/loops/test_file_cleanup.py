@@ -9,7 +9,7 @@ import pytest
 
 from heliostat.loops.file_cleanup import JobFolderCleaner
 from heliostat.models import JobState
-from heliostat.store import transitions
+from heliostat.store import job_writes
 from heliostat.store.database import Store
 from unit.auth.stand_ins import new_store
 from unit.store.made_up import NOW, a_job, add_people
@@ -32,7 +32,7 @@ def add(store: Store, jobs: Path, number: int, days_ago: float | None) -> Path:
     ended_at = None if days_ago is None else NOW - timedelta(days=days_ago)
     state = JobState.RUNNING if days_ago is None else JobState.COMPLETED
     job = a_job(number, state=state, ended_at=ended_at, submitted_at=NOW - timedelta(days=400))
-    store.write(lambda tx: transitions.add_jobs(tx, [job]))
+    store.write(lambda tx: job_writes.add_jobs(tx, [job]))
     folder = jobs / str(number)
     (folder / "work").mkdir(parents=True)
     (folder / "1.stdout").write_text("out")

@@ -25,8 +25,8 @@ from heliostat.models.notifications import (
 from heliostat.notifications.addresses import DeliveryFailed
 from heliostat.notifications.messages import NotificationMessage
 from heliostat.services.accounts import users
+from heliostat.store import job_writes
 from heliostat.store import notifications as stored
-from heliostat.store import transitions
 from heliostat.store.notifications import EventWithJob
 from support.waiting import wait_until
 from unit.services.site import Site, a_job, new_site
@@ -81,12 +81,12 @@ def a_notification(
 
 def ends(site: Site, first: int, count: int = 1, **fields: Any) -> None:
     jobs = [replace(a_job(number, site.clock.at), **fields) for number in range(first, first + count)]
-    site.context.store.write(lambda tx: transitions.add_jobs(tx, jobs))
+    site.context.store.write(lambda tx: job_writes.add_jobs(tx, jobs))
     moved = [
-        transitions.JobTransition(n, JobState.CANCELLED, "ended", datetime.now(UTC))
+        job_writes.JobTransition(n, JobState.CANCELLED, "ended", datetime.now(UTC))
         for n in range(first, first + count)
     ]
-    site.context.store.write(lambda tx: transitions.apply_transitions(tx, moved))
+    site.context.store.write(lambda tx: job_writes.apply_transitions(tx, moved))
 
 
 def test_what_ends_is_told_once(site: Site) -> None:
@@ -231,7 +231,7 @@ def test_what_others_emit_is_told_too(site: Site) -> None:
     job = site.add_job(1)
     with notifying(site, post):
         site.context.store.write(
-            lambda tx: transitions.add_job_event(tx, job, ENDS_SOON_EVENT, "in 10 minutes", datetime.now(UTC))
+            lambda tx: job_writes.add_job_event(tx, job, ENDS_SOON_EVENT, "in 10 minutes", datetime.now(UTC))
         )
         wait_until(lambda: post.taken, "it is told", SECONDS)
     assert post.taken[0][1].subject == "Job 1 ends soon (job)"

@@ -10,7 +10,7 @@ from heliostat.engines.job_variables import IMAGE_DIGEST_FILE
 from heliostat.loops.provenance_recorder import ProvenanceRecorder, ProvenanceSources
 from heliostat.models import JobSpec, JobState
 from heliostat.models.provenance import AttemptEnvironment
-from heliostat.store import transitions
+from heliostat.store import job_writes
 from heliostat.store.provenance import add_attempt_environments, get_provenance
 from support.fake_engines import FilesEngine
 from unit.services.site import Site, new_site
@@ -47,10 +47,10 @@ def test_what_an_image_was_found_to_be_is_noted_after_a_restart_too(site: Site) 
     found = Path(JobFolder.for_job(site.context.settings.home.jobs, 1).checkpoint_folder) / IMAGE_DIGEST_FILE
     found.parent.mkdir(parents=True)
     found.write_text(f'"docker.io/library/python@{DIGEST}"')
-    over = transitions.JobTransition(
+    over = job_writes.JobTransition(
         1, JobState.COMPLETED, "ended", job.submitted_at, 1, {"ended_at": job.submitted_at}
     )
-    store.write(lambda tx: transitions.apply_transitions(tx, [over]))
+    store.write(lambda tx: job_writes.apply_transitions(tx, [over]))
     recorder.close()
     recorder.record()
     assert digest_of(site, 1) == DIGEST

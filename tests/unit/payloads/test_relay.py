@@ -5,7 +5,7 @@ import socket
 import struct
 
 from heliostat.payloads import relay_frames as frames
-from heliostat.payloads.port_sockets import NotListening, PortSockets
+from heliostat.payloads.port_listeners import NotListening, PortSockets
 from heliostat.payloads.relay import Relay, _Connection
 
 AT_ONCE = struct.pack("ii", 1, 0)  # whoever closes with this reads nothing more: what was on its way is refused

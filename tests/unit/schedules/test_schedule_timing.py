@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from heliostat.schedules.cron import NICKNAMES, parse_cron
+from heliostat.schedules.due_times import choose_zone, list_next_times, parse_timing
 from heliostat.schedules.iso8601 import (
     LATEST_TIME,
     CalendarPeriod,
@@ -22,7 +23,6 @@ from heliostat.schedules.iso8601 import (
     parse_interval,
     parse_period,
 )
-from heliostat.schedules.timing import choose_zone, list_next_times, parse_timing
 from support.hypothesis_examples import example_count
 
 NOW = datetime(2026, 11, 16, 8, 30, 15, 123, tzinfo=UTC)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from heliostat.controller.queue import SyncedQueue
+from heliostat.controller.synced_queue import SyncedQueue
 from heliostat.models import Job, PlacementRequest, Reservation, Resources
 from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_state import QueueState

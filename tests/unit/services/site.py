@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-from heliostat.auth.identities import Identities
+from heliostat.auth.authentication import Authenticator
 from heliostat.config import Home, Settings
 from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.shares_and_quotas import SchedulingRules
@@ -16,7 +16,7 @@ from heliostat.services.accounts import projects, users
 from heliostat.services.accounts.users import NewUser
 from heliostat.services.context import ConcurrencyLimit, Context
 from heliostat.store import accounts as stored
-from heliostat.store import transitions
+from heliostat.store import job_writes
 from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
 
 
@@ -54,7 +54,7 @@ class Site:
 
     def add_job(self, number: int, **fields: object) -> Job:
         job = replace(a_job(number, self.clock.at), **fields)  # type: ignore[arg-type]
-        self.context.store.write(lambda tx: transitions.add_jobs(tx, [job]))
+        self.context.store.write(lambda tx: job_writes.add_jobs(tx, [job]))
         return job
 
 
@@ -68,21 +68,21 @@ def new_site(folder: Path) -> Iterator[Site]:
     clock = Clock()
     with new_store(folder) as store:
         settings = Settings(Home(folder))
-        identities = Identities(store, settings.auth, clock, FakeUnix(), CHEAP_PASSWORDS)
+        authenticator = Authenticator(store, settings.auth, clock, FakeUnix(), CHEAP_PASSWORDS)
         machines = Machines([a_node("n1"), a_node("n2"), a_node("n3", gpus=0)])
         parts = SimpleNamespace(
             settings=settings,
             engine=machines,
             store=store,
-            identities=identities,
+            authenticator=authenticator,
             now=clock,
             node_inventory=NodeInventory(machines, store),  # type: ignore[arg-type]
             scheduling_rules=SchedulingRules(store),
             search_limit=ConcurrencyLimit("search"),
         )
-        root = Caller(identities.authenticate_peer(ROOT), "socket", "local")
+        root = Caller(authenticator.authenticate_peer(ROOT), "socket", "local")
         yield Site(cast(Context, parts), clock, machines, root)
-        identities.close()
+        authenticator.close()
 
 
 def a_node(name: str, gpus: int = 4) -> Node:

@@ -14,10 +14,10 @@ from heliostat.models.schedules import CatchUpMode, Firing, FiringState, Overlap
 from heliostat.services.accounts.users import UserChange, update_user
 from heliostat.services.schedules import lifecycle as services
 from heliostat.services.schedules.firing import ReconcileTrigger, reconcile_schedules
-from heliostat.services.schedules.requests import ScheduleRequest
+from heliostat.services.schedules.schedule_requests import ScheduleRequest
 from heliostat.store import firings as fired
+from heliostat.store import job_writes
 from heliostat.store import jobs as stored_jobs
-from heliostat.store import transitions
 from heliostat.store.database import Transaction
 from unit.services.site import Site
 
@@ -76,7 +76,7 @@ def end(site: Site, schedule: Schedule, state: JobState = JobState.COMPLETED) ->
     def change(tx: Transaction) -> None:
         for firing in fired.list_unfinished_firings(tx.conn, schedule.id):
             for number in range(firing.job_id or 0, (firing.last_job_id or 0) + 1):
-                transitions.update_job(
+                job_writes.update_job(
                     tx, number, {"state": state, "ended_at": site.clock.at, "reason": "by the test"}
                 )
 
@@ -290,7 +290,7 @@ def test_an_array_has_ended_when_all_its_jobs_have(site: Site) -> None:
     schedule = create(site, job={"array": "0-2"})
     reconcile_schedules(site.context, EVERYTHING)
     site.context.store.write(
-        lambda tx: transitions.update_job(tx, 2, {"state": JobState.COMPLETED, "ended_at": site.clock.at})
+        lambda tx: job_writes.update_job(tx, 2, {"state": JobState.COMPLETED, "ended_at": site.clock.at})
     )
     reconcile_schedules(site.context, ReconcileTrigger([2]))
     assert states(site, schedule) == ["running"]

@@ -26,8 +26,8 @@ from heliostat.models import Job, JobSpec, JobState, PlacementRequest, Resources
 from heliostat.services import slurm_migration
 from heliostat.services.slurm_migration import MigrationPlan, migrate_to_slurm, plan_migration
 from heliostat.store.database import Store
+from heliostat.store.job_writes import add_jobs
 from heliostat.store.jobs import get_job
-from heliostat.store.transitions import add_jobs
 from support.new_database import create_database
 from unit.store.made_up import a_job, add_people
 

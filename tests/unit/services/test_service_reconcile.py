@@ -18,9 +18,9 @@ from heliostat.services.web_services import lifecycle as web_services
 from heliostat.services.web_services.health import HealthProber
 from heliostat.services.web_services.lifecycle import ServiceView
 from heliostat.services.web_services.reconcile import reconcile_services
-from heliostat.services.web_services.requests import ServiceRequest
+from heliostat.services.web_services.service_requests import ServiceRequest
+from heliostat.store import job_writes
 from heliostat.store import jobs as stored_jobs
-from heliostat.store import transitions
 from support.fake_engines import FilesEngine
 from unit.services.site import Machines, Site
 
@@ -105,7 +105,7 @@ class Stage:
         return found
 
     def _set(self, number: int, **values: Any) -> None:
-        self.context.store.write(lambda tx: transitions.update_job(tx, number, values))
+        self.context.store.write(lambda tx: job_writes.update_job(tx, number, values))
 
 
 @pytest.fixture

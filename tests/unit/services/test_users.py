@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from heliostat.auth.identities import Identities
+from heliostat.auth.authentication import Authenticator
 from heliostat.config import Home, Settings
 from heliostat.engines.contract import Capabilities
 from heliostat.errors import (
@@ -90,11 +90,13 @@ def house(tmp_path: Path) -> Iterator[House]:
     clock = Clock()
     with new_store(tmp_path) as store:
         settings = Settings(Home(tmp_path))
-        identities = Identities(store, settings.auth, clock, FakeUnix(), CHEAP_PASSWORDS)
+        authenticator = Authenticator(store, settings.auth, clock, FakeUnix(), CHEAP_PASSWORDS)
         engine = SimpleNamespace(capabilities=Capabilities(runs_on_server_host=True))
-        parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock, engine=engine)
-        yield House(cast(Context, parts), clock, Caller(identities.authenticate_peer(ROOT), "socket", "local"))
-        identities.close()
+        parts = SimpleNamespace(
+            settings=settings, store=store, authenticator=authenticator, now=clock, engine=engine
+        )
+        yield House(cast(Context, parts), clock, Caller(authenticator.authenticate_peer(ROOT), "socket", "local"))
+        authenticator.close()
 
 
 def without_root(house: House) -> Caller:
@@ -158,7 +160,7 @@ def test_an_account_is_never_mapped_to_root_a_system_account_or_nobody(house: Ho
 
 def test_the_servers_own_unix_user_is_reserved(house: House) -> None:
     parts = cast(Any, house.context)
-    parts.identities = Identities(
+    parts.authenticator = Authenticator(
         house.context.store, house.context.settings.auth, house.clock, FakeUnix(ALICE), CHEAP_PASSWORDS
     )
     with pytest.raises(Invalid, match="runs Heliostat"):
@@ -175,7 +177,7 @@ def test_no_two_accounts_share_a_unix_user_even_by_another_name_of_it(house: Hou
             users.create_user(house.context, house.root, NewUser("erin", unix_user=unix_user))
         with pytest.raises(Conflict, match="carol"):
             users.update_user(house.context, house.root, "dave", UserChange(unix_user=unix_user))
-    assert house.context.identities.authenticate_peer(BOB).name == "carol"
+    assert house.context.authenticator.authenticate_peer(BOB).name == "carol"
 
 
 def test_on_a_simulated_cluster_the_unix_user_need_not_exist(house: House) -> None:
@@ -298,15 +300,15 @@ def test_a_regular_user_can_change_only_their_own_account(house: House) -> None:
 def test_deactivation_ends_all_logins_and_activation_restores_no_token(house: House) -> None:
     carol = house.add("carol", password=PASSWORD)
     secret, _ = tokens.create_token(house.context, carol, "laptop")
-    identities = house.context.identities
-    assert identities.authenticate_token(secret).name == "carol"
+    authenticator = house.context.authenticator
+    assert authenticator.authenticate_token(secret).name == "carol"
     users.update_user(house.context, house.root, "carol", UserChange(active=False))
     with pytest.raises(HeliostatError):
-        identities.authenticate_token(secret)
+        authenticator.authenticate_token(secret)
     users.update_user(house.context, house.root, "carol", UserChange(active=True))
     with pytest.raises(NotAuthenticated, match="revoked"):
-        identities.authenticate_token(secret)
-    assert identities.authenticate_password("carol", PASSWORD, "10.0.0.1").active
+        authenticator.authenticate_token(secret)
+    assert authenticator.authenticate_password("carol", PASSWORD, "10.0.0.1").active
 
 
 def test_changing_the_own_password_needs_the_current_one_except_on_the_socket(house: House) -> None:
@@ -316,9 +318,9 @@ def test_changing_the_own_password_needs_the_current_one_except_on_the_socket(ho
             users.set_password(house.context, carol, "carol", OTHER_PASSWORD, current)
         assert set(caught.value.fields) == {"current"}
     users.set_password(house.context, carol, "carol", OTHER_PASSWORD, PASSWORD)
-    assert house.context.identities.authenticate_password("carol", OTHER_PASSWORD, "10.0.0.1").name == "carol"
+    assert house.context.authenticator.authenticate_password("carol", OTHER_PASSWORD, "10.0.0.1").name == "carol"
     users.set_password(house.context, house.caller("carol", via="socket"), "carol", PASSWORD)
-    assert house.context.identities.authenticate_password("carol", PASSWORD, "10.0.0.1").name == "carol"
+    assert house.context.authenticator.authenticate_password("carol", PASSWORD, "10.0.0.1").name == "carol"
 
 
 def test_the_first_password_cannot_be_set_remotely(house: House) -> None:
@@ -338,15 +340,15 @@ def test_a_stolen_token_cannot_guess_the_current_password_fast(house: House) -> 
 
 def test_a_concurrent_reset_wins_over_a_password_change(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     carol = house.add("carol", password=PASSWORD)
-    identities = house.context.identities
-    prove = identities.authenticate_password
+    authenticator = house.context.authenticator
+    prove = authenticator.authenticate_password
 
     def prove_slowly(name: str, password: str, address: str) -> User:
         user = prove(name, password, address)
         users.set_password(house.context, house.root, "carol", OTHER_PASSWORD)
         return user
 
-    monkeypatch.setattr(identities, "authenticate_password", prove_slowly)
+    monkeypatch.setattr(authenticator, "authenticate_password", prove_slowly)
     with pytest.raises(Conflict):
         users.set_password(house.context, carol, "carol", "mallory's own choice", PASSWORD)
     assert prove("carol", OTHER_PASSWORD, "10.0.0.1").name == "carol"
@@ -358,8 +360,8 @@ def test_a_new_password_ends_logins_but_leaves_tokens(house: House) -> None:
     token, _ = tokens.create_token(house.context, carol, "laptop")
     users.set_password(house.context, house.root, "carol", OTHER_PASSWORD)
     with pytest.raises(NotAuthenticated):
-        house.context.identities.authenticate_token(login)
-    assert house.context.identities.authenticate_token(token).name == "carol"
+        house.context.authenticator.authenticate_token(login)
+    assert house.context.authenticator.authenticate_token(token).name == "carol"
 
 
 def test_a_login_lasts_12_hours(house: House) -> None:
@@ -369,7 +371,7 @@ def test_a_login_lasts_12_hours(house: House) -> None:
     assert house.audit()[0].via == "password"
     house.clock.turn(hours=12)
     with pytest.raises(NotAuthenticated, match="expired"):
-        house.context.identities.authenticate_token(secret)
+        house.context.authenticator.authenticate_token(secret)
 
 
 def test_above_the_maximum_the_oldest_logins_end(house: House) -> None:
@@ -377,8 +379,8 @@ def test_above_the_maximum_the_oldest_logins_end(house: House) -> None:
     first, _ = tokens.create_login_token(house.context, "carol", PASSWORD, "10.0.0.1")
     later = [tokens.create_login_token(house.context, "carol", PASSWORD, "10.0.0.1", most=3)[0] for _ in range(3)]
     with pytest.raises(NotAuthenticated):
-        house.context.identities.authenticate_token(first)
-    assert all(house.context.identities.authenticate_token(secret).name == "carol" for secret in later)
+        house.context.authenticator.authenticate_token(first)
+    assert all(house.context.authenticator.authenticate_token(secret).name == "carol" for secret in later)
     live = [token for token in tokens.list_tokens(house.context, carol) if token.revoked_at is None]
     assert len(live) == 3
 
@@ -419,11 +421,11 @@ def test_only_the_owner_or_an_admin_revokes_a_token(house: House) -> None:
     for token_id in (token.id, 999, 0, -1, 2**63, 10**30):
         with pytest.raises(NotFound):
             tokens.revoke_token(house.context, mallory, token_id)
-    assert house.context.identities.authenticate_token(secret).name == "carol"
+    assert house.context.authenticator.authenticate_token(secret).name == "carol"
     tokens.revoke_token(house.context, house.root, token.id)
     tokens.revoke_token(house.context, carol, token.id)
     with pytest.raises(NotAuthenticated, match="revoked"):
-        house.context.identities.authenticate_token(secret)
+        house.context.authenticator.authenticate_token(secret)
     assert [entry.action for entry in house.audit()].count("token.revoke") == 1
 
 
@@ -549,11 +551,11 @@ def test_users_see_only_members_of_their_projects(house: House) -> None:
 
 
 def test_a_change_is_seen_at_the_next_request(house: House) -> None:
-    identities = house.context.identities
-    alice = identities.authenticate_peer(ALICE)
+    authenticator = house.context.authenticator
+    alice = authenticator.authenticate_peer(ALICE)
     house.project("chest-ct", "alice")
     assert not alice.is_member_of("chest-ct")
-    assert identities.authenticate_peer(ALICE).is_member_of("chest-ct")
+    assert authenticator.authenticate_peer(ALICE).is_member_of("chest-ct")
 
 
 def test_the_audit_log_is_read_page_by_page_from_the_newest(house: House) -> None:

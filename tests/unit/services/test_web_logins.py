@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from heliostat.auth.identities import Identities
+from heliostat.auth.authentication import Authenticator
 from heliostat.auth.web_logins import IDLE_TIMEOUT, LOGIN_CODE_LIFETIME, LOGIN_LIFETIME, LoggedInBrowser
 from heliostat.config import Home, Settings
 from heliostat.errors import Forbidden, NotAuthenticated
@@ -35,7 +35,7 @@ class Door:
         return web_logins.log_in_browser_by_code(self.context, code, HERE)
 
     def holder(self, secret: str, in_use: bool = True) -> LoggedInBrowser:
-        return self.context.identities.web_logins.require_browser(secret, in_use=in_use)
+        return self.context.authenticator.web_logins.require_browser(secret, in_use=in_use)
 
 
 @pytest.fixture
@@ -43,10 +43,10 @@ def door(tmp_path: Path) -> Iterator[Door]:
     clock = Clock()
     with new_store(tmp_path) as store:
         settings = Settings(Home(tmp_path))
-        identities = Identities(store, settings.auth, clock, FakeUnix(), CHEAP_PASSWORDS)
-        parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock)
-        yield Door(cast(Context, parts), clock, Caller(identities.authenticate_peer(ROOT), "socket", "local"))
-        identities.close()
+        authenticator = Authenticator(store, settings.auth, clock, FakeUnix(), CHEAP_PASSWORDS)
+        parts = SimpleNamespace(settings=settings, store=store, authenticator=authenticator, now=clock)
+        yield Door(cast(Context, parts), clock, Caller(authenticator.authenticate_peer(ROOT), "socket", "local"))
+        authenticator.close()
 
 
 def test_an_unused_login_ends_after_12_hours(door: Door) -> None:
@@ -74,7 +74,7 @@ def test_a_login_in_use_ends_after_seven_days(door: Door) -> None:
         door.clock.turn(hours=6)
         door.holder(secret)
         door.context.store.write(lambda tx: None)  # what was only ordered is carried out by now
-        door.context.identities.web_logins.clear_cache()
+        door.context.authenticator.web_logins.clear_cache()
     door.clock.turn(hours=6)
     with pytest.raises(NotAuthenticated):
         door.holder(secret)
@@ -98,16 +98,16 @@ def test_a_login_code_expires_after_five_minutes(door: Door) -> None:
 def test_a_code_of_a_deactivated_user_is_refused(door: Door) -> None:
     code, _ = web_logins.create_login_code(door.context, door.root)
     door.context.store.write(lambda tx: accounts.update_user(tx, "root", active=False))
-    door.context.identities.clear_caches()
+    door.context.authenticator.clear_caches()
     with pytest.raises((Forbidden, NotAuthenticated)):
         web_logins.log_in_browser_by_code(door.context, code, HERE)
 
 
 def test_many_codes_of_one_user_do_not_affect_other_users(door: Door) -> None:
     code, _ = web_logins.create_login_code(door.context, door.root)
-    codes = [door.context.identities.web_logins.create_code("mallory") for _ in range(2000)]
+    codes = [door.context.authenticator.web_logins.create_code("mallory") for _ in range(2000)]
     assert web_logins.log_in_browser_by_code(door.context, code, HERE)
-    redeem = door.context.identities.web_logins.redeem_code
+    redeem = door.context.authenticator.web_logins.redeem_code
     assert redeem(codes[-1]) == "mallory"
     with pytest.raises(NotAuthenticated):
         redeem(codes[0])

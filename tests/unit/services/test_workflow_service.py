@@ -14,8 +14,8 @@ from heliostat.models.workflows import WorkflowJobCounts, WorkflowState
 from heliostat.services.accounts.users import UserChange, update_user
 from heliostat.services.workflows import lifecycle as services
 from heliostat.services.workflows.plans import WorkflowPlan, plan_workflow
+from heliostat.store import job_writes
 from heliostat.store import jobs as stored_jobs
-from heliostat.store import transitions
 from heliostat.store.database import Transaction
 from heliostat.store.workflows import set_job_outputs
 from heliostat.workflows import start_decision
@@ -73,8 +73,8 @@ def end(site: Site, one: Job, state: JobState = JobState.COMPLETED, **values: st
         at = site.clock.at
         for step in steps:
             ended = {"ended_at": at} if step is state else {}
-            done = transitions.apply_transitions(
-                tx, [transitions.JobTransition(one.id, step, "ended", at, None, ended)]
+            done = job_writes.apply_transitions(
+                tx, [job_writes.JobTransition(one.id, step, "ended", at, None, ended)]
             )
             assert done, f"{one.name} could not become {step}"
 

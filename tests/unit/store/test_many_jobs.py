@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from heliostat.models import Attempt, Job, JobState
+from heliostat.store import job_writes, schema
 from heliostat.store import jobs as stored
-from heliostat.store import schema, transitions
 from heliostat.store.database import Store, Transaction
 from unit.store.made_up import NOW, a_job
 
@@ -18,7 +18,7 @@ def added(store: Store, names: list[str]) -> list[Job]:
     def add(tx: Transaction) -> list[Job]:
         numbers = tx.ids.allocate("jobs", len(names))
         jobs = [replace(a_job(number), name=name) for number, name in zip(numbers, names, strict=True)]
-        transitions.add_jobs(tx, jobs)
+        job_writes.add_jobs(tx, jobs)
         return jobs
 
     return store.write(add)
@@ -53,7 +53,7 @@ def test_only_those_change_who_were_to_and_each_to_its_own(store: Store, priorit
     jobs = added(store, ["same"] * len(priorities))
     wanted = {job.id: priority for job, priority in zip(jobs, priorities, strict=True) if priority}
     store.write(
-        lambda tx: transitions.update_jobs(tx, [(number, {"priority": value}) for number, value in wanted.items()])
+        lambda tx: job_writes.update_jobs(tx, [(number, {"priority": value}) for number, value in wanted.items()])
     )
     assert found(store, jobs) == [replace(job, priority=wanted.get(job.id, job.priority)) for job in jobs]
 
@@ -63,10 +63,10 @@ def test_only_those_change_who_were_to_and_each_to_its_own(store: Store, priorit
 def test_of_attempts_only_the_one_of_that_number_changes(store: Store, numbers: list[int]) -> None:
     jobs = added(store, ["same"] * len(numbers))
     both = [replace(job, attempt=number) for number in (1, 2) for job in jobs]
-    store.write(lambda tx: transitions.add_attempts(tx, [Attempt(job.attempt_id, job, "a") for job in both], NOW))
+    store.write(lambda tx: job_writes.add_attempts(tx, [Attempt(job.attempt_id, job, "a") for job in both], NOW))
     ended = {"state": JobState.COMPLETED, "ended_at": NOW + timedelta(seconds=1)}
     over = [((job.id, number), ended) for job, number in zip(jobs, numbers, strict=True) if number]
-    store.write(lambda tx: transitions.update_attempts(tx, over))
+    store.write(lambda tx: job_writes.update_attempts(tx, over))
     with store.read() as conn:
         seen = {(job.id, one.number): one.state for job in jobs for one in stored.list_attempts(conn, job.id)}
     expected = {(job.id, job.attempt): JobState.STARTING for job in both}
@@ -79,8 +79,8 @@ def test_more_jobs_than_one_statement_takes_are_read_and_moved(store: Store) -> 
     with store.read() as conn:
         assert set(stored.get_jobs(conn, [*wanted, *wanted, 10**9])) == set(wanted)
         assert set(stored.get_owners_and_states(conn, wanted)) == set(wanted)
-    held = [transitions.JobTransition(number, JobState.HELD, "held", NOW) for number in wanted]
-    assert len(store.write(lambda tx: transitions.apply_transitions(tx, held))) == len(wanted)
+    held = [job_writes.JobTransition(number, JobState.HELD, "held", NOW) for number in wanted]
+    assert len(store.write(lambda tx: job_writes.apply_transitions(tx, held))) == len(wanted)
     with store.read() as conn:
         left = stored.get_owners_and_states(conn, [job.id for job in jobs])
     assert [one.id for one in left.values() if one.state is not JobState.HELD] == [jobs[0].id]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from heliostat.models import TERMINAL_STATES, Dependency, DependencyCondition, Job, JobState
-from heliostat.store import dependencies, schema, transitions
+from heliostat.store import dependencies, job_writes, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Store, Transaction
-from heliostat.store.transitions import JobTransition
+from heliostat.store.job_writes import JobTransition
 from support.hypothesis_examples import example_count
 from unit.store.made_up import NOW, a_job
 
@@ -39,7 +39,7 @@ def a_child(
 
 def add(store: Store, *jobs: Job) -> None:
     def change(tx: Transaction) -> None:
-        transitions.add_jobs(tx, jobs)
+        job_writes.add_jobs(tx, jobs)
         dependencies.add_dependencies(tx, jobs, set())
 
     store.write(change)
@@ -51,10 +51,8 @@ def end(store: Store, number: int, state: JobState) -> None:
     def change(tx: Transaction) -> None:
         steps = [] if state is JobState.CANCELLED else [JobState.STARTING, JobState.RUNNING]
         for step in steps:
-            transitions.apply_transitions(tx, [JobTransition(number, step, step.value, LATER)])
-        transitions.apply_transitions(
-            tx, [JobTransition(number, state, "ended", LATER, None, {"ended_at": LATER})]
-        )
+            job_writes.apply_transitions(tx, [JobTransition(number, step, step.value, LATER)])
+        job_writes.apply_transitions(tx, [JobTransition(number, state, "ended", LATER, None, {"ended_at": LATER})])
 
     store.write(change)
 
@@ -132,7 +130,7 @@ def test_a_job_that_waits_for_a_failure_is_cancelled_when_all_went_well(store: S
 def test_a_parent_that_goes_back_to_the_queue_is_not_over(store: Store) -> None:
     add(store, a_job(1), a_child(2, 1))
     for step in (JobState.STARTING, JobState.RUNNING, JobState.PENDING):
-        store.write(lambda tx, step=step: transitions.apply_transitions(tx, [JobTransition(1, step, "x", LATER)]))  # type: ignore[misc]
+        store.write(lambda tx, step=step: job_writes.apply_transitions(tx, [JobTransition(1, step, "x", LATER)]))  # type: ignore[misc]
     assert (job(store, 2).state, job(store, 2).parents_left) == (JobState.PENDING, 1)
 
 

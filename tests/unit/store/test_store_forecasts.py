@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.models import JobId, JobState
-from heliostat.store import forecasts, transitions
+from heliostat.store import forecasts, job_writes
 from heliostat.store.database import Store
 from heliostat.store.forecasts import FinishedRun, FirstForecast
 from heliostat.store.history import add_finished_jobs
@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     create_database(tmp_path / "db")
     store = Store(tmp_path / "db")
     store.write(add_people)
-    store.write(lambda tx: transitions.add_jobs(tx, [a_job(number) for number in (1, 2, 3)]))
+    store.write(lambda tx: job_writes.add_jobs(tx, [a_job(number) for number in (1, 2, 3)]))
     yield store
     store.close()
 
@@ -33,7 +33,7 @@ def tell(store: Store, job_id: JobId, earliest: float = 1, latest: float = 2) ->
 
 
 def start(store: Store, job_id: JobId, hours: float) -> None:
-    store.write(lambda tx: transitions.update_job(tx, job_id, {"started_at": NOW + hours * HOUR}))
+    store.write(lambda tx: job_writes.update_job(tx, job_id, {"started_at": NOW + hours * HOUR}))
 
 
 def settle(store: Store) -> tuple[int, int]:
@@ -62,7 +62,7 @@ def test_the_first_forecast_and_the_first_start_stay(store: Store) -> None:
 
 def test_one_that_ends_without_starting_is_forgotten(store: Store) -> None:
     tell(store, 1)
-    store.write(lambda tx: transitions.update_job(tx, 1, {"ended_at": NOW, "state": JobState.CANCELLED}))
+    store.write(lambda tx: job_writes.update_job(tx, 1, {"ended_at": NOW, "state": JobState.CANCELLED}))
     assert settle(store) == (0, 0)
     with store.read() as conn:
         assert forecasts.find_unrecorded_outcomes(conn) == forecasts.ForecastOutcomes({}, [], 0)

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heliostat.models import TERMINAL_STATES, JobState, may_transition
+from heliostat.store import job_writes
 from heliostat.store import jobs as stored
-from heliostat.store import transitions
 from heliostat.store.database import Store
 from support.hypothesis_examples import example_count
 from unit.store.made_up import NOW, a_job
@@ -17,7 +17,7 @@ from unit.store.made_up import NOW, a_job
 def new_job(store: Store, state: JobState = JobState.PENDING, attempt: int = 0) -> int:
     def add(tx):  # type: ignore[no-untyped-def]
         number = tx.ids.allocate("jobs")[0]
-        transitions.add_jobs(tx, [a_job(number, state=state, attempt=attempt)])
+        job_writes.add_jobs(tx, [a_job(number, state=state, attempt=attempt)])
         return number
 
     number: int = store.write(add)
@@ -25,8 +25,8 @@ def new_job(store: Store, state: JobState = JobState.PENDING, attempt: int = 0) 
 
 
 def move(store: Store, job_id: int, to: JobState, attempt: int | None = None, **values: object) -> bool:
-    wish = transitions.JobTransition(job_id, to, "test", NOW, attempt, values)
-    return store.write(lambda tx: transitions.apply_transitions(tx, [wish])) == [wish]
+    wish = job_writes.JobTransition(job_id, to, "test", NOW, attempt, values)
+    return store.write(lambda tx: job_writes.apply_transitions(tx, [wish])) == [wish]
 
 
 def test_a_late_word_about_an_attempt_does_not_release_a_job_that_was_held_meanwhile(store: Store) -> None:
@@ -83,10 +83,10 @@ def test_a_late_word_of_an_old_attempt_changes_nothing(store: Store) -> None:
 
 def test_two_moves_of_one_job_in_one_commit_see_each_other(store: Store) -> None:
     job_id = new_job(store)
-    start = transitions.JobTransition(job_id, JobState.STARTING, "starting", NOW, 0, {"attempt": 1})
-    late = transitions.JobTransition(job_id, JobState.CANCELLED, "ended", NOW, 0)
-    run = transitions.JobTransition(job_id, JobState.RUNNING, "running", NOW + timedelta(seconds=1), 1)
-    assert store.write(lambda tx: transitions.apply_transitions(tx, [start, late, run])) == [start, run]
+    start = job_writes.JobTransition(job_id, JobState.STARTING, "starting", NOW, 0, {"attempt": 1})
+    late = job_writes.JobTransition(job_id, JobState.CANCELLED, "ended", NOW, 0)
+    run = job_writes.JobTransition(job_id, JobState.RUNNING, "running", NOW + timedelta(seconds=1), 1)
+    assert store.write(lambda tx: job_writes.apply_transitions(tx, [start, late, run])) == [start, run]
 
 
 def test_a_job_that_starts_and_ends_in_one_commit_is_written_once_and_told_twice(store: Store) -> None:
@@ -94,9 +94,9 @@ def test_a_job_that_starts_and_ends_in_one_commit_is_written_once_and_told_twice
     store.on_commit(
         lambda changes: told.extend((number, values["state"]) for number, values in changes.changed_jobs)
     )
-    run = transitions.JobTransition(job_id, JobState.RUNNING, "running", NOW, 1, {"started_at": NOW})
-    end = transitions.JobTransition(job_id, JobState.COMPLETED, "ended", NOW, 1, {"ended_at": NOW, "exit_code": 0})
-    assert store.write(lambda tx: transitions.apply_transitions(tx, [run, end])) == [run, end]
+    run = job_writes.JobTransition(job_id, JobState.RUNNING, "running", NOW, 1, {"started_at": NOW})
+    end = job_writes.JobTransition(job_id, JobState.COMPLETED, "ended", NOW, 1, {"ended_at": NOW, "exit_code": 0})
+    assert store.write(lambda tx: job_writes.apply_transitions(tx, [run, end])) == [run, end]
     with store.read() as conn:
         job, events = stored.get_job(conn, job_id), stored.list_events(conn, 0, 1000, job_id)
     assert job
@@ -112,7 +112,7 @@ def test_a_job_that_is_not_there_does_not_move(store: Store) -> None:
 @pytest.mark.parametrize("to", [JobState.HELD, JobState.CANCELLED, JobState.STARTING])
 def test_whoever_moves_is_no_longer_in_an_engines_queue(store: Store, to: JobState) -> None:
     job_id = new_job(store, attempt=1)
-    store.write(lambda tx: transitions.update_job(tx, job_id, {"dispatched": True}))
+    store.write(lambda tx: job_writes.update_job(tx, job_id, {"dispatched": True}))
     assert move(store, job_id, to, 1)
     with store.read() as conn:
         job = stored.get_job(conn, job_id)

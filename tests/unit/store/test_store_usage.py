@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert
 
 from heliostat.models import Attempt, Job, JobState, PlacementRequest, Resources
-from heliostat.store import schema, transitions
+from heliostat.store import job_writes, schema
 from heliostat.store.database import Store
 from heliostat.store.usage import DailyUsage, list_daily_usage, sum_requested_gpus
 from unit.auth.stand_ins import new_store
@@ -31,10 +31,10 @@ def ran(store: Store, job: Job, begun: Any, ended: Any, gpu_type: str | None = "
 
     def change(tx: Any) -> None:
         if number == 1:
-            transitions.add_jobs(tx, [job])
-        transitions.add_attempts(tx, [attempt], begun or ended)
+            job_writes.add_jobs(tx, [job])
+        job_writes.add_attempts(tx, [attempt], begun or ended)
         values = {"started_at": begun, "ended_at": ended, "state": JobState.COMPLETED}
-        transitions.update_attempt(tx, job.id, number, values)
+        job_writes.update_attempt(tx, job.id, number, values)
 
     store.write(change)
 
@@ -114,7 +114,7 @@ def test_gpus_asked_for_are_those_of_unfinished_jobs_by_user_and_project(store: 
             a_job(4, resources=Resources(gpus=8), state=JobState.FAILED, ended_at=NOW),
             a_job(5),
         ]
-        transitions.add_jobs(tx, jobs)
+        job_writes.add_jobs(tx, jobs)
 
     store.write(change)
     with store.read() as conn:

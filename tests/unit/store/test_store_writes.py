@@ -11,8 +11,8 @@ from sqlalchemy import select, text
 
 from heliostat.errors import Conflict, StoreUnavailable
 from heliostat.models import JobSpec
+from heliostat.store import job_writes, schema
 from heliostat.store import jobs as stored
-from heliostat.store import schema, transitions
 from heliostat.store.database import Store, StoreChanges, Transaction
 from support.new_database import create_database
 from unit.store.made_up import a_job, add_people
@@ -34,7 +34,7 @@ def store(path: Path) -> Iterator[Store]:
 
 def submit(tx: Transaction) -> int:
     number = tx.ids.allocate("jobs")[0]
-    transitions.add_jobs(tx, [a_job(number)])
+    job_writes.add_jobs(tx, [a_job(number)])
     return number
 
 
@@ -99,7 +99,7 @@ def test_among_many_in_one_commit_a_failing_change_leaves_the_others_alone(store
 def test_a_broken_rule_of_the_database_is_the_fault_of_that_change_only(store: Store) -> None:
     def stranger(tx: Transaction) -> int:
         number = tx.ids.allocate("jobs")[0]
-        transitions.add_jobs(tx, [a_job(number, user="nobody")])
+        job_writes.add_jobs(tx, [a_job(number, user="nobody")])
         return number
 
     with HeldUp(store):
@@ -195,7 +195,7 @@ def _fill_the_disk(tx: Transaction) -> None:
 
 def _much(tx: Transaction) -> int:
     number = tx.ids.allocate("jobs")[0]
-    transitions.add_jobs(tx, [a_job(number, spec=JobSpec(script="x" * 200_000))])
+    job_writes.add_jobs(tx, [a_job(number, spec=JobSpec(script="x" * 200_000))])
     return number
 
 

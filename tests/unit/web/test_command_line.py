@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from heliostat.api.validation import read_job
-from heliostat.cli.app import build_root_command
+from heliostat.cli.command_tree import build_root_command
 from heliostat.client import Client
 from heliostat.models import JobRequest
 from heliostat.web.job_form.command_line import build_command_line

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt
 from heliostat.models.sessions import ListeningSocket
-from heliostat.payloads.port_sockets import NotListening, find_port_sockets, read_proc_listeners
+from heliostat.payloads.port_listeners import NotListening, find_port_sockets, read_proc_listeners
 
 MAX_CHECKS_PER_USER = 2  # concurrent, for all jobs of one user
 _MAX_CHECKS = 16

@@ -11,16 +11,16 @@ from shlex import quote
 
 from heliostat.engines.containers import ContainerInputs
 from heliostat.engines.job_variables import CHECKPOINT_FILE, AttemptContext, RunAsUser, job_variables
-from heliostat.engines.slurm.command_output import ArrayElementId, SlurmJob
-from heliostat.engines.slurm.containers import ContainerScript
-from heliostat.engines.slurm.journal import ArrayElement
-from heliostat.engines.slurm.script import (
+from heliostat.engines.slurm.batch_script import (
     ScriptParts,
     SubmissionContext,
     array_comment,
     common_sbatch_options,
     render_script,
 )
+from heliostat.engines.slurm.command_output import ArrayElementId, SlurmJob
+from heliostat.engines.slurm.containers import ContainerScript
+from heliostat.engines.slurm.journal import ArrayElement
 from heliostat.engines.slurm.tracked_job import TrackedJob
 from heliostat.models import Attempt, AttemptId
 from heliostat.runtimes.shell_lines import placeholder

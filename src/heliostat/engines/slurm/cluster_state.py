@@ -8,6 +8,7 @@ from functools import cached_property
 
 from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE
+from heliostat.engines.slurm.batch_script import SubmissionContext
 from heliostat.engines.slurm.client import SlurmClient
 from heliostat.engines.slurm.command_output import SlurmNode, SlurmPartition, SlurmReservation
 from heliostat.engines.slurm.mapping import (
@@ -18,7 +19,6 @@ from heliostat.engines.slurm.mapping import (
     make_node,
     require_safe_word,
 )
-from heliostat.engines.slurm.script import SubmissionContext
 from heliostat.errors import Invalid
 from heliostat.models import Job, Node, Resources, TaskLayout
 

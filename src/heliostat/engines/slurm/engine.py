@@ -19,6 +19,7 @@ from heliostat.engines.relay.pool import RelayEndpoint, RelayPool
 from heliostat.engines.slurm import reservations
 from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
 from heliostat.engines.slurm.accounts.sync import SlurmAccountSync
+from heliostat.engines.slurm.batch_script import SubmissionContext
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
 from heliostat.engines.slurm.cluster_state import ClusterState, check_priority_class, check_request
 from heliostat.engines.slurm.containers import check_container
@@ -28,11 +29,10 @@ from heliostat.engines.slurm.journal import SubmissionJournal
 from heliostat.engines.slurm.mapping import make_name_mapping
 from heliostat.engines.slurm.node_probe import probe_partitions
 from heliostat.engines.slurm.observer import Observer
+from heliostat.engines.slurm.polling import SlurmTiming
 from heliostat.engines.slurm.recomposer import Recomposer
-from heliostat.engines.slurm.script import SubmissionContext
 from heliostat.engines.slurm.submitter import Submitter, previous_log_path
 from heliostat.engines.slurm.sync import SyncLoop, SyncParts
-from heliostat.engines.slurm.timing import SlurmTiming
 from heliostat.engines.slurm.tracked_job import TrackedJobs
 from heliostat.engines.slurm.usage import (
     LiveUsageSampler,

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from heliostat.config import Settings
 from heliostat.engines.job_folders import AttemptRefused, require_run_as_user
 from heliostat.engines.slurm.arrays import infer_cancelled_element, one_job_per_array
+from heliostat.engines.slurm.batch_script import slurm_time_limit_minutes
 from heliostat.engines.slurm.client import SlurmClient
 from heliostat.engines.slurm.cluster_state import ClusterState
 from heliostat.engines.slurm.command_output import SlurmJob
@@ -26,7 +27,6 @@ from heliostat.engines.slurm.mapping import (
     determine_end_from_receipt,
     was_killed,
 )
-from heliostat.engines.slurm.script import slurm_time_limit_minutes
 from heliostat.engines.slurm.submitter import Submitter, make_tracked_job, rotate_logs_after_requeue
 from heliostat.engines.slurm.tracked_job import (
     TrackedJob,

@@ -29,6 +29,13 @@ from heliostat.engines.slurm.arrays import (
     array_sbatch_argv,
     render_array_script,
 )
+from heliostat.engines.slurm.batch_script import (
+    AttemptPaths,
+    SubmissionContext,
+    render_batch_script,
+    sbatch_argv,
+    slurm_time_limit_minutes,
+)
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
 from heliostat.engines.slurm.cluster_state import ClusterState
 from heliostat.engines.slurm.command_output import ArrayElementId
@@ -41,15 +48,8 @@ from heliostat.engines.slurm.mapping import (
     is_job_count_limit,
     is_temporary_refusal,
 )
+from heliostat.engines.slurm.polling import SubmissionDelayed
 from heliostat.engines.slurm.reservations import reservation_option
-from heliostat.engines.slurm.script import (
-    AttemptPaths,
-    SubmissionContext,
-    render_batch_script,
-    sbatch_argv,
-    slurm_time_limit_minutes,
-)
-from heliostat.engines.slurm.timing import SubmissionDelayed
 from heliostat.engines.slurm.tracked_job import JobLookup, TrackedJob, TrackedJobs, with_time_limit
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, EndCause

@@ -15,8 +15,8 @@ from heliostat.engines.slurm.arrays import SubmissionChunk, group_into_chunks
 from heliostat.engines.slurm.cluster_state import ClusterState
 from heliostat.engines.slurm.foreign_jobs import ForeignJobs
 from heliostat.engines.slurm.observer import Observer
+from heliostat.engines.slurm.polling import Backoff, PollTimer, SlurmTiming, SubmissionDelayed
 from heliostat.engines.slurm.submitter import Submitter
-from heliostat.engines.slurm.timing import Backoff, PollTimer, SlurmTiming, SubmissionDelayed
 from heliostat.engines.slurm.tracked_job import TrackedJobs, with_time_limit
 from heliostat.engines.slurm.usage import PendingUsageFolder
 from heliostat.errors import EngineUnavailable

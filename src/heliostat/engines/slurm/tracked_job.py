@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from heliostat.engines.slurm.batch_script import array_comment, attempt_comment
 from heliostat.engines.slurm.client import SlurmClient
 from heliostat.engines.slurm.command_output import ArrayElementId, SlurmJob, parse_whole_seconds
 from heliostat.engines.slurm.journal import ArrayElement, JournalEntry, SubmissionJournal, read_receipt
 from heliostat.engines.slurm.mapping import device_uuid
-from heliostat.engines.slurm.script import array_comment, attempt_comment
 from heliostat.models import (
     Attempt,
     AttemptEnded,

@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field, safe_repr
 from heliostat.models import Caller, Department, Project, ProjectRole, User
 from heliostat.services.accounts.data_classes import MAX_DATA_CLASS, project_data_class_warning
-from heliostat.services.accounts.lookup import check_entity_name, project_not_found, require_project, require_user
 from heliostat.services.accounts.quotas import QuotaChange, change_quota
+from heliostat.services.accounts.required_accounts import (
+    check_entity_name,
+    project_not_found,
+    require_project,
+    require_user,
+)
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin, write_as_caller
 from heliostat.store import accounts, shares_and_quotas

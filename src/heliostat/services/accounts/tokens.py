@@ -3,7 +3,7 @@
 import unicodedata
 from datetime import datetime, timedelta
 
-from heliostat.auth.identities import generate_token
+from heliostat.auth.authentication import generate_token
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Caller, Token, User
 from heliostat.services.accounts.users import LOGIN_TOKEN_NAME
@@ -40,7 +40,7 @@ def create_login_token(
     context: Context, name: str, password: str, address: str, *, most: int = MAX_LOGIN_TOKENS_PER_USER
 ) -> tuple[str, Token]:
     """A token that is valid for 12 hours. Above the maximum number, the user's oldest logins end."""
-    user = context.identities.authenticate_password(name, password, address)
+    user = context.authenticator.authenticate_password(name, password, address)
     caller = Caller(user, "password", address)
     now = context.now()
 

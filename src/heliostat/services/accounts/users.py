@@ -7,7 +7,7 @@ transaction, because they may have changed since the request arrived.
 import secrets
 from dataclasses import dataclass, field, replace
 
-from heliostat.auth.identities import is_account_name
+from heliostat.auth.authentication import is_account_name
 from heliostat.errors import Conflict, Forbidden, NotAuthenticated, invalid_field, safe_repr
 from heliostat.models import (
     AuditEntry,
@@ -18,8 +18,8 @@ from heliostat.models import (
     Role,
     User,
 )
-from heliostat.services.accounts.lookup import require_user, user_not_found
 from heliostat.services.accounts.quotas import QuotaChange, change_quota
+from heliostat.services.accounts.required_accounts import require_user, user_not_found
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin, write_as_caller
 from heliostat.store import accounts, web_logins
@@ -55,13 +55,13 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
     require_admin(caller.user)
     if not is_account_name(new.name):
         raise invalid_field("name", f"{safe_repr(new.name)} {_USER_NAME_RULE}")
-    if new.name in context.identities.unix_accounts.local_admin_names():
+    if new.name in context.authenticator.unix_accounts.local_admin_names():
         raise invalid_field(
             "name",
             "is reserved for the Unix user that administers this server; it is created at their first login",
         )
     unix_user = None if new.unix_user is None else _checked_unix_user(context, new.unix_user)
-    hashed = None if new.password is None else context.identities.passwords.hash(new.password)
+    hashed = None if new.password is None else context.authenticator.passwords.hash(new.password)
     projects = (
         (context.settings.auth.default_project,) if new.projects is None else tuple(dict.fromkeys(new.projects))
     )
@@ -92,7 +92,7 @@ def update_user(context: Context, caller: Caller, name: str, changes: UserChange
     """Change role, activity, Unix user and quota in one transaction."""
     require_admin(caller.user)
     unix_user = None if changes.unix_user is None else _checked_unix_user(context, changes.unix_user)
-    local_admins = context.identities.unix_accounts.local_admin_names()
+    local_admins = context.authenticator.unix_accounts.local_admin_names()
 
     def change(tx: Transaction, actor: User) -> User:
         require_admin(actor)
@@ -121,8 +121,8 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
     needs_current = own and caller.via != "socket"
     if needs_current:
         _check_current_password(context, caller, before, current)
-    hashed = context.identities.passwords.hash(password)
-    local_admins = context.identities.unix_accounts.local_admin_names()
+    hashed = context.authenticator.passwords.hash(password)
+    local_admins = context.authenticator.unix_accounts.local_admin_names()
 
     def change(tx: Transaction, actor: User) -> None:
         if not own:
@@ -145,7 +145,7 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
         accounts.add_audit_entry(tx, caller, "user.password", name, {}, context.now())
 
     write_as_caller(context, caller, change)
-    context.identities.web_logins.drop_codes(name)
+    context.authenticator.web_logins.drop_codes(name)
 
 
 def reset_password(context: Context, caller: Caller, name: str) -> str:
@@ -250,7 +250,7 @@ def _change_unix_user(  # noqa: PLR0913, PLR0917
 
 def _checked_unix_user(context: Context, name: str) -> str:
     """The Unix user's name on this server. Never root: only the socket authenticates root."""
-    unix = context.identities.unix_accounts
+    unix = context.authenticator.unix_accounts
     account = unix.find_by_name(name)
     if account is None:
         if context.engine.capabilities.runs_on_server_host:
@@ -273,7 +273,7 @@ def _check_current_password(context: Context, caller: Caller, before: str | None
     if current is None:
         raise invalid_field("current", "the current password is required to change it")
     try:
-        context.identities.authenticate_password(caller.user.name, current, caller.address)
+        context.authenticator.authenticate_password(caller.user.name, current, caller.address)
     except NotAuthenticated as error:
         raise invalid_field("current", "is not the current password") from error
 

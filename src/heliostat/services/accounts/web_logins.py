@@ -32,7 +32,7 @@ class BrowserClient:
 
 def log_in_browser(context: Context, name: str, password: str, origin: BrowserClient) -> str:
     """The secret of a new cookie. Delayed after failures, like logins by the API."""
-    user = context.identities.authenticate_password(name, password, origin.address)
+    user = context.authenticator.authenticate_password(name, password, origin.address)
     return _create_login(context, Caller(user, "password", origin.address), "password", origin)
 
 
@@ -43,12 +43,12 @@ def create_login_code(context: Context, caller: Caller) -> tuple[str, timedelta]
         accounts.add_audit_entry(tx, caller, "web.link", actor.name, {}, context.now())
 
     write_as_caller(context, caller, change)
-    return context.identities.web_logins.create_code(caller.user.name), LOGIN_CODE_LIFETIME
+    return context.authenticator.web_logins.create_code(caller.user.name), LOGIN_CODE_LIFETIME
 
 
 def log_in_browser_by_code(context: Context, code: str, origin: BrowserClient) -> str:
     """The secret of a new cookie."""
-    name = context.identities.web_logins.redeem_code(code)
+    name = context.authenticator.web_logins.redeem_code(code)
     with context.store.read() as conn:
         user = accounts.find_user(conn, name)
     if user is None:
@@ -59,8 +59,8 @@ def log_in_browser_by_code(context: Context, code: str, origin: BrowserClient) -
 def log_out_browser(context: Context, browser: LoggedInBrowser) -> None:
     """Does nothing if it is already logged out."""
     context.store.write(lambda tx: web_logins.end_login(tx, browser.login.id, context.now()))
-    context.identities.web_logins.clear_cache()
-    context.identities.proxy_grants.clear_cache()
+    context.authenticator.web_logins.clear_cache()
+    context.authenticator.proxy_grants.clear_cache()
 
 
 def log_out_all_browsers(context: Context, caller: Caller) -> None:
@@ -71,9 +71,9 @@ def log_out_all_browsers(context: Context, caller: Caller) -> None:
         accounts.add_audit_entry(tx, caller, "web.logout", actor.name, {"everywhere": True}, context.now())
 
     write_as_caller(context, caller, change)
-    context.identities.web_logins.drop_codes(caller.user.name)
-    context.identities.web_logins.clear_cache()
-    context.identities.proxy_grants.clear_cache()
+    context.authenticator.web_logins.drop_codes(caller.user.name)
+    context.authenticator.web_logins.clear_cache()
+    context.authenticator.proxy_grants.clear_cache()
 
 
 def _create_login(context: Context, caller: Caller, via: str, origin: BrowserClient) -> str:

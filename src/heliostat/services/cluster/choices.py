@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from heliostat.models import Caller
-from heliostat.services.accounts.lookup import find_default_project
 from heliostat.services.accounts.projects import list_projects
+from heliostat.services.accounts.required_accounts import find_default_project
 from heliostat.services.context import Context
 
 

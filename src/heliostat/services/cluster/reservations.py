@@ -13,7 +13,7 @@ from heliostat.engines.contract import SupportsReservations
 from heliostat.errors import Conflict, HeliostatError, Invalid, NotFound, invalid_field, safe_repr
 from heliostat.models import Caller, Job, Node, Reservation, User
 from heliostat.scheduling.feasibility import could_ever_run
-from heliostat.services.accounts.lookup import check_entity_name
+from heliostat.services.accounts.required_accounts import check_entity_name
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin, write_as_caller
 from heliostat.store import accounts

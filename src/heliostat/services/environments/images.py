@@ -26,7 +26,7 @@ from heliostat.models.environments import (
 from heliostat.models.images import ImagePush, format_registry_login, parse_image_name
 from heliostat.runtimes.container_policy import check_registry, make_container_policy
 from heliostat.runtimes.image_names import BUILT_IMAGE, parse_image
-from heliostat.services.accounts.lookup import require_unix_user_and_project
+from heliostat.services.accounts.required_accounts import require_unix_user_and_project
 from heliostat.services.context import Context
 from heliostat.services.environments import lifecycle as environments
 from heliostat.services.environments.image_builds import draft_push_job, image_and_runtime_of
@@ -47,7 +47,7 @@ from heliostat.services.environments.requests import (
     trusted_package_urls,
 )
 from heliostat.services.environments.spec_validation import validate_environment_spec
-from heliostat.store import accounts, transitions
+from heliostat.store import accounts, job_writes
 from heliostat.store import environments as stored_environments
 from heliostat.store import images as stored
 from heliostat.store.database import Store, Transaction
@@ -181,7 +181,7 @@ def push_image(
         now = context.now()
         job = replace(draft, id=tx.ids.allocate("jobs")[0], submitted_at=now)
         push = ImagePush(job.id, image.digest, address, now, state=job.state)
-        transitions.add_jobs(tx, [job])
+        job_writes.add_jobs(tx, [job])
         stored.add_image_push(tx, push)
         accounts.add_audit_entry(tx, caller, "image.push", f"image {image.digest[:12]}", {"target": address}, now)
         return push

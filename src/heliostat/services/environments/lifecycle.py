@@ -22,7 +22,7 @@ from heliostat.models.environments import (
     EnvironmentState,
     environment_state,
 )
-from heliostat.services.accounts.lookup import require_unix_user_and_project
+from heliostat.services.accounts.required_accounts import require_unix_user_and_project
 from heliostat.services.context import Context
 from heliostat.services.environments.requests import (
     prepare_environment_request,

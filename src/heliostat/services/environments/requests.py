@@ -27,7 +27,7 @@ from heliostat.services.environments.builds import (
 from heliostat.services.environments.image_builds import draft_image_build_job
 from heliostat.services.environments.spec_validation import validate_environment_spec
 from heliostat.store import environments as stored
-from heliostat.store import transitions
+from heliostat.store import job_writes
 from heliostat.store.database import Transaction
 from heliostat.store.environments import StoredEnvironment
 
@@ -147,7 +147,7 @@ def provide_environment(
 def _start_build(tx: Transaction, environment_request: EnvironmentRequest, now: datetime) -> ProvidedEnvironment:
     build = replace(environment_request.build_job, id=tx.ids.allocate("jobs")[0], submitted_at=now)
     environment = replace(environment_request.environment, build_job=build.id, created_at=now)
-    transitions.add_jobs(tx, [build])
+    job_writes.add_jobs(tx, [build])
     stored.put_environment(tx, environment)
     return ProvidedEnvironment(environment, build.id)
 

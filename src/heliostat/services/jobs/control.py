@@ -9,7 +9,7 @@ from heliostat.models.quantities import parse_duration
 from heliostat.services.context import Context, require_program_engine
 from heliostat.services.environments.lifecycle import check_may_stop_build
 from heliostat.services.permissions import require_inspectable, require_inspectable_job
-from heliostat.store import accounts, transitions
+from heliostat.store import accounts, job_writes
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
 from heliostat.store.jobs import get_jobs_without_spec
@@ -121,8 +121,8 @@ def _stop_jobs(context: Context, caller: Caller, tx: Transaction, jobs: Sequence
         if job.state in ACTIVE_STATES:
             _request_stop(context, tx, job, stop_kind, reason)
     waiting = [job.id for job in unfinished_jobs if job.state not in ACTIVE_STATES]
-    transitions.apply_transitions(
-        tx, [transitions.cancellation_transition(reason, job_id, now) for job_id in waiting]
+    job_writes.apply_transitions(
+        tx, [job_writes.cancellation_transition(reason, job_id, now) for job_id in waiting]
     )
 
 
@@ -137,8 +137,8 @@ def _hold(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
         )
     now, reason = context.now(), f"held by {caller.user.name}"
     values = {"reason": reason, "waited_seconds": job.queue_wait_seconds(now), "waits_since": None}
-    transitions.apply_transitions(
-        tx, [transitions.JobTransition(job.id, JobState.HELD, "held", now, None, values, reason)]
+    job_writes.apply_transitions(
+        tx, [job_writes.JobTransition(job.id, JobState.HELD, "held", now, None, values, reason)]
     )
 
 
@@ -148,8 +148,8 @@ def _release(context: Context, caller: Caller, tx: Transaction, job: Job) -> Non
     if job.state is not JobState.HELD:
         raise Conflict(f"Job {job.id} is {job.state}, not held.", "Only held jobs can be released.")
     values = {"reason": None, "waits_since": context.now()}  # held time does not count as waiting
-    transitions.apply_transitions(
-        tx, [transitions.JobTransition(job.id, JobState.PENDING, "released", context.now(), None, values)]
+    job_writes.apply_transitions(
+        tx, [job_writes.JobTransition(job.id, JobState.PENDING, "released", context.now(), None, values)]
     )
 
 
@@ -176,14 +176,14 @@ def _note_checkpoint(context: Context, caller: Caller, tx: Transaction, job: Job
             "Call `helio checkpointed` from within the job.",
         )
     now = context.now()
-    transitions.update_job(tx, job.id, {"checkpointed_at": now})
-    transitions.add_job_event(tx, job, "checkpointed", None, now)
+    job_writes.update_job(tx, job.id, {"checkpointed_at": now})
+    job_writes.add_job_event(tx, job, "checkpointed", None, now)
 
 
 def _request_stop(context: Context, tx: Transaction, job: Job, what: str, reason: str) -> None:
     values: dict[str, Any] = {"stop_requested": what, "reason": reason}
-    transitions.update_job(tx, job.id, values)
-    transitions.add_job_event(tx, job, f"{what}_requested", reason, context.now())
+    job_writes.update_job(tx, job.id, values)
+    job_writes.add_job_event(tx, job, f"{what}_requested", reason, context.now())
 
 
 def _require_found(job: Job | None, job_id: JobId) -> Job:
@@ -213,8 +213,8 @@ def extend_job(context: Context, caller: Caller, job_id: JobId, seconds: int) ->
         ):
             raise _changed_error(job_id)
         new_limit = max(limit, current.time_limit_seconds)
-        transitions.update_job(tx, job_id, {"time_limit_seconds": new_limit})
-        transitions.add_job_event(tx, current, "limit_changed", f"time limit is now {new_limit} s", context.now())
+        job_writes.update_job(tx, job_id, {"time_limit_seconds": new_limit})
+        job_writes.add_job_event(tx, current, "limit_changed", f"time limit is now {new_limit} s", context.now())
         accounts.add_audit_entry(
             tx, caller, "job.extend", f"job {job_id}", {"time_limit": new_limit}, context.now()
         )

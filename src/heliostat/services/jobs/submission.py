@@ -19,8 +19,8 @@ from heliostat.runtimes.container_policy import (
     make_container_policy,
     resolve_container_request,
 )
-from heliostat.services.accounts.lookup import require_unix_user, resolve_project
 from heliostat.services.accounts.quotas import check_queued_gpu_quota
+from heliostat.services.accounts.required_accounts import require_unix_user, resolve_project
 from heliostat.services.cluster.reservations import check_job_reservations
 from heliostat.services.context import Context
 from heliostat.services.environments.images import resolve_image_names
@@ -29,7 +29,7 @@ from heliostat.services.jobs.dependencies import link_dependencies
 from heliostat.services.jobs.drafts import JobDraftContext, draft_job
 from heliostat.services.jobs.uploads import check_uploads
 from heliostat.services.notifications import check_notify_requests
-from heliostat.store import dependencies, provenance, schema, transitions
+from heliostat.store import dependencies, job_writes, provenance, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
 from heliostat.store.timestamps import to_timestamp
@@ -88,7 +88,7 @@ def prepare_submission(
             jobs = tuple(attach_environments(context, tx, environment_requests, groups))
             submitted = replace(submitted, jobs=jobs)
         check_queued_gpu_quota(context, tx.conn, submitted.jobs)
-        transitions.add_jobs(tx, submitted.jobs)
+        job_writes.add_jobs(tx, submitted.jobs)
         dependencies.add_dependencies(tx, submitted.jobs, already_met)
         _add_provenance(context, tx, requests, submitted.jobs)
         if key:

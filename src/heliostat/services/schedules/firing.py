@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotFound, StoreUnavailable
 from heliostat.models import Caller, JobId
 from heliostat.models.schedules import Firing, FiringState, OverlapPolicy, Schedule, ScheduleId, ScheduleState
-from heliostat.schedules.timing import MAX_COUNTED_MISSES, CatchUpRule, FiringDecision, decide_firing
+from heliostat.schedules.due_times import MAX_COUNTED_MISSES, CatchUpRule, FiringDecision, decide_firing
 from heliostat.services.context import Context
 from heliostat.services.jobs.control import cancel_in_transaction
 from heliostat.services.jobs.submission import SubmissionResult, prepare_submission

@@ -7,7 +7,7 @@ from datetime import datetime
 from heliostat.models import Caller, JobRequest, ParentReference, User
 from heliostat.models import DependencyCondition as ParentRule
 from heliostat.models.schedules import FIRING_STATES_WITHOUT_JOB, Firing, Schedule
-from heliostat.schedules.timing import Timing, parse_timing
+from heliostat.schedules.due_times import Timing, parse_timing
 from heliostat.services.jobs.submission import SubmissionResult
 from heliostat.store.database import Transaction
 

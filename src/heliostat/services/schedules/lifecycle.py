@@ -12,12 +12,12 @@ from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field, safe_
 from heliostat.models import Caller, User
 from heliostat.models.dependencies import find_cycle
 from heliostat.models.schedules import Firing, Schedule, ScheduleId, ScheduleState
-from heliostat.schedules.timing import list_next_times
+from heliostat.schedules.due_times import list_next_times
 from heliostat.services.context import Context
 from heliostat.services.permissions import write_as_caller
 from heliostat.services.schedules import firing
 from heliostat.services.schedules.firing_jobs import caller_for_owner, parse_schedule_timing
-from heliostat.services.schedules.requests import (
+from heliostat.services.schedules.schedule_requests import (
     ScheduleRequest,
     draft_schedule,
     just_before_this_second,

@@ -27,9 +27,9 @@ from heliostat.services.sessions.idle_policy import (
     needs_write,
     warning_lead_time,
 )
+from heliostat.store import job_writes
 from heliostat.store import jobs as stored
 from heliostat.store import sessions as stored_sessions
-from heliostat.store import transitions
 from heliostat.store.database import Transaction
 from heliostat.store.sample_chunks import TimeGrid, resample_chunks
 
@@ -141,14 +141,14 @@ def _is_poll_needed(context: Context, session: Session) -> bool:
 def _apply(context: Context, tx: Transaction, job: Job, action: SessionAction) -> None:
     now, limit, end = context.now(), idle_limit(context), time_limit_end(job)
     if action is SessionAction.WARN_IDLE and limit is not None:
-        transitions.add_job_event(tx, job, ENDS_SOON_EVENT, _idle_warning(now + warning_lead_time(limit)), now)
+        job_writes.add_job_event(tx, job, ENDS_SOON_EVENT, _idle_warning(now + warning_lead_time(limit)), now)
     elif action is SessionAction.WARN_END and end is not None:
-        transitions.add_job_event(tx, job, ENDS_SOON_EVENT, _end_warning(job, end), now)
+        job_writes.add_job_event(tx, job, ENDS_SOON_EVENT, _end_warning(job, end), now)
     elif action is SessionAction.END_IDLE:
         idle_after = context.settings.sessions.idle_after
         reason = f"ended because it was idle for {idle_after}: no activity of kernels, terminals and GPUs"
-        transitions.update_job(tx, job.id, {"stop_requested": "cancel", "reason": reason})
-        transitions.add_job_event(tx, job, "cancel_requested", reason, now)
+        job_writes.update_job(tx, job.id, {"stop_requested": "cancel", "reason": reason})
+        job_writes.add_job_event(tx, job, "cancel_requested", reason, now)
 
 
 def _idle_warning(at: datetime) -> str:

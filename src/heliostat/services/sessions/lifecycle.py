@@ -14,7 +14,7 @@ from heliostat.errors import Conflict, Forbidden, HeliostatError, Invalid, NotFo
 from heliostat.models import ACTIVE_STATES, Caller, DependencyCondition, Job, JobRequest, JobState, User
 from heliostat.models.sessions import SESSION_APPS, ProxyTarget, Session, SessionRequest
 from heliostat.payloads.archive import SESSION_LAUNCHER, program_script
-from heliostat.services.accounts.lookup import require_unix_user_and_project, require_user
+from heliostat.services.accounts.required_accounts import require_unix_user_and_project, require_user
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import SubmissionResult, prepare_submission
 from heliostat.services.logs.reader import LogRange, read_log

@@ -15,8 +15,12 @@ from heliostat.services.context import Context
 from heliostat.services.permissions import write_as_caller
 from heliostat.services.web_services.reconcile import replica_phase
 from heliostat.services.web_services.replica_plan import CRASH_LOOP_FAILURES, ReplicaPhase
-from heliostat.services.web_services.requests import ServiceRequest, check_replica_count, check_service_request
 from heliostat.services.web_services.routing import may_see_service, require_service_access, service_not_found
+from heliostat.services.web_services.service_requests import (
+    ServiceRequest,
+    check_replica_count,
+    check_service_request,
+)
 from heliostat.store import accounts
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import services as stored
@@ -215,7 +219,7 @@ def remove_service(context: Context, caller: Caller, name: str) -> None:
 def create_service_key(context: Context, caller: Caller, name: str) -> tuple[str, str]:
     """A secret for access by a program of the caller, and when it expires (ISO 8601)."""
     require_service_access(context, caller.user, name, is_browser=False)
-    secret, until = context.identities.proxy_grants.create_program_grant(
+    secret, until = context.authenticator.proxy_grants.create_program_grant(
         caller.user.name, ProxyTarget(0, service=name)
     )
     return secret, until.isoformat()

@@ -24,7 +24,7 @@ from heliostat.services.web_services.replica_plan import (
     plan_replicas,
     service_changes_after_failure,
 )
-from heliostat.services.web_services.requests import replica_job_request
+from heliostat.services.web_services.service_requests import replica_job_request
 from heliostat.store import accounts
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import services as stored

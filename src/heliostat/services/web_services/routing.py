@@ -96,7 +96,7 @@ def create_service_entry_code(
 ) -> str:
     """A code that logs the user's browser in at the proxy, once."""
     require_service_access(context, user, target.service)
-    return context.identities.proxy_grants.create_code(user.name, target, nonce_digest, login_id)
+    return context.authenticator.proxy_grants.create_code(user.name, target, nonce_digest, login_id)
 
 
 def service_not_found(name: str) -> NotFound:

@@ -19,7 +19,7 @@ from heliostat.services.workflows.plans import (
     plan_workflow,
     workflow_membership,
 )
-from heliostat.store import accounts, transitions, workflow_start_decisions
+from heliostat.store import accounts, job_writes, workflow_start_decisions
 from heliostat.store import workflows as reported
 from heliostat.store import workflows as stored
 from heliostat.store.database import Transaction
@@ -167,9 +167,9 @@ def _decide_first_jobs(
 ) -> None:
     """Store the membership of each job, and decide whether jobs without new parents start."""
     for node, job in zip(nodes, submitted.jobs, strict=True):
-        transitions.update_job(tx, job.id, {"part": workflow_membership(node, number)})
+        job_writes.update_job(tx, job.id, {"part": workflow_membership(node, number)})
     keys = {node.key for node in nodes}
-    refused: list[transitions.JobTransition] = []
+    refused: list[job_writes.JobTransition] = []
     decider = workflow_start_decisions.WorkflowStartDecider(tx)
     for node, job in zip(nodes, submitted.jobs, strict=True):
         is_plain = not node.needs and node.step.condition is None and not node.is_late
@@ -177,8 +177,8 @@ def _decide_first_jobs(
             continue
         decision = decider.decide_job(job.id)
         if decision is not None and decision.outcome is not None:
-            refused.append(transitions.cancellation_transition(decision.reason, job.id, context.now()))
-    transitions.apply_transitions(tx, refused)
+            refused.append(job_writes.cancellation_transition(decision.reason, job.id, context.now()))
+    job_writes.apply_transitions(tx, refused)
 
 
 def _keys_to_retry(view: WorkflowView, nodes: Sequence[ExpandedJob]) -> set[str]:

@@ -15,7 +15,7 @@ from heliostat.models.workflows import SWEEP, Metric, Scalar, Sweep, WorkflowMem
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import prepare_submission
 from heliostat.services.workflows.plans import ParseJobRequest, with_retries
-from heliostat.store import transitions, workflow_start_decisions
+from heliostat.store import job_writes, workflow_start_decisions
 from heliostat.store import workflows as reported
 from heliostat.store import workflows as stored
 from heliostat.store.database import Transaction
@@ -79,7 +79,7 @@ def submit_sweep(
         for job, values in zip(submitted.jobs, document.variants, strict=True):
             workflow_start_decisions.set_job_spec(tx, job.id, _with_values(job.spec, values))
             membership = WorkflowMembership(SWEEP, created.id, str(job.array_index))
-            transitions.update_job(tx, job.id, {"part": membership})
+            job_writes.update_job(tx, job.id, {"part": membership})
         return created
 
     return context.store.write(change)

@@ -12,7 +12,7 @@ from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, No
 from heliostat.models import JobRequest
 from heliostat.models.schedules import CatchUpMode, Firing, OverlapPolicy, Schedule
 from heliostat.services.schedules import lifecycle as services
-from heliostat.services.schedules.requests import ScheduleRequest, schedule_request_of
+from heliostat.services.schedules.schedule_requests import ScheduleRequest, schedule_request_of
 from heliostat.web.forms import FormReader, FormState, form_with_errors
 from heliostat.web.job_form import job_file
 from heliostat.web.job_form.job_body import duration_text, request_to_body

@@ -16,7 +16,7 @@ from heliostat.web import formatting
 from heliostat.web.rendering import PageSpec, redirect, render_page
 from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep
 from heliostat.web.view_models import Confirmation, Pager, PageUrl, build_pager
-from heliostat.web.workflow_page.charts import (
+from heliostat.web.workflow_page.graph_and_timeline import (
     WorkflowJobs,
     display_state,
     draw_workflow_gantt,

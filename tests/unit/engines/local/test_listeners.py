@@ -11,7 +11,7 @@ from heliostat.engines.local.port_ownership import (
     find_listening,
     query_listeners,
 )
-from heliostat.payloads.port_sockets import read_proc_listeners
+from heliostat.payloads.port_listeners import read_proc_listeners
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from heliostat.engines.slurm.arrays import (
     group_into_chunks,
     render_array_script,
 )
+from heliostat.engines.slurm.batch_script import SubmissionContext as SlurmSite
+from heliostat.engines.slurm.batch_script import array_comment
 from heliostat.engines.slurm.client import SlurmRefused
 from heliostat.engines.slurm.command_output import ArrayElementId, expand_host_list, parse_job_id
 from heliostat.engines.slurm.journal import ArrayElement, JournalEntry
-from heliostat.engines.slurm.script import SubmissionContext as SlurmSite
-from heliostat.engines.slurm.script import array_comment
 from heliostat.models import Attempt, AttemptEnded, AttemptStarted, EndCause, JobSpec
 from unit.engines.slurm.test_slurm_engine import ME, Site
 from unit.engines.slurm.test_slurm_script import ANN, AROUND, CASES, NAMES, attempt_of, load

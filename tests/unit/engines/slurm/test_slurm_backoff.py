@@ -15,8 +15,8 @@ from heliostat.config import Settings
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
 from heliostat.engines.slurm.command_output import ArrayElementId
 from heliostat.engines.slurm.journal import JournalEntry
+from heliostat.engines.slurm.polling import Backoff
 from heliostat.engines.slurm.submitter import receipt_path
-from heliostat.engines.slurm.timing import Backoff
 from heliostat.engines.slurm.usage import read_usage
 from heliostat.errors import EngineUnavailable
 from heliostat.models import AttemptEnded, EndCause

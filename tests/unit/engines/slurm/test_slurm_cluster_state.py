@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.config import Home, SlurmSettings, load_settings
+from heliostat.engines.slurm.batch_script import SubmissionContext, sbatch_argv
 from heliostat.engines.slurm.cluster_state import ClusterSnapshot, apply_name_mapping, check_request
 from heliostat.engines.slurm.command_output import (
     SlurmNode,
@@ -32,7 +33,6 @@ from heliostat.engines.slurm.reservations import (
     reservation_option,
     slurm_reservation_names,
 )
-from heliostat.engines.slurm.script import SubmissionContext, sbatch_argv
 from heliostat.errors import Invalid
 from heliostat.models import Reservation
 from unit.engines.slurm.test_slurm_script import ANN, attempt_of, paths_in

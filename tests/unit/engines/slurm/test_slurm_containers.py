@@ -26,8 +26,8 @@ from heliostat.engines.slurm.arrays import (
     array_container_inputs,
     render_array_script,
 )
+from heliostat.engines.slurm.batch_script import render_batch_script
 from heliostat.engines.slurm.containers import check_container, make_container_script, signal_to_send
-from heliostat.engines.slurm.script import render_batch_script
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Mount
 from heliostat.runtimes.contract import TOOL_PATH

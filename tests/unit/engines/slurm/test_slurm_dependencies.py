@@ -195,7 +195,7 @@ class Story:
         ]
 
     def move(self, job: Job, to: JobState, values: dict[str, object]) -> None:
-        """As `store/transitions.py`, which tells the child."""
+        """As `store/job_writes.py`, which tells the child."""
         self.jobs[job.id] = replace(job, **{"dispatched": False, **values, "state": to})  # type: ignore[arg-type]
         child = self.jobs[CHILD]
         if job.id != PARENT or not self.jobs[PARENT].is_terminal or child.is_terminal:

@@ -16,6 +16,7 @@ from typing import cast
 import pytest
 
 from heliostat.config import Home, Settings
+from heliostat.engines.slurm.batch_script import SubmissionContext as SlurmSite
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
 from heliostat.engines.slurm.cluster_state import ClusterState
 from heliostat.engines.slurm.command_output import (
@@ -29,9 +30,8 @@ from heliostat.engines.slurm.command_output import (
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.journal import ArrayElement, JournalEntry, SubmissionJournal
 from heliostat.engines.slurm.observer import Observer
-from heliostat.engines.slurm.script import SubmissionContext as SlurmSite
+from heliostat.engines.slurm.polling import SlurmTiming
 from heliostat.engines.slurm.submitter import Submitter
-from heliostat.engines.slurm.timing import SlurmTiming
 from heliostat.engines.slurm.tracked_job import TrackedJobs
 from heliostat.errors import EngineUnavailable
 from heliostat.models import (

@@ -16,8 +16,8 @@ from heliostat.engines.slurm.arrays import (
     group_into_chunks,
     render_array_script,
 )
+from heliostat.engines.slurm.batch_script import SubmissionContext as SlurmSite
 from heliostat.engines.slurm.client import SlurmRefused
-from heliostat.engines.slurm.script import SubmissionContext as SlurmSite
 from heliostat.models import Attempt, EndCause, JobSpec, PlacementRequest
 from unit.engines.slurm.test_slurm_arrays import ARRAY_CASES, HOSTILE_FOLDER, dispatched, options_of
 from unit.engines.slurm.test_slurm_engine import Site

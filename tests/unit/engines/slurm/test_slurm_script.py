@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from heliostat.engines.job_variables import AttemptContext, RunAsUser
+from heliostat.engines.slurm.batch_script import AttemptPaths, SubmissionContext, render_batch_script, sbatch_argv
 from heliostat.engines.slurm.journal import ALREADY_STARTED_EXIT_CODE
 from heliostat.engines.slurm.mapping import UnsupportedRequest
-from heliostat.engines.slurm.script import AttemptPaths, SubmissionContext, render_batch_script, sbatch_argv
 from heliostat.models import Attempt, Job, JobSpec, JobState, PlacementRequest, Resources, TaskLayout
 
 CASES = Path(__file__).parents[3] / "cases" / "slurm"

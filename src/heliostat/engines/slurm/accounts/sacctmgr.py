@@ -16,7 +16,7 @@ from heliostat.engines.slurm.accounts.steps import (
 )
 from heliostat.engines.slurm.client import SlurmRefused
 from heliostat.engines.slurm.command_output import parse_slurm_config
-from heliostat.engines.slurm.timing import RefreshedValue
+from heliostat.engines.slurm.polling import RefreshedValue
 from heliostat.errors import Conflict, EngineUnavailable
 
 _SHOW = ("sacctmgr", "--parsable2", "--noheader", "show")

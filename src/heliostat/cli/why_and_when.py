@@ -1,7 +1,5 @@
-"""`helio why`, `when`, `share` and `report`: explanations, start forecasts, fair shares and usage reports."""
+"""`helio why` and `helio when`: why a job waits, and when it will start."""
 
-import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,34 +19,15 @@ from heliostat.cli.output import (
     format_cell,
     print_fields,
     print_json,
-    print_message,
     print_table,
 )
-from heliostat.cli.value_format import format_duration, format_time_short
+from heliostat.cli.value_format import format_time_short
 
 if TYPE_CHECKING:
     from heliostat.client.api_types import Forecast, JobExplanation, RequestVariation
-    from heliostat.client.queue import ShareEntry, StartEstimate, UsageReportRow
+    from heliostat.client.queue import StartEstimate
 
 _MAX_AHEAD = 3
-_SHARE_COLUMNS = (
-    Column("DEPARTMENT > PROJECT > USER", shrinkable=True),
-    Column("SHARE", right_aligned=True),
-    Column("ENTITLED", right_aligned=True),
-    Column("GPU-HOURS", right_aligned=True),
-    Column("USED", right_aligned=True),
-    Column("PENALTY", right_aligned=True),
-)
-_REPORT_COLUMNS = (
-    Column("JOBS", right_aligned=True),
-    Column("GPU-H", right_aligned=True),
-    Column("OF TOTAL", right_aligned=True),
-    Column("CPU-H", right_aligned=True),
-    Column("WASTED", right_aligned=True),
-    Column("MEAN WAIT", right_aligned=True),
-    Column("MEDIAN WAIT", right_aligned=True),
-)
-_TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def why(
@@ -151,82 +130,3 @@ def _ahead(explanation: "JobExplanation") -> str | None:
     text = ", ".join(f"{job['id']} ({job['user']} in {job['project']})" for job in shown)
     more = explanation["ahead"] - len(shown)
     return text + (f" and {more} more" if more > 0 else "")
-
-
-def share(as_json: JsonFlag = False) -> None:
-    """Show fair shares and recent usage.
-
-    ENTITLED: part of the cluster that the account gets while all others use theirs. USED: recent usage as a
-    multiple of that. PENALTY: priority points that its jobs lose for it.
-    """
-    response = connect().queue.share()
-    tree = response["items"]
-    if as_json:
-        print_json(tree)
-        return
-    print_table(_SHARE_COLUMNS, (_share_row(account, depth) for account, depth in _walk(tree)))
-    if (source := response.get("usage_source", "heliostat")) != "heliostat":
-        print_message(
-            f"Usage as counted by {source.capitalize()}, including jobs submitted to it directly. No penalties."
-        )
-
-
-def report(
-    month: Annotated[str | None, typer.Option(help="Month: 2026-11. Default: the current month.")] = None,
-    by: Annotated[str, typer.Option(help="Group by department, project or user.")] = "project",
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Show the usage of a month by project, user or department.
-
-    Admins see all usage, managers that of their projects, other users their own.
-    """
-    client = connect()
-    if as_csv:
-        sys.stdout.write(client.queue.report_csv(month, by).replace("\r\n", "\n"))
-        return
-    lines = client.queue.report(month, by)
-    if as_json:
-        print_json(lines)
-        return
-    if not lines:
-        print("No jobs ran in that month.")
-        return
-    print_table((Column(by.upper(), shrinkable=True), *_REPORT_COLUMNS), (_report_row(line) for line in lines))
-    print_message(
-        "WASTED: GPU-hours since the last checkpoint of attempts that failed, timed out, were lost or preempted."
-    )
-
-
-def _walk(tree: "list[ShareEntry]", depth: int = 0) -> "Iterator[tuple[ShareEntry, int]]":
-    for account in tree:
-        yield account, depth
-        yield from _walk(account["children"], depth + 1)
-
-
-def _share_row(account: "ShareEntry", depth: int) -> list[str]:
-    entitled = account["entitled"]
-    name = "  " * depth + account["name"]
-    if entitled is None:
-        return [name, str(account["share"]), "-", "-", "-", "-"]
-    return [
-        name,
-        str(account["share"]),
-        f"{entitled:.1%}",
-        f"{account['usage_gpu_hours']:.1f}",
-        f"{account['usage_ratio']:.2f}{_TIMES}",
-        f"-{account['priority_penalty']:.1f}" if account["priority_penalty"] >= 0.05 else "0",
-    ]
-
-
-def _report_row(line: "UsageReportRow") -> list[str]:
-    return [
-        line["name"],
-        str(line["jobs"]),
-        f"{line['gpu_hours']:.1f}",
-        f"{line['fraction_of_total']:.0%}",
-        f"{line['cpu_hours']:.1f}",
-        f"{line['wasted_gpu_hours']:.1f}",
-        format_duration(line["mean_wait_seconds"]),
-        format_duration(line["median_wait_seconds"]),
-    ]

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from heliostat.errors import invalid_field
 from heliostat.models import Caller, JobRequest
 from heliostat.models.schedules import CatchUpMode, OverlapPolicy, Schedule, ScheduleState
+from heliostat.schedules.due_times import Timing, choose_zone, parse_timing
 from heliostat.schedules.iso8601 import RepeatingInterval
-from heliostat.schedules.timing import Timing, choose_zone, parse_timing
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import draft_jobs
 

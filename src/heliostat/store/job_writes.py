@@ -1,4 +1,4 @@
-"""State transitions of jobs and attempts: each is checked against the current state and recorded as an event."""
+"""Writes jobs, attempts and their events: each state transition is checked against the current state."""
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence

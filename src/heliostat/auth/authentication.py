@@ -35,7 +35,7 @@ def is_account_name(name: str) -> bool:
     return _ACCOUNT_NAME.fullmatch(name) is not None
 
 
-class Identities:
+class Authenticator:
     """Finds the User of given credentials. Thread-safe, with a short-lived cache."""
 
     def __init__(

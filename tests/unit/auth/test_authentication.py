@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from heliostat.auth.identities import Identities, generate_token
+from heliostat.auth.authentication import Authenticator, generate_token
 from heliostat.config import AuthSettings
 from heliostat.errors import Forbidden, HeliostatError, NotAuthenticated, StoreUnavailable, TooManyRequests
 from heliostat.models import Role, Token, User
@@ -40,10 +40,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def identities(store: Store, auth: AuthSettings, clock: Clock) -> Iterator[Identities]:
-    identities = Identities(store, auth, clock, FakeUnix(), CHEAP_PASSWORDS)
-    yield identities
-    identities.close()
+def authenticator(store: Store, auth: AuthSettings, clock: Clock) -> Iterator[Authenticator]:
+    authenticator = Authenticator(store, auth, clock, FakeUnix(), CHEAP_PASSWORDS)
+    yield authenticator
+    authenticator.close()
 
 
 def add_user(store: Store, clock: Clock, name: str, unix_user: str | None = None, **values: Any) -> User:
@@ -93,25 +93,25 @@ class FullDisk(CountingReads):
         raise OperationalError("UPDATE", {}, sqlite3.OperationalError("database or disk is full"))
 
 
-def test_root_becomes_the_first_admin_in_the_default_project(identities: Identities, store: Store) -> None:
-    user = identities.authenticate_peer(ROOT)
+def test_root_becomes_the_first_admin_in_the_default_project(authenticator: Authenticator, store: Store) -> None:
+    user = authenticator.authenticate_peer(ROOT)
     assert (user.name, user.role, user.unix_user, user.has_password) == ("root", Role.ADMIN, "root", False)
     assert user.is_member_of("default")
     assert audit_actions(store) == [("user.create", "root")]
 
 
-def test_a_person_gets_an_ordinary_account_at_first_contact(identities: Identities, store: Store) -> None:
-    user = identities.authenticate_peer(ALICE)
+def test_a_person_gets_an_ordinary_account_at_first_contact(authenticator: Authenticator, store: Store) -> None:
+    user = authenticator.authenticate_peer(ALICE)
     assert (user.name, user.role, user.unix_user) == ("alice", Role.USER, "alice")
-    identities.clear_caches()
-    assert identities.authenticate_peer(ALICE) == user
+    authenticator.clear_caches()
+    assert authenticator.authenticate_peer(ALICE) == user
     assert audit_actions(store) == [("user.create", "alice")]
 
 
 @pytest.mark.parametrize("uid", [DAEMON, 65534, 2**32 - 1, -1, 4321])
-def test_system_accounts_and_strangers_are_refused(identities: Identities, store: Store, uid: int) -> None:
+def test_system_accounts_and_strangers_are_refused(authenticator: Authenticator, store: Store, uid: int) -> None:
     with pytest.raises(Forbidden) as caught:
-        identities.authenticate_peer(uid)
+        authenticator.authenticate_peer(uid)
     assert caught.value.hint
     assert audit_actions(store) == []
 
@@ -119,7 +119,7 @@ def test_system_accounts_and_strangers_are_refused(identities: Identities, store
 def test_nobody_is_admitted_by_themselves_when_the_setting_says_so(
     store: Store, auth: AuthSettings, clock: Clock
 ) -> None:
-    closed = Identities(
+    closed = Authenticator(
         store,
         replace(auth, admit_local_users=False),
         clock,
@@ -134,7 +134,7 @@ def test_nobody_is_admitted_by_themselves_when_the_setting_says_so(
 
 
 def test_without_root_only_the_servers_own_user_is_served(store: Store, auth: AuthSettings, clock: Clock) -> None:
-    private = Identities(store, auth, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS)
+    private = Authenticator(store, auth, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS)
     assert private.authenticate_peer(ALICE).is_admin
     for uid in (ROOT, BOB):
         with pytest.raises(Forbidden) as caught:
@@ -146,49 +146,49 @@ def test_whoever_the_server_runs_as_is_made_admin_of_what_they_own(
     store: Store, auth: AuthSettings, clock: Clock
 ) -> None:
     add_user(store, clock, "alice", "alice")
-    user = Identities(store, auth, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS).authenticate_peer(ALICE)
+    user = Authenticator(store, auth, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS).authenticate_peer(ALICE)
     assert user.is_admin
     assert audit_actions(store) == [("user.role", "alice")]
 
 
 @pytest.mark.parametrize("unix_user", [None, "bob"])
 def test_an_account_of_the_same_name_is_never_taken_over(
-    identities: Identities, store: Store, clock: Clock, unix_user: str | None
+    authenticator: Authenticator, store: Store, clock: Clock, unix_user: str | None
 ) -> None:
     add_user(store, clock, "alice", unix_user, role=Role.ADMIN)
     with pytest.raises(Forbidden, match="already exists"):
-        identities.authenticate_peer(ALICE)
+        authenticator.authenticate_peer(ALICE)
 
 
 def test_an_account_mapped_to_the_unix_user_is_theirs_under_any_name(
-    identities: Identities, store: Store, clock: Clock
+    authenticator: Authenticator, store: Store, clock: Clock
 ) -> None:
     add_user(store, clock, "a.liddell", "alice")
-    assert identities.authenticate_peer(ALICE).name == "a.liddell"
+    assert authenticator.authenticate_peer(ALICE).name == "a.liddell"
 
 
 def test_an_odd_unix_name_needs_a_mapping_unless_it_runs_the_server(
-    identities: Identities, store: Store, auth: AuthSettings, clock: Clock
+    authenticator: Authenticator, store: Store, auth: AuthSettings, clock: Clock
 ) -> None:
     with pytest.raises(Forbidden, match="cannot be an account name"):
-        identities.authenticate_peer(ODD)
-    owner = Identities(store, auth, clock, FakeUnix(server_uid=ODD), CHEAP_PASSWORDS).authenticate_peer(ODD)
+        authenticator.authenticate_peer(ODD)
+    owner = Authenticator(store, auth, clock, FakeUnix(server_uid=ODD), CHEAP_PASSWORDS).authenticate_peer(ODD)
     assert (owner.name, owner.unix_user, owner.is_admin) == ("_odd_lab", "Odd@lab", True)
 
 
 def test_a_deactivated_account_is_refused_by_every_way_in(
-    identities: Identities, store: Store, clock: Clock
+    authenticator: Authenticator, store: Store, clock: Clock
 ) -> None:
     add_user(store, clock, "alice", "alice", password=PASSWORD)
     secret, _ = add_token(store, clock, "alice")
-    identities.authenticate_peer(ALICE)
-    identities.authenticate_token(secret)
+    authenticator.authenticate_peer(ALICE)
+    authenticator.authenticate_token(secret)
     set_user(store, "alice", active=False)
-    identities.clear_caches()
+    authenticator.clear_caches()
     ways: list[Callable[[], object]] = [
-        lambda: identities.authenticate_peer(ALICE),
-        lambda: identities.authenticate_token(secret),
-        lambda: identities.authenticate_password("alice", PASSWORD, "10.0.0.1"),
+        lambda: authenticator.authenticate_peer(ALICE),
+        lambda: authenticator.authenticate_token(secret),
+        lambda: authenticator.authenticate_password("alice", PASSWORD, "10.0.0.1"),
     ]
     for way in ways:
         with pytest.raises(Forbidden, match="deactivated"):
@@ -198,16 +198,16 @@ def test_a_deactivated_account_is_refused_by_every_way_in(
 def test_a_deactivated_server_user_is_not_made_admin(store: Store, auth: AuthSettings, clock: Clock) -> None:
     add_user(store, clock, "alice", "alice", active=False)
     with pytest.raises(Forbidden, match="deactivated"):
-        Identities(store, auth, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS).authenticate_peer(ALICE)
+        Authenticator(store, auth, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS).authenticate_peer(ALICE)
     assert audit_actions(store) == []
 
 
-def test_many_threads_at_once_make_one_account(identities: Identities, store: Store) -> None:
+def test_many_threads_at_once_make_one_account(authenticator: Authenticator, store: Store) -> None:
     together = threading.Barrier(8)
 
     def contact(_number: int) -> User:
         together.wait(60)
-        return identities.authenticate_peer(ALICE)
+        return authenticator.authenticate_peer(ALICE)
 
     with ThreadPoolExecutor(8) as pool:
         users = list(pool.map(contact, range(8)))
@@ -217,96 +217,100 @@ def test_many_threads_at_once_make_one_account(identities: Identities, store: St
 
 def test_a_warm_caller_costs_no_look_at_the_database(store: Store, auth: AuthSettings, clock: Clock) -> None:
     counting = CountingReads(store)
-    identities = Identities(counting, auth, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
-    identities.authenticate_peer(ALICE)
+    authenticator = Authenticator(counting, auth, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
+    authenticator.authenticate_peer(ALICE)
     secret, _ = add_token(store, clock, "alice")
-    identities.authenticate_token(secret)
+    authenticator.authenticate_token(secret)
     before = counting.reads
     for _ in range(100):
-        identities.authenticate_peer(ALICE)
-        identities.authenticate_token(secret)
+        authenticator.authenticate_peer(ALICE)
+        authenticator.authenticate_token(secret)
     assert counting.reads == before
     clock.turn(seconds=31)
-    identities.authenticate_peer(ALICE)
+    authenticator.authenticate_peer(ALICE)
     assert counting.reads == before + 1
-    identities.close()
+    authenticator.close()
 
 
 def test_what_was_read_before_a_change_is_not_kept_after_it(
-    identities: Identities, store: Store, monkeypatch: pytest.MonkeyPatch
+    authenticator: Authenticator, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    identities.authenticate_peer(ALICE)
-    identities.clear_caches()
+    authenticator.authenticate_peer(ALICE)
+    authenticator.clear_caches()
     find = accounts.find_user_by_unix_name
 
     def slow(conn: Connection, name: str) -> User | None:
         user = find(conn, name)
         set_user(store, "alice", active=False)
-        identities.clear_caches()
+        authenticator.clear_caches()
         return user
 
     monkeypatch.setattr(accounts, "find_user_by_unix_name", slow)
-    identities.authenticate_peer(ALICE)
+    authenticator.authenticate_peer(ALICE)
     monkeypatch.setattr(accounts, "find_user_by_unix_name", find)
     with pytest.raises(Forbidden):
-        identities.authenticate_peer(ALICE)
+        authenticator.authenticate_peer(ALICE)
 
 
 @pytest.mark.parametrize("secret", ["", "helio_" + "a" * 43, "' OR 1=1 --", "helio_\u0430", "\ud800", "x" * 10**6])
-def test_an_unknown_token_is_refused(identities: Identities, secret: str) -> None:
+def test_an_unknown_token_is_refused(authenticator: Authenticator, secret: str) -> None:
     with pytest.raises(NotAuthenticated) as caught:
-        identities.authenticate_token(secret)
+        authenticator.authenticate_token(secret)
     assert caught.value.hint
     assert "OR 1=1" not in str(caught.value.as_dict())
 
 
-def test_a_digest_is_not_a_token(identities: Identities, store: Store, clock: Clock) -> None:
+def test_a_digest_is_not_a_token(authenticator: Authenticator, store: Store, clock: Clock) -> None:
     add_user(store, clock, "alice")
     secret, digest = generate_token()
     store.write(lambda tx: accounts.add_token(tx, Token(0, "alice", "laptop", clock(), None), digest))
     with pytest.raises(NotAuthenticated):
-        identities.authenticate_token(digest)
-    assert identities.authenticate_token(secret).name == "alice"
+        authenticator.authenticate_token(digest)
+    assert authenticator.authenticate_token(secret).name == "alice"
 
 
-def test_a_token_ends_on_time_even_when_it_is_warm(identities: Identities, store: Store, clock: Clock) -> None:
+def test_a_token_ends_on_time_even_when_it_is_warm(
+    authenticator: Authenticator, store: Store, clock: Clock
+) -> None:
     add_user(store, clock, "alice")
     secret, _ = add_token(store, clock, "alice", timedelta(seconds=10))
-    assert identities.authenticate_token(secret).name == "alice"
+    assert authenticator.authenticate_token(secret).name == "alice"
     clock.turn(seconds=10)
     with pytest.raises(NotAuthenticated, match="expired"):
-        identities.authenticate_token(secret)
+        authenticator.authenticate_token(secret)
 
 
-def test_a_revoked_token_is_refused(identities: Identities, store: Store, clock: Clock) -> None:
+def test_a_revoked_token_is_refused(authenticator: Authenticator, store: Store, clock: Clock) -> None:
     add_user(store, clock, "alice")
     secret, token = add_token(store, clock, "alice")
-    identities.authenticate_token(secret)
+    authenticator.authenticate_token(secret)
     store.write(lambda tx: accounts.revoke_tokens(tx, [token.id], clock()))
-    identities.clear_caches()
+    authenticator.clear_caches()
     with pytest.raises(NotAuthenticated, match="revoked"):
-        identities.authenticate_token(secret)
+        authenticator.authenticate_token(secret)
 
 
-def test_the_use_of_a_token_is_noted_once_a_minute(identities: Identities, store: Store, clock: Clock) -> None:
+def test_the_use_of_a_token_is_noted_once_a_minute(
+    authenticator: Authenticator, store: Store, clock: Clock
+) -> None:
     add_user(store, clock, "alice")
     secret, token = add_token(store, clock, "alice")
 
     def last_used() -> object:
-        identities.close()
+        authenticator.close()
         with store.read() as conn:
             found = accounts.find_token(conn, token.id)
         return found and found.last_used_at
 
     first = clock()
-    identities.authenticate_token(secret)
+    authenticator.authenticate_token(secret)
     assert last_used() == first
     clock.turn(seconds=59)
-    identities.clear_caches()
-    identities.authenticate_token(secret)
+    authenticator.clear_caches()
+    authenticator.authenticate_token(secret)
     assert last_used() == first
     clock.turn(seconds=1)
-    identities.authenticate_token(secret)
+    authenticator.authenticate_token(secret)
     assert last_used() == clock()
 
 
@@ -314,61 +318,63 @@ def test_a_full_disk_does_not_keep_token_holders_out(store: Store, auth: AuthSet
     add_user(store, clock, "alice")
     secret, _ = add_token(store, clock, "alice")
     disk = FullDisk(store)
-    identities = Identities(disk, auth, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
-    assert identities.authenticate_token(secret).name == "alice"
+    authenticator = Authenticator(disk, auth, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
+    assert authenticator.authenticate_token(secret).name == "alice"
     assert disk.tried.wait(120)
-    identities.close()
-    assert identities.authenticate_token(secret).name == "alice"
+    authenticator.close()
+    assert authenticator.authenticate_token(secret).name == "alice"
 
 
-def test_the_right_password_opens_the_account(identities: Identities, store: Store, clock: Clock) -> None:
+def test_the_right_password_opens_the_account(authenticator: Authenticator, store: Store, clock: Clock) -> None:
     add_user(store, clock, "alice", password=PASSWORD)
-    assert identities.authenticate_password("alice", PASSWORD, "10.0.0.1").name == "alice"
+    assert authenticator.authenticate_password("alice", PASSWORD, "10.0.0.1").name == "alice"
 
 
 @pytest.mark.parametrize(
     "name", ["nobody-here", "ALICE", "alice ", "\u0430lice", "alice\0", "' OR '1'='1", "x" * 10**6, "", "\ud800"]
 )
 def test_wrong_names_and_wrong_passwords_get_the_same_answer(
-    identities: Identities, store: Store, clock: Clock, name: str
+    authenticator: Authenticator, store: Store, clock: Clock, name: str
 ) -> None:
     add_user(store, clock, "alice", password=PASSWORD)
     answers = []
     for attempt in ((name, PASSWORD), ("alice", "not the password")):
         with pytest.raises(NotAuthenticated) as caught:
-            identities.authenticate_password(*attempt, "10.0.0.1")
+            authenticator.authenticate_password(*attempt, "10.0.0.1")
         answers.append(caught.value.as_dict())
     assert answers[0] == answers[1]
 
 
-def test_an_account_without_a_password_cannot_log_in(identities: Identities) -> None:
-    identities.authenticate_peer(ROOT)
+def test_an_account_without_a_password_cannot_log_in(authenticator: Authenticator) -> None:
+    authenticator.authenticate_peer(ROOT)
     with pytest.raises(NotAuthenticated):
-        identities.authenticate_password("root", "", "10.0.0.1")
+        authenticator.authenticate_password("root", "", "10.0.0.1")
 
 
 def test_guessing_is_slowed_down_even_with_the_right_password_and_from_elsewhere(
-    identities: Identities, store: Store, clock: Clock
+    authenticator: Authenticator, store: Store, clock: Clock
 ) -> None:
     add_user(store, clock, "alice", password=PASSWORD)
     for number in range(5):
         with pytest.raises(NotAuthenticated):
-            identities.authenticate_password("alice", "not the password", f"10.0.0.{number}")
+            authenticator.authenticate_password("alice", "not the password", f"10.0.0.{number}")
     with pytest.raises(TooManyRequests, match="Too many"):
-        identities.authenticate_password("alice", PASSWORD, "10.0.1.1")
+        authenticator.authenticate_password("alice", PASSWORD, "10.0.1.1")
     clock.turn(seconds=2)
-    assert identities.authenticate_password("alice", PASSWORD, "10.0.1.1").name == "alice"
-    assert identities.authenticate_password("alice", PASSWORD, "10.0.1.1").name == "alice"
+    assert authenticator.authenticate_password("alice", PASSWORD, "10.0.1.1").name == "alice"
+    assert authenticator.authenticate_password("alice", PASSWORD, "10.0.1.1").name == "alice"
 
 
-def test_guesses_made_all_at_once_are_counted_all(identities: Identities, store: Store, clock: Clock) -> None:
+def test_guesses_made_all_at_once_are_counted_all(
+    authenticator: Authenticator, store: Store, clock: Clock
+) -> None:
     add_user(store, clock, "alice", password=PASSWORD)
     together = threading.Barrier(12)
 
     def guess(_number: int) -> type[HeliostatError]:
         together.wait(60)
         with pytest.raises(HeliostatError) as caught:
-            identities.authenticate_password("alice", "not the password", "10.0.0.1")
+            authenticator.authenticate_password("alice", "not the password", "10.0.0.1")
         return caught.type
 
     with ThreadPoolExecutor(12) as pool:
@@ -378,7 +384,7 @@ def test_guesses_made_all_at_once_are_counted_all(identities: Identities, store:
 
 
 def test_a_broken_database_is_no_failed_login(
-    identities: Identities, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    authenticator: Authenticator, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_user(store, clock, "alice", password=PASSWORD)
 
@@ -389,6 +395,6 @@ def test_a_broken_database_is_no_failed_login(
     monkeypatch.setattr(accounts, "find_user", broken)
     for _ in range(10):
         with pytest.raises(StoreUnavailable):
-            identities.authenticate_password("alice", PASSWORD, "10.0.0.1")
+            authenticator.authenticate_password("alice", PASSWORD, "10.0.0.1")
     monkeypatch.setattr(accounts, "find_user", find)
-    assert identities.authenticate_password("alice", PASSWORD, "10.0.0.1").name == "alice"
+    assert authenticator.authenticate_password("alice", PASSWORD, "10.0.0.1").name == "alice"

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliostat.controller.queue import SyncedQueue
+from heliostat.controller.synced_queue import SyncedQueue
 from heliostat.models import ACTIVE_STATES, TERMINAL_STATES, Job, JobState
 from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_state import QueueState

@@ -31,12 +31,12 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
     "Watch": (
         CommandEntry("ps", "jobs:ps", "List jobs, newest first."),
         CommandEntry("show", "jobs:show", "Show all details of a job."),
-        CommandEntry("diff", "rerun:diff", "Show the differences between two jobs."),
-        CommandEntry("why", "queue:why", "Explain why a job is waiting and when it will start."),
-        CommandEntry("when", "queue:when", "Forecast when a job would start, before submitting it."),
+        CommandEntry("diff", "diff:diff", "Show the differences between two jobs."),
+        CommandEntry("why", "why_and_when:why", "Explain why a job is waiting and when it will start."),
+        CommandEntry("when", "why_and_when:when", "Forecast when a job would start, before submitting it."),
         CommandEntry("logs", "logs:logs", "Print the output of a job."),
-        CommandEntry("results", "jobs:results", "Download the results folder of a job."),
-        CommandEntry("wait", "events:wait", "Wait until jobs have ended."),
+        CommandEntry("results", "results:results", "Download the results folder of a job."),
+        CommandEntry("wait", "wait:wait", "Wait until jobs have ended."),
         CommandEntry("events", "events:events", "Show the events of jobs."),
         CommandEntry("top", "top:top", "Watch the cluster live."),
         CommandEntry("web", "web:web", "Open the web interface in your browser."),
@@ -45,8 +45,8 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry(
             "notification", "notifications:notification", "Messages about your jobs by e-mail, chat or webhook."
         ),
-        CommandEntry("share", "queue:share", "Show fair shares and recent usage."),
-        CommandEntry("report", "queue:report", "Show the usage of a month by project, user or department."),
+        CommandEntry("share", "share:share", "Show fair shares and recent usage."),
+        CommandEntry("report", "report:report", "Show the usage of a month by project, user or department."),
     ),
     "Change": (
         CommandEntry("cancel", "jobs:cancel", "Cancel jobs."),
@@ -55,9 +55,9 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
         CommandEntry("exec", "exec:execute", "Run a command inside a running job."),
         CommandEntry("extend", "jobs:extend", "Extend the time limit of a running or waiting session."),
-        CommandEntry("port", "web:port", "Open a port of a running job in your browser."),
+        CommandEntry("port", "port:port", "Open a port of a running job in your browser."),
         CommandEntry("ssh", "exec:ssh", "Open a shell inside a running job."),
-        CommandEntry("report-metric", "sweeps:report_metric", "Report a metric from inside a job."),
+        CommandEntry("report-metric", "report_metric:report_metric", "Report a metric from inside a job."),
         CommandEntry("checkpointed", "jobs:checkpointed", "Record that a running job has saved its work."),
     ),
     "Nodes": (
@@ -79,11 +79,11 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("whoami", "login:whoami", "Show your account on the server."),
         CommandEntry("login", "login:login", "Log in to a remote server."),
         CommandEntry("logout", "login:logout", "Log out: revoke and delete the stored token."),
-        CommandEntry("token", "login:token", "Personal access tokens for scripts and other machines."),
+        CommandEntry("token", "tokens:token", "Personal access tokens for scripts and other machines."),
         CommandEntry("user", "users:user", "User accounts."),
         CommandEntry("project", "projects:project", "Projects, their members, shares and quotas."),
-        CommandEntry("department", "projects:department", "Departments and their shares."),
-        CommandEntry("audit", "users:audit", "Show the audit log."),
+        CommandEntry("department", "departments:department", "Departments and their shares."),
+        CommandEntry("audit", "audit:audit", "Show the audit log."),
     ),
     "Server": (
         CommandEntry("up", "server:up", "Start Heliostat on this machine."),
@@ -91,7 +91,7 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("status", "server:status", "Show whether Heliostat is running."),
         CommandEntry("config", "config:config", "Check, show and explain the settings of this server."),
         CommandEntry("migrate", "migrate:migrate", "Migrate from the local engine to Slurm."),
-        CommandEntry("demo", "server:demo", "Start a temporary demo cluster: 40 simulated nodes, 100 GPUs."),
+        CommandEntry("demo", "demo:demo", "Start a temporary demo cluster: 40 simulated nodes, 100 GPUs."),
     ),
 }
 

@@ -1,0 +1,60 @@
+"""Endpoints of the ports of a running job."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel
+
+from heliostat.api.request_context import CallerDep, ContextDep, IdPath
+from heliostat.models.sessions import MAX_PORT, ProxyTarget
+from heliostat.services.context import Context
+from heliostat.services.proxy_routes import create_program_key, open_port
+from heliostat.services.public_urls import PublicUrls
+
+router = APIRouter(tags=["sessions"])
+PortPath = Annotated[int, Path(ge=1, le=MAX_PORT)]
+
+
+class PortResponse(BaseModel):
+    job_id: int
+    port: int
+    url: str
+
+
+class AccessKeyResponse(BaseModel):
+    url: str
+    key: str
+    expires_at: str
+
+
+@router.get("/jobs/{job_id}/ports/{port}", summary="Show the address of a port of your running job")
+def show_port(
+    job_id: IdPath, port: PortPath, request: Request, caller: CallerDep, context: ContextDep
+) -> PortResponse:
+    """A process of the job must listen on the port."""
+    target = open_port(context, caller, job_id, port)
+    return PortResponse(job_id=job_id, port=port, url=addresses_for_caller(request, context).target_url(target))
+
+
+@router.post("/jobs/{job_id}/ports/{port}/key", summary="Create a key for programs that use that address")
+def create_port_key(
+    job_id: IdPath, port: PortPath, request: Request, response: Response, caller: CallerDep, context: ContextDep
+) -> AccessKeyResponse:
+    """Send it as `Authorization: Bearer KEY`. It is not forwarded to the job."""
+    return issue_access_key(open_port(context, caller, job_id, port), request, response, caller, context)
+
+
+def issue_access_key(
+    target: ProxyTarget, request: Request, response: Response, caller: CallerDep, context: Context
+) -> AccessKeyResponse:
+    secret, until = create_program_key(context, caller, target)
+    response.headers["Cache-Control"] = "no-store"
+    return AccessKeyResponse(
+        url=addresses_for_caller(request, context).target_url(target), key=secret, expires_at=until
+    )
+
+
+def addresses_for_caller(request: Request, context: Context) -> PublicUrls:
+    """Addresses with the host name of the request; over the Unix socket, the configured ones."""
+    urls = context.public_urls
+    return urls if request.client is None else urls.for_host(request.headers.get("host", ""))

@@ -1,0 +1,38 @@
+"""Endpoints of the server status and the doctor."""
+
+from dataclasses import asdict
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from heliostat import __version__
+from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.services.cluster import nodes as services
+from heliostat.store import jobs as stored
+
+router = APIRouter(tags=["cluster"])
+
+
+@router.get("/status")
+def show_status(request: Request, caller: CallerDep, context: ContextDep) -> Response:
+    """Show the server: process, version, engine, jobs by state, accuracy of forecasts."""
+    with context.store.read() as conn:
+        counts = stored.count_unfinished_by_state(conn)
+    facts = request.app.state.facts
+    jobs = {state.value: counts.get(state, 0) for state in counts}
+    status = {"version": __version__, "engine": context.engine.name, "user": caller.user.name, "jobs": jobs}
+    return JSONResponse({**facts, **status, "forecasts": asdict(context.forecaster.accuracy())})
+
+
+@router.get("/doctor")
+def show_doctor(caller: CallerDep, context: ContextDep) -> Response:
+    """Check the installation and suggest fixes. Admins only."""
+    findings = services.diagnose_installation(context, caller)
+    return JSONResponse({"findings": [asdict(finding) for finding in findings]})
+
+
+@router.post("/doctor")
+def run_doctor_probe(caller: CallerDep, context: ContextDep) -> Response:
+    """Check the installation; on Slurm, also with a small job on one node of each partition. Admins only."""
+    findings = services.diagnose_installation(context, caller, probe=True)
+    return JSONResponse({"findings": [asdict(finding) for finding in findings]})
