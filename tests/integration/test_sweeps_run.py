@@ -18,7 +18,7 @@ from integration.running_server import RunningServer
 
 SMALL = {"cpus": 1, "memory": 64}
 REPORT = (
-    "import os, sys; sys.path[:0] = {path!r}; from heliostat.client.sweeps import report_metric as report; "
+    "import os, sys; sys.path[:0] = {path!r}; from heliostat.client.report_metric import report_metric as report; "
     "report('acc', float(sys.argv[1]), 1); report('acc', float(sys.argv[1]) * 2, 2); "
     "print(sys.argv[1], os.environ['HELIOSTAT_PARAM_LR'], 'HELIOSTAT_TOKEN' in os.environ)"
 )

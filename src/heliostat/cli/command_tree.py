@@ -1,10 +1,6 @@
 """The `helio` command tree with lazy imports; turns errors into a message, a hint and an exit code."""
 
 import importlib
-import os
-import re
-import sys
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -13,7 +9,6 @@ from typer.main import get_command
 
 from heliostat.cli.coercion import install_light_converters
 from heliostat.cli.command_catalogue import COMMANDS, root_help_text
-from heliostat.cli.error_output import print_error
 from heliostat.errors import (
     BadRequest,
     Conflict,
@@ -40,15 +35,6 @@ _STYLE: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-# Request fields whose option has a different name.
-_RENAMED = {
-    "time_limit_seconds": "time_limit",
-    "gpu_memory_mib": "gpu_memory",
-    "memory_mib": "memory",
-    "labels": "label",
-    "splits_devices": "split_gpus",
-}
-_ABOUT_FIELDS = re.compile(r"The fields are described at \S+|Change that field and try again\.")
 
 
 def command_group(help_text: str) -> typer.Typer:
@@ -86,28 +72,6 @@ def build_root_command() -> Any:
     return root
 
 
-def run_command(arguments: list[str]) -> int:
-    """Runs a command and returns its exit code; prints an error as one line and a hint, without a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        code = build_root_command().main(arguments, prog_name="helio", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except HeliostatError as error:
-        return _print_refusal(error, arguments)
-    except typer.TyperException as error:
-        return _print_and_exit(error.format_message(), _usage_hint(error), error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 141
-    except Exception as error:  # noqa: BLE001 - users see no tracebacks
-        return _unexpected(error)
-
-
 def _root() -> None:
     """One job queue for all GPUs of a research group."""
 
@@ -117,66 +81,3 @@ def _single(name: str, function: Any) -> typer.Typer:
     settings = {**_STYLE["context_settings"], **getattr(function, "context_settings", {})}
     app.command(name, context_settings=settings)(function)
     return app
-
-
-def _print_refusal(error: HeliostatError, arguments: list[str]) -> int:
-    """Prints the server's error with the names of options in place of request fields."""
-    message, hint = error.message, error.hint
-    if isinstance(error, BadRequest):
-        command, options = _options_of(build_root_command(), arguments)
-        if options:
-            message = _in_options(message, options)
-            hint = hint and _hint_in_options(hint, options, command)
-    return _print_and_exit(message, hint, _exit_code(error))
-
-
-def _exit_code(error: HeliostatError) -> int:
-    return next((code for cls, code in EXIT_CODES.items() if isinstance(error, cls)), 1)
-
-
-def _usage_hint(error: typer.TyperException) -> str | None:
-    context = getattr(error, "ctx", None)
-    return f"See {context.command_path} --help." if context is not None else None
-
-
-def _unexpected(error: Exception) -> int:
-    if os.environ.get("HELIOSTAT_DEBUG"):
-        raise error
-    if isinstance(error, OSError) and error.strerror:
-        name = f"{error.filename}: " if error.filename else ""
-        return _print_and_exit(f"{name}{error.strerror}", None, 1)
-    hint = "This is a bug in Heliostat. Set HELIOSTAT_DEBUG=1 to see the traceback."
-    return _print_and_exit(f"{type(error).__name__}: {error}", hint, 1)
-
-
-def _print_and_exit(message: str, hint: str | None, code: int) -> int:
-    print_error(message, hint)
-    return code
-
-
-def _in_options(text: str, options: Mapping[str, str]) -> str:
-    """Recognizes a field at the beginning of the text (`cpus: must be…`) or by its underscore."""
-    text = re.sub(r"^(\w+)(?:\.\d+)?(?=[:.])", lambda loaded: options.get(loaded[1], loaded[1]), text)
-    return re.sub(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b", lambda loaded: options.get(loaded[0], loaded[0]), text)
-
-
-def _hint_in_options(hint: str, options: Mapping[str, str], command: str) -> str:
-    return _in_options(_ABOUT_FIELDS.sub(f"See helio {command} --help.", hint), options)
-
-
-def _options_of(root: Any, arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The command that these arguments begin with, and its option for each request field. No options for `submit`:
-    its file uses the field names of the API."""
-    command = root
-    path: list[str] = []
-    for argument in arguments:
-        subcommand = command.get_command(None, argument) if hasattr(command, "get_command") else None
-        if subcommand is None:
-            break
-        command, path = subcommand, [*path, argument]
-    if path in ([], ["submit"]):
-        return " ".join(path), {}
-    options_given = [param for param in command.params if param.opts[0].startswith("-")]
-    options = {param.name: max(param.opts, key=len) for param in options_given}
-    renamed = {field: options[name] for field, name in _RENAMED.items() if name in options}
-    return " ".join(path), renamed | options

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliostat.cli.connection import connect
-from heliostat.cli.job_tables import (
+from heliostat.cli.job_format import (
     FOREIGN_JOB_COLUMNS,
     JOB_COLUMNS,
     foreign_job_row,

@@ -10,9 +10,9 @@ from typer.core import TyperCommand
 from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.job_options import job_options
-from heliostat.cli.job_wait import report_submitted_job
 from heliostat.cli.output import JsonFlag
 from heliostat.cli.session_launch import launch_session
+from heliostat.cli.submitted_job_report import report_submitted_job
 
 if TYPE_CHECKING:
     pass

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from heliostat.cli.connection import connect
-from heliostat.cli.job_wait import report_submitted_job
 from heliostat.cli.output import (
     JsonFlag,
     print_message,
 )
+from heliostat.cli.submitted_job_report import report_submitted_job
 from heliostat.cli.uploads import upload_with_progress
 
 

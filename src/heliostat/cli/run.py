@@ -6,8 +6,8 @@ import typer
 
 from heliostat.cli.connection import connect
 from heliostat.cli.job_options import job_options, parse_command
-from heliostat.cli.job_wait import report_submitted_array, report_submitted_job
 from heliostat.cli.output import JsonFlag
+from heliostat.cli.submitted_job_report import report_submitted_array, report_submitted_job
 from heliostat.cli.uploads import upload_with_progress
 
 

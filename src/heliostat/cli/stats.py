@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from heliostat.cli.connection import connect
-from heliostat.cli.job_tables import format_accounted_usage
+from heliostat.cli.job_format import format_accounted_usage
 from heliostat.cli.output import (
     Column,
     JsonFlag,

@@ -10,8 +10,8 @@ import typer
 
 from heliostat.cli.connection import connect
 from heliostat.cli.job_options import normalize_begin_time
-from heliostat.cli.job_wait import first_failed_exit_code, print_left_running_hint
 from heliostat.cli.output import JsonFlag, format_count, print_json, print_message
+from heliostat.cli.submitted_job_report import first_failed_exit_code, print_left_running_hint
 from heliostat.cli.uploads import upload_job_folders
 from heliostat.cli.value_format import format_time
 from heliostat.client.request_bodies import with_environment_spec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from heliostat.cli.connection import connect
-from heliostat.cli.job_tables import FOREIGN_JOB_COLUMNS, JOB_COLUMNS, foreign_job_row, job_row
+from heliostat.cli.job_format import FOREIGN_JOB_COLUMNS, JOB_COLUMNS, foreign_job_row, job_row
 from heliostat.cli.jobs import list_unfinished_jobs
 from heliostat.cli.nodes import NODE_COLUMNS, node_row
 from heliostat.cli.output import JsonFlag, StateCell, format_count, print_json, print_table, rich_cell, rich_table

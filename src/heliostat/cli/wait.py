@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliostat.cli.connection import connect
-from heliostat.cli.job_wait import first_failed_exit_code, print_job_end
 from heliostat.cli.output import (
     JsonFlag,
     print_json,
 )
+from heliostat.cli.submitted_job_report import first_failed_exit_code, print_job_end
 from heliostat.cli.value_format import parse_duration_option
 from heliostat.errors import HeliostatError
 

@@ -2,7 +2,7 @@
 
 from heliostat.client.api_types import JobEventData, JobFields, LogChunk, LogEnd, LogSlice
 from heliostat.client.client import Client
-from heliostat.client.events import ServerSentEvent
+from heliostat.client.event_stream import ServerSentEvent
 from heliostat.client.jobs import JobArray, JobHandle
 from heliostat.client.nodes import Node
 from heliostat.client.workflow_builder import Workflow, WorkflowStep

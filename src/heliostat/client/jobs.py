@@ -16,7 +16,7 @@ from heliostat.client.api_types import (
     LogChunk,
     PortData,
 )
-from heliostat.client.events import RECONNECT_TIMEOUT_SECONDS
+from heliostat.client.event_stream import RECONNECT_TIMEOUT_SECONDS
 from heliostat.client.exec import (
     ExecProcess,
     ExecResult,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, SupportsInt
 
 from heliostat.client.api_types import LogChunk, LogEnd, LogSlice
-from heliostat.client.events import stream_with_reconnect
+from heliostat.client.event_stream import stream_with_reconnect
 from heliostat.client.transport import ApiRequest, ApiResource, Query, Transport
 
 LOG_STREAMS = ("stdout", "stderr")

@@ -19,7 +19,7 @@ from heliostat.controller.round_recording import ReconcileRound, record_round
 from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.controller.synced_queue import SyncedQueue
 from heliostat.controller.transition_rules import transitions_for_observation
-from heliostat.controller.usage_history import load_usage_history
+from heliostat.controller.usage_and_durations import load_usage_history
 from heliostat.controller.workflow_results import collect_results
 from heliostat.engines.contract import Engine, HasOwnQueue, ReportsCheckpoints
 from heliostat.errors import HeliostatError

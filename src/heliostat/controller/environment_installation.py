@@ -19,7 +19,7 @@ from heliostat.engines.job_files import open_without_links
 from heliostat.engines.job_variables import environment_folder
 from heliostat.models import AttemptEnded, EndCause, Job
 from heliostat.models.environments import BUILD_FAILURE_PREFIX, IMAGE_BUILD_JOB, IMAGE_PUSH_JOB, INTERNAL_JOB_KINDS
-from heliostat.models.images import explain_signature_refusal
+from heliostat.models.image_failures import explain_signature_refusal
 from heliostat.server_log import get_logger
 
 log = get_logger()

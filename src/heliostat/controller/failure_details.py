@@ -9,7 +9,7 @@ from heliostat.engines.contract import Engine, RunsPrograms
 from heliostat.engines.job_files import read_file_without_links
 from heliostat.engines.job_variables import IMAGE_DIGEST_FILE
 from heliostat.models import AttemptEnded, EndCause, Job, JobId
-from heliostat.models.images import explain_fetch_failure, explain_push_failure
+from heliostat.models.image_failures import explain_fetch_failure, explain_push_failure
 
 _MAX_MESSAGE_BYTES = 4000
 _MAX_NOTEBOOK_BYTES = 4000

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from heliostat.controller.background_loop import BackgroundLoop
 from heliostat.controller.controller import Controller
-from heliostat.controller.usage_history import load_run_durations, load_run_durations_of_jobs
+from heliostat.controller.usage_and_durations import load_run_durations, load_run_durations_of_jobs
 from heliostat.errors import TooManyRequests
 from heliostat.models import TERMINAL_STATES, Job, JobId, JobState
 from heliostat.scheduling.duration_estimator import DurationEstimator

@@ -5,4 +5,4 @@ cd -- / || {
     echo 'heliostat: the working directory cannot be entered' >&2
     exit 126
 }
-exec 'café' '中文' '🚀' '‮abc' 'a​b' ' ' ' ' '' '.'
+exec 'café' '中文' '🚀' '‮abc' 'a​b' ' ' ' ' '' ''

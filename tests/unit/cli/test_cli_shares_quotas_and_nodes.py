@@ -163,7 +163,7 @@ def test_reservations_are_listed_with_their_next_time(helio, serve):
 
 
 def test_reservations_and_jobs_can_be_read_on_80_columns():
-    from heliostat.cli.job_tables import JOB_COLUMNS
+    from heliostat.cli.job_format import JOB_COLUMNS
     from heliostat.cli.reservations import _COLUMNS, _row
     from unit.cli.test_cli_output import shown
 
@@ -181,7 +181,7 @@ def test_reservations_and_jobs_can_be_read_on_80_columns():
 
 
 def test_a_reason_of_several_lines_is_one_in_a_table():
-    from heliostat.cli.job_tables import _why
+    from heliostat.cli.job_format import _why
 
     job = {"stop_requested": None, "reason": "its environment cannot be built:\nno such package", "exit_code": 1}
     assert _why(job) == "its environment cannot be built: · no such package"

@@ -1,7 +1,7 @@
 import pytest
 
 from heliostat.client import Client, LogChunk
-from heliostat.client.events import ServerSentEvent, parse_event_stream
+from heliostat.client.event_stream import ServerSentEvent, parse_event_stream
 from heliostat.errors import NotFound
 from unit.client.stand_in_server import answer, stream
 

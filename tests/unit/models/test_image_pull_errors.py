@@ -2,7 +2,7 @@
 
 import pytest
 
-from heliostat.models.images import explain_fetch_failure, explain_signature_refusal
+from heliostat.models.image_failures import explain_fetch_failure, explain_signature_refusal
 
 IMAGE = "registry.example.org/lab/torch:2"
 

@@ -10,7 +10,8 @@ from heliostat.config import ContainerSettings
 from heliostat.errors import Invalid
 from heliostat.models import JobSpec
 from heliostat.models.environments import EnvironmentSpec
-from heliostat.models.images import explain_push_failure, local_image_name, parse_image_name
+from heliostat.models.image_failures import explain_push_failure
+from heliostat.models.images import local_image_name, parse_image_name
 from heliostat.runtimes.container_policy import ContainerPolicy, JobOwner, resolve_container_request
 from heliostat.services.environments.image_definitions import (
     generate_containerfile,

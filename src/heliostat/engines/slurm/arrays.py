@@ -21,7 +21,7 @@ from heliostat.engines.slurm.batch_script import (
 from heliostat.engines.slurm.command_output import ArrayElementId, SlurmJob
 from heliostat.engines.slurm.containers import ContainerScript
 from heliostat.engines.slurm.journal import ArrayElement
-from heliostat.engines.slurm.tracked_job import TrackedJob
+from heliostat.engines.slurm.tracked_jobs import TrackedJob
 from heliostat.models import Attempt, AttemptId
 from heliostat.runtimes.shell_lines import placeholder
 

@@ -18,7 +18,7 @@ from heliostat.engines.job_folders import JobFolder, require_run_as_user
 from heliostat.engines.job_variables import DEFAULT_PATH, AttemptContext, RunAsUser, job_variables
 from heliostat.engines.slurm.client import SlurmClient
 from heliostat.engines.slurm.containers import container_base_folder
-from heliostat.engines.slurm.tracked_job import TrackedJob, TrackedJobs
+from heliostat.engines.slurm.tracked_jobs import TrackedJob, TrackedJobs
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, format_attempt_id
 from heliostat.payloads.archive import RELAY, pack_program

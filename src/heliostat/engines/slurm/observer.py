@@ -28,7 +28,7 @@ from heliostat.engines.slurm.mapping import (
     was_killed,
 )
 from heliostat.engines.slurm.submitter import Submitter, make_tracked_job, rotate_logs_after_requeue
-from heliostat.engines.slurm.tracked_job import (
+from heliostat.engines.slurm.tracked_jobs import (
     TrackedJob,
     TrackedJobs,
     find_changed_time_limit,

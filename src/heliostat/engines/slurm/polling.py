@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from heliostat.engines.slurm.client import SlurmRefused
 from heliostat.engines.slurm.journal import read_receipt
-from heliostat.engines.slurm.tracked_job import TrackedJob
+from heliostat.engines.slurm.tracked_jobs import TrackedJob
 from heliostat.errors import HeliostatError
 from heliostat.models import AttemptId
 from heliostat.server_log import get_logger

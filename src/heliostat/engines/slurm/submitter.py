@@ -40,6 +40,7 @@ from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
 from heliostat.engines.slurm.cluster_state import ClusterState
 from heliostat.engines.slurm.command_output import ArrayElementId
 from heliostat.engines.slurm.containers import make_container_script
+from heliostat.engines.slurm.job_lookup import JobLookup
 from heliostat.engines.slurm.journal import JournalEntry
 from heliostat.engines.slurm.mapping import (
     UnsupportedRequest,
@@ -50,7 +51,7 @@ from heliostat.engines.slurm.mapping import (
 )
 from heliostat.engines.slurm.polling import SubmissionDelayed
 from heliostat.engines.slurm.reservations import reservation_option
-from heliostat.engines.slurm.tracked_job import JobLookup, TrackedJob, TrackedJobs, with_time_limit
+from heliostat.engines.slurm.tracked_jobs import TrackedJob, TrackedJobs, with_time_limit
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, EndCause
 

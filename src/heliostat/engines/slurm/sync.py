@@ -17,7 +17,7 @@ from heliostat.engines.slurm.foreign_jobs import ForeignJobs
 from heliostat.engines.slurm.observer import Observer
 from heliostat.engines.slurm.polling import Backoff, PollTimer, SlurmTiming, SubmissionDelayed
 from heliostat.engines.slurm.submitter import Submitter
-from heliostat.engines.slurm.tracked_job import TrackedJobs, with_time_limit
+from heliostat.engines.slurm.tracked_jobs import TrackedJobs, with_time_limit
 from heliostat.engines.slurm.usage import PendingUsageFolder
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, AttemptId, EndCause, Observation

@@ -29,7 +29,7 @@ from heliostat.engines.slurm.command_output import (
 )
 from heliostat.engines.slurm.journal import parse_journal_entry
 from heliostat.engines.slurm.polling import RefreshedValue
-from heliostat.engines.slurm.tracked_job import TrackedJobs
+from heliostat.engines.slurm.tracked_jobs import TrackedJobs
 from heliostat.errors import EngineUnavailable
 from heliostat.models import AttemptId, AttemptUsage, DeviceSample, UsageSample
 

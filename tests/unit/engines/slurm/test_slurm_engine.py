@@ -32,7 +32,7 @@ from heliostat.engines.slurm.journal import ArrayElement, JournalEntry, Submissi
 from heliostat.engines.slurm.observer import Observer
 from heliostat.engines.slurm.polling import SlurmTiming
 from heliostat.engines.slurm.submitter import Submitter
-from heliostat.engines.slurm.tracked_job import TrackedJobs
+from heliostat.engines.slurm.tracked_jobs import TrackedJobs
 from heliostat.errors import EngineUnavailable
 from heliostat.models import (
     Attempt,

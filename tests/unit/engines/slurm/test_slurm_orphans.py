@@ -8,8 +8,8 @@ import pytest
 from heliostat.engines.slurm.batch_script import array_comment, attempt_comment
 from heliostat.engines.slurm.client import SlurmClient
 from heliostat.engines.slurm.command_output import ArrayElementId
+from heliostat.engines.slurm.job_lookup import JobLookup
 from heliostat.engines.slurm.journal import ArrayElement, JournalEntry
-from heliostat.engines.slurm.tracked_job import JobLookup
 
 UID, ELEMENT = 1001, ArrayElementId.of(57, 3)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.engines.slurm.polling import RECEIPT_CHECK_SECONDS, PollTimer
-from heliostat.engines.slurm.tracked_job import TrackedJob
+from heliostat.engines.slurm.tracked_jobs import TrackedJob
 from unit.engines.slurm.test_slurm_mapping import ATTEMPT
 
 

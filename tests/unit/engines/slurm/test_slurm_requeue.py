@@ -9,7 +9,7 @@ import pytest
 
 from heliostat.engines.slurm.command_output import QueueDetails, SlurmJob
 from heliostat.engines.slurm.journal import JournalEntry
-from heliostat.engines.slurm.tracked_job import TrackedJob, find_changed_time_limit
+from heliostat.engines.slurm.tracked_jobs import TrackedJob, find_changed_time_limit
 from heliostat.models import Attempt, AttemptEnded, AttemptStarted, EndCause, TimeLimitChanged
 from unit.engines.slurm.test_slurm_engine import BEGAN, ME, Site
 
