@@ -1,4 +1,4 @@
-"""The `helio` command tree with lazy imports; turns errors into a message, a hint and an exit code."""
+"""The `helio` command tree; modules of commands are imported when they are needed."""
 
 import importlib
 from typing import Any

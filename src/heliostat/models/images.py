@@ -1,4 +1,4 @@
-"""Container images built by users: names and pushes; explanations of fetch and push failures. Pure."""
+"""Container images built by users: names and pushes. Pure."""
 
 import base64
 import json
