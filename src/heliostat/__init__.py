@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+from heliostat.version import __version__
+
 if TYPE_CHECKING:
     from heliostat.client import Client, JobHandle, Workflow
     from heliostat.errors import HeliostatError
 
-__version__ = "0.1.0"
 __all__ = ["Client", "HeliostatError", "JobHandle", "Workflow", "__version__"]
 
 

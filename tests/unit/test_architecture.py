@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "inotify": set(),
     "server_log": set(),
+    "version": set(),
     "config": {"errors"},
     "schedules": set(),
     "workflows": {"models", "errors"},
@@ -91,7 +92,7 @@ ALLOWED: dict[str, set[str]] = {
         "demo",
         "simulation",
     },
-    "__init__": {"client", "errors"},
+    "__init__": {"client", "errors", "version"},
 }
 """Each part and what it may import of ours, from the bottom to the top; the version is for everybody."""
 
