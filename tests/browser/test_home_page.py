@@ -1,7 +1,11 @@
+import webbrowser
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
+from heliostat.cli.browser import open_login_link
 from integration.running_server import RunningServer
 
 
@@ -33,3 +37,16 @@ def test_without_scripts_no_button_promises_to_copy(new_page: Callable[..., Page
     page.goto(server.url + "/")
     expect(page.get_by_role("button", name="Copy")).to_have_count(0)
     expect(page.get_by_text("helio token create")).to_be_visible()
+
+
+def test_the_file_that_helio_web_opens_logs_in_after_a_question(
+    server: RunningServer, new_page: Callable[..., Page], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    open_login_link(server.ask("POST", "/login/link", {}).json["url"] + "&next=%2Fjobs")
+    page = new_page(log_in=False)
+    page.goto(opened[0])
+    page.get_by_role("button", name="Log in", exact=True).click()
+    page.wait_for_url(f"{server.url}/jobs")

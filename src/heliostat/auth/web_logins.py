@@ -40,6 +40,7 @@ class WebLogins:
         self._known: Cache[str, LoggedInBrowser] = Cache(now)
         self._codes = _Codes(now)
         self.create_code, self.redeem_code, self.drop_codes = self._codes.new, self._codes.redeem, self._codes.drop
+        self.find_user_of_code = self._codes.find_user
 
     def require_browser(self, secret: str, *, in_use: bool = True) -> LoggedInBrowser:
         """Raises NotAuthenticated if the login has ended. `in_use`: the user acts, so it is not idle."""
@@ -107,13 +108,25 @@ class _Codes:
 
     def redeem(self, code: str) -> str:
         """The user of the code, which becomes invalid."""
+        user = self.find_user(code)
         with self._lock:
-            user, until = self._waiting.pop(secret_digest(code), ("", None))
-        if until is None or until <= self._now():
-            raise NotAuthenticated(
-                "This link was already used or has expired.", "Run `helio web` on the server to get a new one."
-            )
+            if self._waiting.pop(secret_digest(code), None) is None:
+                raise _code_expired()
         return user
+
+    def find_user(self, code: str) -> str:
+        """The user of the code, which stays valid."""
+        with self._lock:
+            user, until = self._waiting.get(secret_digest(code), ("", None))
+        if until is None or until <= self._now():
+            raise _code_expired()
+        return user
+
+
+def _code_expired() -> NotAuthenticated:
+    return NotAuthenticated(
+        "This link was already used or has expired.", "Run `helio web` on the server to get a new one."
+    )
 
 
 def create_csrf_token(secret: str) -> str:

@@ -1,9 +1,22 @@
-"""Opens an address in the browser of the user."""
+"""Opens a one-time login link in the browser of the user."""
 
+import html
 import os
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 from heliostat.cli.output import print_message
+
+_KEEP_FILE_SECONDS = 60  # a slow browser must have read it by then
+_REMOVE_LATER = """
+import os, sys, time
+if os.fork() == 0:
+    time.sleep(float(sys.argv[2]))
+    os.unlink(sys.argv[1])
+"""
 
 
 def has_browser() -> bool:
@@ -12,11 +25,46 @@ def has_browser() -> bool:
     return sys.stdout.isatty() and has_screen and "SSH_CONNECTION" not in os.environ
 
 
-def open_in_browser(address: str) -> None:
-    """Prints the address if there is no browser here."""
+def open_in_browser(link: str) -> None:
+    """Prints the link if there is no browser here."""
     if has_browser():
-        import webbrowser
-
-        webbrowser.open(address)
+        open_login_link(link)
         return
-    print_message(f"Cannot open a browser here. This address logs you in once; do not share it: {address}")
+    print_message(f"Cannot open a browser here. This address logs you in once; do not share it: {link}")
+
+
+def open_login_link(link: str) -> None:
+    """Opens a file that forwards to the link: all users of a machine can read the arguments of a command."""
+    import webbrowser
+
+    file = _write_forwarding_page(link)
+    webbrowser.open(file.as_uri())
+    subprocess.run(
+        [sys.executable, "-I", "-c", _REMOVE_LATER, str(file), str(_KEEP_FILE_SECONDS)],
+        start_new_session=True,  # closing the terminal must not end it
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def _write_forwarding_page(link: str) -> Path:
+    """A form that sends itself by POST, so that the code is in no address either. Only the user can read it."""
+    address = urlsplit(link)
+    inputs = "".join(
+        f'<input type="hidden" name="{html.escape(name)}" value="{html.escape(value)}">'
+        for name, value in parse_qsl(address.query)
+    )
+    action = html.escape(address._replace(query="").geturl())
+    page = (
+        '<!doctype html><meta charset="utf-8"><title>Heliostat</title>'
+        f'<form method="post" action="{action}">{inputs}<button>Log in to Heliostat</button></form>'
+        "<script>document.forms[0].submit()</script>\n"
+    )
+    # In the home folder: browsers from Snap and Flatpak cannot read /tmp.
+    folder = Path.home() if os.access(Path.home(), os.W_OK) else None
+    descriptor, name = tempfile.mkstemp(prefix="heliostat-login-", suffix=".html", dir=folder)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(page)
+    return Path(name)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from heliostat.cli.browser import has_browser
+from heliostat.cli.browser import has_browser, open_login_link
 from heliostat.cli.connection import connect
 from heliostat.cli.output import JsonFlag, print_json, print_message
 from heliostat.cli.value_format import format_time
@@ -27,6 +27,4 @@ def web(
         f"This address logs you in. It works once, until {format_time(link['expires_at'])}. Do not share it."
     )
     if not no_browser and has_browser():
-        import webbrowser
-
-        webbrowser.open(link["url"])
+        open_login_link(link["url"])

@@ -19,9 +19,12 @@ from heliostat.web.request_context import (
     FormDep,
     client_address,
     identify_request,
+    parse_form,
 )
 
 router = APIRouter()
+unverified_router = APIRouter()  # its forms have no CSRF token: it must change nothing
+_MAX_CODE_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,13 @@ class LoginView:
     name: str = ""
     problem: str = ""
     hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginLinkView:
+    user: str
+    code: str
+    next: str
 
 
 @router.get("/login")
@@ -60,9 +70,28 @@ async def log_in_by_link(request: Request, code: str = "", next: str = "/") -> R
         )
     context = request.app.state.context
     secret = await run_in_threadpool(
-        web_logins.log_in_browser_by_code, context, code[:100], _browser_client(request)
+        web_logins.log_in_browser_by_code, context, code[:_MAX_CODE_LENGTH], _browser_client(request)
     )
     return _redirect_logged_in(request, secret, safe_redirect_path(next))
+
+
+@unverified_router.post("/login/link")
+async def ask_before_login(request: AnonymousDep) -> Response:
+    """The form in the local file that `helio web` opens. It has no CSRF token, and any site could send such a form
+    with a code of its own user: so this only asks, and names the user.
+    """
+    form = parse_form(request.http, await request.http.body())
+    code = form.get("code")[:_MAX_CODE_LENGTH]
+    user = request.context.authenticator.web_logins.find_user_of_code(code)
+    view = LoginLinkView(user, code, safe_redirect_path(form.get("next", "/")))
+    return render_page(request, PageSpec("login_link.html", "Log in"), view)
+
+
+@router.post("/login/link/confirm")
+def log_in_after_question(request: AnonymousDep, form: FormDep) -> Response:
+    code = form.get("code")[:_MAX_CODE_LENGTH]
+    secret = web_logins.log_in_browser_by_code(request.context, code, _browser_client(request.http))
+    return _redirect_logged_in(request.http, secret, safe_redirect_path(form.get("next", "/")))
 
 
 @router.post("/logout")

@@ -104,7 +104,8 @@ async def read_verified_form(request: Request) -> SubmittedForm:
         return SubmittedForm()
     _check_origin(request)
     body = await request.body()
-    form = _parse(request, body) if len(body) <= _SMALL_BYTES else await run_in_threadpool(_parse, request, body)
+    is_small = len(body) <= _SMALL_BYTES
+    form = parse_form(request, body) if is_small else await run_in_threadpool(parse_form, request, body)
     token = request.headers.get("x-csrf-token") or form.get_raw(CSRF_FIELD)
     if not is_valid_csrf_token(identify_request(request).secret, token):
         raise Forbidden("This form is no longer valid.", "Go back, reload the page and submit the form again.")
@@ -145,7 +146,8 @@ def _check_origin(request: Request) -> None:
         raise Forbidden("This request came from another site.", "Open the page on this site and try again.")
 
 
-def _parse(request: Request, body: bytes) -> SubmittedForm:
+def parse_form(request: Request, body: bytes) -> SubmittedForm:
+    """Without the checks of `read_verified_form`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/x-www-form-urlencoded", ""):
         raise BadRequest("This URL accepts only forms.", "Use /api/v1 for programs.")

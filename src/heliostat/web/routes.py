@@ -21,8 +21,9 @@ def install_web(app: FastAPI, context: Context) -> None:
 
 
 def include_page_routers(root: APIRouter) -> None:
-    """Every page route depends on `read_verified_form`, which checks the CSRF token of each change."""
+    """Every page that changes something depends on `read_verified_form`, which checks its CSRF token."""
     root.include_router(assets.router)
+    root.include_router(login.unverified_router, include_in_schema=False)
     for router in page_routers():
         root.include_router(router, dependencies=[Depends(read_verified_form)], include_in_schema=False)
 

@@ -96,3 +96,20 @@ def test_a_link_does_not_work_from_another_site(people: RunningServer) -> None:
 def test_the_api_takes_no_cookie(people: RunningServer) -> None:
     surfer = Surfer(people).by_link()
     assert surfer.get("/api/v1/jobs").status == 401
+
+
+def test_a_link_sent_by_a_form_asks_first_and_names_the_user(server: RunningServer) -> None:
+    """Any site can send this form: without the question, it could log a browser in as another user."""
+    code = server.ask("POST", "/login/link", {}).json["url"].partition("code=")[2]
+    fields = [("code", code), ("next", "/jobs")]
+    surfer = Surfer(server)
+    asked = surfer.post("/login/link", fields, Origin="null", Sec_Fetch_Site="cross-site")
+    assert asked.status == 200
+    assert f"Log in as {server.ask('GET', '/whoami').json['user']['name']}?" in asked.text
+    assert "helio_session" not in surfer.cookies
+    confirmed = [("csrf", asked.form_token), *fields]
+    assert surfer.post("/login/link/confirm", confirmed, Origin="https://evil.example").status == 403
+    entered = surfer.post("/login/link/confirm", confirmed)
+    assert (entered.status, entered.location) == (303, "/jobs")
+    assert surfer.get("/jobs").status == 200
+    assert Surfer(server).post("/login/link", fields).status == 401
