@@ -11,7 +11,8 @@
     ├── TooManyRequests     429
     ├── StoreUnavailable    503  the database cannot be written
     ├── EngineUnavailable   502  the engine does not respond
-    └── ServerUnreachable   (client only) no response
+    ├── ServerUnreachable   (client only) no response
+    └── WaitTimedOut        (client only) the wait ended before the jobs; also a TimeoutError
 
 Each has a code for programs, a message with the cause, and a hint with the next step.
 """
@@ -39,6 +40,9 @@ class HeliostatError(Exception):
         self.code = code or type(self).code
         self.fields = dict(fields or {})
         super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -127,6 +131,13 @@ class ServerUnreachable(HeliostatError):
 
     status = 0
     code = "server_unreachable"
+
+
+class WaitTimedOut(HeliostatError, TimeoutError):
+    """The jobs have not ended in time."""
+
+    status = -1
+    code = "wait_timed_out"
 
 
 def error_class_for_status(status: int) -> type[HeliostatError]:

@@ -161,8 +161,10 @@ def show_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response
 @router.post("/jobs/{job_id}/cancel")
 def cancel_job(job_id: IdPath, caller: CallerDep, context: ContextDep, force: bool = False) -> Response:
     """Cancel a job. A waiting job ends immediately. A running job gets TERM and, after its grace period, KILL;
-    with `force` KILL immediately. Succeeds if the job has ended already."""
-    return JSONResponse(_view(context, caller, services.cancel_job(context, caller, job_id, force=force)))
+    with `force` KILL immediately. Succeeds if the job has ended already: `had_ended`."""
+    had_ended = require_inspectable_job(context, caller, job_id).is_terminal
+    job = services.cancel_job(context, caller, job_id, force=force)
+    return JSONResponse(_view(context, caller, job) | {"had_ended": had_ended})
 
 
 @router.post("/jobs/{job_id}/hold")

@@ -34,7 +34,7 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("diff", "diff:diff", "Show the differences between two jobs."),
         CommandEntry("why", "why_and_when:why", "Explain why a job is waiting and when it will start."),
         CommandEntry("when", "why_and_when:when", "Forecast when a job would start, before submitting it."),
-        CommandEntry("logs", "logs:logs", "Print the output of a job."),
+        CommandEntry("logs", "logs:logs", "Print the output of jobs."),
         CommandEntry("results", "results:results", "Download the results folder of a job."),
         CommandEntry("wait", "wait:wait", "Wait until jobs have ended."),
         CommandEntry("events", "events:events", "Show the events of jobs."),

@@ -17,6 +17,7 @@ from heliostat.errors import (
     NotAuthenticated,
     NotFound,
     ServerUnreachable,
+    WaitTimedOut,
 )
 
 EXIT_CODES: dict[type[HeliostatError], int] = {
@@ -26,6 +27,7 @@ EXIT_CODES: dict[type[HeliostatError], int] = {
     NotAuthenticated: 5,
     Forbidden: 5,
     Conflict: 6,
+    WaitTimedOut: 7,
 }
 """Exit codes by error class; any other error is 1."""
 

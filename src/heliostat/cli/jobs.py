@@ -14,6 +14,7 @@ from heliostat.cli.job_format import (
     job_row,
     print_attempts,
 )
+from heliostat.cli.job_selection import JobsArgument, MineOption, NameOption, names_only_ids, select_jobs
 from heliostat.cli.output import (
     JsonFlag,
     StateCell,
@@ -132,8 +133,9 @@ def show(
 
 
 def cancel(
-    jobs: Annotated[list[int] | None, typer.Argument(metavar="JOB", help="Job ids.", show_default=False)] = None,
-    array: Annotated[int | None, typer.Option(help="Cancel all jobs of this array.")] = None,
+    jobs: JobsArgument = None,
+    mine: MineOption = False,
+    name: NameOption = None,
     force: Annotated[bool, typer.Option("--force", help="Send KILL immediately, without a grace period.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -141,28 +143,32 @@ def cancel(
 
     All processes of a job get TERM and, after its grace period, KILL.
     """
-    if not jobs and array is None:
-        raise typer.BadParameter("Name the jobs: helio cancel JOB… or --array ID.", param_hint="JOB")
     client = connect()
-    if array is None and jobs is not None:
-        _change(jobs, lambda job: client.jobs.cancel(job, force=force), as_json)
+    selected = select_jobs(client, jobs, mine, name, unfinished=True)
+    if names_only_ids(jobs, mine, name):
+        _change(selected, lambda job: client.jobs.cancel(job, force=force), as_json)
         return
-    count = client.jobs.cancel_array(array or 0, force=force)
-    count += client.jobs.cancel_many(jobs, force=force) if jobs else 0
+    count = client.jobs.cancel_many(selected, force=force) if selected else 0
     if as_json:
         print_json({"count": count})
     else:
         print(f"{format_count(count, 'job')} cancelled.")
 
 
-def hold(jobs: JobIdsArgument, as_json: JsonFlag = False) -> None:
+def hold(
+    jobs: JobsArgument = None, mine: MineOption = False, name: NameOption = None, as_json: JsonFlag = False
+) -> None:
     """Prevent waiting jobs from starting."""
-    _change(jobs, connect().jobs.hold, as_json)
+    client = connect()
+    _change(select_jobs(client, jobs, mine, name, state="pending"), client.jobs.hold, as_json)
 
 
-def release(jobs: JobIdsArgument, as_json: JsonFlag = False) -> None:
+def release(
+    jobs: JobsArgument = None, mine: MineOption = False, name: NameOption = None, as_json: JsonFlag = False
+) -> None:
     """Allow held jobs to start."""
-    _change(jobs, connect().jobs.release, as_json)
+    client = connect()
+    _change(select_jobs(client, jobs, mine, name, state="held"), client.jobs.release, as_json)
 
 
 def requeue(jobs: JobIdsArgument, as_json: JsonFlag = False) -> None:
@@ -188,11 +194,15 @@ def _change(jobs: Iterable[int], action: Callable[[int], "JobHandle"], as_json: 
             print(_changed_line(changed[-1]))
     if as_json:
         print_json(changed)
+    elif not changed and failure is None:
+        print("No matching jobs.")
     if failure is not None:
         raise failure
 
 
 def _changed_line(job: "JobData") -> str:
+    if job.get("had_ended"):
+        return f"Job {job['id']} had already ended: {format_cell(StateCell(job['state']))}"
     stopping = f", stopping ({job['stop_requested']})" if job.get("stop_requested") else ""
     return f"Job {job['id']} {format_cell(StateCell(job['state']))}{stopping}"
 

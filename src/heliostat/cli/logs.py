@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heliostat.cli.combined_logs import print_combined_logs
 from heliostat.cli.connection import connect
+from heliostat.cli.job_selection import JobsArgument, MineOption, NameOption, select_jobs
 from heliostat.cli.output import JsonFlag, print_json, print_json_line, print_message
 
 if TYPE_CHECKING:
@@ -17,7 +19,9 @@ _BLOCK = 64 * 1024
 
 
 def logs(
-    job: Annotated[int, typer.Argument(metavar="JOB")],
+    jobs: JobsArgument = None,
+    mine: MineOption = False,
+    name: NameOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new output until the job ends.")] = False,
     only_stdout: Annotated[bool, typer.Option("--stdout", help="Only standard output.")] = False,
     only_stderr: Annotated[bool, typer.Option("--stderr", help="Only standard error.")] = False,
@@ -28,14 +32,20 @@ def logs(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the output of a job.
+    """Print the output of jobs.
 
-    Its standard output is printed to standard output, its standard error to standard error.
+    Standard output is printed to standard output, standard error to standard error. With several jobs, --follow
+    begins each line with the id of its job.
     """
     if only_stdout and only_stderr:
         only_stdout = only_stderr = False
     stream = "stdout" if only_stdout else "stderr" if only_stderr else "both"
     client = connect()
+    selected = _select(client, jobs, mine, name)
+    if len(selected) != 1:
+        print_combined_logs(client, selected, stream, follow=follow, as_json=as_json, tail=tail)
+        return
+    job = selected[0]
     streams = ("stdout", "stderr") if stream == "both" else (stream,)
     starts = {name: _start(client, job, name, offset, tail, attempt) for name in streams}
     if follow:
@@ -59,6 +69,14 @@ def print_log_chunks(follower: "LogFollower", as_json: bool) -> None:
         out = sys.stderr if chunk.stream == "stderr" else sys.stdout
         out.write(chunk.text)
         out.flush()
+
+
+def _select(client: "Client", jobs: list[str] | None, mine: bool, name: str | None) -> list[int]:
+    """If no job of --mine or --name is left in the queue, the newest that has ended."""
+    selected = select_jobs(client, jobs, mine, name)
+    if selected:
+        return selected
+    return [job.id for job in client.jobs.list(user="me", name=name, limit=1)] if not jobs else []
 
 
 def _start(

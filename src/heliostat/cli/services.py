@@ -212,7 +212,7 @@ def logs(
         raise typer.BadParameter(
             f"The replicas of {name} are jobs {', '.join(map(str, jobs))}.", param_hint="--replica"
         )
-    print_logs(replica or max(jobs), follow=follow, tail=tail, as_json=as_json)
+    print_logs([str(replica or max(jobs))], follow=follow, tail=tail, as_json=as_json)
 
 
 def _fields(client: "Client", file: str) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def report_submitted_array(array: "JobArray", wait: bool, as_json: bool) -> None
     try:
         array.wait()
     except KeyboardInterrupt:
-        print_message(f"\nStopped waiting; the jobs continue. Cancel them: helio cancel --array {array.id}")
+        print_message(f"\nStopped waiting; the jobs continue. Cancel them: helio cancel array:{array.id}")
         raise typer.Exit(130) from None
     if as_json:
         print_json({**submitted, "jobs": [job.data for job in array]})

@@ -125,6 +125,7 @@ class JobData(TypedDict, total=False):
     reason: str | None
     forecast: "Forecast | None"
     stop_requested: str | None
+    had_ended: bool  # in the response to cancel: it had ended before
     source: str | None  # the system that it was imported from: slurm
     source_number: str | None  # its id in that system
     schedule: dict[str, Any] | None  # the schedule that submitted it: id, name, due_at

@@ -148,7 +148,7 @@ class Client:
         return response
 
     def wait(self, jobs: Iterable[SupportsInt], timeout: float | None = None) -> list[JobHandle]:
-        """Waits until all jobs have ended. Raises TimeoutError after `timeout` seconds."""
+        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds."""
         return self.jobs.wait(jobs, timeout)
 
     def upload(self, folder: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> str:

@@ -28,7 +28,7 @@ from heliostat.client.exec import (
 from heliostat.client.logs import Logs
 from heliostat.client.source_code import source_code_for_rerun
 from heliostat.client.transport import ApiResource, Deadline, Query, Transport, idempotency_header
-from heliostat.errors import Invalid, ServerUnreachable
+from heliostat.errors import Invalid, NotFound, ServerUnreachable, WaitTimedOut
 
 if TYPE_CHECKING:
     from heliostat.models import JobState
@@ -195,7 +195,7 @@ class JobHandle:
         return self
 
     def wait(self, timeout: float | None = None) -> "JobHandle":
-        """Waits until the job has ended. Raises TimeoutError after `timeout` seconds."""
+        """Waits until the job has ended. Raises WaitTimedOut after `timeout` seconds."""
         Jobs(self._transport).wait([self], timeout)
         return self
 
@@ -262,7 +262,7 @@ class JobArray(Sequence[JobHandle]):
         return all(job.ok for job in self)
 
     def wait(self, timeout: float | None = None) -> "JobArray":
-        """Waits until all jobs have ended. Raises TimeoutError after `timeout` seconds."""
+        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds."""
         Jobs(self._transport).wait(self, timeout)
         return self
 
@@ -289,6 +289,24 @@ class Jobs(ApiResource):
         """
         pages = self._pages("/jobs", _filter_query(filters), limit)
         return (JobHandle(self._transport, data["id"], data) for data in pages)
+
+    def select(
+        self,
+        *references: SupportsInt | str,
+        mine: bool = False,
+        name: str | None = None,
+        state: str | None = None,
+        unfinished: bool | None = None,
+    ) -> JobHandleList:
+        """The jobs named by ids, "array:5" and "sweep:3"; with `mine` or `name`, your jobs that have not ended.
+
+        `state` and `unfinished` apply to all but ids. Each job occurs once, in the order of the references.
+        """
+        filters: JobFilters = {"state": state, "unfinished": unfinished}
+        found = [job for reference in references for job in self._referenced(reference, filters)]
+        if mine or name is not None:
+            found += self._oldest_first({"state": state, "unfinished": True, "user": "me", "name": name})
+        return list(dict.fromkeys(found))
 
     def cancel(self, job: SupportsInt, *, force: bool = False) -> JobHandle:
         """All processes of the job get TERM and, after its grace period, KILL; with `force`, KILL immediately."""
@@ -321,7 +339,7 @@ class Jobs(ApiResource):
         return self._act(job, "extend", body={"time": time})
 
     def wait(self, jobs: Iterable[SupportsInt], timeout: float | None = None) -> JobHandleList:
-        """Waits until all jobs have ended. Raises TimeoutError after `timeout` seconds."""
+        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds."""
         handles = {int(job): self._handle(job) for job in jobs}
         deadline = Deadline(timeout)
         unfinished = list(handles)
@@ -331,7 +349,10 @@ class Jobs(ApiResource):
                 handles[data["id"]].update_data(data)
             unfinished = response["unfinished"]
             if unfinished and deadline.is_expired:
-                raise TimeoutError(f"{len(unfinished)} of {len(handles)} jobs have not ended after {timeout} s")
+                raise WaitTimedOut(
+                    f"{len(unfinished)} of {len(handles)} jobs have not ended after {timeout:g} s.",
+                    "The jobs continue; helio ps lists them.",
+                )
         return list(handles.values())
 
     def history(
@@ -409,6 +430,23 @@ class Jobs(ApiResource):
         """A key for programs, to be sent as `Authorization: Bearer KEY` to the address of the port."""
         response: AccessKeyData = self._transport.call("POST", f"/jobs/{int(job)}/ports/{int(port)}/key", {})
         return response
+
+    def _referenced(self, reference: SupportsInt | str, filters: JobFilters) -> JobHandleList:
+        kind, _, number = str(reference if isinstance(reference, str) else int(reference)).rpartition(":")
+        if kind not in ("", "array", "sweep") or not (number.isascii() and number.isdecimal()):
+            raise Invalid(f"{reference!a} is not a job.", "Write a job id such as 12, or array:5 or sweep:3.")
+        if not kind:
+            return [self._handle(reference if isinstance(reference, JobHandle) else int(number))]
+        array_id = int(number)
+        if kind == "sweep":
+            array_id = self._transport.call("GET", f"/sweeps/{array_id}")["array_id"]
+        found = self._oldest_first({**filters, "array_id": array_id})
+        if not found and not any(self.list(array_id=array_id, limit=1)):
+            raise NotFound(f"There is no array {array_id}.", "helio ps --all lists the jobs of your arrays.")
+        return found
+
+    def _oldest_first(self, filters: JobFilters) -> JobHandleList:
+        return [*self.list(**filters)][::-1]
 
     def _act(self, job: SupportsInt, action: str, query: Query = (), body: object = None) -> JobHandle:
         data = self._transport.call("POST", f"/jobs/{int(job)}/{action}", body, query=query)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from heliostat.client.source_code import with_source_code
 from heliostat.client.transport import ApiResource, JsonObjectList, idempotency_header
-from heliostat.errors import HeliostatError
+from heliostat.errors import WaitTimedOut
 
 TERMINAL_WORKFLOW_STATES = frozenset({"completed", "failed", "cancelled"})
 _MAX_POLL_SECONDS = 5.0
@@ -67,13 +67,14 @@ class Workflows(ApiResource):
         return self._call("POST", f"/{int(number)}/cancel")
 
     def wait(self, number: int, timeout_seconds: float | None = None) -> dict[str, Any]:
-        """Waits until all its jobs have ended. Raises HeliostatError after the timeout."""
+        """Waits until all its jobs have ended. Raises WaitTimedOut after the timeout."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         pause = 0.1
         while (workflow_data := self.get(number))["state"] not in TERMINAL_WORKFLOW_STATES:
             if deadline is not None and time.monotonic() > deadline:
-                raise HeliostatError(
-                    f"Workflow {number} has not ended after {timeout_seconds:g} s.", "Wait longer.", code="timeout"
+                raise WaitTimedOut(
+                    f"Workflow {number} has not ended after {timeout_seconds:g} s.",
+                    f"It continues; helio workflow show {number} lists its jobs.",
                 )
             time.sleep(pause)
             pause = min(_MAX_POLL_SECONDS, pause * 1.5)

@@ -289,17 +289,78 @@ def test_one_missing_job_does_not_keep_the_others_from_being_cancelled(helio, se
 
 
 def test_a_cancel_can_be_forced(helio, serve):
-    server = serve(answer({**JOB, "state": "running", "stop_requested": "kill"}), answer({"count": 8}))
+    jobs = answer({"items": [JOB], "next_cursor": None})
+    server = serve(answer({**JOB, "state": "running", "stop_requested": "kill"}), jobs, answer({"count": 1}))
     assert helio("cancel", "--force", "7").out == "Job 7 running, stopping (kill)\n"
-    assert helio("cancel", "--force", "--array", "3").out == "8 jobs cancelled.\n"
+    assert helio("cancel", "--force", "array:3").out == "1 job cancelled.\n"
     assert b"/jobs/7/cancel?force=true " in server.requests[0]
-    assert b'"force":true' in server.requests[1]
+    assert b'"force":true' in server.requests[2]
 
 
 def test_cancelling_an_array(helio, serve):
-    server = serve(answer({"count": 8}))
-    assert helio("cancel", "--array", "3").out == "8 jobs cancelled.\n"
-    assert sent(server.requests[0]) == {"array_id": 3}
+    server = serve(job_list(9, 8), answer({"count": 2}))
+    assert helio("cancel", "array:3").out == "2 jobs cancelled.\n"
+    assert b"array_id=3" in server.requests[0]
+    assert sent(server.requests[1]) == {"job_ids": [8, 9]}
+
+
+def job_list(*ids: int) -> bytes:
+    return answer({"items": [{**JOB, "id": job_id} for job_id in ids], "next_cursor": None})
+
+
+def test_cancelling_a_job_that_has_ended_says_so(helio, serve):
+    serve(answer({**JOB, "state": "cancelled", "had_ended": True}))
+    assert helio("cancel", "7").out == "Job 7 had already ended: cancelled\n"
+
+
+@pytest.mark.parametrize("command", ["wait", "hold", "release", "cancel", "logs"])
+def test_commands_for_several_jobs_want_to_know_which(helio, serve, command):
+    serve()
+    ran = helio(command)
+    assert ran.code == 2
+    assert "array:5, sweep:3, --mine or --name" in ran.err
+
+
+@pytest.mark.parametrize("command", ["wait", "hold", "release", "cancel", "logs"])
+def test_commands_for_several_jobs_refuse_what_is_not_a_job(helio, serve, command):
+    serve()
+    ran = helio(command, "folder:3")
+    assert ran.code == 2
+    assert "'folder:3' is not a job" in ran.err
+
+
+@pytest.mark.parametrize(("command", "state"), [("hold", "pending"), ("release", "held")])
+def test_a_whole_sweep_is_held_and_released(helio, serve, command, state):
+    server = serve(answer({"id": 3, "array_id": 5}), job_list(8, 7), answer(JOB), answer({**JOB, "id": 8}))
+    assert helio(command, "sweep:3").out == "Job 7 pending\nJob 8 pending\n"
+    assert b"/sweeps/3 " in server.requests[0]
+    assert b"array_id=5" in server.requests[1]
+    assert f"state={state}".encode() in server.requests[1]
+
+
+def test_waiting_for_your_jobs_with_a_name(helio, serve):
+    server = serve(job_list(7), ended("completed", 0))
+    assert helio("wait", "--mine", "--name", "train").code == 0
+    assert all(part in server.requests[0] for part in (b"user=me", b"name=train", b"unfinished=true"))
+    assert sent(server.requests[1])["job_ids"] == [7]
+
+
+def test_an_empty_selection_changes_nothing(helio, serve):
+    serve(job_list())
+    assert helio("hold", "--mine").out == "No matching jobs.\n"
+
+
+def test_an_array_that_does_not_exist_is_not_found(helio, serve):
+    serve(job_list(), job_list())
+    assert helio("wait", "array:9").code == 4
+
+
+def test_the_outputs_of_several_jobs_are_told_apart(helio, serve):
+    chunk = {"stream": "stdout", "offset": 0, "text": "a\nb", "next_offset": 3}
+    follow = f'event: chunk\ndata: {json.dumps(chunk)}\n\nevent: end\ndata: {{"state": "completed"}}\n\n'
+    serve(stream(follow), stream(follow))
+    lines = helio("logs", "-f", "7", "8").out.splitlines()
+    assert sorted(lines) == ["7: a", "7: b", "8: a", "8: b"]
 
 
 def test_wait_ends_with_the_first_failure(helio, serve):
@@ -311,7 +372,7 @@ def test_wait_ends_with_the_first_failure(helio, serve):
 def test_waiting_in_vain_says_so(helio, serve):
     serve(answer({"finished": [], "unfinished": [7]}))
     ran = helio("wait", "7", "--timeout", "0s")
-    assert ran.code == 1
+    assert ran.code == 7
     assert "not ended" in ran.err
 
 
