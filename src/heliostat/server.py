@@ -45,7 +45,7 @@ from heliostat.services.public_urls import build_public_urls
 from heliostat.store.database import Store
 from heliostat.store.job_writes import remove_old_idempotency_keys
 from heliostat.store.samples import SampleRetention, SampleStore
-from heliostat.store.schema_upgrade import migrate
+from heliostat.store.schema_upgrade import database_revision, migrate
 from heliostat.store.uploads import UploadStore
 
 log = get_logger()
@@ -72,6 +72,7 @@ def serve(
         sockets = [_tcp_socket(settings.server), _unix_socket(settings.home)]
         url, proxy_socket = _url(sockets[0]), open_proxy_listener(settings.server, sockets[0])
         settings.home.rename_old_files()
+        _require_database_of_jobs(settings.home)
         migrate(settings.home.database)
         context = _start_components(settings, engine or make_engine(settings), before, stack)
         public_urls = build_public_urls(settings.server, url, _url(proxy_socket))
@@ -209,6 +210,18 @@ def _make_home(home: Home) -> None:
             "Set HELIOSTAT_HOME to a folder that you can write to.",
             code="bad_home",
         ) from error
+
+
+def _require_database_of_jobs(home: Home) -> None:
+    """Without its database, a server would stop the jobs that run: it would not know them."""
+    is_empty = not home.database.exists() or database_revision(home.database) is None
+    if is_empty and (_highest_job_id(home.jobs) or any(os.scandir(home.attempts))):
+        raise HeliostatError(
+            f"{home.database} is missing or empty, but {home.path} has files of jobs. These may still run.",
+            f"Restore a backup of the database. To start without these jobs: wait until they have ended, then move"
+            f" {home.jobs} and {home.attempts} to another place.",
+            code="missing_database",
+        )
 
 
 def _highest_job_id(jobs: Path) -> int:

@@ -1,24 +1,36 @@
 """Creates and upgrades the database schema."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, create_engine, event, inspect, text
+from sqlalchemy.exc import DatabaseError
 
+from heliostat.errors import HeliostatError
 from heliostat.store.database import sqlite_url
 from heliostat.store.schema import metadata
 
 LATEST_REVISION = "0024"  # the newest file in migrations/versions; a test checks this
+_CORRUPT_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 
 
 def migrate(path: Path) -> None:
     """Create or upgrade atomically. Only an upgrade imports Alembic, which is large."""
-    revision = database_revision(path)
-    if revision is None:
-        _create(path)
-    elif revision != LATEST_REVISION:
-        upgrade(path)
+    with _explain_corruption(path):
+        revision = database_revision(path)
+        if revision is None:
+            _create(path)
+        elif revision > LATEST_REVISION:
+            raise HeliostatError(
+                f"{path} was made by a newer Heliostat (schema {revision}; this one knows {LATEST_REVISION}).",
+                "Upgrade Heliostat, or restore a backup from before the upgrade.",
+                code="newer_database",
+            )
+        elif revision != LATEST_REVISION:
+            upgrade(path)
 
 
 def upgrade(path: Path, revision: str = "head") -> None:
@@ -41,13 +53,27 @@ def database_revision(path: Path) -> str | None:
         return None
     engine = create_engine(sqlite_url(path))
     try:
-        with engine.connect() as conn:
+        with _explain_corruption(path), engine.connect() as conn:
             if not inspect(conn).has_table(_VERSION.name):
                 return None
             revision: str | None = conn.execute(text("SELECT version_num FROM alembic_version")).scalar()
             return revision
     finally:
         engine.dispose()
+
+
+@contextlib.contextmanager
+def _explain_corruption(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DatabaseError as error:
+        if not getattr(error.orig, "sqlite_errorname", "").startswith(_CORRUPT_ERRORS):
+            raise
+        raise HeliostatError(
+            f"{path} is damaged: {error.orig}.",
+            "Restore a backup. Keep the damaged file and those beside it: parts of it may be readable.",
+            code="damaged_database",
+        ) from error
 
 
 def _create(path: Path) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
 import heliostat.store.schema_upgrade as module
+from heliostat.errors import HeliostatError
 from heliostat.store import schema
 from heliostat.store.database import Store
 from heliostat.store.schema_upgrade import LATEST_REVISION, database_revision, migrate, upgrade
@@ -97,3 +98,27 @@ def test_renamed_tables_and_columns_keep_their_rows(tmp_path: Path) -> None:
         assert conn.execute("SELECT id, triggers FROM notifications").fetchall() == [(7, "failed")]
         assert conn.execute("SELECT notification_id FROM notification_deliveries").fetchall() == [(7,)]
         assert conn.execute("SELECT kind FROM events").fetchall() == [("dispatched",)]
+
+
+def test_a_database_of_a_newer_version_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "heliostat.db"
+    migrate(path)
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("UPDATE alembic_version SET version_num = '9999'")
+    before = path.read_bytes()
+    with pytest.raises(HeliostatError, match=r"made by a newer Heliostat \(schema 9999") as refused:
+        migrate(path)
+    assert "Upgrade Heliostat" in refused.value.hint
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("first_damaged_byte", [0, 100])
+def test_a_damaged_database_is_refused_and_not_touched(tmp_path: Path, first_damaged_byte: int) -> None:
+    path = tmp_path / "heliostat.db"
+    migrate(path)
+    damaged = path.read_bytes()[:first_damaged_byte] + b"x" * 8192
+    path.write_bytes(damaged)
+    with pytest.raises(HeliostatError, match="is damaged") as refused:
+        migrate(path)
+    assert "Restore a backup" in refused.value.hint
+    assert path.read_bytes() == damaged
