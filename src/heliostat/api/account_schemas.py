@@ -67,6 +67,15 @@ class UserChangeBody(_QuotaChangeBody):
     unix_user: str | None = None
 
 
+class OwnedWorkResponse(BaseModel):
+    """Work that an account keeps going, all by id or name."""
+
+    running_jobs: list[int]
+    waiting_jobs: list[int]
+    services: list[str]
+    schedules: list[str]
+
+
 class DepartmentChangeBody(_QuotaChangeBody):
     """Only given fields change."""
 

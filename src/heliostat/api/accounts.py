@@ -1,5 +1,6 @@
 """Endpoints of users, projects, departments, tokens, logins and the audit log."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -17,6 +18,7 @@ from heliostat.api.account_schemas import (
     LoginResponse,
     MemberBody,
     NewTokenResponse,
+    OwnedWorkResponse,
     PasswordBody,
     ProjectBody,
     ProjectChangeBody,
@@ -29,7 +31,7 @@ from heliostat.api.account_schemas import (
 )
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath, client_address
 from heliostat.errors import Invalid
-from heliostat.services.accounts import projects, tokens, users, web_logins
+from heliostat.services.accounts import owned_work, projects, tokens, users, web_logins
 
 router = APIRouter(tags=["accounts"])
 
@@ -89,6 +91,11 @@ def create_user(body: UserBody, caller: CallerDep, context: ContextDep) -> UserR
 @router.get("/users/{name}", summary="Show a user account")
 def get_user(name: str, caller: CallerDep, context: ContextDep) -> UserResponse:
     return UserResponse.of(users.get_user(context, caller, name))
+
+
+@router.get("/users/{name}/work", summary="Show the unfinished jobs, services and schedules of a user")
+def get_owned_work(name: str, caller: CallerDep, context: ContextDep) -> OwnedWorkResponse:
+    return OwnedWorkResponse.model_validate(asdict(owned_work.get_owned_work(context, caller, name)))
 
 
 @router.patch("/users/{name}", summary="Change role, active flag, Unix user or quota")

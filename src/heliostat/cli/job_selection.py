@@ -24,13 +24,16 @@ def select_jobs(
     mine: bool,
     name: str | None,
     *,
+    user: str | None = None,
     state: str | None = None,
     unfinished: bool | None = None,
 ) -> list[int]:
     """The ids of the selected jobs. `state` and `unfinished` do not apply to jobs that are given by their id."""
-    if not jobs and not mine and name is None:
+    if not jobs and not mine and name is None and user is None:
         raise Invalid("Name the jobs.", "Give job ids, array:5, sweep:3, --mine or --name TEXT.")
-    selected = client.jobs.select(*(jobs or ()), mine=mine, name=name, state=state, unfinished=unfinished)
+    selected = client.jobs.select(
+        *(jobs or ()), mine=mine, name=name, user=user, state=state, unfinished=unfinished
+    )
     return [job.id for job in selected]
 
 

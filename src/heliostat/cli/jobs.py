@@ -136,6 +136,7 @@ def cancel(
     jobs: JobsArgument = None,
     mine: MineOption = False,
     name: NameOption = None,
+    user: Annotated[str | None, typer.Option(help="Jobs of this user that have not ended. For admins.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Send KILL immediately, without a grace period.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -144,8 +145,8 @@ def cancel(
     All processes of a job get TERM and, after its grace period, KILL.
     """
     client = connect()
-    selected = select_jobs(client, jobs, mine, name, unfinished=True)
-    if names_only_ids(jobs, mine, name):
+    selected = select_jobs(client, jobs, mine, name, user=user, unfinished=True)
+    if user is None and names_only_ids(jobs, mine, name):
         _change(selected, lambda job: client.jobs.cancel(job, force=force), as_json)
         return
     count = client.jobs.cancel_many(selected, force=force) if selected else 0

@@ -1,12 +1,21 @@
 """`helio user`: accounts."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
-from heliostat.cli.output import Column, JsonFlag, print_fields, print_json, print_table
+from heliostat.cli.output import (
+    Column,
+    JsonFlag,
+    format_count,
+    print_fields,
+    print_json,
+    print_message,
+    print_table,
+)
 from heliostat.cli.projects import (
     QUOTA_OPTION_NAMES,
     GpuHoursOption,
@@ -84,6 +93,9 @@ def change_user(
     active: Annotated[
         bool | None, typer.Option("--active/--inactive", help="Activate or deactivate the account.")
     ] = None,
+    cancel_jobs: Annotated[
+        bool, typer.Option("--cancel-jobs", help="With --inactive: cancel all jobs of the account.")
+    ] = False,
     unix_user: Annotated[
         str | None, typer.Option(help="Unix user that their jobs run as; '' for none: no jobs.")
     ] = None,
@@ -97,12 +109,40 @@ def change_user(
     changes = {field: value for field, value in changes.items() if value is not None}
     if unix_user is not None:
         changes["unix_user"] = unix_user or None
+    if cancel_jobs and active is not False:
+        raise typer.BadParameter("--cancel-jobs needs --inactive. To cancel jobs only: helio cancel --user NAME.")
     changes |= parse_quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
         raise typer.BadParameter(
             f"Nothing to change. Use --role, --active, --inactive, --unix-user, {QUOTA_OPTION_NAMES}."
         )
-    _print_user(connect().users.change(name, **changes), as_json)
+    client = connect()
+    changed = client.users.change(name, **changes)
+    work = client.users.work(name) if active is False else None
+    if cancel_jobs and work is not None and (jobs := work["running_jobs"] + work["waiting_jobs"]):
+        client.jobs.cancel_many(jobs)
+    _print_user(changed, as_json)
+    if work is not None:
+        for line in _describe_work(name, work, cancel_jobs):
+            print_message(line)
+
+
+def _describe_work(name: str, work: dict[str, Any], cancelled: bool) -> Iterator[str]:
+    if running := work["running_jobs"]:
+        yield f"{'Cancelled' if cancelled else 'Still running'}: {_count_and_list(running, 'job')}."
+    if waiting := work["waiting_jobs"]:
+        yield f"{'Cancelled' if cancelled else 'Still waiting'}: {_count_and_list(waiting, 'job')}."
+    if (running or waiting) and not cancelled:
+        yield f"Cancel them: helio cancel --user {name}"
+    if services := work["services"]:
+        yield f"Replicas of these services are not replaced when they end: {', '.join(services)}."
+    if schedules := work["schedules"]:
+        yield f"These schedules submit no more jobs: {', '.join(schedules)}."
+
+
+def _count_and_list(ids: list[int], noun: str) -> str:
+    shown = ", ".join(map(str, ids[:10])) + (", …" if len(ids) > 10 else "")
+    return f"{format_count(len(ids), noun)} ({shown})"
 
 
 def _print_user(account: dict[str, Any], as_json: bool) -> None:

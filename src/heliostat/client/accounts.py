@@ -29,8 +29,15 @@ class Users(ApiResource):
         data: JsonObject = self._transport.call("POST", "/users", body)
         return data
 
+    def work(self, name: str) -> JsonObject:
+        """What the account keeps going: `running_jobs`, `waiting_jobs`, `services`, `schedules`. For admins."""
+        data: JsonObject = self._transport.call("GET", f"/users/{quote_path_segment(name)}/work")
+        return data
+
     def change(self, name: str, **changes: Any) -> JsonObject:
         """Fields: `role`, `active`, `unix_user`, `quota`. `unix_user=None` removes the Unix user.
+
+        `active=False` keeps the jobs of the account.
 
         A quota is `{"running_gpus", "queued_gpus", "gpu_hours_per_month"}`. Limits that are not given stay; None
         removes a limit.

@@ -295,17 +295,20 @@ class Jobs(ApiResource):
         *references: SupportsInt | str,
         mine: bool = False,
         name: str | None = None,
+        user: str | None = None,
         state: str | None = None,
         unfinished: bool | None = None,
     ) -> JobHandleList:
-        """The jobs named by ids, "array:5" and "sweep:3"; with `mine` or `name`, your jobs that have not ended.
+        """The jobs named by ids, "array:5" and "sweep:3"; with `mine`, `name` or `user`, your jobs, or those of
+        that user, that have not ended.
 
         `state` and `unfinished` apply to all but ids. Each job occurs once, in the order of the references.
         """
         filters: JobFilters = {"state": state, "unfinished": unfinished}
         found = [job for reference in references for job in self._referenced(reference, filters)]
-        if mine or name is not None:
-            found += self._oldest_first({"state": state, "unfinished": True, "user": "me", "name": name})
+        if mine or name is not None or user is not None:
+            owner = user or "me"
+            found += self._oldest_first({"state": state, "unfinished": True, "user": owner, "name": name})
         return list(dict.fromkeys(found))
 
     def cancel(self, job: SupportsInt, *, force: bool = False) -> JobHandle:

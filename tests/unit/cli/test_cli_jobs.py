@@ -308,6 +308,39 @@ def job_list(*ids: int) -> bytes:
     return answer({"items": [{**JOB, "id": job_id} for job_id in ids], "next_cursor": None})
 
 
+def test_cancelling_the_jobs_of_a_user(helio, serve):
+    server = serve(job_list(9, 8), answer({"count": 2}))
+    assert helio("cancel", "--user", "ann").out == "2 jobs cancelled.\n"
+    assert b"user=ann" in server.requests[0]
+    assert b"unfinished=true" in server.requests[0]
+    assert sent(server.requests[1]) == {"job_ids": [8, 9]}
+
+
+@pytest.mark.parametrize("option", [(), ("--cancel-jobs",)])
+def test_deactivating_an_account_lists_what_it_keeps_going(helio, serve, option):
+    account = {"name": "ann", "role": "user", "unix_user": None, "active": False, "memberships": []}
+    account |= {"has_password": False, "created_at": "2026-03-01T12:00:00Z", "quota": {}}
+    work = {"running_jobs": [8], "waiting_jobs": [9, 10], "services": ["llm"], "schedules": ["nightly"]}
+    server = serve(answer(account), answer(work), answer({"count": 3}))
+    ran = helio("user", "set", "ann", "--inactive", *option)
+    assert ran.code == 0
+    assert "services are not replaced when they end: llm." in ran.err
+    assert "schedules submit no more jobs: nightly." in ran.err
+    if option:
+        assert sent(server.requests[2]) == {"job_ids": [8, 9, 10]}
+        assert "Cancelled: 2 jobs (9, 10)." in ran.err
+    else:
+        assert "Still running: 1 job (8)." in ran.err
+        assert "Cancel them: helio cancel --user ann" in ran.err
+
+
+def test_cancel_jobs_needs_inactive(helio, serve):
+    serve()
+    ran = helio("user", "set", "ann", "--cancel-jobs")
+    assert ran.code == 2
+    assert "needs --inactive" in ran.err
+
+
 def test_cancelling_a_job_that_has_ended_says_so(helio, serve):
     serve(answer({**JOB, "state": "cancelled", "had_ended": True}))
     assert helio("cancel", "7").out == "Job 7 had already ended: cancelled\n"

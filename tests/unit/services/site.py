@@ -11,6 +11,7 @@ from heliostat.auth.authentication import Authenticator
 from heliostat.config import Home, Settings
 from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.shares_and_quotas import SchedulingRules
+from heliostat.engines.contract import Capabilities
 from heliostat.models import AuditEntry, Caller, Device, Job, JobSpec, JobState, Node, Resources
 from heliostat.services.accounts import projects, users
 from heliostat.services.accounts.users import NewUser
@@ -23,6 +24,8 @@ from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_stor
 @dataclass
 class Machines:
     """An engine that only has nodes."""
+
+    capabilities = Capabilities(runs_on_server_host=True)
 
     found: list[Node]
 

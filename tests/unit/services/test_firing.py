@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from heliostat.store import firings as fired
 from heliostat.store import job_writes
 from heliostat.store import jobs as stored_jobs
 from heliostat.store.database import Transaction
+from unit.auth.stand_ins import ALICE, FakeUnix
 from unit.services.site import Site
 
 EVERYTHING = ReconcileTrigger(None, was_clock_set_back=True)
@@ -253,6 +254,15 @@ def test_firings_of_a_deactivated_owner_are_refused_with_the_reason(site: Site) 
     reconcile_schedules(site.context, EVERYTHING)
     (firing,) = firings(site, schedule)
     assert (firing.state, firing.reason) == (FiringState.REFUSED, "the account alice is deactivated")
+
+
+def test_firings_are_refused_after_the_unix_user_was_removed(site: Site) -> None:
+    site.project("vision")
+    schedule = create(site, caller=person(site, "alice"))
+    cast(FakeUnix, site.context.authenticator.unix_accounts).users.pop(ALICE)
+    reconcile_schedules(site.context, EVERYTHING)
+    (firing,) = firings(site, schedule)
+    assert (firing.state, firing.reason) == (FiringState.REFUSED, "the Unix user alice no longer exists")
 
 
 def test_it_runs_with_the_owners_permissions_at_firing_time(site: Site) -> None:

@@ -20,12 +20,14 @@ from heliostat.errors import (
     NotFound,
     TooManyRequests,
 )
-from heliostat.models import AuditEntry, Caller, ProjectRole, Role, User
+from heliostat.models import AuditEntry, Caller, JobState, ProjectRole, Role, User
 from heliostat.services.accounts import projects, tokens, users
+from heliostat.services.accounts.owned_work import get_owned_work
 from heliostat.services.accounts.users import NewUser, UserChange
 from heliostat.services.context import Context
 from heliostat.store import accounts as stored
 from unit.auth.stand_ins import ALICE, BOB, CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
+from unit.services.site import Site
 
 PASSWORD = "correct horse battery"
 OTHER_PASSWORD = "staple paperclip glue"
@@ -601,3 +603,20 @@ def test_the_message_names_the_problems_of_a_token(house: House, name: str, days
     with pytest.raises(Invalid) as caught:
         tokens.create_token(house.context, house.root, name, days)
     assert said in caught.value.message
+
+
+def test_an_admin_sees_what_an_account_keeps_going(site: Site) -> None:
+    site.person("carol")
+    waiting = site.add_job(1, user="carol")
+    running = site.add_job(2, user="carol", state=JobState.RUNNING, attempt=1)
+    site.add_job(3, user="root")
+    work = get_owned_work(site.context, site.root, "carol")
+    assert (work.running_jobs, work.waiting_jobs) == ((running.id,), (waiting.id,))
+
+
+def test_only_admins_see_what_an_account_keeps_going(site: Site) -> None:
+    carol = site.person("carol")
+    with pytest.raises(Forbidden):
+        get_owned_work(site.context, carol, "carol")
+    with pytest.raises(NotFound):
+        get_owned_work(site.context, site.root, "nemo")

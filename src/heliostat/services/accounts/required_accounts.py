@@ -62,6 +62,13 @@ def require_unix_user(user: User) -> str:
     return user.unix_user
 
 
+def is_unix_user_missing(context: Context, user: User) -> bool:
+    """Whether the user's Unix user has been removed from the machine that jobs run on."""
+    if user.unix_user is None or not context.engine.capabilities.runs_on_server_host:
+        return False
+    return context.authenticator.unix_accounts.find_by_name(user.unix_user) is None
+
+
 def resolve_project(context: Context, user: User, name: str | None) -> str:
     own_projects = [membership.project for membership in user.memberships]
     hint = f"Your projects: {', '.join(own_projects) or 'none; ask an admin to add you to one'}."

@@ -10,6 +10,7 @@ from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotFou
 from heliostat.models import Caller, JobId
 from heliostat.models.schedules import Firing, FiringState, OverlapPolicy, Schedule, ScheduleId, ScheduleState
 from heliostat.schedules.due_times import MAX_COUNTED_MISSES, CatchUpRule, FiringDecision, decide_firing
+from heliostat.services.accounts.required_accounts import is_unix_user_missing
 from heliostat.services.context import Context
 from heliostat.services.jobs.control import cancel_in_transaction
 from heliostat.services.jobs.submission import SubmissionResult, prepare_submission
@@ -137,6 +138,8 @@ def _prepare(context: Context, schedule: Schedule, now: datetime) -> PreparedFir
         earlier = fired.list_unfinished_firings(conn, schedule.id)
     if owner is None or not owner.active:
         return PreparedFiring(schedule, decision, None, f"the account {schedule.user} is deactivated")
+    if is_unix_user_missing(context, owner):
+        return PreparedFiring(schedule, decision, None, f"the Unix user {owner.unix_user} no longer exists")
     unfinished_before = earlier if schedule.overlap in (OverlapPolicy.QUEUE, OverlapPolicy.REPLACE) else []
     request = job_request_for(schedule, decision.due_at, unfinished_before[-1:])
     try:

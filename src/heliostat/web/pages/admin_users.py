@@ -9,6 +9,7 @@ from starlette.responses import Response
 from heliostat.errors import BadRequest, Conflict, NotFound
 from heliostat.models import Role, Token, User
 from heliostat.services.accounts import tokens, users
+from heliostat.services.accounts.owned_work import get_owned_work
 from heliostat.services.accounts.projects import list_projects
 from heliostat.services.accounts.users import NewUser, UserChange
 from heliostat.web.admin_fields import (
@@ -21,6 +22,7 @@ from heliostat.web.admin_fields import (
     quota_form_values,
     read_quota_fields,
 )
+from heliostat.web.formatting import format_count
 from heliostat.web.forms import FormReader, FormState, form_with_errors
 from heliostat.web.rendering import PageSpec, redirect, render_page
 from heliostat.web.request_context import AdminDep, AuthenticatedRequest, FormDep
@@ -159,6 +161,7 @@ def set_user_active(request: AdminDep, name: NameParam, form: FormDep) -> Respon
         view = Confirmation(
             question=f"Deactivate {user.name}?",
             consequence="They are logged out and their tokens are revoked. Their jobs and files are kept.",
+            items=_describe_work(request, name),
             action=f"{back}/active",
             label=f"Deactivate {user.name}",
             fields=(("confirmed", "yes"), ("active", "no")),
@@ -174,6 +177,20 @@ def set_user_active(request: AdminDep, name: NameParam, form: FormDep) -> Respon
     except _FORM_ERRORS as error:
         return _user_page(request, user, form_with_errors(form, error, _values(user)))
     return redirect(request, back, f"{user.name} is {'active again' if active else 'deactivated'}.")
+
+
+def _describe_work(request: AdminDep, name: str) -> tuple[str, ...]:
+    work = get_owned_work(request.context, request.caller, name)
+    running, waiting = len(work.running_jobs), len(work.waiting_jobs)
+    items = []
+    if running or waiting:
+        items.append(f"{format_count(running, 'running job')} and {format_count(waiting, 'waiting job')} go on.")
+        items.append(f"To cancel them: helio cancel --user {name}")
+    if work.services:
+        items.append(f"Replicas of these services are not replaced when they end: {', '.join(work.services)}.")
+    if work.schedules:
+        items.append(f"These schedules submit no more jobs: {', '.join(work.schedules)}.")
+    return tuple(items)
 
 
 @router.post("/admin/users/{name}/password")
