@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from heliostat.config import Settings
+from heliostat.controller.background_loop import log_failure
 from heliostat.controller.environment_installation import install_build_result
 from heliostat.controller.inbox import Inbox, RoundInput
 from heliostat.controller.node_inventory import NodeInventory
@@ -103,7 +104,10 @@ class Controller:
         self._rules.on_change(self._inbox.request_round)
         self._engine.set_observation_callback(self._inbox.put_observations)
         attempts = self._reload()
-        self._engine.forget_all_except({attempt.id for attempt in attempts})
+        try:
+            self._engine.forget_all_except({attempt.id for attempt in attempts})
+        except Exception as error:  # noqa: BLE001 - what an earlier server left must not stop the start
+            log_failure("cleanup_after_earlier_server_failed", error)
         self._thread.start()
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from heliostat.engines.job_variables import (
 from heliostat.models import Attempt, Job, JobId
 from heliostat.models.uploads import FileTree, TreeFile, blob_path, text_to_tree, tree_path, user_upload_folder
 from heliostat.payloads.archive import resolve_script
+from heliostat.untrusted_folders import remove_folder
 
 
 class AttemptRefused(Exception):
@@ -166,8 +167,7 @@ def copy_upload(uploads: Path, user: str, upload: str, target: str, run_as: RunA
     if os.path.isdir(target):
         return
     source, draft = user_upload_folder(str(uploads), user), f"{target}.draft"
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(draft)
+    remove_folder(draft)
     try:
         with open(tree_path(source, upload), encoding="utf-8") as file:
             tree = text_to_tree(file.read())

@@ -4,6 +4,7 @@ The folders belong to users and the server may run as root: only files that all 
 followed, and the contents are checked against a pattern.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from heliostat.controller.failure_details import read_untrusted_text
 from heliostat.models import Job
+from heliostat.untrusted_folders import OpenFolder, walk_folders
 
 _VERSION = re.compile(r"[\w.+-]{1,100}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
@@ -104,20 +106,24 @@ def _first_line(path: str, pattern: re.Pattern[str]) -> str | None:
 def _fingerprint(path: str) -> str:
     """Of all files, or of the first ones within the limits of number and time."""
     digest, count, deadline = hashlib.sha256(), 0, time.monotonic() + _MAX_SECONDS
-    for folder, folders, names in os.walk(path):
-        folders.sort()
-        for name in sorted(names):
+    with contextlib.suppress(OSError):
+        for folder in walk_folders(path, enter_mounts=True):
+            for entry in sorted(folder.files(), key=lambda entry: entry.name):
+                if count >= _MAX_FILES or time.monotonic() > deadline:
+                    break
+                count += 1
+                digest.update(_line(folder, entry))
             if count >= _MAX_FILES or time.monotonic() > deadline:
                 return f"{digest.hexdigest()[:16]} of the first {count} files"
-            count += 1
-            digest.update(_entry(folder, name, path))
     return digest.hexdigest()[:16]
 
 
-def _entry(folder: str, name: str, top: str) -> bytes:
+def _line(folder: OpenFolder, entry: "os.DirEntry[str]") -> bytes:
     try:
-        status = os.lstat(f"{folder}/{name}")
+        status = entry.stat(follow_symlinks=False)
+        if entry.is_dir():  # a link to a folder
+            return b""
     except OSError:
         return b""
-    relative = os.fsencode(os.path.relpath(f"{folder}/{name}", top))
+    relative = os.fsencode("/".join((*folder.parts, entry.name)))
     return b"%s\0%d\0%d\n" % (relative, status.st_size, status.st_mtime_ns)

@@ -27,6 +27,7 @@ from heliostat.store import environments as stored
 from heliostat.store.database import Store, StoreChanges, Transaction
 from heliostat.store.environments import StoredEnvironment
 from heliostat.store.jobs import list_unfinished_jobs
+from heliostat.untrusted_folders import walk_folders
 
 log = get_logger()
 
@@ -108,8 +109,9 @@ class EnvironmentCleaner:
 
 def _size(folder: str) -> int:
     total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(f"{path}/{name}").st_blocks * 512
+    with contextlib.suppress(OSError):
+        for inner in walk_folders(folder):
+            for entry in inner.files():
+                with contextlib.suppress(FileNotFoundError):
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total

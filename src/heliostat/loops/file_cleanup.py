@@ -1,7 +1,6 @@
 """Removes old files: folders of jobs, files of workflows, uploaded code."""
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,12 +11,12 @@ from heliostat.store.database import Store
 from heliostat.store.jobs import find_jobs_ended_before
 from heliostat.store.uploads import UploadStore, list_needed_uploads
 from heliostat.store.workflows import find_workflows_ended_before
+from heliostat.untrusted_folders import remove_folder
 
 log = get_logger()
 
 _INTERVAL_SECONDS = 3600.0
 _BATCH_SIZE = 500
-_REMOVE_TIMEOUT_SECONDS = 3600.0  # for one folder
 
 
 class JobFolderCleaner:
@@ -45,7 +44,7 @@ class JobFolderCleaner:
         for number in self._due(before):
             if self._loop.is_closing:
                 break
-            removed += _remove(self._folder / str(number))
+            removed += _remove(f"{self._folder}/{number}")
         if removed:
             log.info("job_folders_removed", count=removed, older_than_days=self._days)
         return removed
@@ -70,24 +69,13 @@ def list_numbered_folders(folder: Path) -> Iterator[int]:
                 yield int(entry.name)
 
 
-def _remove(folder: Path) -> bool:
-    """With `rm`, which follows no links, stays on one file system and can handle folders nested ten thousand deep:
-    the contents are not trusted."""
+def _remove(folder: str) -> bool:
     try:
-        done = subprocess.run(
-            ["rm", "-rf", "--one-file-system", "--", str(folder)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_REMOVE_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        log.warning("job_folder_not_removed", folder=str(folder), error=str(error))
+        remove_folder(folder)
+    except OSError as error:
+        log.warning("job_folder_not_removed", folder=folder, error=str(error))
         return False
-    if done.returncode != 0:
-        error_text = done.stderr.decode("utf-8", "replace")[:300]
-        log.warning("job_folder_not_removed", folder=str(folder), error=error_text)
-    return done.returncode == 0
+    return True
 
 
 class WorkflowFileCleaner(JobFolderCleaner):

@@ -22,6 +22,7 @@ from heliostat.engines.containers import (
 from heliostat.engines.job_folders import AttemptRefused, JobFolder, make_private_folder, require_run_as_user
 from heliostat.engines.job_variables import RunAsUser
 from heliostat.engines.local.cgroup_fallback import container_runtime_folder
+from heliostat.engines.local.cgroup_files import remove_folder as remove_cgroup
 from heliostat.engines.local.cgroup_files import signal_all
 from heliostat.engines.local.cgroups import Cgroup
 from heliostat.engines.local.payload_script import PayloadContext, base_variables, starts_each_task, task_variables
@@ -37,6 +38,10 @@ from heliostat.runtimes.contract import (
     RuntimeCommand,
     UnsupportedByRuntime,
 )
+from heliostat.server_log import get_logger
+from heliostat.untrusted_folders import remove_folder, unmount_below
+
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +111,10 @@ def remove_container_files(paths: ContainerPaths, attempt_ids: Collection[Attemp
     """Remove what containers of ended attempts wrote outside their mounts, and files of the tools."""
     for attempt_id in attempt_ids:
         for folder in (paths.scratch_folder(attempt_id), f"{paths.runtime_folder}/{attempt_id}"):
-            if os.path.lexists(folder):
+            try:
                 _remove(folder)
+            except OSError as error:
+                log.warning("container_files_not_removed", folder=folder, error=str(error))
         _remove_groups(f"heliostat-{paths.instance}/{attempt_id}")
 
 
@@ -264,28 +271,22 @@ def _make_shared(folder: str) -> None:
 
 def _remove(folder: str) -> None:
     """Never removes files through a mount, which could be a user's home."""
-    for mounted in _mounted_below(folder):
-        subprocess.run(["umount", "--lazy", mounted], check=False, capture_output=True)
-    if _mounted_below(folder):
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    if os.path.lexists(folder) and os.geteuid() != 0:  # files of other users inside the container
+    unmount_below(folder)
+    try:
+        remove_folder(folder)
+    except OSError:
+        if os.geteuid() == 0:
+            raise
+        # Without root, files of other users inside the container can only be removed in their user namespace.
         argv = ["unshare", "--map-auto", "--map-root-user", "rm", "-rf", "--", folder]
         subprocess.run(argv, check=False, capture_output=True)
-
-
-def _mounted_below(folder: str) -> list[str]:
-    lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    points = [line.split(" ")[1].replace("\\040", " ") for line in lines]
-    return sorted((point for point in points if point.startswith(f"{folder}/")), reverse=True)
 
 
 def _remove_groups(name: str) -> None:
     """With cgroup v1, a tool that runs as root creates cgroups in hierarchies that we do not use."""
     for top in Path("/sys/fs/cgroup").glob(f"*/{name}"):
-        for folder, _, _ in os.walk(top, topdown=False):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
+        with contextlib.suppress(OSError):
+            remove_cgroup(str(top))
 
 
 def signal_container(group: Cgroup, signal_number: int) -> None:

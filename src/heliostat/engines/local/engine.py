@@ -147,7 +147,8 @@ class LocalEngine:
             if (group := self._groups.find(name)) and group.kill():
                 group.remove()
         paths = ContainerPaths(self._settings, self._instance)
-        containers.remove_container_files(paths, containers.find_orphaned_containers(paths, attempt_ids))
+        orphans = containers.find_orphaned_containers(paths, attempt_ids)
+        self._reapers.submit(containers.remove_container_files, paths, orphans)
 
     def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> ExecCommand:
         with self._lock:

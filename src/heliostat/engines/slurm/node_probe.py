@@ -10,7 +10,6 @@ import json
 import os
 import re
 import secrets
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 from heliostat.config import Settings
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable
+from heliostat.untrusted_folders import remove_folder
 
 _MAX_PARTITIONS = 16
 _MAX_USERS = 200
@@ -134,8 +134,8 @@ def _marker(home: Path) -> Iterator[tuple[str, str]]:
         yield str(folder), word
     finally:
         folder.chmod(0o700)
-        # `rm` removes folders nested to any depth; shutil.rmtree would reach Python's recursion limit.
-        subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], capture_output=True, check=False)
+        with contextlib.suppress(OSError):
+            remove_folder(str(folder))
 
 
 def _save(settings: Settings, findings: list[FindingTuple]) -> None:

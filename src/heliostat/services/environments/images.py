@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import secrets
-import subprocess
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -52,6 +51,7 @@ from heliostat.store import environments as stored_environments
 from heliostat.store import images as stored
 from heliostat.store.database import Store, Transaction
 from heliostat.store.jobs import get_jobs
+from heliostat.untrusted_folders import remove_folder
 
 _MAX_USERNAME_LENGTH, _MAX_PASSWORD_LENGTH = 200, 20_000
 
@@ -325,8 +325,8 @@ def remove_stale_logins(store: Store, home: Home, now: datetime) -> None:
         for entry in entries:
             is_old = now.timestamp() - entry.stat(follow_symlinks=False).st_mtime > _LOGIN_SECONDS
             if is_old and not any(entry.name in script for script in scripts):
-                command = ["rm", "-rf", "--one-file-system", "--", entry.path]
-                subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+                with contextlib.suppress(OSError):
+                    remove_folder(entry.path)
 
 
 def resolve_image_names(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[JobRequest]:

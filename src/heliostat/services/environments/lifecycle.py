@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -37,6 +36,7 @@ from heliostat.store import jobs as stored_jobs
 from heliostat.store.database import Store, Transaction
 from heliostat.store.environments import StoredEnvironment
 from heliostat.store.images import remove_image
+from heliostat.untrusted_folders import remove_folder
 
 MAX_LISTED = 1000
 _MAX_PRUNED = 100_000
@@ -221,8 +221,8 @@ def remove_if_unused(tx: Transaction, home: Home, digest: str) -> bool:
 
 
 def empty_trash(home: Home) -> None:
-    """With `rm`, which follows no links and stays on one file system: the content comes from users."""
+    """What cannot be removed now stays until the next cleanup."""
     with contextlib.suppress(FileNotFoundError):
         for each in os.scandir(home.environments / "trash"):
-            command = ["rm", "-rf", "--one-file-system", "--", each.path]
-            subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+            with contextlib.suppress(OSError):
+                remove_folder(each.path)
