@@ -118,3 +118,25 @@ def test_metrics_are_reported_from_within_jobs_only(
 def test_strangers_see_no_sweep(client: Client) -> None:
     with pytest.raises(HeliostatError, match="There is no sweep 999999"):
         client.sweeps.get(999999)
+
+
+def test_a_sweep_is_waited_for_or_followed_and_exits_with_the_first_failure(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    file, command = tmp_path / "sweep.json", ["sh", "-c", "echo was $1; exit $1", "run", "{code}"]
+    file.write_text(json.dumps({"name": "codes", "grid": {"code": [0, 3]}, "job": {"command": command, **SMALL}}))
+    waited = helio(server, "sweep", "submit", str(file), "--wait", "--json")
+    assert waited.returncode == 3, waited.stderr
+    assert [job["exit_code"] for job in json.loads(waited.stdout)["jobs"]] == [0, 3]
+    followed = helio(server, "run", "--sweep", "code=0,4", "--follow", "--memory", "64M", "--", *command)
+    assert followed.returncode == 4, followed.stderr
+    assert sorted(line.split(": ")[1] for line in followed.stdout.splitlines()) == ["was 0", "was 4"]
+    assert "1 of 2 jobs completed." in followed.stderr
+
+
+def test_the_output_of_an_array_is_followed(server: RunningServer) -> None:
+    ran = helio(
+        server, "run", "--array", "0-1", "--follow", "--memory", "64M", "--", "echo index $HELIOSTAT_ARRAY_INDEX"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(line.split(": ")[1] for line in ran.stdout.splitlines()) == ["index 0", "index 1"]

@@ -196,3 +196,13 @@ def test_parameters_may_be_called_as_they_like(server: RunningServer, client: Cl
     )
     assert made["params"] == {name: name for name in names}
     assert client.workflows.submit(document)["id"] != made["id"]
+
+
+def test_a_workflow_is_waited_for(server: RunningServer, client: Client) -> None:
+    with Workflow("wait") as w:
+        w.job("go", "until [ -e go ]; do sleep 0.1; done", workdir=str(server.folder), **SMALL)
+    number = str(w.submit(client)["id"])
+    early = helio(server, "workflow", "wait", number, "--timeout", "1s")
+    assert early.returncode == 7, early.stderr
+    (server.folder / "go").touch()
+    assert helio(server, "workflow", "wait", number).stdout == f"Workflow {number} (wait): completed.\n"

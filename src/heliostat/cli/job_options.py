@@ -33,6 +33,7 @@ _METAVARS: dict[FieldKind, str] = {
     "upload": "FOLDER",
 }
 _LISTS = ("labels", "causes", "triggers", "parents", "mounts", "variables")
+IsolateOption = Annotated[bool, typer.Option("--isolate", help="The same as --runtime bubblewrap.")]
 _TYPES: dict[FieldKind, Any] = {"count": int | None, "gpus": float | None, "flag": bool}
 
 
@@ -91,6 +92,15 @@ def parse_command(words: Sequence[str] | None, *, has_script: bool = False) -> s
     if words and not has_script and len(words) == 1 and any(char.isspace() for char in words[0]):
         return words[0]
     return list(words) if words else None
+
+
+def isolate_job(job: dict[str, Any]) -> dict[str, Any]:
+    """The job of --isolate."""
+    if "image" in job or job.get("runtime", "bubblewrap") != "bubblewrap":
+        raise typer.BadParameter(
+            "--isolate means --runtime bubblewrap, which takes no image.", param_hint="--isolate"
+        )
+    return {**job, "runtime": "bubblewrap"}
 
 
 def normalize_begin_time(given: str | date, _option: str = "") -> str:

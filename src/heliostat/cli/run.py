@@ -5,9 +5,14 @@ from typing import Annotated, Any
 import typer
 
 from heliostat.cli.connection import connect
-from heliostat.cli.job_options import job_options, parse_command
+from heliostat.cli.job_options import IsolateOption, isolate_job, job_options, parse_command
 from heliostat.cli.output import JsonFlag
-from heliostat.cli.submitted_job_report import report_submitted_array, report_submitted_job
+from heliostat.cli.submitted_job_report import (
+    FollowOption,
+    WaitOption,
+    report_submitted_array,
+    report_submitted_job,
+)
 from heliostat.cli.uploads import upload_with_progress
 
 
@@ -21,7 +26,7 @@ def run(
     ] = None,
     *,
     job: dict[str, Any],
-    isolate: Annotated[bool, typer.Option("--isolate", help="The same as --runtime bubblewrap.")] = False,
+    isolate: IsolateOption = False,
     sweep: Annotated[
         list[str] | None,
         typer.Option(help="One run per value: lr=0.1,0.01 or seed=1..5. May be repeated: all combinations."),
@@ -29,12 +34,8 @@ def run(
     no_record: Annotated[
         bool, typer.Option("--no-record", help="Do not record the git state of the code.")
     ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the job ends; exit with its exit code.")
-    ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print its output until it ends; exit with its exit code.")
-    ] = False,
+    wait: WaitOption = False,
+    follow: FollowOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Submit a command as a job.
@@ -43,30 +44,19 @@ def run(
     """
     if not command and "script" not in job:
         raise typer.BadParameter("The command is missing: helio run [OPTIONS] -- CMD", param_hint="CMD")
-    if follow and "array" in job:
-        raise typer.BadParameter(
-            "The outputs of an array cannot be followed. Use --wait, then helio logs.", param_hint="--follow"
-        )
-    if sweep and ("array" in job or wait or follow):
-        raise typer.BadParameter(
-            "A sweep cannot have --array, --wait or --follow. See its runs with helio sweep show.",
-            param_hint="--sweep",
-        )
-    if isolate and ("image" in job or job.get("runtime", "bubblewrap") != "bubblewrap"):
-        raise typer.BadParameter(
-            "--isolate means --runtime bubblewrap, which takes no image.", param_hint="--isolate"
-        )
+    if sweep and "array" in job:
+        raise typer.BadParameter("A sweep is an array already: omit --array.", param_hint="--sweep")
+    job = isolate_job(job) if isolate else job
     client = connect()
     job |= {"command": parse_command(command, has_script="script" in job)}
-    job |= {"runtime": "bubblewrap"} if isolate else {}
     job |= {"upload": upload_with_progress(client, job["upload"])} if "upload" in job else {}
     job |= {"record": False} if no_record else {}
     if sweep:
         from heliostat.cli.sweeps import submit_grid
 
-        submit_grid(client, job, sweep, as_json)
+        submit_grid(client, job, sweep, wait, follow, as_json)
     elif "array" in job:
-        report_submitted_array(client.submit(**job), wait, as_json)
+        report_submitted_array(client, client.submit(**job), wait, follow, as_json)
     else:
         report_submitted_job(client, client.submit(**job), wait, follow, as_json)
 

@@ -1,14 +1,17 @@
 """`helio schedule`: jobs that are submitted at set times or after other schedules."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
-from heliostat.cli.job_options import job_options, parse_command
+from heliostat.cli.job_options import IsolateOption, isolate_job, job_options, parse_command
 from heliostat.cli.output import Column, JsonFlag, StateCell, print_fields, print_json, print_table
 from heliostat.cli.value_format import format_duration, format_time, parse_time
+
+if TYPE_CHECKING:
+    from heliostat.client import Client
 
 schedule = command_group("Submit a job repeatedly, at set times or after other schedules.")
 ScheduleArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Name or id of the schedule.")]
@@ -79,6 +82,7 @@ def create(
     file: JobFileOption = None,
     *,
     job: dict[str, Any],
+    isolate: IsolateOption = False,
     paused: Annotated[bool, typer.Option("--paused", help="Create the schedule paused.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the next ten firing times.")] = False,
     as_json: JsonFlag = False,
@@ -87,6 +91,7 @@ def create(
 
     helio schedule create nightly --at '0 2 * * *' --gpus 1 -- python evaluate.py
     """
+    job = isolate_job(job) if isolate else job
     client = connect()
     if dry_run:
         if at is None:
@@ -94,7 +99,7 @@ def create(
         _print_times(client.schedules.preview(at, time_zone=zone), as_json)
         return
     rules = _rules(zone, after, overlap, catch_up, epsilon, retries, times, soft_error)
-    request = {**_job(file, command), **job}
+    request = _job(client, file, command, job)
     created = client.schedules.create(name, at, request, **rules, **({"paused": True} if paused else {}))
     if as_json:
         print_json(created)
@@ -210,6 +215,7 @@ def edit(
     as_json: JsonFlag = False,
 ) -> None:
     """Change a schedule. Only the given options change; a given command or --file replaces the job."""
+    client = connect()
     changes = _rules(zone, after, overlap, catch_up, epsilon, retries, times, soft_error)
     if at is not None:
         changes |= {"schedule": at, "parents": []}
@@ -218,10 +224,10 @@ def edit(
     if new_name is not None:
         changes["name"] = new_name
     if command or file is not None:
-        changes["job"] = _job(file, command)
+        changes["job"] = _job(client, file, command, {})
     if not changes:
         raise typer.BadParameter("Nothing to change. Give an option or a command.", param_hint="--at")
-    changed = connect().schedules.change(name, **changes)
+    changed = client.schedules.change(name, **changes)
     if as_json:
         print_json(changed)
         return
@@ -252,17 +258,24 @@ def _rules(
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _job(file: str | None, command: list[str] | None) -> dict[str, Any]:
+def _job(client: "Client", file: str | None, command: list[str] | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The job of a file or of CMD, changed by the options of the command line."""
+    from heliostat.cli.uploads import upload_job_folders
+
     if file is not None:
-        from heliostat.cli.submit import read_job_file
+        from heliostat.cli.submit import normalize_job_fields, read_job_file
 
         jobs = read_job_file(file)
         if len(jobs) != 1 or command:
             raise typer.BadParameter("A schedule has one job: either in a file or as CMD.", param_hint="--file")
-        return jobs[0]
-    if not command:
+        job = {**normalize_job_fields(jobs[0], client.address.default_workdir()), **options}
+        if "upload" in options:
+            job.pop("workdir", None)
+    elif command or "script" in options:
+        job = {**options, "command": parse_command(command, has_script="script" in options)}
+    else:
         raise typer.BadParameter("The command is missing: -- CMD, or --file FILE.", param_hint="CMD")
-    return {"command": parse_command(command)}
+    return upload_job_folders(client, [job])[0]
 
 
 def _print_state(data: dict[str, Any], as_json: bool) -> None:

@@ -1,8 +1,8 @@
 """Reports submitted jobs, waits for their end, and derives the exit code of the command."""
 
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from heliostat.client import Client, JobArray, JobHandle
     from heliostat.client.api_types import JobData
 
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the job ends; exit with its exit code.")]
+FollowOption = Annotated[
+    bool, typer.Option("--follow", "-f", help="Print its output until it ends; exit with its exit code.")
+]
 _EXIT_CODES = {"completed": 0, "cancelled": 130, "timed_out": 124, "lost": 125}
 
 
@@ -66,28 +70,45 @@ def report_submitted_job(client: "Client", job: "JobHandle", wait: bool, follow:
     raise typer.Exit(exit_code_for_job(job.data))
 
 
-def report_submitted_array(array: "JobArray", wait: bool, as_json: bool) -> None:
-    submitted = {"array_id": array.id, "count": len(array), "job_ids": [job.id for job in array]}
-    if not as_json:
-        write = print_message if wait else print
-        write(
-            f"Array {array.id} of {format_count(len(array), 'job')} submitted."
-            f" List its jobs: helio ps --array {array.id}"
-        )
-    elif not wait:
-        print_json(submitted)
-    if not wait:
+def report_submitted_array(client: "Client", array: "JobArray", wait: bool, follow: bool, as_json: bool) -> None:
+    """Prints the submitted array. With `wait` or `follow`, waits for the end of its jobs."""
+    ids = [job.id for job in array]
+    submitted = {"array_id": array.id, "count": len(array), "job_ids": ids}
+    count = format_count(len(array), "job")
+    message = f"Array {array.id} of {count} submitted. List its jobs: helio ps --array {array.id}"
+    if not (wait or follow):
+        print_json(submitted) if as_json else print(message)
         return
+    if not as_json:
+        print_message(message)
+    wait_for_submitted_jobs(client, ids, f"array:{array.id}", submitted, follow, as_json)
+
+
+def wait_for_submitted_jobs(
+    client: "Client",
+    job_ids: Sequence[int],
+    reference: str,
+    submitted: dict[str, Any],
+    follow: bool,
+    as_json: bool,
+) -> NoReturn:
+    """Waits until the jobs of an array or a sweep have ended; exits with the exit code of the first failure."""
     try:
-        array.wait()
+        if follow:
+            from heliostat.cli.combined_logs import follow_jobs
+
+            follow_jobs(client, job_ids, as_json=as_json)
+        ended = client.wait(job_ids)
     except KeyboardInterrupt:
-        print_message(f"\nStopped waiting; the jobs continue. Cancel them: helio cancel array:{array.id}")
+        print_message(
+            f"\nStopped waiting; the jobs continue."
+            f" Watch them: helio logs -f {reference}   Cancel them: helio cancel {reference}"
+        )
         raise typer.Exit(130) from None
     if as_json:
-        print_json({**submitted, "jobs": [job.data for job in array]})
-    failed = [job.data for job in array if not job.ok]
-    print_message(f"{len(array) - len(failed)} of {format_count(len(array), 'job')} completed.")
-    raise typer.Exit(first_failed_exit_code(failed))
+        (print_json_line if follow else print_json)({**submitted, "jobs": [job.data for job in ended]})
+    print_message(f"{sum(job.ok for job in ended)} of {format_count(len(ended), 'job')} completed.")
+    raise typer.Exit(first_failed_exit_code(job.data for job in ended))
 
 
 def _print_followed(client: "Client", job: "JobHandle", as_json: bool) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
-from heliostat.cli.output import Column, JsonFlag, StateCell, format_count, print_json, print_table
+from heliostat.cli.output import Column, JsonFlag, StateCell, format_count, print_json, print_message, print_table
 from heliostat.cli.value_format import format_time
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ _MAX_SHOWN = 200
 @sweep.command()
 def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - for standard input.")],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until all runs end; exit with the exit code of the first failure.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="As --wait, and print the output of all runs.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Submit the sweep in a file: all its runs, or none if one is invalid."""
@@ -40,11 +46,12 @@ def submit(
     job = normalize_job_template(document.pop("job", None), Path.cwd())
     if not isinstance(job, dict):
         raise file_error(file, "`job` is missing: fields such as `command: [python, train.py, '{lr}']`")
+    client = connect()
     try:
-        created = connect().sweeps.submit(job, **{str(name): value for name, value in document.items()})
+        created = client.sweeps.submit(job, **{str(name): value for name, value in document.items()})
     except TypeError as error:
         raise file_error(file, str(error)) from error
-    print_submitted_sweep(created, as_json)
+    report_submitted_sweep(client, created, wait, follow, as_json)
 
 
 @sweep.command("list")
@@ -92,19 +99,34 @@ def show(
         print(f"{len(result['runs']) - _MAX_SHOWN} more. --csv and --json print all.")
 
 
-def print_submitted_sweep(created: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(created)
-        return
+def report_submitted_sweep(
+    client: "Client", created: dict[str, Any], wait: bool, follow: bool, as_json: bool
+) -> None:
+    """Prints the submitted sweep. With `wait` or `follow`, waits for the end of its runs."""
+    from heliostat.cli.submitted_job_report import wait_for_submitted_jobs
+
     runs = format_count(created["count"], "run")
-    print(f"Sweep {created['id']} ({created['name']}): {runs} submitted as array {created['array_id']}.")
-    print(f"Show its runs: helio sweep show {created['id']}")
+    message = (
+        f"Sweep {created['id']} ({created['name']}): {runs} submitted as array {created['array_id']}.\n"
+        f"Show its runs: helio sweep show {created['id']}"
+    )
+    if not (wait or follow):
+        print_json(created) if as_json else print(message)
+        return
+    if not as_json:
+        print_message(message)
+    reference = f"sweep:{created['id']}"
+    ids = [job.id for job in client.jobs.select(reference)]
+    wait_for_submitted_jobs(client, ids, reference, created, follow, as_json)
 
 
-def submit_grid(client: "Client", job: dict[str, Any], texts: list[str], as_json: bool) -> None:
+def submit_grid(
+    client: "Client", job: dict[str, Any], texts: list[str], wait: bool, follow: bool, as_json: bool
+) -> None:
     """Submits a sweep over the values of `--sweep lr=0.1,0.01`."""
     record, name = job.pop("record", True), job.pop("name", "sweep")
-    print_submitted_sweep(client.sweeps.submit(job, record=record, name=name, grid=_grid(texts)), as_json)
+    created = client.sweeps.submit(job, record=record, name=name, grid=_grid(texts))
+    report_submitted_sweep(client, created, wait, follow, as_json)
 
 
 def _grid(given: list[str]) -> dict[str, list[Any]]:

@@ -16,7 +16,7 @@ from heliostat.cli.output import (
     print_message,
     print_table,
 )
-from heliostat.cli.value_format import format_duration, format_time, parse_time
+from heliostat.cli.value_format import format_duration, format_time, parse_duration_option, parse_time
 from heliostat.cli.workflow_files import parse_name_value_options, read_workflow_file
 
 workflow = command_group("Jobs with dependencies, from one file.")
@@ -80,6 +80,25 @@ def submit(
         print(f"Show its progress: helio workflow show {submitted['id']}")
     if wait and submitted["state"] != "completed":
         raise typer.Exit(1)
+
+
+@workflow.command()
+def wait(
+    number: WorkflowArgument,
+    timeout: Annotated[str | None, typer.Option(help="Stop waiting after this time: 30s, 10m, 2h.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Wait until a workflow ends.
+
+    Exits with 0 if it has completed, otherwise with 1, and with 7 after --timeout.
+    """
+    seconds = None if timeout is None else parse_duration_option(timeout, "--timeout")
+    ended = connect().workflows.wait(number, seconds)
+    if as_json:
+        print_json(ended)
+    else:
+        print(f"Workflow {ended['id']} ({ended['name']}): {ended['state']}.")
+    raise typer.Exit(0 if ended["state"] == "completed" else 1)
 
 
 @workflow.command("list")

@@ -12,6 +12,7 @@ from heliostat.client.transport import (
     idempotency_header,
     quote_path_segment,
 )
+from heliostat.client.uploads import with_upload_id
 
 TimeList = list[str]
 
@@ -79,8 +80,9 @@ class Schedules(ApiResource):
         if isinstance(body.get("epsilon"), timedelta):
             body["epsilon"] = int(body["epsilon"].total_seconds())
         if isinstance(job := body.get("job"), Mapping):
+            job = job_body(with_upload_id(self._transport, job))
             workdir = job.get("workdir") or self._transport.address.default_workdir()
-            body["job"] = drop_none(**{**job_body(job), "workdir": workdir})
+            body["job"] = job if "upload" in job else drop_none(**{**job, "workdir": workdir})
         return body
 
 

@@ -59,7 +59,7 @@ class JobField:
     cli_option: str = ""  # on the command line; default: its name
     cli_help: str = ""  # where the option differs from the body
     form_help: str = ""  # where the form differs from the body
-    cli_commands: tuple[str, ...] = ("run",)  # `helio` commands that have the option
+    cli_commands: tuple[str, ...] = ("run", "schedule")  # `helio` commands that have the option
     request_attribute: str | None = ""  # of JobRequest; default: its name; None: several fields form one attribute
     affects_start: bool = False  # changes when the job can start
 
@@ -111,7 +111,8 @@ JOB_FIELDS = (
         details="Reserved for this job ([fractions](#fractions-of-a-gpu)).", cli_commands=_ALL,
         affects_start=True),
     JobField("gpu_type", "line", _JOB, "GPU type, as shown by helio nodes: A100, RTX-3090.", "GPU type",
-        default_text="any", maximum=128, cli_commands=("run", "when", "session", "notebook"), affects_start=True),
+        default_text="any", maximum=128, cli_commands=("run", "when", "session", "notebook", "schedule"),
+        affects_start=True),
     JobField("time_limit", "duration", _JOB, "Time limit: 30m, 4h, 1d12h. Short jobs often start sooner.",
         default_text="set by the admin, or none", details="Also `1:30:00`, `2-00:00:00` or a number of seconds.",
         unit="seconds", minimum=1, maximum=10 * 366 * 86400, python_parameter="time", cli_option="--time",
@@ -131,13 +132,13 @@ JOB_FIELDS = (
         request_attribute="memory_mib", affects_start=True),
     JobField("gpu_memory", "memory", _RESOURCES, "Minimum memory of each GPU: 40G.", "GPU memory",
         default_text="any", details="A number without a unit is MiB.", unit="MiB", minimum=16, maximum=2**40,
-        cli_commands=("run", "when"), request_attribute="gpu_memory_mib", affects_start=True),
+        cli_commands=("run", "when", "schedule"), request_attribute="gpu_memory_mib", affects_start=True),
     JobField("tasks", "count", _RESOURCES, "Number of parallel tasks; other amounts are per task.", default=1,
-        details="[More](#jobs-with-several-tasks).", minimum=1, maximum=10_000, cli_commands=("run", "when"),
-        request_attribute="placement.tasks", affects_start=True),
+        details="[More](#jobs-with-several-tasks).", minimum=1, maximum=10_000,
+        cli_commands=("run", "when", "schedule"), request_attribute="placement.tasks", affects_start=True),
     JobField("layout", "choice", _RESOURCES, "Placement of the tasks on nodes.", "Task layout",
         default="pack", choices=(("pack", "few nodes"), ("spread", "one task per node")),
-        cli_commands=("run", "when"), request_attribute="placement.layout", affects_start=True),
+        cli_commands=("run", "when", "schedule"), request_attribute="placement.layout", affects_start=True),
     JobField("template", "choice", _RESOURCES, "Launcher that starts the command in each task.", "Launcher",
         default_text="none", details="[More](#templates-for-parallel-training).",
         choices=(("torchrun", "PyTorch, one process per GPU"), ("mpi", "mpirun"),
@@ -146,17 +147,17 @@ JOB_FIELDS = (
     JobField("array", "array", _RESOURCES, "One job per index: 0-99; 0-99%8 runs at most 8 at once.",
         default_text="none", details="Also `1,3,5-9`."),
     JobField("labels", "labels", _RESOURCES, "Labels that the nodes must have: fast, disk=ssd.", "Node labels",
-        default=[], maximum=20, cli_option="--label", cli_commands=("run", "when"),
+        default=[], maximum=20, cli_option="--label", cli_commands=("run", "when", "schedule"),
         request_attribute="placement.labels",
         affects_start=True),
     JobField("reservation", "line", _RESOURCES, "Run only during this reservation of the project, on its nodes.",
         default_text="none", maximum=128, request_attribute="placement.reservation"),
     JobField("exclusive", "flag", _RESOURCES, "No other job runs on the same nodes.", default=False,
-        cli_commands=("run", "when"), request_attribute="placement.exclusive", affects_start=True),
+        cli_commands=("run", "when", "schedule"), request_attribute="placement.exclusive", affects_start=True),
     JobField("priority_class", "line", _PRIORITY, "Priority class.", "Class", default="normal",
         details="[More](#classes).", maximum=128, choices=_named(*PRIORITY_CLASSES), alias="class",
         cli_option="--class",
-        cli_commands=("run", "when"), affects_start=True),
+        cli_commands=("run", "when", "schedule"), affects_start=True),
     JobField("priority", "count", _PRIORITY,
         "Jobs with a higher number start first. Below 0: after other jobs. Above 0: managers only.", default=0,
         details="A manager's number orders the jobs of the project; an admin's counts in the whole cluster.",
@@ -185,7 +186,7 @@ JOB_FIELDS = (
         "Start after", default=(),
         details="Also a list, or names of jobs in the same file ([more](#dependencies)). If one of them ends "
                 "in another way, this job is cancelled.",
-        alias="after_ok", request_attribute=None, affects_start=True),
+        alias="after_ok", cli_commands=("run",), request_attribute=None, affects_start=True),
     JobField("begin", "begin", _DEPENDENCIES, "Earliest start: 2026-12-01T08:00, or +2h.", "Earliest start",
         default_text="immediately",
         details="A time without a zone is UTC in the API and in the form, and local time in files and for "
@@ -193,25 +194,26 @@ JOB_FIELDS = (
         form_help="2026-12-01T08:00 in UTC, or +2h.",
         affects_start=True),
     JobField("after_any", "parents", _DEPENDENCIES, "Start after these jobs have ended, with any result.",
-        "Start after these have ended", default=(), request_attribute=None, affects_start=True),
+        "Start after these have ended", default=(), cli_commands=("run",), request_attribute=None,
+        affects_start=True),
     JobField("after_failed", "parents", _DEPENDENCIES, "Start after these jobs have ended without completing.",
         "Start if these fail", default=(), details="If one completes, this job is cancelled.",
-        request_attribute=None),
+        cli_commands=("run",), request_attribute=None),
     JobField("after_each", "parents", _DEPENDENCIES,
         "For arrays: each element starts after the element of array:5 with the same index.",
-        "Start each element after", default=(), request_attribute=None),
+        "Start each element after", default=(), cli_commands=("run",), request_attribute=None),
     JobField("workdir", "folder", _SOFTWARE, "Working directory: an absolute path on the node.",
         "Working directory", default_text="a new private folder",
         details="In files and on the command line also relative to the current directory, which is the default "
                 "there if the server is on this machine.",
         maximum=4095, cli_help="Working directory. Default: the current one, if the server is on this machine.",
-        cli_commands=("run", "session", "notebook", "service"), request_attribute="spec.workdir"),
+        cli_commands=("run", "session", "notebook", "service", "schedule"), request_attribute="spec.workdir"),
     JobField("upload", "upload", _SOFTWARE,
         "Uploaded code that becomes the working directory: the id of one of your uploads.", "Uploaded code",
         default_text="none",
         details="In files, in Python and on the command line: a folder. It is uploaded without the files listed "
                 "in .gitignore and .heliostatignore ([more](#code-from-your-laptop)).",
-        cli_help="Upload this folder and run in a copy of it.", cli_commands=("run", "notebook"),
+        cli_help="Upload this folder and run in a copy of it.", cli_commands=("run", "notebook", "schedule"),
         request_attribute="spec.upload"),
     JobField("script", "script", _SOFTWARE, "Text of a script to run; the command then holds its arguments.",
         default_text="none", example="#!/bin/bash", details="It starts with `#!`; up to 1 MiB.", maximum=2**20,
@@ -228,7 +230,7 @@ JOB_FIELDS = (
         form_help='NAME=value, one per line; "…" with \\n for several lines.',
         cli_help="Environment variable: K=V, or K to copy your own value. Or packages: requirements.txt, "
                  "image:NAME, @DIGEST.",
-        cli_commands=("run", "session", "notebook", "service"), request_attribute="spec.env"),
+        cli_commands=("run", "session", "notebook", "service", "schedule"), request_attribute="spec.env"),
     JobField("record", "code", _SOFTWARE, "Version of the code at submission, read from git.",
         default_text="read from git in the folder",
         details="`commit`, `branch`, `remote`, `diff`, `untracked`… ([more](#repeat-and-compare)); jobs under "

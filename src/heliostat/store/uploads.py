@@ -16,6 +16,7 @@ from pathlib import Path
 from sqlalchemy import Connection, func, select
 
 from heliostat.errors import BadRequest
+from heliostat.models.schedules import ScheduleState
 from heliostat.models.uploads import FileTree, blob_path, text_to_tree, tree_path, tree_to_text, user_upload_folder
 from heliostat.store import schema
 
@@ -164,6 +165,13 @@ def _entries(folder: str) -> Iterator["os.DirEntry[str]"]:
 
 
 def list_needed_uploads(conn: Connection) -> set[str]:
-    """Uploads of unfinished jobs."""
-    upload = func.json_extract(schema.jobs.c.spec, "$.upload")
-    return set(conn.execute(select(upload).where(schema.jobs.c.ended_at.is_(None), upload.is_not(None))).scalars())
+    """Uploads of unfinished jobs, and of schedules that may fire again."""
+    of_job = func.json_extract(schema.jobs.c.spec, "$.upload")
+    of_schedule = func.json_extract(schema.schedules.c.request, "$.spec.upload")
+    queries = (
+        select(of_job).where(schema.jobs.c.ended_at.is_(None), of_job.is_not(None)),
+        select(of_schedule).where(
+            schema.schedules.c.state != ScheduleState.FINISHED.value, of_schedule.is_not(None)
+        ),
+    )
+    return {upload for query in queries for upload in conn.execute(query).scalars()}

@@ -92,7 +92,7 @@ def test_the_version_is_printed(helio):
         (["ps", "--limit", "0"], "at least 1"),
         (["run"], "The command is missing"),
         (["run", "--gpux", "1", "true"], "No such option: --gpux"),
-        (["run", "--follow", "--array", "0-3", "true"], "The outputs of an array cannot be followed"),
+        (["run", "--sweep", "lr=1,2", "--array", "0-3", "true"], "A sweep is an array already"),
         (["run", "--env", "NOT_SET_HERE", "true"], "NOT_SET_HERE is not set here"),
         (["run", "--grace", "soon", "true"], "'soon' is not a duration"),
         (["run", "--script", "/nonexistent"], "cannot be read"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from heliostat.models.job_fields import JOB_FIELDS
 from unit.client.stand_in_server import answer
 
 ONE = {
@@ -59,6 +60,37 @@ def test_a_schedule_is_made_and_its_next_times_are_shown(helio: Any, serve: Call
     assert body["job"]["gpus"] == 1
     assert (body["schedule"], body["overlap"], body["retries"]) == ("0 2 * * *", "queue", 2)
     assert "catch_up" not in body
+
+
+def test_create_takes_the_options_of_run(helio: Any, serve: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("#!/bin/sh\npython train.py\n")
+    server = serve(answer(ONE, 201))
+    words = ["--array", "0-3", "--gpu-type", "A100", "--env", "A=1", "--notify", "failed", "--isolate"]
+    words += ["--mount", "/data", "--max-retries", "2", "--begin", "+2h", "--script", str(tmp_path / "train.sh")]
+    ran = helio("schedule", "create", "nightly", "--at", "@daily", *words)
+    assert ran.code == 0, ran.err
+    job = sent(server)[1]["job"]
+    assert (job["array"], job["gpu_type"], job["env"], job["notify"]) == ("0-3", "A100", {"A": "1"}, ["failed"])
+    assert (job["mounts"], job["max_retries"], job["begin"]) == (["/data:/data"], 2, "+2h")
+    assert (job["script"], job["runtime"]) == ("#!/bin/sh\npython train.py\n", "bubblewrap")
+
+
+def test_only_the_name_and_dependencies_on_jobs_are_options_of_run_and_not_of_create() -> None:
+    run = {field.name for field in JOB_FIELDS if "run" in field.cli_commands}
+    create = {field.name for field in JOB_FIELDS if "schedule" in field.cli_commands}
+    assert run - create == {"name", "after", "after_any", "after_failed", "after_each"}
+
+
+def test_options_change_the_job_of_a_file_whose_paths_are_relative_to_here(
+    helio: Any, serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("command: python report.py\ngpus: 1\nworkdir: reports\nenv: {EPOCHS: 3}\n")
+    server = serve(answer(ONE, 201))
+    ran = helio("schedule", "create", "report", "--at", "@daily", "--file", "job.yaml", "--gpus", "2")
+    assert ran.code == 0, ran.err
+    job = sent(server)[1]["job"]
+    assert (job["gpus"], job["workdir"], job["env"]) == (2, str(tmp_path / "reports"), {"EPOCHS": "3"})
 
 
 def test_a_schedule_after_others_has_parents_and_a_job_may_come_from_a_file(

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from heliostat.loops.file_cleanup import JobFolderCleaner
-from heliostat.models import JobState
+from heliostat.models import JobRequest, JobSpec, JobState
+from heliostat.models.schedules import Schedule, ScheduleState
 from heliostat.store import job_writes
 from heliostat.store.database import Store
+from heliostat.store.schedules import add_schedule
+from heliostat.store.uploads import list_needed_uploads
 from unit.auth.stand_ins import new_store
 from unit.store.made_up import NOW, a_job, add_people
 
@@ -86,3 +89,36 @@ def test_without_a_number_of_days_nothing_ever_goes(store: Store, jobs: Path) ->
     forever.start()
     forever.close()
     assert old.exists()
+
+
+def test_uploads_of_unfinished_jobs_and_of_schedules_that_may_fire_again_are_needed(store: Store) -> None:
+    def upload(letter: str) -> JobSpec:
+        return JobSpec(("true",), upload=letter * 64)
+
+    def a_schedule(letter: str, state: ScheduleState) -> Schedule:
+        return Schedule(
+            id=0,
+            name=letter,
+            user="ann",
+            project="default",
+            state=state,
+            timing="@daily",
+            zone="UTC",
+            request=JobRequest(upload(letter)),
+            created_at=NOW,
+        )
+
+    jobs = [
+        a_job(1, spec=upload("a"), state=JobState.RUNNING),
+        a_job(2, spec=upload("b"), state=JobState.COMPLETED, ended_at=NOW),
+    ]
+    schedules = [
+        a_schedule("c", ScheduleState.ACTIVE),
+        a_schedule("d", ScheduleState.PAUSED),
+        a_schedule("e", ScheduleState.FINISHED),
+    ]
+    store.write(lambda tx: job_writes.add_jobs(tx, jobs))
+    for schedule in schedules:
+        store.write(lambda tx, schedule=schedule: add_schedule(tx, schedule))
+    with store.read() as conn:
+        assert list_needed_uploads(conn) == {"a" * 64, "c" * 64, "d" * 64}
