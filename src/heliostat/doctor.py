@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heliostat.config import Home, ServerSettings, Settings
+from heliostat.config.load import list_changed_settings
 from heliostat.engines.contract import Finding
 from heliostat.engines.factory import examine_engine, read_local_nodes
+from heliostat.errors import HeliostatError
 from heliostat.models import Node, NodeState
 
 _LOW_BYTES = 5 * 2**30
@@ -20,7 +22,9 @@ _EMPTY_BYTES = 500 * 2**20
 def check_installation(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
     """All findings, including "ok". The server passes its nodes; without them they are probed here."""
     findings = [*_home(settings.home), *_disk(settings.home), *_database(settings.home)]
-    if nodes is None:
+    if nodes is not None:
+        findings += _config_file(settings)
+    else:
         findings += _port(settings.server)
         nodes = read_local_nodes(settings)
     return [*findings, *_nodes(nodes), *examine_engine(settings)]
@@ -94,6 +98,23 @@ def _database(home: Home) -> Iterator[Finding]:
     else:
         hint = "Stop Heliostat, keep a copy of the file, and restore a backup or run sqlite3's .recover."
         yield Finding("database", "problem", f"{path}: {verdict}", hint)
+
+
+def _config_file(running: Settings) -> Iterator[Finding]:
+    path = running.home.config_file
+    try:
+        changed = list_changed_settings(running)
+    except HeliostatError as error:
+        message = f"The server does not start again with this file: {error.message}"
+        yield Finding("settings", "problem", message, error.hint or "")
+        return
+    if changed:
+        message = f"{path} was changed after the server had started: {', '.join(changed)}."
+        yield Finding(
+            "settings", "warning", message, "Apply it: systemctl reload heliostat, or helio down; helio up"
+        )
+    else:
+        yield Finding("settings", "ok", f"The server runs with the settings in {path}.")
 
 
 def _port(server: ServerSettings) -> Iterator[Finding]:

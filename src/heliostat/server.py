@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol, TextIO
 
 import uvicorn
@@ -22,6 +23,7 @@ from heliostat import __version__
 from heliostat.api.app import create_app
 from heliostat.auth.authentication import Authenticator
 from heliostat.config import Home, ServerSettings, Settings
+from heliostat.config.load import list_changed_settings
 from heliostat.controller.controller import Controller, ControllerComponents
 from heliostat.controller.forecaster import Forecaster
 from heliostat.controller.node_inventory import NodeInventory
@@ -60,7 +62,10 @@ def serve(
     before: Callable[[Store], None] = lambda store: None,
     ready: Callable[[Context, str], None] = lambda context, url: None,
 ) -> None:
-    """Run until SIGTERM or SIGINT. `before` may fill the store; `ready` is called with the address."""
+    """Run until SIGTERM or SIGINT. `before` may fill the store; `ready` is called with the address.
+
+    On SIGHUP the process starts again with the settings as they are now; jobs go on.
+    """
     os.umask(0o077)
     sys.setswitchinterval(0.001)  # threads exchange small messages constantly
     configure_logging()
@@ -103,8 +108,10 @@ def serve(
         stack.callback(proxy.close)
         ready(context, url)
         log.info("serving", url=url, home=str(settings.home.path), engine=context.engine.name)
-        _run_http(app, sockets)
-    log.info("stopped")
+        restart = _run_http(app, sockets, settings)
+    log.info("restarting" if restart else "stopped")
+    if restart:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - its own command line
 
 
 def _reset_ignored_signals() -> None:
@@ -307,14 +314,39 @@ class _PeerProtocol(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     """Stops on a signal and returns; the original raises the signal again, which would skip the cleanup."""
 
+    def __init__(self, config: uvicorn.Config, settings: Settings) -> None:
+        super().__init__(config)
+        self._settings, self.restart = settings, False
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.handle_exit)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if _has_terminal() else self._reload)
         yield
 
+    def _reload(self, number: int, frame: FrameType | None) -> None:
+        try:
+            changed = list_changed_settings(self._settings)
+        except HeliostatError as error:
+            log.error("settings_not_reloaded", error=error.message, hint=error.hint)
+            return
+        log.info("settings_reloaded", changed=" ".join(changed) or "none")
+        self.restart = True
+        self.handle_exit(number, frame)
 
-def _run_http(app: Any, sockets: list[socket.socket]) -> None:
+
+def _has_terminal() -> bool:
+    """A terminal sends SIGHUP when it is closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _run_http(app: Any, sockets: list[socket.socket], settings: Settings) -> bool:
+    """Returns whether the server is to start again."""
     config = uvicorn.Config(
         app,
         http=_PeerProtocol,
@@ -326,5 +358,6 @@ def _run_http(app: Any, sockets: list[socket.socket]) -> None:
         timeout_graceful_shutdown=1,
         timeout_keep_alive=75,
     )
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    _Server(config).run(sockets=sockets)
+    server = _Server(config, settings)
+    server.run(sockets=sockets)
+    return server.restart

@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "simulation": {"models", "errors", "scheduling", "engines"},
     "controller": {"models", "errors", "config", "scheduling", "store", "engines", "server_log"},
     "auth": {"models", "errors", "config", "store", "server_log"},
-    "doctor": {"models", "config", "engines"},
+    "doctor": {"models", "errors", "config", "engines"},
     "services": {
         "payloads",
         "models",

@@ -42,6 +42,17 @@ def load_settings(home: Home, options: SectionValues | None = None) -> Settings:
     return Settings(home, **sections, sources=sources)
 
 
+def list_changed_settings(running: Settings) -> list[str]:
+    """Keys whose value in `cluster.toml` is no longer the one that the server runs with. Raises Invalid."""
+    on_disk = load_settings(running.home, running.command_line_options)
+    return [
+        f"{section}.{name}"
+        for section in SECTIONS
+        for name in section_fields(section)
+        if getattr(getattr(on_disk, section), name) != getattr(getattr(running, section), name)
+    ]
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """The contents, unchecked; empty if the file does not exist. Raises Invalid if it is not TOML."""
     import tomllib

@@ -378,7 +378,9 @@ class StorageSettings:
     upload_max_size: str = setting("500M", "maximum size of the code uploaded for one job", **_SIZE)
     upload_quota: str = setting("5G", "maximum size of all uploaded code of a user", **_SIZE)
     keep_uploads_days: int = setting(
-        30, "days to keep uploaded code after its last use; code of unfinished jobs and of schedules is kept", minimum=1
+        30,
+        "days to keep uploaded code after its last use; code of unfinished jobs and of schedules is kept",
+        minimum=1,
     )
 
 
