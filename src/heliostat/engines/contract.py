@@ -78,8 +78,9 @@ class Engine(Protocol):
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         """The current state of these attempts: after a restart, or when a report may have been missed.
 
-        A running attempt gives `AttemptStarted` and is watched from then on. An attempt that was never started is
-        disowned, so that it can never run later, and gives `AttemptEnded` with cause NOT_STARTED.
+        A running attempt gives `AttemptStarted` and is watched from then on. One that has ended gives its end, and
+        before it its start if that may not have been reported. An attempt that was never started is disowned, so
+        that it can never run later, and gives `AttemptEnded` with cause NOT_STARTED.
         """
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:

@@ -77,7 +77,9 @@ def test_a_start_that_fails_leaves_neither_a_group_nor_a_watch_of_its_log(
     assert group_names(bench) == []
 
 
-def test_after_a_restart_an_end_that_was_not_recorded_is_known_and_other_groups_are_removed(bench: Bench) -> None:
+def test_after_a_restart_a_start_and_an_end_that_were_not_recorded_are_known_and_other_groups_are_removed(
+    bench: Bench,
+) -> None:
     ended, running = bench.finishing(3), bench.running_long()
     bench.engine.set_observation_callback(lambda seen: None)  # type: ignore[attr-defined] # the server dies before it records anything
     bench.engine.start([ended, running])
@@ -85,10 +87,13 @@ def test_after_a_restart_an_end_that_was_not_recorded_is_known_and_other_groups_
     wait_for_claim(bench, running)
     bench.wait_until(lambda: trace.exists() and trace.read_text().endswith("003\n"), "its end is on disk")
     bench.restart()
-    seen = {type(one): one for one in bench.engine.observe([ended, running])}
+    started, end, running_on = bench.engine.observe([ended, running])
     bench.engine.forget_all_except([ended.id, running.id])
-    assert (seen[AttemptEnded].attempt_id, seen[AttemptStarted].attempt_id) == (ended.id, running.id)
-    assert seen[AttemptEnded].exit_code == 3
+    assert (started.attempt_id, end.attempt_id, running_on.attempt_id) == (ended.id, ended.id, running.id)
+    assert isinstance(started, AttemptStarted)
+    assert isinstance(end, AttemptEnded)
+    assert started.at <= end.at
+    assert end.exit_code == 3
     assert ended.id not in group_names(bench)
     bench.engine.stop(running, 0)
     assert bench.wait_for_end(running).cause is EndCause.STOPPED

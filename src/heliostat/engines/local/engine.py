@@ -111,7 +111,7 @@ class LocalEngine:
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         waiting = set(self._queued)  # they will be started
-        return [self._supervision.adopt(attempt) for attempt in attempts if attempt.id not in waiting]
+        return [seen for one in attempts if one.id not in waiting for seen in self._supervision.adopt(one)]
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
         with self._lock:

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from signal import SIGCONT, Signals
 
 from heliostat.config import Settings
@@ -58,18 +59,19 @@ class AttemptSupervisor:
     def cancel_log_recording(self, attempt_id: AttemptId) -> None:
         self._log_order.stop_recording(attempt_id)
 
-    def adopt(self, attempt: Attempt) -> Observation:
+    def adopt(self, attempt: Attempt) -> list[Observation]:
         """Take over an attempt that an earlier server process has started, or was about to start."""
         if attempt.id in self.running:
-            return AttemptStarted(attempt.id, utc_now())
+            return [AttemptStarted(attempt.id, utc_now())]
         was_before_boot = attempt.job.started_at is not None and attempt.job.started_at < boot_time()
         if self._claims.disown(attempt.id) and not was_before_boot:
             if unused := self._groups.find(attempt.id):
                 unused.remove()
-            return AttemptEnded(attempt.id, utc_now(), EndCause.NOT_STARTED)
+            return [AttemptEnded(attempt.id, utc_now(), EndCause.NOT_STARTED)]
         claim = self._claims.read_claim(attempt.id)
         if claim is None:
-            return make_ended_before_boot(attempt, self._claims.read_exit(attempt.id))
+            return [make_ended_before_boot(attempt, self._claims.read_exit(attempt.id))]
+        started = AttemptStarted(attempt.id, self._claims.read_claim_time(attempt.id) or utc_now())
         group = self._groups.find(claim.cgroup_name) or make_marked_group(self._instance, attempt.id)
         running = RunningAttempt(
             attempt, claim, with_wrapper_session(group, claim), is_in_container=attempt.job.spec.uses_container
@@ -78,11 +80,11 @@ class AttemptSupervisor:
         if not self._watch_earlier(running):
             if end := self._cleanup.try_quick_end(running):
                 self._log_order.stop_recording(attempt.id)
-                return end
+                return [replace(started, at=min(started.at, end.at)), end]
             with self.lock:
                 self.running[attempt.id] = running
             self.reapers.submit(self._end, running)
-        return AttemptStarted(attempt.id, self._claims.read_claim_time(attempt.id) or utc_now())
+        return [started]
 
     def _watch_earlier(self, running: RunningAttempt) -> bool:
         """Watch the wrapper of an earlier server process. False: it has ended."""
