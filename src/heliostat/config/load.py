@@ -58,9 +58,15 @@ def read_config(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
+            raise Invalid(f"{path} is not a regular file.", "Name a settings file.")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from error
+    except RecursionError:
+        raise Invalid(f"{path} cannot be read: its values are nested too deeply.", "Fix the brackets.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"{path} cannot be read: {error}", "Fix this line; the file must be valid TOML.") from error
 

@@ -1,6 +1,8 @@
 """Every setting of `cluster.toml`: a record for each section, with help, limits and default of each field."""
 
+import ipaddress
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +12,13 @@ from heliostat.config.setting_rules import setting
 _SIZE = {"pattern": r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", "advice": 'Write a size: "500M", "2G".'}
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?"
 _PROXY_URL = r"https?://((\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:]+\])(:\d{1,5})?/?"
+_PUBLIC_URL = (
+    r"https://([A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:]+\])(:\d{1,5})?/?"
+    r"|http://(([A-Za-z0-9-]+\.)*localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?/?"
+)
+_GPU_GROUP = r"\s*\d{1,4}[xX][A-Za-z][A-Za-z0-9.-]*\s*"
+_NODE_GROUP = r"\s*\d{1,4}x(\d{1,2}x[A-Za-z][A-Za-z0-9-]*|cpu)\s*"
+MAX_SIMULATED_GPUS = 256
 _SMALLEST = 0.001
 
 
@@ -21,6 +30,22 @@ def _is_zone(name: str) -> bool:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return False
     return True
+
+
+def _is_listen_address(text: str) -> bool:
+    """An IP address or a host name; text of digits and dots, or with a colon, is meant as an address."""
+    if ":" not in text and not re.fullmatch(r"[0-9.]+", text):
+        return re.fullmatch(_HOST, text) is not None
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _are_simulated_gpus(text: str) -> bool:
+    counts = [int(re.match(r"\s*(\d+)", group)[1]) for group in text.split(",")]  # type: ignore[index]
+    return all(counts) and sum(counts) <= MAX_SIMULATED_GPUS
 
 
 def _local_zone() -> str:
@@ -37,12 +62,18 @@ class ServerSettings:
     host: str = setting(
         "127.0.0.1",
         'address to listen on; `"0.0.0.0"` or `"::"` accepts connections from other machines',
+        is_valid=_is_listen_address,
+        advice='Write an address of this machine: "127.0.0.1", "0.0.0.0" or "::".',
         see="admins.md#network-access",
     )
     port: int = setting(DEFAULT_PORT, "TCP port; 0: any free port", minimum=0, maximum=65535)
     public_url: str | None = setting(
         None,
-        "address that browsers use if the server is behind a reverse proxy; with `https`, cookies are secure",
+        "address that browsers use if the server is behind a reverse proxy with TLS",
+        pattern=_PUBLIC_URL,
+        advice='Write "https://gpu.example.org". Without https, others could read cookies on the way: http is '
+        "allowed only for this machine. In a network without TLS, leave public_url out.",
+        see="admins.md#network-access",
         example='"https://gpu.example.org"',
     )
     proxy_port: int | None = setting(
@@ -83,11 +114,18 @@ class ServerSettings:
         "Not set: the host name up to its first dot",
     )
     simulate_gpus: str | None = setting(
-        None, "simulated GPUs on this machine instead of real ones", example='"2xA100,2xT4"'
+        None,
+        "simulated GPUs on this machine instead of real ones",
+        pattern=rf"{_GPU_GROUP}(,{_GPU_GROUP})*",
+        is_valid=_are_simulated_gpus,
+        example='"2xA100,2xT4"',
+        advice=f'Write count and type: "4xA100" or "2xA100,2xT4"; at most {MAX_SIMULATED_GPUS}.',
     )
     simulated_nodes: str = setting(
         "4x8xA100",
         "nodes of the simulated engine: nodes x GPUs x type, separated by commas; `3xcpu` for nodes without GPUs",
+        pattern=rf"{_NODE_GROUP}(,{_NODE_GROUP})*",
+        advice='Write nodes x GPUs x type: "8x4xA100", "2x8xA100,3xcpu".',
     )
     simulated_speed: float = setting(
         1.0, "simulation speed factor: how much faster than real time simulated jobs run", minimum=_SMALLEST
@@ -350,6 +388,9 @@ class NotificationSettings:
     )
 
 
+MAX_TOKEN_DAYS = 366
+
+
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
     """Accounts and tokens."""
@@ -361,7 +402,9 @@ class AuthSettings:
     default_project: str = setting(
         "default", "project of new accounts, and of jobs without a project. Existing accounts keep their projects"
     )
-    token_days: int = setting(90, "validity of new tokens in days, if not given at creation", minimum=1)
+    token_days: int = setting(
+        90, "validity of new tokens in days, if not given at creation", minimum=1, maximum=MAX_TOKEN_DAYS
+    )
 
 
 @dataclass(frozen=True, slots=True)

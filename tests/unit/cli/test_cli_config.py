@@ -95,7 +95,7 @@ def test_a_setting_is_explained(helio, key):
         "Validity of new tokens in days, if not given at creation.\n"
         "\n"
         "type     a whole number\n"
-        "values   at least 1\n"
+        "values   from 1 to 366\n"
         "default  90\n"
     )
     assert json.loads(helio("config", "explain", key, "--json").out)["key"] == "auth.token_days"

@@ -1,3 +1,4 @@
+import os
 import tomllib
 from pathlib import Path
 
@@ -5,7 +6,7 @@ import pytest
 
 from heliostat.config import Home, Settings, load_settings
 from heliostat.config.effective_settings import default_value
-from heliostat.config.load import find_problems
+from heliostat.config.load import check_config, find_problems
 from heliostat.config.renamed_settings import RENAMED_SETTINGS
 from heliostat.config.setting_rules import describe_type, find_value_fault, rules_of_setting
 from heliostat.config.settings import SECTIONS, section_fields
@@ -69,6 +70,20 @@ def test_the_time_zone_is_that_of_the_server_unless_it_is_set(
         'server.time_zone = "Mars/Base"',
         'server.time_zone = "../../etc/passwd"',
         "server.time_zone = 1",
+        'server.host = "not a host"',
+        'server.host = "10.0.0.999"',
+        'server.host = "::zz"',
+        'server.public_url = "javascript:1"',
+        'server.public_url = "gpu.example.org"',
+        'server.public_url = "http://gpu.example.org"',
+        'server.public_url = "http://127.evil.example"',
+        'server.public_url = "https://gpu.example.org/heliostat"',
+        'server.public_url = "https://me:secret@gpu.example.org"',
+        'server.simulate_gpus = "zz"',
+        'server.simulate_gpus = "0xA100"',
+        'server.simulate_gpus = "200xA100,200xT4"',
+        'server.simulated_nodes = "zz"',
+        "auth.token_days = 900",
         "queue.preemption_protection_seconds = 0",
         "queue.urgent_gpu_hours_per_month = -1",
         "queue.gpu_charges = 2.0",
@@ -105,6 +120,35 @@ def test_a_setting_that_makes_no_sense_stops_the_start_and_is_named(tmp_path: Pa
     assert f"[{section}]" in caught.value.message
     assert name in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'server.host = "::"',
+        'server.host = "gpu1.example.org"',
+        'server.public_url = "https://gpu.example.org:8443/"',
+        'server.public_url = "https://[2001:db8::1]"',
+        'server.public_url = "http://localhost:8470"',
+        'server.public_url = "http://[::1]:8470"',
+        'server.simulate_gpus = " 2xa100, 12xRTX-4090 "',
+        'server.simulated_nodes = "8x4xA100, 3xcpu"',
+        "auth.token_days = 366",
+    ],
+)
+def test_addresses_and_simulated_hardware_in_every_spelling_are_accepted(tmp_path: Path, line: str) -> None:
+    load(tmp_path, line)
+
+
+def test_a_file_that_is_no_file_or_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for depth in (5000, 300, 90):
+        (tmp_path / f"deep{depth}").write_text(f"server.port = {'[' * depth}{']' * depth}")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "deep5000", "deep300", "deep90", "folder"):
+        (problem,) = check_config(tmp_path / name)
+        assert problem.message
+        assert problem.hint
 
 
 @pytest.mark.parametrize("name", ["slurm_api", "slurm_token_file", "slurm_api_user"])

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from heliostat.config.sections import MAX_SIMULATED_GPUS
 from heliostat.errors import Invalid
 from heliostat.models.nodes import Device, DeviceProcess
 
 LIBRARY = "libnvidia-ml.so.1"
-MAX_SIMULATED_GPUS = 256
 SIMULATED_MEMORY_MIB = {
     "T4": 16 * 1024,
     "L4": 24 * 1024,

@@ -4,6 +4,7 @@ import unicodedata
 from datetime import datetime, timedelta
 
 from heliostat.auth.authentication import generate_token
+from heliostat.config.sections import MAX_TOKEN_DAYS
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Caller, Token, User
 from heliostat.services.accounts.users import LOGIN_TOKEN_NAME
@@ -13,7 +14,6 @@ from heliostat.store import accounts
 from heliostat.store.database import Transaction
 
 LOGIN_TOKEN_LIFETIME = timedelta(hours=12)
-MAX_TOKEN_DAYS = 366
 MAX_TOKENS_PER_USER = 100
 MAX_LOGIN_TOKENS_PER_USER = 50
 _REMEMBERED_FOR = timedelta(days=30)  # how long an expired or revoked token is still listed
