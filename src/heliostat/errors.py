@@ -17,7 +17,8 @@
 Each has a code for programs, a message with the cause, and a hint with the next step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 
 class HeliostatError(Exception):
@@ -43,6 +44,12 @@ class HeliostatError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}" if self.hint else self.message
+
+    def in_part(self, subject: str, path: str) -> "HeliostatError":
+        """The same error in a part of a document: `job train: gpus: …`, with the field `jobs.train.gpus`."""
+        message = "\n".join(f"{subject}{line}" for line in self.message.splitlines())
+        fields = {f"{path}{name}": problem for name, problem in self.fields.items()}
+        return type(self)(message, self.hint, code=self.code, fields=fields)
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -138,6 +145,34 @@ class WaitTimedOut(HeliostatError, TimeoutError):
 
     status = -1
     code = "wait_timed_out"
+
+
+class ErrorCollector:
+    """Collects the errors of the parts of a document, so that all are reported at once."""
+
+    def __init__(self, most: int = 20) -> None:
+        self._errors: list[HeliostatError] = []
+        self._most = most
+
+    @contextmanager
+    def part(self, subject: str, path: str) -> Iterator[None]:
+        """Keeps an error of this part and goes on; raises when there are too many."""
+        try:
+            yield
+        except (BadRequest, Forbidden) as error:
+            self._errors.append(error.in_part(subject, path))
+            if len(self._errors) >= self._most:
+                self.raise_errors()
+
+    def raise_errors(self) -> None:
+        """Raises one error for all that were collected, if there are any: one line for each."""
+        if not self._errors:
+            return
+        messages = dict.fromkeys(error.message for error in self._errors)
+        hints = dict.fromkeys(error.hint for error in self._errors if error.hint)
+        fields = {name: problem for error in self._errors for name, problem in error.fields.items()}
+        first = self._errors[0]
+        raise type(first)("\n".join(messages), "\n".join(hints), code=first.code, fields=fields)
 
 
 def error_class_for_status(status: int) -> type[HeliostatError]:

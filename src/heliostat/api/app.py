@@ -48,7 +48,7 @@ from heliostat.api.event_feed import EventFeed
 from heliostat.api.event_streams import FolderWatcher
 from heliostat.api.middleware import BodyLimitMiddleware, ServerTimingMiddleware
 from heliostat.api.request_schemas import ErrorResponse
-from heliostat.api.validation import AsciiJSONResponse, read_job, validation_error
+from heliostat.api.validation import FIELDS_HINT, JOB_FIELDS_HINT, AsciiJSONResponse, read_job, validation_error
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
@@ -186,7 +186,7 @@ async def _heliostat_error(request: Request, error: Exception) -> Response:
 async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     problems = error.errors()
-    hint = f"The fields are described at {API_PREFIX}/openapi.json."
+    hint = JOB_FIELDS_HINT if request.url.path in _JOB_PATHS else FIELDS_HINT
     if any(problem["type"] == "json_invalid" for problem in problems):
         cause = problems[0].get("ctx", {}).get("error", "")
         raised: HeliostatError = BadRequest(f"The body is not JSON: {cause}.", "Send a JSON object.")
@@ -196,16 +196,16 @@ async def _validation_error(request: Request, error: Exception) -> Response:
         )
     else:
         # The first part of a location is where the field is: body, path, query…
-        raised = validation_error([{**problem, "loc": problem["loc"][1:]} for problem in problems], hint)
+        raised = validation_error(
+            [{**problem, "loc": problem["loc"][1:]} for problem in problems], hint, error.body
+        )
     return await _error_response(request, raised, raised.status)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     raised: HeliostatError
-    hint = (
-        "Go back to the start page." if error_pages.is_web_request(request) else f"See {API_PREFIX}/openapi.json."
-    )
+    hint = "Go back to the start page." if error_pages.is_web_request(request) else "See docs/api.md."
     if error.status_code == 404:
         raised = NotFound(f"The path {request.url.path[:200]} does not exist.", hint)
     elif error.status_code == 405:
@@ -234,4 +234,5 @@ async def _error_response(
     return page
 
 
+_JOB_PATHS = {f"{API_PREFIX}/jobs", f"{API_PREFIX}/jobs/bulk", f"{API_PREFIX}/schedules"}
 _NOT_AN_OBJECT = {"model_attributes_type", "model_type", "missing"}

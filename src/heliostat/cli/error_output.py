@@ -1,14 +1,15 @@
-"""Prints an error as one line and a hint, on standard error."""
+"""Prints an error and a hint, on standard error."""
 
 import sys
 
 
 def print_error(message: str, hint: str | None = None) -> None:
+    """The message has a line for each problem."""
     sys.stdout.flush()
-    print(f"helio: {_one_line(message)}", file=sys.stderr)
-    if hint:
-        print(f"hint: {_one_line(hint)}", file=sys.stderr)
+    _print_lines("helio: ", message)
+    _print_lines("hint: ", hint or "")
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _print_lines(label: str, text: str) -> None:
+    for number, line in enumerate(filter(None, (" ".join(line.split()) for line in text.splitlines()))):
+        print(f"{' ' * len(label) if number else label}{line}", file=sys.stderr)

@@ -22,8 +22,13 @@ _RENAMED = {
     "memory_mib": "memory",
     "labels": "label",
     "splits_devices": "split_gpus",
+    "schedule": "at",
+    "time_zone": "zone",
+    "ends_after": "times",
+    "parents": "after",
 }
-_ABOUT_FIELDS = re.compile(r"The fields are described at \S+|Change that field and try again\.")
+_ABOUT_JOB_FIELDS = re.compile(r"The fields of a job are described in \S+")
+_ABOUT_FIELDS = re.compile(r"The fields are described in \S+|Change that field and try again\.")
 
 
 def run_command(arguments: list[str]) -> int:
@@ -38,7 +43,7 @@ def run_command(arguments: list[str]) -> int:
     except HeliostatError as error:
         return _print_refusal(error, arguments)
     except typer.TyperException as error:
-        return _print_and_exit(error.format_message(), _usage_hint(error), error.exit_code)
+        return _print_and_exit(_one_line(error.format_message()), _usage_hint(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
@@ -53,9 +58,8 @@ def _print_refusal(error: HeliostatError, arguments: list[str]) -> int:
     message, hint = error.message, error.hint
     if isinstance(error, BadRequest):
         command, options = _options_of(build_root_command(), arguments)
-        if options:
-            message = _in_options(message, options)
-            hint = hint and _hint_in_options(hint, options, command)
+        message = _in_options(message, options)
+        hint = hint and _hint_in_options(hint, options, command)
     return _print_and_exit(message, hint, _exit_code(error))
 
 
@@ -75,7 +79,11 @@ def _unexpected(error: Exception) -> int:
         name = f"{error.filename}: " if error.filename else ""
         return _print_and_exit(f"{name}{error.strerror}", None, 1)
     hint = "This is a bug in Heliostat. Set HELIOSTAT_DEBUG=1 to see the traceback."
-    return _print_and_exit(f"{type(error).__name__}: {error}", hint, 1)
+    return _print_and_exit(_one_line(f"{type(error).__name__}: {error}"), hint, 1)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _print_and_exit(message: str, hint: str | None, code: int) -> int:
@@ -84,12 +92,16 @@ def _print_and_exit(message: str, hint: str | None, code: int) -> int:
 
 
 def _in_options(text: str, options: Mapping[str, str]) -> str:
-    """Recognizes a field at the beginning of the text (`cpus: must be…`) or by its underscore."""
-    text = re.sub(r"^(\w+)(?:\.\d+)?(?=[:.])", lambda loaded: options.get(loaded[1], loaded[1]), text)
-    return re.sub(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b", lambda loaded: options.get(loaded[0], loaded[0]), text)
+    """Recognizes a field at the beginning of a line (`cpus: must be…`, `job.cpus:`) or by its underscore."""
+    text = re.sub(
+        r"^(?:job\.)?(\w+)(?:\.\d+)?(?=[:.])", lambda found: options.get(found[1], found[0]), text, flags=re.M
+    )
+    return re.sub(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b", lambda found: options.get(found[0], found[0]), text)
 
 
 def _hint_in_options(hint: str, options: Mapping[str, str], command: str) -> str:
+    """Only the help of `submit`, and of commands with options for the fields of a job, describes these fields."""
+    hint = _ABOUT_JOB_FIELDS.sub(f"See helio {command if 'memory' in options else 'submit'} --help.", hint)
     return _in_options(_ABOUT_FIELDS.sub(f"See helio {command} --help.", hint), options)
 
 

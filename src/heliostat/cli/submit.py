@@ -34,10 +34,13 @@ def submit(
 ) -> None:
     """Submit the jobs in a YAML or JSON file.
 
-    The file contains one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: FIELDS.
+    The file contains one job, a list of jobs, or {"jobs": [...]}.
     A job may wait for other jobs of the file: `after: NAME`.
     All jobs are submitted, or none if one is invalid.
     Chronos jobs (with schedule or parents) become schedules.
+
+    \b
+    Fields of a job:
     """
     client = connect()
     jobs = read_job_file(file)
@@ -67,7 +70,8 @@ def submit(
     raise typer.Exit(first_failed_exit_code(job.data for job in ended))
 
 
-submit.__doc__ = (submit.__doc__ or "").replace("FIELDS", ", ".join(field.name for field in JOB_FIELDS))
+_FIELDS_HELP = "".join(f"      {field.name:<14}  {field.help_with_choices}\n" for field in JOB_FIELDS)
+submit.__doc__ = f"{(submit.__doc__ or '').rstrip()}\n{_FIELDS_HELP}"
 
 
 def read_job_file(file: str) -> list[dict[str, Any]]:

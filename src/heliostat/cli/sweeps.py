@@ -38,19 +38,17 @@ def submit(
     as_json: JsonFlag = False,
 ) -> None:
     """Submit the sweep in a file: all its runs, or none if one is invalid."""
-    from pathlib import Path
-
-    from heliostat.cli.workflow_files import file_error, normalize_job_template, read_document_file
+    from heliostat.cli.submit import normalize_job_fields
+    from heliostat.cli.uploads import upload_job_folders
+    from heliostat.cli.workflow_files import file_error, read_document_file
 
     document = read_document_file(file)
-    job = normalize_job_template(document.pop("job", None), Path.cwd())
-    if not isinstance(job, dict):
+    if not isinstance(document.get("job"), dict):
         raise file_error(file, "`job` is missing: fields such as `command: [python, train.py, '{lr}']`")
     client = connect()
-    try:
-        created = client.sweeps.submit(job, **{str(name): value for name, value in document.items()})
-    except TypeError as error:
-        raise file_error(file, str(error)) from error
+    job = normalize_job_fields(document["job"], client.address.default_workdir())
+    (document["job"],) = upload_job_folders(client, [job])
+    created = client.sweeps.submit_document(document, folder=job.get("upload") or job.get("workdir"))
     report_submitted_sweep(client, created, wait, follow, as_json)
 
 

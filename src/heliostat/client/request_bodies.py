@@ -1,5 +1,6 @@
 """Converts Python arguments to request bodies of the API."""
 
+import difflib
 import os
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -8,23 +9,28 @@ from typing import Any
 
 from heliostat.client.environments import environment_body
 from heliostat.client.jobs import JobArray, JobHandle
-from heliostat.models.job_fields import FIELD_ALIASES, JOB_FIELDS, FieldKind
+from heliostat.models.job_fields import JOB_FIELDS, FieldKind
 
 _FIELDS = {field.python_name: field for field in JOB_FIELDS}
-_OTHER_NAMES = FIELD_ALIASES | {field.name: field.python_name for field in JOB_FIELDS}  # as in job files
+_OTHER_NAMES = {name: field.python_name for field in JOB_FIELDS for name in (field.name, field.alias)}
 
 
 def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The body of POST /jobs; fields that are None get the server's default."""
     values = {_OTHER_NAMES.get(name, name): value for name, value in fields.items()}
     if unknown_fields := values.keys() - _FIELDS.keys():
-        unknown = min(unknown_fields)
-        raise TypeError(f"a job has no field {unknown!r}; its fields are: {', '.join(sorted(_FIELDS))}")
+        raise TypeError(_unknown_field_message(min(unknown_fields)))
     if isinstance(begin := values.get("begin"), datetime | timedelta):
         values["begin"] = _begin(begin)
     values = with_environment_spec(values)
     given = [(_FIELDS[name], value) for name, value in values.items() if value is not None]
     return {field.name: _to_json(field.kind, value) for field, value in given}
+
+
+def _unknown_field_message(unknown: str) -> str:
+    similar = difflib.get_close_matches(unknown, _FIELDS, 1)
+    fields = f"did you mean {similar[0]}?" if similar else f"its fields are: {', '.join(sorted(_FIELDS))}"
+    return f"a job has no field {unknown!r}; {fields}"
 
 
 def with_environment_spec(fields: dict[str, Any]) -> dict[str, Any]:

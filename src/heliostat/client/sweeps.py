@@ -19,9 +19,27 @@ class Sweeps(ApiResource):
         """
         workdir = job.get("workdir") or (None if job.get("upload") else self._transport.address.default_workdir())
         body = {**job_body(job), **({} if workdir is None else {"workdir": str(workdir)})}
-        request = with_source_code({"sweep": {**sweep, "job": body}}, record, job.get("upload") or workdir)
+        return self.submit_document(
+            {**sweep, "job": body},
+            idempotency_key=idempotency_key,
+            record=record,
+            folder=job.get("upload") or workdir,
+        )
+
+    def submit_document(
+        self,
+        document: Mapping[str, Any],
+        *,
+        idempotency_key: str | None = None,
+        record: bool = True,
+        folder: str | None = None,
+    ) -> dict[str, Any]:
+        """Submits the contents of a sweep file; `folder` is the one whose git state is recorded."""
         response: dict[str, Any] = self._transport.call(
-            "POST", "/sweeps", request, headers=idempotency_header(idempotency_key)
+            "POST",
+            "/sweeps",
+            with_source_code({"sweep": dict(document)}, record, folder),
+            headers=idempotency_header(idempotency_key),
         )
         return response
 

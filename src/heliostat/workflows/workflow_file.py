@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from heliostat.errors import Invalid
+from heliostat.errors import ErrorCollector, Invalid
 from heliostat.models.dependencies import find_cycle
 from heliostat.models.quantities import parse_duration
 from heliostat.workflows.matrix import ValueMap, parse_matrix
@@ -90,13 +90,16 @@ def parse_workflow(given: object) -> WorkflowDocument:
 def _steps(jobs: Mapping[object, object]) -> dict[str, WorkflowFileStep]:
     """Jobs are counted during parsing, because each matrix may be large."""
     steps: dict[str, WorkflowFileStep] = {}
+    errors = ErrorCollector()
     count = 0
     for key, body in jobs.items():
-        step = steps[str(key)] = _step(str(key), body)
-        count += step.job_count
+        with errors.part("", ""):
+            step = steps[str(key)] = _step(str(key), body)
+            count += step.job_count
         if count > MAX_JOBS:
             reason = f"gives more than {MAX_JOBS:,} jobs, which is the limit"
             raise invalid_field("jobs", reason, "Remove some values from the matrices.")
+    errors.raise_errors()
     return steps
 
 
@@ -164,17 +167,24 @@ def _seconds(field_path: str, given: object) -> int:
 
 
 def _check_graph(steps: Mapping[str, WorkflowFileStep]) -> None:
+    errors = ErrorCollector()
     for step in steps.values():
-        for parent in step.parents:
-            if parent not in steps:
-                suggestion = suggest_name(parent, steps)
-                reason = f"job {format_value(parent)} does not exist in this workflow{suggestion}"
-                raise invalid_field(f"jobs.{step.name}.needs", reason)
-        for parent in step.needs_each:
-            if step.matrix is None or steps[parent].matrix is None:
-                reason = f"both {step.name} and {parent} need a matrix"
-                raise invalid_field(f"jobs.{step.name}.needs_each", reason, "Use needs to wait for all variants.")
+        with errors.part("", ""):
+            _check_parents(step, steps)
+    errors.raise_errors()
     _refuse_cycle(steps)
+
+
+def _check_parents(step: WorkflowFileStep, steps: Mapping[str, WorkflowFileStep]) -> None:
+    for parent in step.parents:
+        if parent not in steps:
+            suggestion = suggest_name(parent, steps)
+            reason = f"job {format_value(parent)} does not exist in this workflow{suggestion}"
+            raise invalid_field(f"jobs.{step.name}.needs", reason)
+    for parent in step.needs_each:
+        if step.matrix is None or steps[parent].matrix is None:
+            reason = f"both {step.name} and {parent} need a matrix"
+            raise invalid_field(f"jobs.{step.name}.needs_each", reason, "Use needs to wait for all variants.")
 
 
 def _refuse_cycle(steps: Mapping[str, WorkflowFileStep]) -> None:

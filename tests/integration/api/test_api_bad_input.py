@@ -353,8 +353,9 @@ def test_of_a_bulk_with_one_wrong_job_none_is_stored_and_the_wrong_one_is_named(
     jobs = [{"command": "true"}] * 3 + [{"command": "true", "cpus": -1}]
     error = assert_refused(server.ask("POST", "/jobs/bulk", {"jobs": jobs}), 422)
     assert "jobs.3.cpus" in error["fields"]
-    jobs[3] = {"command": "true", "gpus": 99}
-    assert_refused(server.ask("POST", "/jobs/bulk", {"jobs": jobs}), 422)
+    jobs[2:] = [{"name": "train", "command": "true", "gpus": 99}, {"command": "true", "gpus": 98}]
+    error = assert_refused(server.ask("POST", "/jobs/bulk", {"jobs": jobs}), 422)
+    assert [line.split(": ")[0] for line in error["message"].splitlines()] == ["job train", "job 4 of 4"]
     assert_refused(server.ask("POST", "/jobs/bulk", {"jobs": []}), 422)
     assert_refused(server.ask("POST", "/jobs/bulk", {"jobs": [{"command": "true"}] * 10_001}), 422)
 

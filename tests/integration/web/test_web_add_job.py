@@ -97,7 +97,7 @@ def test_a_form_that_was_sent_before_and_changed_can_be_sent_again(surfer: Surfe
     ("fields", "field", "words"),
     [
         ({}, "command", "command or script is required"),
-        ({"command": "true", "gpus": "many"}, "gpus", "valid number"),
+        ({"command": "true", "gpus": "many"}, "gpus", "must be a number"),
         ({"command": "true", "gpus": "1.5"}, "gpus", "whole number, or a fraction of one"),
         ({"command": "true", "gpus": "99"}, "gpus", "no node has 99"),
         ({"command": "true", "time_limit": "soon"}, "time_limit", "not a duration"),
@@ -198,7 +198,7 @@ def test_a_file_that_is_not_right_fills_what_it_can_and_says_what_is_wrong(surfe
     seen = send(surfer, do="import", **{"import": json.dumps({"command": "x", "gpus": "two", "gpuz": 1})})
     assert seen.status == 422
     assert value_of(seen, "gpus") == "two"
-    assert "valid number" in error_of(seen, "gpus")
+    assert "must be a number" in error_of(seen, "gpus")
     broken = send(surfer, command="typed before", do="import", **{"import": "a: ["})
     assert (broken.status, value_of(broken, "command")) == (422, "typed before")
     assert "neither YAML nor JSON" in error_of(broken, "import")

@@ -90,17 +90,36 @@ def test_the_servers_word_on_a_field_is_passed_on(helio, serve, tmp_path):
         ),
         (["run", "--label", "A B", "--", "true"], "labels.0: is not a label.", "--label: is not a label"),
         (["run", "--", "true"], "My memory is full.", "My memory is full"),
+        (
+            ["schedule", "create", "n", "--", "true"],
+            "job.memory: is none.\ntime_zone: is none.",
+            "--zone: is none.",
+        ),
+        (["schedule", "create", "n", "--", "true"], "job.labels.0: is none.\nx: no.", "helio: --label: is none."),
         (["node", "set", "n1", "--data-class", "9"], "data_class: must be at most 3.", "--data-class: must be"),
     ],
 )
 def test_what_is_refused_is_said_in_the_words_that_were_typed(helio, serve, words, message, says):
-    hint = "The fields are described at /api/v1/openapi.json."
+    hint = "The fields of a job are described in docs/researchers.md#every-field."
+    hint = "The fields are described in docs/api.md." if words[0] == "node" else hint
     serve(answer({"error": {"code": "invalid", "message": message, "hint": hint, "fields": {}}}, 422))
     ran = helio(*words)
     assert ran.code == 2
     assert says in ran.err
-    command = " ".join(words[:2]) if words[0] == "node" else words[0]
+    command = " ".join(words[:2]) if words[0] in ("node", "schedule") else words[0]
     assert f"hint: See helio {command} --help." in ran.err
+
+
+def test_every_problem_of_a_file_has_its_line(helio, serve, tmp_path):
+    (tmp_path / "jobs.yaml").write_text("command: 'true'")
+    message = "job a: gpus: must be a number.\njob b: command or script is required."
+    hint = "The fields of a job are described in docs/researchers.md#every-field."
+    serve(answer({"error": {"code": "invalid", "message": message, "hint": hint, "fields": {}}}, 422))
+    assert helio("submit", str(tmp_path / "jobs.yaml")).err == (
+        "helio: job a: gpus: must be a number.\n"
+        "       job b: command or script is required.\n"
+        "hint: See helio submit --help.\n"
+    )
 
 
 def test_a_file_speaks_the_words_of_the_api(helio, serve, tmp_path):

@@ -212,8 +212,10 @@ def test_the_same_key_gives_the_same_workflow_and_another_request_is_refused(sit
 
 
 def test_a_refused_workflow_leaves_no_jobs(site: Site, ann: Caller) -> None:
-    with pytest.raises(Invalid, match=r"jobs\.b: gpus"):
+    with pytest.raises(Invalid, match=r"job b: gpus"):
         plan({"a": job(), "b": job("a", gpus=-1)})
+    with pytest.raises(Invalid, match=r"jobs\.a\.retries: .*\njobs\.b\.array: "):
+        plan({"a": job(retries=-1), "b": job("a", array="0-3")})
     with pytest.raises(HeliostatError):
         submitted(site, ann, {"a": job(), "b": job("a", gpus=1000)})
     assert services.list_workflows(site.context, ann) == []

@@ -4,13 +4,14 @@ import hashlib
 import json
 import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from sqlalchemy import bindparam, insert, select
 
 from heliostat.engines.contract import ChecksRequests
-from heliostat.errors import Conflict, Invalid, TooLarge
+from heliostat.errors import Conflict, ErrorCollector, Invalid, TooLarge
 from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
 from heliostat.models.provenance import SourceCode
 from heliostat.runtimes.container_policy import (
@@ -106,7 +107,7 @@ def _digest(requests: Sequence[JobRequest], about: str | None) -> str:
 def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[Job]:
     """One job without id for each request. Raises if the caller lacks permission or no node could ever run it."""
     user = caller.user
-    projects = _known_projects(context, user, {request.project for request in requests})
+    projects = _known_projects(context, user, requests)
     draft_context = JobDraftContext(
         user=user,
         unix_user=require_unix_user(user),
@@ -122,12 +123,23 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     requests = resolve_containers(context, user, projects, resolve_image_names(context, caller, requests))
     _check_size(context, requests)
     check_uploads(context, user, requests)
-    drafts = [draft_job(draft_context, request) for request in requests]
+    drafts = _draft_all(draft_context, requests)
     check_job_reservations(context, caller, drafts)
     _check_with_engine(context, drafts, draft_context.data_classes)
     if not user.is_admin or not any(request.priority for request in requests):
         return drafts
     return [replace(draft, priority_everywhere=True) for draft in drafts]
+
+
+def _draft_all(draft_context: JobDraftContext, requests: Sequence[JobRequest]) -> list[Job]:
+    """Raises one error that names every job that cannot be accepted."""
+    drafts: list[Job] = []
+    errors = ErrorCollector()
+    for index, request in enumerate(requests):
+        with _part(errors, requests, index):
+            drafts.append(draft_job(draft_context, request))
+    errors.raise_errors()
+    return drafts
 
 
 def _are_nodes_known(context: Context) -> bool:
@@ -147,9 +159,25 @@ def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Ma
         context.engine.check_request(draft, data_classes.get(draft.project, 0))
 
 
-def _known_projects(context: Context, user: User, names: Iterable[str | None]) -> dict[str | None, str]:
+def _known_projects(context: Context, user: User, requests: Sequence[JobRequest]) -> dict[str | None, str]:
     """The project for each name in the requests; None: the user's default project."""
-    return {name: resolve_project(context, user, name) for name in names}
+    known: dict[str | None, str] = {}
+    errors = ErrorCollector()
+    for index, request in enumerate(requests):
+        if request.project not in known:
+            with _part(errors, requests, index):
+                known[request.project] = resolve_project(context, user, request.project)
+    errors.raise_errors()
+    return known
+
+
+def _part(errors: ErrorCollector, requests: Sequence[JobRequest], index: int) -> AbstractContextManager[None]:
+    """Errors of one of several jobs name this job."""
+    if len(requests) == 1:
+        return errors.part("", "")
+    name = requests[index].name
+    title = f"job {name}" if name else f"job {index + 1} of {len(requests)}"
+    return errors.part(f"{title}: ", f"jobs.{index}.")
 
 
 def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:

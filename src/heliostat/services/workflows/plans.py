@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from heliostat.errors import HeliostatError, Invalid
+from heliostat.errors import ErrorCollector
 from heliostat.models import DependencyCondition, JobRequest, ParentReference
 from heliostat.models.retries import RETRY_CAUSES, RetryPolicy
 from heliostat.models.workflows import WORKFLOW, WorkflowJob, WorkflowMembership
@@ -37,8 +37,13 @@ def plan_workflow(document: object, params: Mapping[str, object], read_job: Pars
     except (TypeError, ValueError, RecursionError):
         raise invalid_field("workflow", "is nested too deeply, or contains values that are not JSON") from None
     expanded = expand_workflow(parse_workflow(document), params)
-    requests = tuple(_request(node, read_job) for node in expanded.jobs)
-    return WorkflowPlan(expanded, requests, text)
+    requests: list[JobRequest] = []
+    errors = ErrorCollector()
+    for node in expanded.jobs:
+        with errors.part(f"job {node.step.name}: ", f"jobs.{node.step.name}."):
+            requests.append(_request(node, read_job))
+    errors.raise_errors()
+    return WorkflowPlan(expanded, tuple(requests), text)
 
 
 def workflow_membership(node: ExpandedJob, number: int) -> WorkflowMembership:
@@ -61,12 +66,8 @@ def make_workflow_job(node: ExpandedJob, number: int, job_id: int, position: int
 
 
 def _request(node: ExpandedJob, read_job: ParseJobRequest) -> JobRequest:
-    try:
-        request = read_job(node.job_fields)
-    except Invalid as error:
-        raise _located_error(node, error) from None
     named = replace(
-        request,
+        read_job(node.job_fields),
         name=node.key,
         after=tuple(ParentReference(key, DependencyCondition.WORKFLOW_DECIDES) for key in node.needs),
     )
@@ -76,10 +77,3 @@ def _request(node: ExpandedJob, read_job: ParseJobRequest) -> JobRequest:
 def with_retries(request: JobRequest, count: int, wait_seconds: int) -> JobRequest:
     """With retries of a workflow or sweep, which apply to every cause of failure; 0: unchanged."""
     return replace(request, max_retries=count, retry=RetryPolicy(RETRY_CAUSES, wait_seconds)) if count else request
-
-
-def _located_error(node: ExpandedJob, error: HeliostatError) -> Invalid:
-    """The same error, with the fields of the file."""
-    at = f"jobs.{node.step.name}"
-    fields = {f"{at}.{name}": problem for name, problem in error.fields.items()}
-    return Invalid(f"{at}: {error.message}", error.hint, code=error.code, fields=fields)

@@ -59,8 +59,7 @@ def submit_sweep(
     try:
         request = with_retries(read_job(document.job_fields), document.retries, document.retry_seconds)
     except Invalid as error:
-        fields = {f"job.{name}": problem for name, problem in error.fields.items()}
-        raise Invalid(f"job.{error.message}", error.hint, code=error.code, fields=fields) from None
+        raise error.in_part("job.", "job.") from None
     check_expanded_size([*request.spec.command, *request.spec.env.values()], document.variants)
     about = f"sweep {json.dumps(sweep_file, sort_keys=True, default=str)}"
     submission = prepare_submission(context, caller, [request], key, about)
