@@ -17,6 +17,7 @@ from heliostat import Client
 from heliostat.engines.local.processes import is_running, process_start_time
 from heliostat.models import JobState
 from support.server_process import ServerProcess
+from support.terminal import TerminalProcess
 from support.waiting import wait_until
 
 HELIO = Path(sys.executable).with_name("helio")
@@ -40,6 +41,18 @@ def test_the_exit_code_of_run_is_the_jobs_and_its_streams_come_apart(server: Ser
     assert ran.returncode == 7
     assert ran.stdout == "out\n"
     assert "err\n" in ran.stderr
+
+
+def test_following_a_waiting_job_shows_why_it_waits_in_one_line_of_the_terminal(
+    server: ServerProcess,
+) -> None:
+    held = server.client.submit("echo it runs", held=True)
+    person = TerminalProcess(["logs", "-f", str(held.id)], {**os.environ, "HELIOSTAT_HOME": str(server.home)})
+    person.wait_for_output(f"Job {held.id} held: ")
+    assert "\n" not in person.wait_for_output(f"helio release {held.id}")
+    held.release()
+    assert "\n" not in person.wait_for_output("\r\x1b[2Kit runs\r\n")
+    assert person.wait_for_exit() == 0
 
 
 def test_the_streams_are_shown_together_as_they_were_written_and_apart_from_any_byte(

@@ -17,8 +17,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from heliostat.api.event_feed import EventFeed, EventFollower, FollowerTooSlow
 from heliostat.api.request_context import MAX_ID, CallerDep, ContextDep, IdPath, is_still_authenticated
 from heliostat.api.serialization import serialize_event
+from heliostat.api.wait_reporter import WaitReporter
 from heliostat.inotify import Inotify
-from heliostat.models import Caller, Job, JobEvent, JobId, JobState
+from heliostat.models import WAITING_STATES, Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
 from heliostat.services.logs.reader import STREAMS, LogTail, open_log_tail, read_stream_order, require_log
 from heliostat.services.permissions import may_inspect, require_inspectable_job
@@ -182,6 +183,7 @@ class _LogSource:
         self._context, self._job, self._offsets, self._access = context, job, offsets, access
         self._feed: EventFeed = state.feed
         self._folders: FolderWatcher = state.folder_watch
+        self._waits = WaitReporter(context)
         self._sent_at = time.monotonic()
 
     async def run(self, attempt: int | None, from_attempt: int | None) -> AsyncGenerator[str]:
@@ -218,9 +220,14 @@ class _LogSource:
                         yield _text("chunk", chunk)
                 if job.is_terminal or job.attempt > number or (only_this and job.attempt != number):
                     return
+                if change := await self._waits.find_change(job):
+                    self._sent_at = time.monotonic()
+                    yield _text("wait", change)
                 timeout = (
                     _CHECK_SECONDS if watching or folder is None or job.state is not JobState.STARTING else 0.002
                 )
+                if job.state in WAITING_STATES:
+                    timeout = min(timeout, self._waits.seconds_until_check)
                 job = await self._wait_for_change(follower, job, timeout)
                 await self._access.check()
                 if time.monotonic() - self._sent_at >= _KEEP_ALIVE_SECONDS:

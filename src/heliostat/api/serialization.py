@@ -17,6 +17,7 @@ from heliostat.services.jobs.explanation import (
     StartEstimate,
 )
 from heliostat.services.jobs.job_history import DependencyView
+from heliostat.services.jobs.wait_status import WaitStatus
 from heliostat.web.job_form.job_body import field_values, is_default_value, job_to_request
 
 Json = dict[str, Any]
@@ -241,6 +242,16 @@ def serialize_forecast(forecast: Forecast | None) -> Json | None:
         "runs": forecast.runs,
         "limits_at": serialize_time(forecast.limits_at),
         "source": forecast.source,
+    }
+
+
+def serialize_wait_status(status: WaitStatus) -> Json:
+    return {
+        "state": status.state.value,
+        "reason": status.reason or None,
+        "position": status.position,
+        "pending": status.pending,
+        "forecast": serialize_forecast(status.forecast),
     }
 
 

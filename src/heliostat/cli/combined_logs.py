@@ -3,16 +3,18 @@
 import queue
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from heliostat.cli.output import print_json, print_json_line, print_message
+from heliostat.cli.wait_display import WaitDisplay
+from heliostat.client.api_types import LogChunk, LogWait
 
 if TYPE_CHECKING:
-    from heliostat.client import Client, LogChunk
+    from heliostat.client import Client
 
 _MAX_FOLLOWED_AT_ONCE = 8  # connections; the output of further jobs is printed when one of these has ended
-_OutputQueue = queue.SimpleQueue["tuple[int, LogChunk | None] | Exception"]
+_OutputQueue = queue.SimpleQueue[tuple[int, LogChunk | LogWait | None] | Exception]
 
 
 def print_combined_logs(
@@ -35,15 +37,17 @@ def print_combined_logs(
 
 
 def follow_jobs(client: "Client", job_ids: Sequence[int], stream: str = "both", *, as_json: bool) -> None:
-    """Prints the output of all jobs as it is written, until all have ended."""
+    """Prints why the jobs wait and their output as it is written, until all have ended."""
     pending_lines: dict[tuple[int, str], str] = {}
-    for job_id, chunk in _chunks(client, job_ids, stream):
-        if as_json:
-            print_json_line({"job_id": job_id, **chunk._asdict()})
-            continue
-        *lines, rest = (pending_lines.pop((job_id, chunk.stream), "") + chunk.text).split("\n")
-        pending_lines |= {(job_id, chunk.stream): rest} if rest else {}
-        _print_lines(job_id, chunk.stream, lines)
+    with WaitDisplay() as display:
+        for job_id, chunk in _chunks(client, job_ids, stream, None if as_json else display):
+            if as_json:
+                print_json_line({"job_id": job_id, **chunk._asdict()})
+                continue
+            *lines, rest = (pending_lines.pop((job_id, chunk.stream), "") + chunk.text).split("\n")
+            pending_lines |= {(job_id, chunk.stream): rest} if rest else {}
+            with display.other_output("\n"):
+                _print_lines(job_id, chunk.stream, lines)
     for (job_id, name), rest in pending_lines.items():
         _print_lines(job_id, name, [rest])
 
@@ -54,7 +58,9 @@ def _print_lines(job_id: int, stream: str, lines: Sequence[str]) -> None:
     out.flush()
 
 
-def _chunks(client: "Client", job_ids: Sequence[int], stream: str) -> "Iterator[tuple[int, LogChunk]]":
+def _chunks(
+    client: "Client", job_ids: Sequence[int], stream: str, display: WaitDisplay | None
+) -> Iterator[tuple[int, LogChunk]]:
     output: _OutputQueue = queue.SimpleQueue()
     jobs: queue.SimpleQueue[int] = queue.SimpleQueue()
     for job_id in job_ids:
@@ -66,18 +72,27 @@ def _chunks(client: "Client", job_ids: Sequence[int], stream: str) -> "Iterator[
         received = output.get()
         if isinstance(received, Exception):
             raise received
-        job_id, chunk = received
-        if chunk is None:
+        job_id, news = received
+        if news is None:
             unfinished -= 1
-        else:
-            yield job_id, chunk
+            if display is not None:
+                display.forget(job_id)
+        elif isinstance(news, LogChunk):
+            yield job_id, news
+        elif display is not None:
+            display.show_wait(job_id, news)
+
+
+def _put_wait(output: _OutputQueue, job_id: int) -> Callable[[LogWait], None]:
+    return lambda wait: output.put((job_id, wait))
 
 
 def _follow_next(client: "Client", jobs: queue.SimpleQueue[int], stream: str, output: _OutputQueue) -> None:
     try:
         while not jobs.empty():
             job_id = jobs.get_nowait()
-            for chunk in client.logs.follow(job_id, stream):
+            follower = client.logs.follow(job_id, stream, on_wait=_put_wait(output, job_id))
+            for chunk in follower:
                 output.put((job_id, chunk))
             output.put((job_id, None))
     except queue.Empty:

@@ -10,6 +10,7 @@ from heliostat.cli.combined_logs import print_combined_logs
 from heliostat.cli.connection import connect
 from heliostat.cli.job_selection import JobsArgument, MineOption, NameOption, select_jobs
 from heliostat.cli.output import JsonFlag, print_json, print_json_line, print_message
+from heliostat.cli.wait_display import WaitDisplay
 
 if TYPE_CHECKING:
     from heliostat.client import Client
@@ -50,7 +51,9 @@ def logs(
     starts = {name: _start(client, job, name, offset, tail, attempt) for name in streams}
     if follow:
         try:
-            print_log_chunks(client.logs.follow(job, stream, attempt=attempt).start_at_offsets(starts), as_json)
+            print_followed_log(
+                client.logs.follow(job, stream, attempt=attempt).start_at_offsets(starts), job, as_json
+            )
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     elif as_json:
@@ -61,14 +64,19 @@ def logs(
             print_message(_no_output_message(client, job))
 
 
-def print_log_chunks(follower: "LogFollower", as_json: bool) -> None:
-    for chunk in follower:
-        if as_json:
+def print_followed_log(follower: "LogFollower", job_id: int, as_json: bool) -> None:
+    """Prints why the job waits, then its output."""
+    if as_json:
+        for chunk in follower:
             print_json_line(chunk._asdict())
-            continue
-        out = sys.stderr if chunk.stream == "stderr" else sys.stdout
-        out.write(chunk.text)
-        out.flush()
+        return
+    with WaitDisplay() as display:
+        follower.on_wait = lambda wait: display.show_wait(job_id, wait)
+        for chunk in follower:
+            with display.other_output(chunk.text):
+                out = sys.stderr if chunk.stream == "stderr" else sys.stdout
+                out.write(chunk.text)
+                out.flush()
 
 
 def _select(client: "Client", jobs: list[str] | None, mine: bool, name: str | None) -> list[int]:

@@ -8,6 +8,7 @@ import typer
 from heliostat.cli.browser import open_in_browser
 from heliostat.cli.connection import connect
 from heliostat.cli.output import print_json, print_message
+from heliostat.cli.wait_display import WaitDisplay
 
 if TYPE_CHECKING:
     from heliostat.client import Client
@@ -31,27 +32,18 @@ def launch_session(
 
 
 def wait_until_session_up(client: "Client", job: int, *, quiet: bool) -> Any:
-    """Prints the progress whenever it changes. Raises Exit if the session ends before it is up."""
-    printed = ""
-    while True:
-        session = client.sessions.get(job)
-        if session["is_up"]:
-            return session
-        if session["state"] in _TERMINAL:
-            print_message(f"Session {job} {session['state']}: {session['reason'] or ''}")
-            if session["log_tail"]:
-                print_message(session["log_tail"])
-            raise typer.Exit(1)
-        progress = " ".join(filter(None, (session["step"], session["reason"], _forecast(session))))
-        if progress != printed and not quiet:
-            print_message(f"… {progress}")
-            printed = progress
-        clock.sleep(_POLL_SECONDS)
-
-
-def _forecast(session: Any) -> str:
-    forecast = session.get("forecast")
-    return f"(starts at about {forecast['likely_at'][:16].replace('T', ' ')} UTC)" if forecast else ""
+    """Shows the progress. Raises Exit if the session ends before it is up."""
+    with WaitDisplay() as display:
+        while not (session := client.sessions.get(job))["is_up"] and session["state"] not in _TERMINAL:
+            if not quiet:
+                display.show(f"Session {job}", session["step"], session.get("forecast"))
+            clock.sleep(_POLL_SECONDS)
+    if session["is_up"]:
+        return session
+    print_message(f"Session {job} {session['state']}: {session['reason'] or ''}")
+    if session["log_tail"]:
+        print_message(session["log_tail"])
+    raise typer.Exit(1)
 
 
 def _print_session(client: "Client", session: Any, open_it: bool, as_json: bool) -> None:

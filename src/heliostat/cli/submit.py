@@ -21,6 +21,8 @@ from heliostat.models.schedules import is_chronos_job
 if TYPE_CHECKING:
     from heliostat.client import Client
 
+_MAX_NAMED = 8  # jobs
+
 
 def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - for standard input.")],
@@ -56,7 +58,10 @@ def submit(
         print_json(client.jobs.get(ids[0]).data if len(bodies) == 1 and not response["array_ids"] else response)
     elif not as_json:
         write = print_message if wait else print
-        write(f"{format_count(len(ids), 'job')} submitted: {_ranges(ids)}")
+        count = f"{format_count(len(ids), 'job')} submitted: {_ranges(ids)}"
+        write(
+            count if wait else f"{count}. Watch {'it' if len(ids) == 1 else 'them'}: helio logs -f {_names(ids)}"
+        )
     if not wait:
         return
     try:
@@ -132,6 +137,11 @@ def normalize_job_fields(job: dict[str, Any], workdir: str | None) -> dict[str, 
     elif isinstance(job.get("workdir"), str) and not job["workdir"].startswith("/") and workdir is not None:
         normalized["workdir"] = str(Path(workdir, job["workdir"]).resolve())
     return normalized
+
+
+def _names(ids: list[int]) -> str:
+    """Of a few jobs their ids; otherwise the option that selects them."""
+    return " ".join(str(job_id) for job_id in sorted(ids)) if len(ids) <= _MAX_NAMED else "--mine"
 
 
 def _ranges(ids: list[int]) -> str:

@@ -112,6 +112,6 @@ def wait_for_submitted_jobs(
 
 
 def _print_followed(client: "Client", job: "JobHandle", as_json: bool) -> None:
-    from heliostat.cli.logs import print_log_chunks
+    from heliostat.cli.logs import print_followed_log
 
-    print_log_chunks(client.logs.follow(job), as_json)
+    print_followed_log(client.logs.follow(job), job.id, as_json)

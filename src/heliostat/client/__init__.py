@@ -1,6 +1,6 @@
 """The Python client: `Client().submit("python train.py", gpus=1).wait()`. Uses only the standard library."""
 
-from heliostat.client.api_types import JobEventData, JobFields, LogChunk, LogEnd, LogSlice
+from heliostat.client.api_types import JobEventData, JobFields, LogChunk, LogEnd, LogSlice, LogWait
 from heliostat.client.client import Client
 from heliostat.client.event_stream import ServerSentEvent
 from heliostat.client.jobs import JobArray, JobHandle
@@ -16,6 +16,7 @@ __all__ = [
     "LogChunk",
     "LogEnd",
     "LogSlice",
+    "LogWait",
     "Node",
     "ServerSentEvent",
     "Workflow",

@@ -238,6 +238,16 @@ class LogEnd(NamedTuple):
     exit_code: int | None
 
 
+class LogWait(NamedTuple):
+    """Why a followed job waits; reason is None when it does not wait any more."""
+
+    state: str  # pending, held; or its state after it has waited
+    reason: str | None
+    position: int | None = None  # in the queue; 1: next
+    pending: int = 0  # jobs in the queue
+    forecast: "Forecast | None" = None
+
+
 class LogSlice(NamedTuple):
     """Bytes of a log; `size` is the size of the whole stream at that time."""
 

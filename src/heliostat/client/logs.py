@@ -1,10 +1,10 @@
 """Client API for job logs; streams continue after a broken connection."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, SupportsInt
 
-from heliostat.client.api_types import LogChunk, LogEnd, LogSlice
+from heliostat.client.api_types import LogChunk, LogEnd, LogSlice, LogWait
 from heliostat.client.event_stream import stream_with_reconnect
 from heliostat.client.transport import ApiRequest, ApiResource, Query, Transport
 
@@ -59,10 +59,21 @@ class Logs(ApiResource):
         return _Stream(self._transport, int(job), stream, attempt).part(offset, limit)
 
     def follow(
-        self, job: SupportsInt, stream: str = "both", *, offset: int = 0, attempt: int | None = None
+        self,
+        job: SupportsInt,
+        stream: str = "both",
+        *,
+        offset: int = 0,
+        attempt: int | None = None,
+        on_wait: Callable[[LogWait], None] | None = None,
     ) -> "LogFollower":
-        """LogChunks as they are printed, until the job ends; reconnects after a restart of the server."""
-        return LogFollower(self._transport, int(job), stream, attempt).start_at_offset(offset)
+        """LogChunks as they are printed, until the job ends; reconnects after a restart of the server.
+
+        `on_wait` is called whenever the reason, position or forecast of a waiting job has changed.
+        """
+        follower = LogFollower(self._transport, int(job), stream, attempt).start_at_offset(offset)
+        follower.on_wait = on_wait
+        return follower
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,7 @@ class LogFollower:
 
     def __init__(self, transport: Transport, job_id: int, stream: str, attempt: int | None) -> None:
         self.end: LogEnd | None = None
+        self.on_wait: Callable[[LogWait], None] | None = None
         self._transport = transport
         self._path = f"/jobs/{job_id}/logs/follow"
         self._fixed: list[tuple[str, object]] = [("stream", stream), ("attempt", attempt)]
@@ -121,6 +133,9 @@ class LogFollower:
                 return
             if event.event == "chunk":
                 yield self._chunk(event.json())
+            if event.event == "wait" and self.on_wait is not None:
+                data = event.json()
+                self.on_wait(LogWait(**{name: data[name] for name in LogWait._fields}))
 
     def _query(self) -> Query:
         offsets = [(f"{stream}_offset", offset) for stream, offset in self._next.items()]

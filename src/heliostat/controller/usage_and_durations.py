@@ -38,7 +38,7 @@ def load_run_durations_of_jobs(store: Store, ids: Collection[JobId]) -> list[Run
 
 
 def _duration(run: FinishedRun) -> RunDuration:
-    return RunDuration(run.user, run.project, run.name, run.seconds, run.limit_seconds)
+    return RunDuration(run.user, run.project, run.name, run.seconds, run.limit_seconds, run.kind)
 
 
 def _usages(rows: list[DailyUsage], policy: SchedulingPolicy, now: datetime) -> Iterator[PastUsage]:

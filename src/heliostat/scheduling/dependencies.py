@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from heliostat.models import ACTIVE_STATES, DependencyCondition, Job, JobId, JobState, WaitReason
+from heliostat.models.environments import IMAGE_BUILD_JOB
 
 _SHOWN = 3  # parents
 _VAGUE_ENGINE_KINDS = ("reservation", "priority")  # "priority": the engine has only just received the job
@@ -58,10 +59,14 @@ class DependencyGraph:
 
 
 def _describe_parents(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str:
-    parents = [jobs[dependency.parent_id] for dependency in job.after if dependency.parent_id in jobs]
+    parents = [
+        (jobs[dependency.parent_id], dependency.condition)
+        for dependency in job.after
+        if dependency.parent_id in jobs
+    ]
     if not parents:
-        return "its parent job has just ended"
-    shown = [_describe_parent(parent, now) for parent in parents[:_SHOWN]]
+        return "its parent job has just ended" if job.id in jobs else "was just submitted"
+    shown = [_describe_parent(parent, condition, now) for parent, condition in parents[:_SHOWN]]
     if len(parents) > len(shown):
         shown.append(f"{len(parents) - len(shown)} more")
     rest, last = shown[:-1], shown[-1]
@@ -69,7 +74,10 @@ def _describe_parents(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str
     return "waits for " + (f"{', '.join(rest)} and {last}" if rest else last) + also
 
 
-def _describe_parent(parent: Job, now: datetime) -> str:
+def _describe_parent(parent: Job, condition: DependencyCondition, now: datetime) -> str:
+    if condition is DependencyCondition.BUILT:
+        result = "image" if parent.kind == IMAGE_BUILD_JOB else "environment"
+        return f"job {parent.id}, which builds its {result} ({parent.state})"
     if parent.state in ACTIVE_STATES and parent.started_at and parent.time_limit_seconds:
         left = parent.started_at + timedelta(seconds=parent.time_limit_seconds) - now
         if left > timedelta(0):

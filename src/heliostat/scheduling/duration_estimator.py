@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from heliostat.models import Job
+from heliostat.models.environments import INTERNAL_JOB_KINDS
 from heliostat.scheduling.keyed_array import Array
 
 MIN_SAMPLES = 5  # fewer samples are ignored
 _MAX_SAMPLES = 200  # per group, the newest
 _LEAST_SECONDS = 1.0
+_BUILD_SECONDS = 600.0  # the longest build of software that is expected without samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +25,12 @@ class RunDuration:
     job_name: str
     seconds: float
     limit_seconds: float | None
+    kind: str = "batch"
 
 
 class DurationEstimator:
     """Estimates from similar jobs: of the same user and name, else of the user, else of the project, else of all.
+    Builds of software are similar to all builds of their kind, and their time limit is far above their run times.
     For jobs with a time limit the samples are fractions of the limit, for others seconds."""
 
     def __init__(self, assumed_limit_seconds: float) -> None:
@@ -38,7 +42,7 @@ class DurationEstimator:
         """Oldest first."""
         for run in past:
             sample = run.seconds / (run.limit_seconds or 1.0)
-            for group in _groups(run.user, run.project, run.job_name, run.limit_seconds is not None):
+            for group in _groups(run.kind, run.user, run.project, run.job_name, run.limit_seconds is not None):
                 self._samples.setdefault(group, deque(maxlen=_MAX_SAMPLES)).append(sample)
                 self._sorted.pop(group, None)
 
@@ -51,6 +55,7 @@ class DurationEstimator:
         limit = self.limit_seconds(job)
         similar = self._similar(job)
         if similar is None:
+            limit = min(limit, _BUILD_SECONDS) if job.kind in INTERNAL_JOB_KINDS else limit
             return ran_for + chance * max(limit - ran_for, _LEAST_SECONDS)
         possible = similar if job.time_limit_seconds is None else similar * limit
         possible = possible[np.searchsorted(possible, ran_for, "right") :]
@@ -62,7 +67,7 @@ class DurationEstimator:
         return float(job.time_limit_seconds or self._assumed)
 
     def _similar(self, job: Job) -> Array | None:
-        for group in _groups(job.user, job.project, job.name, job.time_limit_seconds is not None):
+        for group in _groups(job.kind, job.user, job.project, job.name, job.time_limit_seconds is not None):
             samples = self._sorted.get(group)
             if samples is None and len(self._samples.get(group, ())) >= MIN_SAMPLES:
                 samples = self._sorted[group] = np.sort(np.array(self._samples[group]))
@@ -71,6 +76,8 @@ class DurationEstimator:
         return None
 
 
-def _groups(user: str, project: str, name: str, limited: bool) -> tuple[Hashable, ...]:
+def _groups(kind: str, user: str, project: str, name: str, limited: bool) -> tuple[Hashable, ...]:
     """Groups of similar jobs, the most specific first."""
+    if kind in INTERNAL_JOB_KINDS:
+        return (("kind", kind, limited),)
     return ("name", user, name, limited), ("user", user, limited), ("project", project, limited), ("all", limited)

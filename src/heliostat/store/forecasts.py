@@ -32,6 +32,7 @@ class FinishedRun:
     name: str
     seconds: float
     limit_seconds: float | None
+    kind: str
 
 
 def add_forecasts(tx: Transaction, new: Sequence[FirstForecast]) -> None:
@@ -123,6 +124,7 @@ _RUNS = select(
     _jobs.c.name,
     func.max(_jobs.c.ended_at - _jobs.c.started_at, 0.0).label("seconds"),
     _jobs.c.time_limit_seconds.label("limit_seconds"),
+    _jobs.c.kind,
 ).where(_jobs.c.state.in_([state.value for state in _RUN_STATES]), _jobs.c.started_at.is_not(None))
 
 

@@ -215,6 +215,29 @@ def test_following_keeps_the_streams_apart(helio, serve):
     assert "err\n" in ran.err
 
 
+def test_following_a_waiting_job_shows_why_it_waits_and_repeats_only_changes(helio, serve):
+    def wait(reason, position, likely_at="2026-01-01T00:00:00Z", state="pending"):
+        forecast = {"likely_at": likely_at, "earliest_at": likely_at, "latest_at": likely_at}
+        body = {"state": state, "reason": reason, "position": position, "pending": 3, "forecast": forecast}
+        return f"event: wait\ndata: {json.dumps(body)}\n\n"
+
+    text = (
+        wait("needs 4 GPUs", 2)
+        + wait("needs 4 GPUs", 2, "2026-01-01T00:05:00Z")
+        + wait("needs 4 GPUs", 1)
+        + wait(None, None, state="starting")
+        + 'event: chunk\ndata: {"stream": "stdout", "offset": 0, "text": "out\\n"}\n\n'
+        + 'event: end\ndata: {"state": "completed", "exit_code": 0}\n\n'
+    )
+    serve(answer(JOB, 201, Connection="close"), stream(text), ended("completed", 0))
+    ran = helio("run", "--follow", "true")
+    assert (ran.code, ran.out) == (0, "out\n")
+    assert ran.err.splitlines()[1:-1] == [
+        "Job 7 pending, position 2 of 3, starts very soon: needs 4 GPUs",
+        "Job 7 pending, position 1 of 3, starts very soon: needs 4 GPUs",
+    ]
+
+
 def test_an_interrupted_wait_leaves_the_job_and_says_so(helio, serve, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt

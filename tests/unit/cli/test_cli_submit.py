@@ -28,7 +28,7 @@ def sent(request: bytes) -> list[dict]:
 def test_one_job_a_list_or_jobs(helio, serve, tmp_path, text):
     server = serve(TWO)
     (tmp_path / "jobs").write_text(text)
-    assert helio("submit", str(tmp_path / "jobs")).out == "2 jobs submitted: 7-8\n"
+    assert helio("submit", str(tmp_path / "jobs")).out == "2 jobs submitted: 7-8. Watch them: helio logs -f 7 8\n"
     assert sent(server.requests[0]) == [{"command": "true", "workdir": os.getcwd()}]
 
 

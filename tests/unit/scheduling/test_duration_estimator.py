@@ -26,6 +26,14 @@ def test_without_samples_all_times_up_to_the_limit_are_possible() -> None:
     assert nothing.estimate_seconds(job, 80.0, 0.5) == 90.0
 
 
+def test_builds_are_compared_with_builds_and_are_short_without_samples() -> None:
+    build = a_job(1, kind="build", name="environment 1", time_limit_seconds=7200)
+    batch_jobs = [ran(0.9)] * MIN_SAMPLES
+    assert known(*batch_jobs).estimate_seconds(build, 0.0, 0.5) == 300.0
+    builds = [RunDuration("bob", "vision", f"environment {n}", 72.0, 7200.0, "build") for n in range(MIN_SAMPLES)]
+    assert known(*batch_jobs, *builds).estimate_seconds(build, 0.0, 0.5) == pytest.approx(72.0)
+
+
 def test_a_job_without_a_limit_has_the_assumed_limit() -> None:
     assert known().estimate_seconds(a_job(1), 0.0, 1.0) == DAY
 

@@ -124,6 +124,12 @@ def test_the_reason_names_the_parents_and_their_states() -> None:
     )
 
 
+def test_the_reason_names_the_build_of_its_environment() -> None:
+    build = a_running_job(1, "a", kind="build", time_limit_seconds=7200)
+    child = a_child(2, 1, rule=DependencyCondition.BUILT)
+    assert explain_ineligible(child, {1: build}, NOW) == "waits for job 1, which builds its environment (running)"
+
+
 def test_the_reason_names_the_begin_time() -> None:
     assert (
         explain_ineligible(a_job(1, begin_at=NOW + HOUR), {}, NOW)

@@ -92,7 +92,7 @@ def test_finished_jobs_tell_how_long_they_ran_and_lost_ones_do_not(store: Store)
     store.write(lambda tx: add_finished_jobs(tx, jobs))
     with store.read() as conn:
         found = forecasts.list_finished_runs(conn, NOW - HOUR, 10)
-        assert found == [FinishedRun("ann", "default", name, 3600.0, 7200) for name in ("n4", "n6")]
+        assert found == [FinishedRun("ann", "default", name, 3600.0, 7200, "batch") for name in ("n4", "n6")]
         assert forecasts.list_finished_runs(conn, NOW - HOUR, 1) == found[1:]
         assert forecasts.list_finished_runs(conn, NOW + 2 * HOUR, 10) == []
         assert forecasts.list_finished_runs_of_jobs(conn, [1, 4, 5, 99]) == found[:1]

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heliostat.errors import Conflict, Forbidden, HeliostatError, Invalid, NotFound, invalid_field
-from heliostat.models import ACTIVE_STATES, Caller, DependencyCondition, Job, JobRequest, JobState, User
+from heliostat.models import Caller, Job, JobRequest, JobState, User
 from heliostat.models.sessions import SESSION_APPS, ProxyTarget, Session, SessionRequest
 from heliostat.payloads.archive import SESSION_LAUNCHER, program_script
 from heliostat.services.accounts.required_accounts import require_unix_user_and_project, require_user
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import SubmissionResult, prepare_submission
+from heliostat.services.jobs.wait_status import find_wait_status
 from heliostat.services.logs.reader import LogRange, read_log
 from heliostat.services.permissions import write_as_caller
 from heliostat.services.proxy_routes import find_route, require_target_access, route_endpoint
@@ -182,24 +183,10 @@ def _step(context: Context, job: Job, *, is_up: bool) -> str:
             return f"The session is starting on {job.node}."
         case JobState.HELD:
             return "The session is held."
-        case JobState.PENDING | JobState.PREEMPTED:
-            return _build_step(context, job) or "The session waits in the queue."
+        case JobState.PENDING:
+            return f"The session waits: {find_wait_status(context, job).reason.rstrip('.')}."
     text = job.reason or ""
     return text[:1].upper() + text[1:].rstrip(".") + "." if text else "The session has ended."
-
-
-def _build_step(context: Context, job: Job) -> str:
-    """The build that the session waits for; empty: none."""
-    ids = [parent.parent_id for parent in job.after if parent.condition is DependencyCondition.BUILT]
-    if not ids or job.parents_left == 0:
-        return ""
-    with context.store.read() as conn:
-        builds = [build for build in stored.get_jobs(conn, ids).values() if not build.is_terminal]
-    if not builds:
-        return ""
-    if any(build.state in ACTIVE_STATES for build in builds):
-        return "Its environment is being built, once for all users; this takes a minute or two."
-    return "Its environment waits to be built, once for all users."
 
 
 def _is_late(context: Context, state: SessionState) -> bool:
