@@ -96,6 +96,10 @@ class SlurmTestCluster(PrivateSlurm):
             self.run("sacctmgr", "-i", "-Q", "add", "user", user, "account=lab")
             self._admitted.add(user)
 
+    def remove_user(self, user: str) -> None:
+        self.run("sacctmgr", "-i", "-Q", "delete", "user", f"name={user}")
+        self._admitted.discard(user)
+
     def resume_nodes(self) -> None:
         for node in self.nodes:
             with contextlib.suppress(subprocess.CalledProcessError):  # it is in use already

@@ -24,7 +24,8 @@ def migrate(
 ) -> None:
     """Migrate from the local engine to Slurm.
 
-    Keeps users, projects, history and waiting jobs. Stop Heliostat first. Nothing is changed if a check fails.
+    Keeps users, projects, history and waiting jobs, and creates the accounts that Slurm needs for them. Stop
+    Heliostat first. Nothing is changed if a check fails.
     """
     from heliostat.config import find_home, load_settings
     from heliostat.services.slurm_migration import migrate_to_slurm, plan_migration
@@ -54,9 +55,13 @@ def _print_plan(plan: "MigrationPlan", dry_run: bool, copies: list[str]) -> None
         print(f"job {job_id} is running on this machine: wait for its end or requeue it first")
     for job in plan.unfit:
         print(f"job {job.job_id} of {job.user} cannot run on Slurm: {job.why}")
+    for step in plan.account_steps:
+        print(f"Slurm's accounts: {step}")
+    for line in plan.accounts_left_out:
+        print(f"Slurm's accounts, unchanged: {line}")
     kept = f"Users, projects, history and {format_count(plan.waiting, 'waiting job')}"
     if dry_run:
-        print(f"{kept} would be kept.")
+        print(f"{kept} would be kept." + (" Slurm's accounts would be changed." if plan.account_steps else ""))
         return
     for copy in copies:
         print(f"backup: {copy}")

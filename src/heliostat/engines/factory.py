@@ -3,6 +3,7 @@
 from datetime import tzinfo
 
 from heliostat.config import Settings
+from heliostat.engines.account_sync import AccountSync
 from heliostat.engines.contract import ChecksRequests, Engine, Finding, HistoryReader
 from heliostat.errors import Invalid
 from heliostat.models import Node
@@ -54,6 +55,13 @@ def make_slurm_request_checker(settings: Settings) -> ChecksRequests:
     from heliostat.engines.slurm.request_checker import make_request_checker
 
     return make_request_checker(settings)
+
+
+def make_slurm_account_sync(settings: Settings) -> AccountSync:
+    """Changes Slurm's accounts; the engine need not run."""
+    from heliostat.engines.slurm.accounts.sync import make_account_sync
+
+    return make_account_sync(settings.home)
 
 
 def make_sacct_reader(zone: tzinfo, delimiter: str) -> HistoryReader:

@@ -1,12 +1,13 @@
 """Migration from the local engine to Slurm, with the same users, projects, history and waiting jobs.
 
-It runs while no server runs, in an order that is safe against a crash: backups first, then the jobs that Slurm
-cannot run are held, and the line in `cluster.toml` is last. Before that line is written, the engine has not
-changed; a repeated migration continues.
+It runs while no server runs, in an order that is safe against a crash: backups first, then Slurm gets its
+accounts and the jobs that Slurm cannot run are held, and the line in `cluster.toml` is last. Before that line is
+written, the engine has not changed; a repeated migration continues.
 """
 
 import fcntl
 import os
+import pwd
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +18,13 @@ from pathlib import Path
 from heliostat.config import Home, Settings
 from heliostat.config.toml_edit import replace_setting
 from heliostat.doctor import check_installation
+from heliostat.engines.account_sync import AccountSync
 from heliostat.engines.contract import ChecksRequests, Finding
-from heliostat.engines.factory import make_slurm_request_checker
+from heliostat.engines.factory import make_slurm_account_sync, make_slurm_request_checker
 from heliostat.engines.job_folders import AttemptRefused, require_run_as_user
-from heliostat.errors import Conflict, Invalid
-from heliostat.models import ACTIVE_STATES, Job, JobId, JobState
+from heliostat.errors import Conflict, EngineUnavailable, Invalid
+from heliostat.models import ACTIVE_STATES, Caller, Job, JobId, JobState, Role, User
+from heliostat.services.accounts.slurm_sync import AccountSynchronization
 from heliostat.store.database import Store
 from heliostat.store.job_writes import JobTransition, apply_transitions
 from heliostat.store.jobs import get_jobs, list_unfinished_jobs
@@ -49,6 +52,8 @@ class MigrationPlan:
     active: tuple[JobId, ...]  # run on this server, and must end or be requeued first
     unfit: tuple[UnsupportedJob, ...]  # without held jobs
     problems: tuple[Finding, ...]
+    account_steps: tuple[str, ...] = ()  # accounts that Slurm does not have yet, and other differences
+    accounts_left_out: tuple[str, ...] = ()  # differences that stay
 
     def require_ready(self, hold_unfit: bool) -> None:
         """Raises Conflict with the first obstacle."""
@@ -76,50 +81,111 @@ class MigrationResult:
     backup_files: tuple[Path, ...]
 
 
-SlurmChecks = Callable[[Settings], tuple[Sequence[Finding], ChecksRequests]]
+@dataclass(frozen=True, slots=True)
+class TargetSlurm:
+    """The Slurm cluster that will run the jobs."""
+
+    findings: Sequence[Finding]
+    requests: ChecksRequests
+    account_sync: AccountSync
 
 
-def plan_migration(settings: Settings, checks: SlurmChecks | None = None) -> MigrationPlan:
+ReadSlurm = Callable[[Settings], TargetSlurm]
+
+
+def plan_migration(settings: Settings, read_slurm: ReadSlurm | None = None) -> MigrationPlan:
     """Checks only, changes nothing; a server may be running."""
     if settings.server.engine == "slurm":
         return MigrationPlan(True, 0, (), (), ())
-    if settings.server.engine != "local":
-        raise Conflict(
-            f"The engine is {settings.server.engine}, not local.",
-            "Only the local engine can be migrated to Slurm.",
-        )
-    findings, slurm = (checks or _check_slurm)(settings)
-    jobs, classes = _unfinished(settings.home)
-    waiting = [job for job in jobs if job.state not in ACTIVE_STATES]
-    pending = [job for job in waiting if job.state is JobState.PENDING]
-    reasons = ((job, _unsupported_reason(job, classes.get(job.project, 0), slurm)) for job in pending)
-    unfit = [UnsupportedJob(job.id, job.user, why) for job, why in reasons if why]
-    problems = tuple(finding for finding in findings if finding.level == "problem")
-    active = tuple(job.id for job in jobs if job.state in ACTIVE_STATES)
-    return MigrationPlan(False, len(waiting), active, tuple(unfit), problems)
+    return _plan(settings, (read_slurm or _read_slurm)(_require_local(settings)))
 
 
 def migrate_to_slurm(
-    settings: Settings, hold_unfit: bool = False, checks: SlurmChecks | None = None
+    settings: Settings, hold_unfit: bool = False, read_slurm: ReadSlurm | None = None
 ) -> MigrationResult:
-    """Raises Conflict if it is not possible; then nothing has changed."""
+    """Raises Conflict if it is not possible; then the engine has not changed."""
     home = settings.home
     if settings.server.engine == "slurm":
         return MigrationResult(plan_migration(settings), ())
     with _lock_out_server(home):
-        plan = plan_migration(settings, checks)
+        slurm = (read_slurm or _read_slurm)(_require_local(settings))
+        plan = _plan(settings, slurm)
         plan.require_ready(hold_unfit)
         text = _read(home.config_file)
         changed = replace_setting(text, "server", "engine", "slurm")
         copies = tuple(_make_backups(home))
+        if plan.account_steps:
+            _apply_accounts(settings, slurm)
         _hold(home, plan.unfit)
         _write(home.config_file, changed, home.config_file)
     return MigrationResult(plan, copies)
 
 
-def _check_slurm(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
+def _require_local(settings: Settings) -> Settings:
+    if settings.server.engine != "local":
+        raise Conflict(
+            f"The engine is {settings.server.engine}, not local.",
+            "Only the local engine can be migrated to Slurm.",
+        )
+    return settings
+
+
+def _read_slurm(settings: Settings) -> TargetSlurm:
     on_slurm = replace(settings, server=replace(settings.server, engine="slurm"))
-    return check_installation(on_slurm), make_slurm_request_checker(settings)
+    return TargetSlurm(
+        check_installation(on_slurm), make_slurm_request_checker(settings), make_slurm_account_sync(settings)
+    )
+
+
+def _plan(settings: Settings, slurm: TargetSlurm) -> MigrationPlan:
+    jobs, classes = _unfinished(settings.home)
+    waiting = [job for job in jobs if job.state not in ACTIVE_STATES]
+    pending = [job for job in waiting if job.state is JobState.PENDING]
+    reasons = ((job, _unsupported_reason(job, classes.get(job.project, 0), slurm.requests)) for job in pending)
+    problems = tuple(finding for finding in slurm.findings if finding.level == "problem")
+    steps, left_out = ((), ()) if problems else _plan_accounts(settings, slurm)
+    return MigrationPlan(
+        is_done=False,
+        waiting=len(waiting),
+        active=tuple(job.id for job in jobs if job.state in ACTIVE_STATES),
+        unfit=tuple(UnsupportedJob(job.id, job.user, why) for job, why in reasons if why),
+        problems=problems,
+        account_steps=steps,
+        accounts_left_out=left_out,
+    )
+
+
+def _plan_accounts(settings: Settings, slurm: TargetSlurm) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What changes in Slurm's accounts, and what does not. A Slurm without accounts accepts everybody's jobs."""
+    if not settings.home.database.exists():
+        return (), ()
+    with _accounts_of(settings, slurm) as synchronization:
+        try:
+            plan = synchronization.plan()
+        except (Conflict, EngineUnavailable) as error:
+            return (), (f"{error.message} Jobs of users without an account in Slurm wait.",)
+    return tuple(step.sentence for step in plan.steps), (*plan.unmanaged, *plan.unsupported)
+
+
+def _apply_accounts(settings: Settings, slurm: TargetSlurm) -> None:
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    admin = User(name, Role.ADMIN, name, True, datetime.now(UTC))
+    with _accounts_of(settings, slurm) as synchronization:
+        try:
+            synchronization.apply(Caller(admin, "migration", ""))
+        except Conflict as error:
+            raise Conflict(
+                error.message, "The engine is not changed. Then repeat: helio migrate slurm."
+            ) from error
+
+
+@contextmanager
+def _accounts_of(settings: Settings, slurm: TargetSlurm) -> Iterator[AccountSynchronization]:
+    store = Store(settings.home.database)
+    try:
+        yield AccountSynchronization(store, settings, slurm.account_sync, lambda: datetime.now(UTC))
+    finally:
+        store.close()
 
 
 def _unsupported_reason(job: Job, data_class: int, slurm: ChecksRequests) -> str | None:

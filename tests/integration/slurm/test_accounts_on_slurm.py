@@ -77,12 +77,16 @@ def test_slurms_accounts_follow_ours_and_nothing_else_is_touched(
     assert "the QOS urgent does not exist" in refused.error["message"]
     assert "helio slurm apply" in refused.error["hint"]
 
+    early = server.submit(command=["true"], uid=bert.uid)
+    wait_for(lambda: "no account in Slurm" in (server.show(early)["reason"] or ""), "it waits for its account")
+
     plan = ask(server, "GET", "/slurm/plan")
     assert f"Add {anna.name} to the account tumours." in sentences(plan)
     assert any("account byhand was not created by this Heliostat" in line for line in plan["unmanaged"])
     assert associations(slurm, "tumours") == []  # a plan changes nothing
 
     apply(server)
+    assert server.finished(early)["state"] == "completed"
     account, member = associations(slurm, "tumours")
     assert account == "|_imaging|3|gres/gpu=2|interactive,normal,scavenger,urgent"
     assert member == f"{anna.name}||1||interactive,normal,scavenger,urgent"

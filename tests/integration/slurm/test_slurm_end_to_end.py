@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from integration.running_server import RunningServer, wait_for
-from integration.unix_users import Person, needs_root, people
+from integration.unix_users import Person, needs_root
 from support.slurm_cluster import SlurmTestCluster
 
 SETTINGS = 'server.engine = "slurm"\n'
@@ -105,14 +105,6 @@ def test_each_runs_as_themselves_and_cannot_read_the_others_output(
     assert server.output(job["id"], ann.uid) == f"{ann.name}\n{ann.name}\n{ann.home}\n0\n"
     spied = server.run(bob.uid, command=["cat", f"{server.home}/jobs/{job['id']}/1.stdout"])
     assert (spied["state"], server.output(spied["id"], bob.uid)) == ("failed", "")
-
-
-def test_what_slurm_refuses_fails_with_its_words_and_a_hint(server: RunningServer) -> None:
-    with people(f"ht{os.getpid()}new") as (stranger,):
-        job = server.run(stranger.uid, command=["true"])
-        assert job["state"] == "failed"
-        assert "Invalid account or account/partition combination" in job["reason"]
-        assert "helio slurm apply" in job["reason"]
 
 
 def test_a_class_that_slurm_would_refuse_is_refused_before(server: RunningServer) -> None:

@@ -19,11 +19,17 @@ def helio(server: RunningServer, slurm: SlurmTestCluster, *words: str) -> "subpr
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
 
+def remove_accounts(slurm: SlurmTestCluster, person: Person) -> None:
+    """So that the next test finds none of ours."""
+    slurm.remove_user(person.name)
+    for kind, names in (("account", "default"), ("account", "_default"), ("qos", "scavenger,interactive,urgent")):
+        slurm.run("sacctmgr", "-i", "-Q", "delete", kind, f"name={names}")
+
+
 def test_people_history_numbers_and_waiting_jobs_come_along(
     slurm: SlurmTestCluster, two_unix_users: list[Person]
 ) -> None:
-    ann = two_unix_users[0]
-    slurm.add_user(ann.name)
+    ann = two_unix_users[0]  # without an account in Slurm
     server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
     try:
         done = server.run(ann.uid, command=["echo", "here"])
@@ -35,6 +41,7 @@ def test_people_history_numbers_and_waiting_jobs_come_along(
         seen = helio(server, slurm, "migrate", "slurm", "--dry-run", "--json")
         plan = json.loads(seen.stdout)
         assert (plan["active"], [one["job_id"] for one in plan["unfit"]]) == ([running], [unfit])
+        assert f"Add {ann.name} to the account default." in plan["account_steps"]
         assert "is running" in helio(server, slurm, "migrate", "slurm").stderr
 
         server.ask("POST", "/nodes/here/drain", {"reason": "moving"})
@@ -61,3 +68,4 @@ def test_people_history_numbers_and_waiting_jobs_come_along(
         assert "already" in helio(server, slurm, "migrate", "slurm").stdout
     finally:
         server.remove()
+        remove_accounts(slurm, ann)

@@ -4,7 +4,8 @@ import fcntl
 import os
 import sqlite3
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 from heliostat.config import Home, ServerSettings, Settings, load_settings
 from heliostat.config.toml_edit import replace_setting
-from heliostat.engines.contract import ChecksRequests, Finding
+from heliostat.engines import account_sync
+from heliostat.engines.account_sync import AccountPlan, AccountStep, EngineMembership, HeliostatAccounts
+from heliostat.engines.contract import Finding
 from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
 from heliostat.engines.slurm.cluster_state import ClusterSnapshot
 from heliostat.engines.slurm.command_output import SlurmNode, SlurmPartition
@@ -24,10 +27,12 @@ from heliostat.engines.slurm.request_checker import SlurmRequestChecker
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Job, JobSpec, JobState, PlacementRequest, Resources
 from heliostat.services import slurm_migration
-from heliostat.services.slurm_migration import MigrationPlan, migrate_to_slurm, plan_migration
+from heliostat.services.slurm_migration import TargetSlurm, migrate_to_slurm, plan_migration
+from heliostat.store.accounts import list_audit_entries
 from heliostat.store.database import Store
 from heliostat.store.job_writes import add_jobs
 from heliostat.store.jobs import get_job
+from heliostat.store.shares_and_quotas import list_slurm_associations
 from support.new_database import create_database
 from unit.store.made_up import a_job, add_people
 
@@ -49,9 +54,42 @@ class Accounts:
 ACCOUNTS = cast(SlurmAccounts, Accounts())
 
 
-def look(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
+class AccountSync:
+    """A Slurm that has no account for one person; may refuse to read or to change them."""
+
+    def __init__(self, error: Exception | None = None, refusal: Exception | None = None) -> None:
+        self.error, self.refusal = error, refusal
+        self.done: list[str] = []
+
+    @contextmanager
+    def lock_changes(self) -> Iterator[None]:
+        yield
+
+    def plan(self, ours: HeliostatAccounts, created: Collection[EngineMembership]) -> AccountPlan:
+        if self.error is not None:
+            raise self.error
+        steps = () if self.done else (AccountStep("Add ann to the account default.", [], ("default", "ann")),)
+        return AccountPlan("lab", steps, ("bob is not in the account x.",), ())
+
+    def apply_step(self, step: AccountStep) -> bool:
+        if self.refusal is not None:
+            raise self.refusal
+        self.done.append(step.sentence)
+        return True
+
+
+def slurm(settings: Settings, accounts: AccountSync, *findings: Finding) -> TargetSlurm:
     names = make_name_mapping(settings.slurm).with_observed_gpu_types(PICTURE.gpu_types)
-    return [Finding("slurm", "ok", "slurmctld responds.")], SlurmRequestChecker(PICTURE, names, ACCOUNTS)
+    requests = SlurmRequestChecker(PICTURE, names, ACCOUNTS)
+    return TargetSlurm(
+        findings or (Finding("slurm", "ok", "slurmctld responds."),),
+        requests,
+        cast(account_sync.AccountSync, accounts),
+    )
+
+
+def look(settings: Settings) -> TargetSlurm:
+    return slurm(settings, AccountSync())
 
 
 @pytest.fixture
@@ -80,7 +118,7 @@ def stored(home: Home, number: int) -> Job:
 
 
 def move(home: Home, **options: bool) -> slurm_migration.MigrationResult:
-    return migrate_to_slurm(load_settings(home), checks=look, **options)
+    return migrate_to_slurm(load_settings(home), read_slurm=look, **options)
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run jobs as others")
@@ -150,8 +188,38 @@ def test_unsupported_jobs_are_listed_and_held_on_request(home: Home, job: Job, w
 def test_problems_of_the_installation_prevent_the_migration(home: Home) -> None:
     problem = Finding("slurm", "problem", "slurmctld does not respond.", "See its log.")
     with pytest.raises(Conflict, match="slurmctld does not respond"):
-        migrate_to_slurm(load_settings(home), checks=lambda settings: ([problem], look(settings)[1]))
+        migrate_to_slurm(load_settings(home), read_slurm=lambda settings: slurm(settings, AccountSync(), problem))
     assert home.config_file.read_text() == TOML
+
+
+def test_the_plan_names_what_slurm_lacks_and_the_migration_creates_it(home: Home) -> None:
+    accounts = AccountSync()
+    plan = plan_migration(load_settings(home), lambda settings: slurm(settings, accounts))
+    assert plan.account_steps == ("Add ann to the account default.",)
+    assert plan.accounts_left_out == ("bob is not in the account x.",)
+    assert accounts.done == []
+    migrate_to_slurm(load_settings(home), read_slurm=lambda settings: slurm(settings, accounts))
+    assert accounts.done == ["Add ann to the account default."]
+    store = Store(home.database)
+    with store.read() as conn:
+        assert list_slurm_associations(conn) == {("default", "ann")}
+        assert [entry.action for entry in list_audit_entries(conn, 10)] == ["slurm.apply"]
+    store.close()
+
+
+def test_a_refused_account_ends_the_migration_before_the_engine_changes(home: Home) -> None:
+    accounts = AccountSync(refusal=Conflict("Access denied"))
+    with pytest.raises(Conflict, match="Access denied") as refused:
+        migrate_to_slurm(load_settings(home), read_slurm=lambda settings: slurm(settings, accounts))
+    assert "helio migrate slurm" in (refused.value.hint or "")
+    assert home.config_file.read_text() == TOML
+
+
+def test_without_accounting_nothing_is_created_and_the_plan_says_so(home: Home) -> None:
+    away = AccountSync(Conflict("Cannot read Slurm's accounting."))
+    plan = plan_migration(load_settings(home), lambda settings: slurm(settings, away))
+    assert plan.account_steps == ()
+    assert "Cannot read Slurm's accounting." in plan.accounts_left_out[0]
 
 
 def test_a_running_server_allows_only_the_plan(home: Home) -> None:
@@ -159,7 +227,8 @@ def test_a_running_server_allows_only_the_plan(home: Home) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(Conflict, match="is running"):
             move(home)
-        assert plan_migration(load_settings(home), look) == MigrationPlan(False, 0, (), (), ())
+        plan = plan_migration(load_settings(home), look)
+        assert (plan.is_done, plan.waiting, plan.unfit, plan.problems) == (False, 0, (), ())
 
 
 @needs_root

@@ -4,11 +4,14 @@ The environment of a job may contain secrets: it is in the script, which Slurm s
 admins, never on a command line.
 """
 
+import hashlib
 import math
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from shlex import quote
 
+from heliostat.config import Home
 from heliostat.engines.job_variables import AttemptContext, RunAsUser, job_variables
 from heliostat.engines.launch_templates import MAX_LISTED_HOSTS, launch_prefix, starts_own_tasks
 from heliostat.engines.slurm.containers import SIGNAL_TRAP, ContainerScript
@@ -89,11 +92,16 @@ class AttemptPaths:
 class SubmissionContext:
     """Values that do not depend on the attempt."""
 
-    instance: str  # distinguishes this Heliostat's jobs from all others in Slurm
+    instance: str  # see `instance_id`
     runs_as_root: bool
     name_mapping: NameMapping = field(default_factory=NameMapping)
     max_run_seconds: Mapping[str, int] = field(default_factory=dict)  # time limit by partition
     account: str | None = None  # of the job's project, if its user may use it
+
+
+def instance_id(home: Home) -> str:
+    """Distinguishes the jobs and accounts of this Heliostat from all others in Slurm."""
+    return hashlib.sha256(f"{socket.gethostname()}:{home.path}".encode()).hexdigest()[:12]
 
 
 def attempt_comment(instance: str, attempt_id: str) -> str:

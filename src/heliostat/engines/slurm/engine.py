@@ -5,9 +5,7 @@ The engine creates the components and delegates calls to them.
 """
 
 import contextlib
-import hashlib
 import os
-import socket
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -19,7 +17,7 @@ from heliostat.engines.relay.pool import RelayEndpoint, RelayPool
 from heliostat.engines.slurm import reservations
 from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
 from heliostat.engines.slurm.accounts.sync import SlurmAccountSync
-from heliostat.engines.slurm.batch_script import SubmissionContext
+from heliostat.engines.slurm.batch_script import SubmissionContext, instance_id
 from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
 from heliostat.engines.slurm.cluster_state import ClusterState, check_priority_class, check_request
 from heliostat.engines.slurm.containers import check_container
@@ -79,8 +77,7 @@ class SlurmEngine:
     ) -> None:
         self._settings = settings
         client = self._client = client or SlurmClient.for_home(settings.home)
-        facts = f"{socket.gethostname()}:{settings.home.path}"
-        self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
+        self.instance = instance_id(settings.home)
         self.accounts = SlurmAccounts(client)
         self.account_sync = SlurmAccountSync(self.accounts, self.instance)
         self._files = files = JobFiles(settings.home.jobs)
@@ -118,6 +115,7 @@ class SlurmEngine:
             ),
             timing,
         )
+        self.accounts.on_change = self._sync.retry_submissions
         self._sync.start_thread()
         self._recomposer = Recomposer(
             settings.home.attempts, client, settings.slurm.node_command, self._refresh_nodes

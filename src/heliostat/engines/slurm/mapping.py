@@ -15,11 +15,10 @@ from heliostat.models import Attempt, AttemptEnded, Device, EndCause, Job, Node,
 UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
 _DOWN = ("down", "fail", "error", "unknown", "power_down", "powered_down", "no_respond", "future")
 _DRAINED = ("drain", "maint", "reboot")
+_NO_ACCOUNT = "Invalid account or account/partition combination specified"
 _HINTS = {
     "Invalid qos specification": "the account may not use this QOS in Slurm; use the class normal",
-    "Invalid account or account/partition combination specified": (
-        "this user has no account in Slurm; an admin can add it: helio slurm apply"
-    ),
+    _NO_ACCOUNT: "this user has no account in Slurm; an admin can add it: helio slurm apply",
     "Invalid feature specification": "no Slurm node has all these labels as features",
 }
 _PERMANENT_REFUSALS = (
@@ -179,10 +178,10 @@ def is_job_count_limit(error: SlurmRefused) -> bool:
 
 
 def is_temporary_refusal(error: SlurmRefused) -> bool:
-    """Whether to try again later: a limit of the number of jobs in Slurm, or a message that does not concern the
-    job, such as that of a slurmctld that is being killed."""
+    """Whether to try again later: a limit of the number of jobs in Slurm, a user whose account in Slurm is not
+    there yet, or a message that does not concern the job, such as that of a slurmctld that is being killed."""
     message = str(error).lower()
-    if is_job_count_limit(error):
+    if is_job_count_limit(error) or _NO_ACCOUNT.lower() in message:
         return True
     return _LIMIT_REFUSAL not in message and not any(word in message for word in _PERMANENT_REFUSALS)
 

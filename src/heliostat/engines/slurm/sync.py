@@ -126,6 +126,13 @@ class SyncLoop:
             self._arrived[attempt.id] = with_time_limit(arrived, limit_seconds)
         return arrived is not None
 
+    def retry_submissions(self) -> None:
+        """Submits delayed attempts now, for example because their users have an account in Slurm now."""
+        with self.slurm_lock:
+            self.backoff.clear()
+        with self._wake:
+            self._wake.notify()
+
     def _is_new(self, attempt: Attempt) -> bool:
         if attempt.id in self._arrived or attempt.id in self._tracked.jobs or attempt.id in self._tracked.ended:
             return False

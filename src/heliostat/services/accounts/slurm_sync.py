@@ -1,10 +1,12 @@
 """Synchronisation of Slurm accounts with departments, projects and users, for admins."""
 
 import pwd
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
+from heliostat.config import Settings
 from heliostat.engines.account_sync import (
     AccountPlan,
     AccountStep,
@@ -18,10 +20,12 @@ from heliostat.models import Caller
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin
 from heliostat.store import accounts, shares_and_quotas
+from heliostat.store.database import Store
 from heliostat.store.shares_and_quotas import list_departments
 
 __all__ = [
     "AccountPlan",
+    "AccountSynchronization",
     "AppliedAccountPlan",
     "apply_slurm_accounts",
     "check_slurm_accounts",
@@ -36,28 +40,72 @@ class AppliedAccountPlan:
     applied_steps: tuple[AccountStep, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AccountSynchronization:
+    """Makes the accounts of Slurm match those in the database. Needs no running server."""
+
+    store: Store
+    settings: Settings
+    sync: AccountSync
+    now: Callable[[], datetime]
+
+    def plan(self) -> AccountPlan:
+        """The steps that `apply` would take; changes nothing. Raises EngineUnavailable, Conflict."""
+        with self.store.read() as conn:
+            membership = shares_and_quotas.list_slurm_associations(conn)
+        return self.sync.plan(_heliostat_accounts(self.store, self.settings), membership)
+
+    def apply(self, caller: Caller) -> AppliedAccountPlan:
+        """If Slurm refuses a step, the earlier steps stay applied; it can be repeated. Raises Conflict."""
+        with self.sync.lock_changes():
+            plan = self.plan()
+            applied: list[AccountStep] = []
+            try:
+                for step in plan.steps:
+                    self._apply_step(step)
+                    applied.append(step)
+            except (Conflict, EngineUnavailable) as error:
+                raise _step_refused_error(plan, applied, error.message.rstrip(".")) from error
+            finally:
+                self._add_audit_entry(caller, plan, applied)
+        return AppliedAccountPlan(plan, tuple(applied))
+
+    def _apply_step(self, step: AccountStep) -> None:
+        """An added membership is stored before the step is applied, so that it is known even if the response is
+        lost."""
+        if (added := step.added_membership) is not None:
+            self.store.write(lambda tx: shares_and_quotas.add_slurm_association(tx, *added))
+        try:
+            is_ours = self.sync.apply_step(step)
+        except Conflict:
+            self._forget(step.added_membership)
+            raise
+        self._forget(step.removed_membership if is_ours else step.removed_membership or step.added_membership)
+
+    def _forget(self, membership: EngineMembership | None) -> None:
+        if membership is not None:
+            self.store.write(lambda tx: shares_and_quotas.remove_slurm_association(tx, *membership))
+
+    def _add_audit_entry(self, caller: Caller, plan: AccountPlan, applied: Sequence[AccountStep]) -> None:
+        if not applied:
+            return
+        detail = {"steps": [step.sentence for step in applied]}
+        target = f"cluster {plan.cluster}"
+        self.store.write(
+            lambda tx: accounts.add_audit_entry(tx, caller, "slurm.apply", target, detail, self.now())
+        )
+
+
 def plan_slurm_accounts(context: Context, caller: Caller) -> AccountPlan:
     """The steps that `apply_slurm_accounts` would take; changes nothing."""
     require_admin(caller.user)
-    return _plan(context, _sync(context))
+    return _synchronization(context).plan()
 
 
 def apply_slurm_accounts(context: Context, caller: Caller) -> AppliedAccountPlan:
     """Apply the plan step by step. If Slurm refuses a step, the earlier steps stay applied; it can be repeated."""
     require_admin(caller.user)
-    sync = _sync(context)
-    with sync.lock_changes():
-        plan = _plan(context, sync)
-        applied: list[AccountStep] = []
-        try:
-            for step in plan.steps:
-                _apply_step(context, sync, step)
-                applied.append(step)
-        except (Conflict, EngineUnavailable) as error:
-            raise _step_refused_error(plan, applied, error.message.rstrip(".")) from error
-        finally:
-            _add_audit_entry(context, caller, plan, applied)
-    return AppliedAccountPlan(plan, tuple(applied))
+    return _synchronization(context).apply(caller)
 
 
 def check_slurm_accounts(context: Context) -> list[Finding]:
@@ -65,7 +113,9 @@ def check_slurm_accounts(context: Context) -> list[Finding]:
     if not isinstance(context.engine, SyncsAccounts):
         return []
     try:
-        users, projects = context.engine.account_sync.count_missing(_heliostat_accounts(context))
+        users, projects = context.engine.account_sync.count_missing(
+            _heliostat_accounts(context.store, context.settings)
+        )
     except HeliostatError:
         return []  # another check reports that the accounting does not respond
     if not users and not projects:
@@ -92,48 +142,24 @@ def _local_ids(names: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
             yield entry.pw_name, (entry.pw_uid, entry.pw_gid)
 
 
-def _sync(context: Context) -> AccountSync:
+def _synchronization(context: Context) -> AccountSynchronization:
     if isinstance(context.engine, SyncsAccounts):
-        return context.engine.account_sync
+        return AccountSynchronization(context.store, context.settings, context.engine.account_sync, context.now)
     raise Conflict(
         f"Jobs run on the engine {context.engine.name}, not on Slurm.",
         "Shares and quotas apply without it: there is nothing to synchronise.",
     )
 
 
-def _plan(context: Context, sync: AccountSync) -> AccountPlan:
-    with context.store.read() as conn:
-        membership = shares_and_quotas.list_slurm_associations(conn)
-    return sync.plan(_heliostat_accounts(context), membership)
-
-
-def _heliostat_accounts(context: Context) -> HeliostatAccounts:
-    with context.store.read() as conn:
+def _heliostat_accounts(store: Store, settings: Settings) -> HeliostatAccounts:
+    with store.read() as conn:
         return HeliostatAccounts(
             list_departments(conn),
             accounts.list_projects(conn),
             accounts.list_users(conn),
-            context.settings.auth.default_project,
-            context.settings.queue.urgent_gpu_hours_per_month,
+            settings.auth.default_project,
+            settings.queue.urgent_gpu_hours_per_month,
         )
-
-
-def _apply_step(context: Context, sync: AccountSync, step: AccountStep) -> None:
-    """An added membership is stored before the step is applied, so that it is known even if the response is
-    lost."""
-    if (added := step.added_membership) is not None:
-        context.store.write(lambda tx: shares_and_quotas.add_slurm_association(tx, *added))
-    try:
-        is_ours = sync.apply_step(step)
-    except Conflict:
-        _forget(context, step.added_membership)
-        raise
-    _forget(context, step.removed_membership if is_ours else step.removed_membership or step.added_membership)
-
-
-def _forget(context: Context, membership: EngineMembership | None) -> None:
-    if membership is not None:
-        context.store.write(lambda tx: shares_and_quotas.remove_slurm_association(tx, *membership))
 
 
 def _step_refused_error(plan: AccountPlan, applied: Sequence[AccountStep], message: str) -> Conflict:
@@ -143,16 +169,6 @@ def _step_refused_error(plan: AccountPlan, applied: Sequence[AccountStep], messa
         f"Slurm refuses step {len(applied) + 1} of {len(plan.steps)} ({step.sentence.rstrip('.')}): {message}.",
         f"The earlier steps are applied. {hint}repeat: helio slurm apply.",
         code="slurm_refused",
-    )
-
-
-def _add_audit_entry(context: Context, caller: Caller, plan: AccountPlan, applied: Sequence[AccountStep]) -> None:
-    if not applied:
-        return
-    detail = {"steps": [step.sentence for step in applied]}
-    target = f"cluster {plan.cluster}"
-    context.store.write(
-        lambda tx: accounts.add_audit_entry(tx, caller, "slurm.apply", target, detail, context.now())
     )
 
 

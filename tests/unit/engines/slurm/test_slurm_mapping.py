@@ -150,6 +150,7 @@ def test_who_was_stopped_has_stopped_whatever_slurm_calls_it() -> None:
         ("Requested node configuration is not available", False),
         ("Access/permission denied", False),
         ("Memory required by task is not available", False),
+        ("Invalid account or account/partition combination specified", True),
         (POLICY, True),
         ("Unexpected missing something", True),
         ("sbatch ended with 1", True),

@@ -161,10 +161,10 @@ def test_while_the_accounting_is_away_nothing_is_refused_and_the_last_picture_st
     assert accounts.find_account("ann", "lab") is None
     assert accounts.qos_refusal_reason("ann", "lab", "urgent") is None
     slurm.answers = all_answers()
-    accounts.try_refresh()
+    accounts.refresh_after_change()
     assert accounts.find_account("ann", "lab") == "lab"
     slurm.answers = {"config": EngineUnavailable("away")}
-    accounts.try_refresh()
+    accounts.refresh_after_change()
     assert accounts.find_account("ann", "lab") == "lab"
 
 

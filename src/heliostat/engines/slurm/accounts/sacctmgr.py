@@ -1,7 +1,7 @@
 """Reads Slurm's accounting (accounts, associations, QOS, usage) and changes it with `sacctmgr`."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -183,6 +183,7 @@ class SlurmAccounts:
     def __init__(self, slurm: CommandRunner) -> None:
         self.client = slurm
         self.change_lock = threading.Lock()  # held while a plan is made and applied
+        self.on_change: Callable[[], None] = lambda: None
         self._access = RefreshedValue("slurm_accounts", self._read_access, _OLD_SECONDS)
         self._usage = RefreshedValue("slurm_usage", self._read_usage, _USAGE_SECONDS)
 
@@ -190,9 +191,10 @@ class SlurmAccounts:
         """Reads the current state. Raises EngineUnavailable, Conflict, SlurmRefused."""
         return self._access.refresh()
 
-    def try_refresh(self) -> None:
-        """Reads the state again after a change, without raising."""
+    def refresh_after_change(self) -> None:
+        """Reads the state again, without raising."""
         self._access.try_refresh()
+        self.on_change()
 
     def refresh_if_stale(self) -> None:
         """Returns at once: the accounting may be slow or unavailable while Slurm itself works."""

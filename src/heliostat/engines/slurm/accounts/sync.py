@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
+from heliostat.config import Home
 from heliostat.engines.account_sync import (
     AccountPlan,
     AccountStep,
@@ -19,7 +20,8 @@ from heliostat.engines.slurm.accounts.plan import (
 )
 from heliostat.engines.slurm.accounts.sacctmgr import AccountAccess, SlurmAccounts, first_error_line, run_sacctmgr
 from heliostat.engines.slurm.accounts.steps import AccountingStep, AddUser, ObservedAccounting, RemoveUser
-from heliostat.engines.slurm.client import SlurmRefused
+from heliostat.engines.slurm.batch_script import instance_id
+from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
 from heliostat.errors import Conflict
 
 
@@ -35,7 +37,7 @@ class SlurmAccountSync:
             try:
                 yield
             finally:
-                self._accounts.try_refresh()
+                self._accounts.refresh_after_change()
 
     def plan(self, ours: HeliostatAccounts, created: Collection[EngineMembership]) -> AccountPlan:
         access = self._refresh()
@@ -66,6 +68,11 @@ class SlurmAccountSync:
             return self._accounts.refresh()
         except SlurmRefused as error:
             raise Conflict(f"Slurm refused: {first_error_line(error)}.", "See `scontrol show config`.") from error
+
+
+def make_account_sync(home: Home) -> SlurmAccountSync:
+    """Without the engine."""
+    return SlurmAccountSync(SlurmAccounts(SlurmClient.for_home(home)), instance_id(home))
 
 
 def _make_account_step(step: AccountingStep, cluster: str) -> AccountStep:
