@@ -21,7 +21,14 @@ from heliostat.api.wait_reporter import WaitReporter
 from heliostat.inotify import Inotify
 from heliostat.models import WAITING_STATES, Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
-from heliostat.services.logs.reader import STREAMS, LogTail, open_log_tail, read_stream_order, require_log
+from heliostat.services.logs.reader import (
+    CHUNK_BYTES,
+    STREAMS,
+    LogTail,
+    open_log_tail,
+    read_stream_order,
+    require_log,
+)
 from heliostat.services.permissions import may_inspect, require_inspectable_job
 from heliostat.store import jobs as stored
 from heliostat.store.jobs import get_jobs_without_spec
@@ -83,7 +90,7 @@ async def follow_logs(
     To resume after an interruption, send the offsets reached and, as `from_attempt`, the attempt they belong to.
     """
     job = await run_in_threadpool(require_inspectable_job, context, caller, job_id)
-    require_log(context, job)  # checked here: a stream that has started cannot respond with 4xx
+    await run_in_threadpool(require_log, context, job)  # a stream that has started cannot respond with 4xx
     offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
     names = STREAMS if stream == "both" else (stream,)
     start_offsets = {name: offsets[name] for name in names}
@@ -201,12 +208,8 @@ class _LogSource:
 
     async def _attempt(self, follower: EventFollower, number: int, only_this: bool) -> AsyncIterator[str]:
         """Output of one attempt until it has ended."""
-        tails = {
-            name: open_log_tail(self._context, self._job, number, name, offset)
-            for name, offset in self._offsets.items()
-        }
-        folder = require_log(self._context, self._job).log_folder(self._job.id)
-        for text in self._existing_output(tails, number):
+        tails, folder = await run_in_threadpool(self._open_tails, number)
+        async for text in self._in_blocks(self._existing_output(tails, number)):
             yield text
         job = self._job
         with contextlib.ExitStack() as stack:
@@ -214,10 +217,8 @@ class _LogSource:
             while True:
                 if folder is not None and not watching:
                     watching = stack.enter_context(self._folders.watch(folder, follower.wake))
-                for tail in tails.values():
-                    for chunk in tail.read_new_chunks():
-                        self._sent_at = time.monotonic()
-                        yield _text("chunk", chunk)
+                async for text in self._in_blocks(_new_output(tails)):
+                    yield text
                 if job.is_terminal or job.attempt > number or (only_this and job.attempt != number):
                     return
                 if change := await self._waits.find_change(job):
@@ -233,6 +234,21 @@ class _LogSource:
                 if time.monotonic() - self._sent_at >= _KEEP_ALIVE_SECONDS:
                     self._sent_at = time.monotonic()
                     yield _KEEP_ALIVE
+
+    def _open_tails(self, number: int) -> tuple[dict[str, LogTail], str | None]:
+        tails = {
+            name: open_log_tail(self._context, self._job, number, name, offset)
+            for name, offset in self._offsets.items()
+        }
+        return tails, require_log(self._context, self._job).log_folder(self._job.id)
+
+    async def _in_blocks(self, texts: Iterator[str]) -> AsyncIterator[str]:
+        """Reads and encodes in another thread, one block at a time: between two blocks a client that has
+        disconnected is noticed, and other requests are served."""
+        while block := await run_in_threadpool(_join_block, texts):
+            self._sent_at = time.monotonic()
+            yield block
+            await self._access.check()
 
     def _existing_output(self, tails: dict[str, LogTail], number: int) -> Iterator[str]:
         """In the recorded order of stdout and stderr."""
@@ -257,6 +273,19 @@ class _LogSource:
     def _read(self) -> Job | None:
         with self._context.store.read() as conn:
             return get_jobs_without_spec(conn, [self._job.id]).get(self._job.id)
+
+
+def _new_output(tails: dict[str, LogTail]) -> Iterator[str]:
+    for tail in tails.values():
+        yield from (_text("chunk", chunk) for chunk in tail.read_new_chunks())
+
+
+def _join_block(texts: Iterator[str]) -> str:
+    block, size = [], 0
+    while size < CHUNK_BYTES and (text := next(texts, None)) is not None:
+        block.append(text)
+        size += len(text)
+    return "".join(block)
 
 
 def _read_events(

@@ -100,7 +100,10 @@ def _last_lines(client: "Client", job: int, stream: str, size: int, lines: int, 
     at, remaining = size, lines
     while at > 0:
         start = max(0, at - _BLOCK)
-        data = client.logs.read_slice(job, stream, offset=start, limit=at - start, attempt=attempt).data
+        part = client.logs.read_slice(job, stream, offset=start, limit=at - start, attempt=attempt)
+        if part.offset > start:  # output was removed here
+            return min(at, part.offset)
+        data = part.data
         if at == size and data.endswith(b"\n"):
             remaining += 1  # the newline at the very end closes the last line
         for position in _newlines_from_the_end(data):

@@ -98,9 +98,9 @@ class _Stream:
         """In chunks, up to the size at the first request: a log may grow faster than it is read."""
         part = self.part(offset, _PART_BYTES if up_to is None else min(_PART_BYTES, up_to - offset))
         end = part.size if up_to is None else min(part.size, up_to)
-        while part.data:
-            yield part.data
-            at = part.offset + len(part.data)
+        while data := part.data[: max(0, end - part.offset)]:  # removed output is skipped, maybe beyond the end
+            yield data
+            at = part.offset + len(data)
             if at >= end:
                 return
             part = self.part(at, min(_PART_BYTES, end - at))

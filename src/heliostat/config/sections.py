@@ -414,6 +414,13 @@ class StorageSettings:
     keep_job_folders_days: int = setting(
         0, "days to keep the folder of a job, with its output, after its end; 0: forever", minimum=0
     )
+    log_max_size: str = setting(
+        "1G",
+        "maximum size on disk of one log (stdout or stderr of an attempt); of a larger log the beginning and the "
+        "newest half are kept, and the log says what was removed. Needs a file system that supports holes (ext4, "
+        "XFS, Btrfs, ZFS); with Slurm it does not apply: use a quota of the file system",
+        **_SIZE,
+    )
     keep_records: bool = setting(
         True,
         "record the code and the node of each job, for `helio show --record`, `rerun` and `diff`",

@@ -36,6 +36,7 @@ print((used.children_user + used.children_system) / (time.monotonic() - started)
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     settings = f'server.simulate_gpus = "2xA100"\nserver.node_name = "here"\nqueue.pids_limit = {MOST_PROCESSES}\n'
+    settings += 'storage.log_max_size = "1M"\n'
     server = RunningServer(settings)
     yield server
     server.remove()
@@ -120,6 +121,21 @@ def test_what_a_job_leaves_behind_is_gone_before_the_next_gets_its_gpus(server: 
     assert server.finished(second)["state"] == "completed"
     assert server.output(second) == "0\n"
     assert server.show(first)["devices"] == server.show(second)["devices"]
+
+
+def test_the_middle_of_a_log_over_its_limit_is_removed_while_the_job_runs_and_after_it(
+    server: RunningServer,
+) -> None:
+    jobs = [server.submit(command=f"seq 1 400000; {then}", cpus=1) for then in ("sleep 600", "true")]
+    server.finished(jobs[1])
+    for job_id in jobs:
+        after_hole = f"/jobs/{job_id}/logs?offset=200000"
+        wait_for(lambda at=after_hole: b"[Heliostat removed" in server.ask("GET", at).body, "output was removed")
+        assert server.output(job_id).startswith("1\n2\n")
+        rest = server.ask("GET", after_hole).body
+        assert rest.endswith(b"\n399999\n400000\n")
+        assert len(rest) < 2**20
+    server.ask("POST", f"/jobs/{jobs[0]}/cancel?force=true")
 
 
 def test_the_time_limit_ends_a_job_and_says_so(server: RunningServer) -> None:

@@ -65,18 +65,29 @@ def test_both_streams_are_in_the_order_they_were_written(printed: Printed) -> No
     assert _said(printed.window(streams=("stderr",))) == [("stderr", b"oh")]
 
 
-def test_a_huge_log_is_never_read_whole_and_can_be_paged_through(printed: Printed) -> None:
-    path = printed.log("stdout")
-    with open(path, "wb") as file:
-        file.truncate(2**30)  # a gigabyte of nothing
+def test_a_huge_log_is_paged_through_and_removed_output_is_skipped(printed: Printed) -> None:
+    printed.say("stdout", b"beginning\n" * 2**14)
+    os.truncate(printed.log("stdout"), 2**40)  # a terabyte of nothing
     printed.say("stdout", b"\nthe end\n")
-    last = printed.window()
-    assert last.end - last.start == WINDOW_BYTES
-    assert _said(last)[-1] == ("stdout", b"the end")
-    earlier = printed.window(end_offset=last.start)
-    assert (earlier.end, earlier.end - earlier.start) == (last.start, WINDOW_BYTES)
-    assert printed.window(start_offset=2**30 + 1).lines[0].data == b"the end"
+    printed.say("stderr", b"oh\n")
+    last = printed.window(streams=("stdout",))
+    assert _said(last) == [("stdout", b""), ("stdout", b"the end")]
+    earlier = printed.window(streams=("stdout",), end_offset=last.start)
+    assert earlier.end == 10 * 2**14
+    assert set(_said(earlier)) == {("stdout", b"beginning")}
+    later = printed.window(start_offset=earlier.end)
+    assert _said(later) == [*_said(last), ("stderr", b"oh")]
     assert printed.window(start_offset=2**50).lines == ()
+    assert _said(printed.since(dict(earlier.next_offsets)))[-1] == ("stdout", b"the end")
+
+
+def test_search_skips_removed_output(printed: Printed) -> None:
+    printed.say("stdout", b"needle" + b"\n" * (2**16 - 6))
+    os.truncate(printed.log("stdout"), 2**40)
+    printed.say("stdout", b"needle\n")
+    found = search_log(printed.context, printed.site.root, 1, LogSearchRequest("needle"))
+    assert [hit.line_offset for hit in found.matches] == [0, 2**40]
+    assert found.is_complete
 
 
 def test_a_window_begins_with_a_complete_line(printed: Printed) -> None:

@@ -23,16 +23,19 @@ from heliostat.engines.local.exit_status import (
     utc_now,
 )
 from heliostat.engines.local.gpu_monitor import GpuMonitor
+from heliostat.engines.local.log_limit import LogLimit
 from heliostat.engines.local.log_order import LogOrderRecorder
 from heliostat.engines.local.process_watch import ProcessWatch
 from heliostat.engines.local.processes import boot_time, open_pidfd, send_signal
 from heliostat.models import Attempt, AttemptEnded, AttemptId, AttemptStarted, EndCause, Observation
+from heliostat.models.quantities import parse_memory
 from heliostat.server_log import get_logger
 
 log = get_logger()
 
 # The last process of a container ends a moment after the container tool has exited: wait before killing it.
 _EXIT_WAITS, _EXIT_WAIT_SECONDS = 8, 0.0002
+_LOG_LIMIT_SECONDS = 2.0  # between checks
 _NOT_STARTED = "it could not be started: its wrapper process was killed"
 
 
@@ -49,6 +52,8 @@ class AttemptSupervisor:
         self.reapers = ThreadPoolExecutor(4, "reaper")
         self._cleanup = AttemptCleanup(claims, instance, self.devices)
         self._log_order = LogOrderRecorder()
+        self._log_limit = LogLimit(settings.home.jobs, parse_memory(settings.storage.log_max_size) * 2**20)
+        self._limit_logs_later()
 
     def start_log_recording(self, attempt: Attempt) -> None:
         """Call this before the wrapper is started, so that no log output is missed."""
@@ -58,6 +63,20 @@ class AttemptSupervisor:
 
     def cancel_log_recording(self, attempt_id: AttemptId) -> None:
         self._log_order.stop_recording(attempt_id)
+
+    def _stop_log_recording(self, attempt: Attempt) -> None:
+        self._log_order.stop_recording(attempt.id)
+        if self._log_limit.list_exceeding([attempt]):
+            self.reapers.submit(self._log_limit.apply, [attempt])
+
+    def _limit_running_logs(self) -> None:
+        with self.lock:
+            attempts = [running.attempt for running in self.running.values()]
+        self._log_limit.apply(attempts)
+        self._limit_logs_later()
+
+    def _limit_logs_later(self) -> None:
+        self.process_watch.call_after(_LOG_LIMIT_SECONDS, lambda: self.reapers.submit(self._limit_running_logs))
 
     def adopt(self, attempt: Attempt) -> list[Observation]:
         """Take over an attempt that an earlier server process has started, or was about to start."""
@@ -79,7 +98,7 @@ class AttemptSupervisor:
         self.start_log_recording(attempt)
         if not self._watch_earlier(running):
             if end := self._cleanup.try_quick_end(running):
-                self._log_order.stop_recording(attempt.id)
+                self._stop_log_recording(attempt)
                 return [replace(started, at=min(started.at, end.at)), end]
             with self.lock:
                 self.running[attempt.id] = running
@@ -125,9 +144,10 @@ class AttemptSupervisor:
             self._report_end(end)
 
     def _report_end(self, end: AttemptEnded) -> None:
-        self._log_order.stop_recording(end.attempt_id)
         with self.lock:
-            self.running.pop(end.attempt_id, None)
+            running = self.running.pop(end.attempt_id, None)
+        if running:
+            self._stop_log_recording(running.attempt)
         self.report([end])
 
     def _holders(self) -> dict[str, list[AttemptId]]:

@@ -44,7 +44,7 @@ def read_stream_order(context: Context, job: Job, attempt: int | None) -> list[t
 
 
 def read_log(context: Context, job: Job, log_range: LogRange) -> LogChunk:
-    """From any byte; a negative offset counts from the end. Empty beyond the end."""
+    """From any byte; a negative offset counts from the end. Empty beyond the end. Removed output is skipped."""
     number = resolve_attempt_number(job, log_range.attempt)
     engine = require_log(context, job)
     try:
@@ -62,8 +62,8 @@ def read_log(context: Context, job: Job, log_range: LogRange) -> LogChunk:
 class LogTail:
     """Reads a growing log as text. An incomplete character is kept until its remaining bytes arrive."""
 
-    def __init__(self, read: Callable[[int, int], bytes], stream: str, offset: int, attempt: int) -> None:
-        """`read(offset, limit)` returns bytes."""
+    def __init__(self, read: Callable[[int, int], LogChunk], stream: str, offset: int, attempt: int) -> None:
+        """`read(offset, limit)` returns a part of the log."""
         self.stream = stream
         self._attempt = attempt
         self._read = read
@@ -73,12 +73,12 @@ class LogTail:
     def read_new_chunks(self, up_to: int | None = None) -> Iterator[dict[str, object]]:
         """The text since the last call, at most up to that byte."""
         while True:
-            limit = CHUNK_BYTES if up_to is None else max(0, min(CHUNK_BYTES, up_to - self._at))
-            data = self._read(self._at, limit)
+            part = self._read(self._at, CHUNK_BYTES)
+            data = part.data if up_to is None else part.data[: max(0, up_to - part.offset)]
             if not data:
                 return
-            start = self._at
-            self._at += len(data)
+            start = part.offset
+            self._at = start + len(data)
             if text := self._decoder.decode(data):
                 incomplete_bytes = len(self._decoder.getstate()[0])
                 yield {
@@ -92,9 +92,7 @@ class LogTail:
 
 def open_log_tail(context: Context, job: Job, attempt: int, stream: str, offset: int) -> LogTail:
     engine = require_log(context, job)
-    return LogTail(
-        lambda at, limit: engine.read_log(job.id, attempt, stream, at, limit).data, stream, offset, attempt
-    )
+    return LogTail(lambda at, limit: engine.read_log(job.id, attempt, stream, at, limit), stream, offset, attempt)
 
 
 def require_not_imported(job: Job) -> None:

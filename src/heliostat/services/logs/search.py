@@ -64,11 +64,12 @@ def _search(context: Context, job: Job, number: int, request: LogSearchRequest) 
     searched = total = 0
     for stream in request.streams if number else ():
         total += read_log(context, job, LogRange(stream, 0, 0, number)).size
+        before = searched
         for data, base in _blocks(context, job, number, stream):
             if len(matches) >= MAX_MATCHES or time.monotonic() > deadline:
                 break
             matches += _matches(data, base, needle, stream)
-            searched += len(data)
+            searched = before + base + len(data)
     is_cut = len(matches) > MAX_MATCHES
     return LogSearchResult(tuple(matches[:MAX_MATCHES]), min(searched, total - 1) if is_cut else searched, total)
 
@@ -76,9 +77,12 @@ def _search(context: Context, job: Job, number: int, request: LogSearchRequest) 
 def _blocks(context: Context, job: Job, number: int, stream: str) -> Iterator[tuple[bytes, int]]:
     """Blocks of complete lines, with their offset. A line longer than a block is split."""
     at, buffer = 0, b""
-    while data := read_log(context, job, LogRange(stream, at, _BLOCK_BYTES, number)).data:
-        at += len(data)
-        buffer += data
+    while (part := read_log(context, job, LogRange(stream, at, _BLOCK_BYTES, number))).data:
+        if buffer and part.offset != at:
+            yield buffer, at - len(buffer)
+            buffer = b""
+        at = part.offset + len(part.data)
+        buffer += part.data
         end = buffer.rfind(b"\n") + 1
         if not end and len(buffer) < _BLOCK_BYTES:
             continue

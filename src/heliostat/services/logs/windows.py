@@ -51,13 +51,19 @@ def read_log_window(context: Context, caller: Caller, job_id: JobId, request: Lo
     source = _Source(context, job, number)
     pieces = _pieces(source, dict.fromkeys(request.streams, 0))
     total = sum(piece.size for piece in pieces)
+    without_holes = _spans_without_holes(source, pieces)
     if request.start_offset is not None:
         start = min(request.start_offset, total)
-        end = min(total, start + WINDOW_BYTES)
+        first, last = next((span for span in without_holes if span[1] > start), (total, total))
+        start = max(start, first)
+        end = min(last, start + WINDOW_BYTES)
     else:
         end = total if request.end_offset is None else min(request.end_offset, total)
-        start = max(0, end - WINDOW_BYTES)
-        start += _bytes_to_next_line(source, _cut(pieces, start, end))
+        first, last = next((span for span in reversed(without_holes) if span[0] < end), (0, 0))
+        end = min(end, last)
+        start = max(first, end - WINDOW_BYTES)
+        if start > first:
+            start += _bytes_to_next_line(source, _cut(pieces, start, end))
     return _window(source, _cut(pieces, start, end), _Span(start, end, total), {})
 
 
@@ -87,8 +93,19 @@ class _Source:
     def size(self, stream: str) -> int:
         return read_log(self.context, self.job, LogRange(stream, 0, 0, self.attempt)).size
 
+    def holes(self, stream: str) -> Sequence[tuple[int, int]]:
+        return read_log(self.context, self.job, LogRange(stream, 0, 0, self.attempt)).holes
+
     def read(self, stream: str, start: int, end: int) -> bytes:
-        return read_log(self.context, self.job, LogRange(stream, start, end - start, self.attempt)).data
+        """All bytes of this part, with zeros in holes."""
+        data = b""
+        while (left := end - start - len(data)) > 0:
+            at = start + len(data)
+            part = read_log(self.context, self.job, LogRange(stream, at, left, self.attempt))
+            if not part.data:
+                break
+            data += (bytes(min(left, part.offset - at)) + part.data)[:left]
+        return data
 
     def order(self) -> list[tuple[str, int]]:
         return read_stream_order(self.context, self.job, self.attempt)
@@ -128,6 +145,20 @@ def _pieces(source: _Source, offsets: Mapping[str, int]) -> list[_Piece]:
             result.append(_Piece(name, read_up_to[name], end))
             read_up_to[name] = end
     return result
+
+
+def _spans_without_holes(source: _Source, pieces: Sequence[_Piece]) -> list[tuple[int, int]]:
+    """The parts of the whole in which output exists."""
+    holes = {name: source.holes(name) for name in {piece.stream for piece in pieces}}
+    spans, begin, at = [], 0, 0
+    for piece in pieces:
+        for hole_start, hole_end in holes[piece.stream]:
+            first, last = max(hole_start, piece.start), min(hole_end, piece.end)
+            if first < last:
+                spans.append((begin, at + first - piece.start))
+                begin = at + last - piece.start
+        at += piece.size
+    return [(first, last) for first, last in (*spans, (begin, at)) if first < last]
 
 
 def _cut(pieces: Iterable[_Piece], start: int, end: int) -> list[_Piece]:

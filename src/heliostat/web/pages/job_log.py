@@ -1,6 +1,7 @@
 """Job log: polling for new lines, and download."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -63,7 +64,7 @@ def download_log(
     number = resolve_attempt_number(job, attempt)
     size = read_log(request.context, job, LogRange(stream, 0, 0, attempt)).size
     name = f"job-{job_id}.{number}.{stream}.log"
-    headers = PAGE_HEADERS | {"Content-Disposition": f'attachment; filename="{name}"', "Content-Length": str(size)}
+    headers = PAGE_HEADERS | {"Content-Disposition": f'attachment; filename="{name}"'}
     chunks = _chunks(request.context, job, LogRange(stream, 0, _CHUNK_BYTES, attempt), size)
     return StreamingResponse(chunks, media_type="application/octet-stream", headers=headers)
 
@@ -71,9 +72,8 @@ def download_log(
 def _chunks(context: Context, job: Job, requested: LogRange, size: int) -> Iterator[bytes]:
     at = 0
     while at < size:
-        part = LogRange(requested.stream, at, min(requested.limit, size - at), requested.attempt)
-        data = read_log(context, job, part).data
-        if not data:
+        part = read_log(context, job, replace(requested, offset=at))
+        if not part.data:
             return
-        at += len(data)
-        yield data
+        at = part.offset + len(part.data)
+        yield part.data
