@@ -186,7 +186,14 @@ class Forecaster:
         finally:
             rest_seconds = self._timing.rest_factor * (time.thread_time() - worked)
             self._loop.pause(max(self._timing.min_pause_seconds, rest_seconds))
-        return self._timing.max_age_seconds if self._forecasts else threading.TIMEOUT_MAX
+        return self._seconds_until_outdated() if self._forecasts else threading.TIMEOUT_MAX
+
+    def _seconds_until_outdated(self) -> float:
+        """Until the first forecast start: if the job still waits then, the jobs before it run longer than
+        expected."""
+        first = min(forecast.likely_at for forecast in self._forecasts.values())
+        seconds = max((first - self._now()).total_seconds(), self._timing.min_pause_seconds)
+        return min(seconds, self._timing.max_age_seconds)
 
     def _settle(self) -> None:
         """Wait until nothing has changed for `settling_seconds`."""

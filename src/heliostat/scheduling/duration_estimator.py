@@ -1,5 +1,6 @@
 """Run time estimates from finished jobs; most jobs end well before their time limit."""
 
+import math
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -51,20 +52,27 @@ class DurationEstimator:
 
     def estimate_seconds(self, job: Job, ran_for: float, chance: float) -> float:
         """Total run time of a job that has run for `ran_for` seconds already. `chance`, from 0 to 1, is the
-        quantile among similar jobs; without samples, all times up to the limit are equally likely."""
-        limit = self.limit_seconds(job)
+        quantile among similar jobs; without samples, all times up to the limit are equally likely. A job that has
+        run longer than all similar jobs is expected to run as long again."""
+        limit = self.limit_seconds(job, ran_for)
         similar = self._similar(job)
         if similar is None:
             limit = min(limit, _BUILD_SECONDS) if job.kind in INTERNAL_JOB_KINDS else limit
             return ran_for + chance * max(limit - ran_for, _LEAST_SECONDS)
-        possible = similar if job.time_limit_seconds is None else similar * limit
+        possible = similar if job.time_limit_seconds is None else similar * job.time_limit_seconds
         possible = possible[np.searchsorted(possible, ran_for, "right") :]
-        if not len(possible):  # it has run longer than all similar jobs
-            return max(limit, ran_for + _LEAST_SECONDS)
+        if not len(possible):
+            return max(min(ran_for * (1.0 + 2.0 * chance), limit), ran_for + _LEAST_SECONDS)
         return max(float(possible[int(chance * len(possible))]), _LEAST_SECONDS)
 
-    def limit_seconds(self, job: Job) -> float:
-        return float(job.time_limit_seconds or self._assumed)
+    def limit_seconds(self, job: Job, ran_for: float = 0.0) -> float:
+        """The assumed limit of a job without a time limit doubles whenever it is exceeded. A job in overtime runs
+        for the assumed limit from now on."""
+        if job.time_limit_seconds is None:
+            return self._assumed * 2.0 ** max(0, math.floor(math.log2(max(ran_for / self._assumed, 0.5)) + 1))
+        if job.overtime and ran_for >= job.time_limit_seconds:
+            return ran_for + self._assumed
+        return float(job.time_limit_seconds)
 
     def _similar(self, job: Job) -> Array | None:
         for group in _groups(job.kind, job.user, job.project, job.name, job.time_limit_seconds is not None):

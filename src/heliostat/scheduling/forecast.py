@@ -196,10 +196,11 @@ class _Run:
         started = job.started_at.timestamp() if job.started_at else self._begin
         if job.stop_requested is not None:
             return self._begin + job.spec.grace_seconds
+        ran_for = max(0.0, self._begin - started)
         if self._shift is None:
-            return max(started + self._durations.limit_seconds(job), self._begin + _SOON)
+            return max(started + self._durations.limit_seconds(job, ran_for), self._begin + _SOON)
         quantile = (_quantile_of(job) + self._shift) % 1.0
-        return started + self._durations.estimate_seconds(job, max(0.0, self._begin - started), quantile)
+        return started + self._durations.estimate_seconds(job, ran_for, quantile)
 
 
 def _summarise(

@@ -98,6 +98,14 @@ def test_an_empty_queue_is_left_alone_until_something_changes(store: Store) -> N
     assert queue.forks == 1
 
 
+def test_forecasts_are_renewed_as_soon_as_the_first_job_should_have_started(store: Store) -> None:
+    timing = {"min_pause_seconds": 0.01, "settling_seconds": 0.01, "max_age_seconds": 1e6}
+    made = a_forecaster(store, Queue(running(), waiting(2)), **timing)
+    found = made._run_once(), made.forecast_of(waiting(2))
+    assert found[1] is not None
+    assert found[0] == (found[1].likely_at - NOW).total_seconds()
+
+
 def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     timing = {"min_pause_seconds": 0.01, "settling_seconds": 0.01, "rest_factor": 0.0}
     made = a_forecaster(store, Queue(running(), waiting(2)), **timing)

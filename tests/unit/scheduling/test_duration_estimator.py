@@ -74,6 +74,22 @@ def test_a_job_that_has_run_for_long_does_not_end_in_the_past() -> None:
     assert durations.estimate_seconds(job, 1500.0, 0.0) > 1500
 
 
+def test_a_job_that_has_outlived_all_similar_ones_is_expected_to_run_as_long_again() -> None:
+    limited = known(*[ran(0.1)] * MIN_SAMPLES)
+    job = a_job(1, time_limit_seconds=36_000)
+    assert limited.estimate_seconds(job, 5000.0, 0.5) == 10_000.0
+    assert limited.estimate_seconds(job, 30_000.0, 0.5) == 36_000.0
+    unlimited = known(*[RunDuration("ann", "default", "job", 60.0, None)] * MIN_SAMPLES)
+    assert unlimited.estimate_seconds(a_job(1), 2 * DAY, 0.5) == 4 * DAY
+
+
+def test_without_samples_the_assumed_limit_doubles_when_it_is_exceeded() -> None:
+    assert known().limit_seconds(a_job(1), 0.9 * DAY) == DAY
+    assert known().estimate_seconds(a_job(1), 2 * DAY, 0.5) == 3 * DAY
+    overtime = a_job(1, time_limit_seconds=100, overtime=True)
+    assert known().limit_seconds(overtime, 500.0) == 500.0 + DAY
+
+
 def test_jobs_without_a_limit_have_separate_samples_in_seconds() -> None:
     without = [RunDuration("ann", "default", "job", 77.0, None)] * MIN_SAMPLES
     durations = known(*[ran(0.5)] * MIN_SAMPLES, *without)
