@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from heliostat.auth.client_address import can_identify_local_users
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.config.load import list_changed_settings
 from heliostat.engines.contract import Finding
@@ -21,7 +22,7 @@ _EMPTY_BYTES = 500 * 2**20
 
 def check_installation(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
     """All findings, including "ok". The server passes its nodes; without them they are probed here."""
-    findings = [*_home(settings.home), *_disk(settings.home), *_database(settings.home)]
+    findings = [*_home(settings.home), *_disk(settings.home), *_database(settings.home), *_web(settings.server)]
     if nodes is not None:
         findings += _config_file(settings)
     else:
@@ -127,6 +128,24 @@ def _port(server: ServerSettings) -> Iterator[Finding]:
             yield Finding("port", "warning", message, hint)
         else:
             yield Finding("port", "ok", f"Port {server.port} on {server.host} is free.")
+
+
+def _web(server: ServerSettings) -> Iterator[Finding]:
+    public_url, see = server.public_url or "", "docs/admins.md#network-access"
+    if public_url.startswith("https://"):
+        if server.trusted_proxies:
+            yield Finding("web", "ok", f"Browsers reach {public_url} by TLS.")
+            return
+        message = "All visitors have the address of the reverse proxy: they share limits on failed logins."
+        yield Finding("web", "warning", message, f'Set server.trusted_proxies = ["127.0.0.1"]: {see}')
+    elif server.host not in ("127.0.0.1", "::1", "localhost"):
+        message = "Other machines reach the web without TLS: others can read passwords and cookies on the way."
+        yield Finding("web", "warning", message, f"Put a reverse proxy with TLS in front of it: {see}")
+    elif not can_identify_local_users():
+        message = "This kernel does not tell the users of connections: logins of browsers can be copied."
+        yield Finding("web", "warning", message, f"Load the kernel module tcp_diag, or use TLS: {see}")
+    else:
+        yield Finding("web", "ok", "The login of a browser is valid only for its Unix user on this machine.")
 
 
 def _nodes(nodes: Sequence[Node]) -> Iterator[Finding]:

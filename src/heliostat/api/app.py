@@ -46,7 +46,7 @@ from heliostat.api import (
 )
 from heliostat.api.event_feed import EventFeed
 from heliostat.api.event_streams import FolderWatcher
-from heliostat.api.middleware import BodyLimitMiddleware, ServerTimingMiddleware
+from heliostat.api.middleware import BodyLimitMiddleware, ClientAddressMiddleware, ServerTimingMiddleware
 from heliostat.api.request_schemas import ErrorResponse
 from heliostat.api.validation import FIELDS_HINT, JOB_FIELDS_HINT, AsciiJSONResponse, read_job, validation_error
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
@@ -123,6 +123,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         },
     )
     app.add_middleware(ServerTimingMiddleware)
+    app.add_middleware(ClientAddressMiddleware, trusted_proxies=context.settings.server.trusted_proxies)
     return app
 
 

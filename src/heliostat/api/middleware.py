@@ -1,14 +1,16 @@
-"""Middleware of all requests: limits of the body size, and the Server-Timing header."""
+"""Middleware of all requests: the address of the client, limits of the body size, and the Server-Timing header."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from heliostat.auth.client_address import Connection, find_client
 from heliostat.errors import TooLarge
 
 _ANONYMOUS_BYTES = 64 * 2**10
@@ -16,6 +18,24 @@ _PASSWORD_BYTES = 2**20  # a password is checked after the body is read
 _FORM_BYTES = 4 * 2**20  # of a browser that is logged in
 _DISCARDED_BYTES = 2**20  # read from a rejected body: closing the connection earlier would lose the response
 _DISCARD_SECONDS = 2.0
+
+
+class ClientAddressMiddleware:
+    """Replaces the `client` of a request by what `find_client` says; behind a trusted proxy also the scheme."""
+
+    def __init__(self, app: ASGIApp, trusted_proxies: Sequence[str]) -> None:
+        self._app, self._trusted_proxies = app, trusted_proxies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope.get("client"):
+            headers = Headers(scope=scope)
+            forwarded_for = ",".join(headers.getlist("x-forwarded-for"))
+            connection = Connection(scope["client"], scope["server"])
+            client = find_client(connection, forwarded_for, self._trusted_proxies)
+            scope["client"] = (str(client), connection.client[1])
+            if client.is_proxied and headers.get("x-forwarded-proto") == "https":
+                scope["scheme"] = "https"
+        await self._app(scope, receive, send)
 
 
 class BodyLimitMiddleware:

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from heliostat.auth.client_address import describe_client
 from heliostat.errors import HeliostatError, NotAuthenticated
 from heliostat.models import Caller, User
 from heliostat.services.context import Context
@@ -23,7 +24,7 @@ def get_context(request: Request) -> Context:
 
 
 def client_address(request: Request) -> str:
-    return request.client.host if request.client else "local socket"
+    return describe_client(request.scope)
 
 
 async def current_caller(request: Request) -> Caller:

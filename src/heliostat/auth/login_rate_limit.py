@@ -1,12 +1,12 @@
 """Rate limit for failed logins, against password guessing."""
 
-import ipaddress
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from heliostat.auth.client_address import network_of
 from heliostat.errors import TooManyRequests
 
 FREE_FAILURES_PER_NAME = 5
@@ -35,7 +35,7 @@ class LoginRateLimiter:
 
     def begin_login(self, name: str | None, address: str) -> None:
         """Raises TooManyRequests while the caller has to wait. None: a name that no account can have."""
-        now, network = self._clock(), _network(address)
+        now, network = self._clock(), network_of(address)
         with self._lock:
             wait = self._addresses.wait(network, now)
             if name is not None:
@@ -50,12 +50,12 @@ class LoginRateLimiter:
         """Resets the count of the name. The address gets back only this attempt: an attacker may share it."""
         with self._lock:
             self._names.clear(name)
-            self._addresses.take_back(_network(address))
+            self._addresses.take_back(network_of(address))
 
     def login_aborted(self, name: str | None, address: str) -> None:
         """The attempt ended without a result, through no fault of the caller."""
         with self._lock:
-            self._addresses.take_back(_network(address))
+            self._addresses.take_back(network_of(address))
             if name is not None:
                 self._names.take_back(name)
 
@@ -103,16 +103,3 @@ class _Counter:
         if count < self._free_failures:
             return 0.0
         return min(2.0 ** min(count - self._free_failures, 30), MAX_DELAY_SECONDS)
-
-
-def _network(address: str) -> str:
-    """The range that one attacker can control: an IPv4 address, or the /64 network of an IPv6 address."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address[:64]
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, 64), strict=False))

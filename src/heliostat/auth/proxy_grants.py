@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from heliostat.auth.cache import Cache
+from heliostat.auth.client_address import network_of
 from heliostat.auth.web_logins import generate_secret, secret_digest
 from heliostat.errors import NotAuthenticated
 from heliostat.models import User, WebLogin
@@ -46,6 +47,13 @@ class BrowserCredentials:
 
     nonce: str
     login_cookies: tuple[str, ...] = ()  # cookies of the control plane
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _GrantOrigin:
+    login_id: int | None = None  # None: of a program
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +96,29 @@ class ProxyGrants:
             or not self.are_logins_of(kept.user, browser.login_cookies)
         ):
             raise NotAuthenticated("This link was already used or has expired.", "Open the page again.")
-        return self._add_grant(kept.user, target, kept.login_id, GRANT_LIFETIME)
+        return self._add_grant(kept.user, target, _GrantOrigin(kept.login_id, browser.address), GRANT_LIFETIME)
 
     def create_program_grant(self, user: str, target: ProxyTarget) -> tuple[str, datetime]:
         """A secret for a program of this user, and its expiry."""
-        return self._add_grant(user, target, None, PROGRAM_GRANT_LIFETIME), self._now() + PROGRAM_GRANT_LIFETIME
+        return self._add_grant(
+            user, target, _GrantOrigin(), PROGRAM_GRANT_LIFETIME
+        ), self._now() + PROGRAM_GRANT_LIFETIME
 
-    def require_user(self, secret: str, target: ProxyTarget) -> User:
-        """The owner. Raises NotAuthenticated if it has expired or is for another target."""
+    def require_user(self, secret: str, target: ProxyTarget, address: str | None) -> User:
+        """The owner. Raises NotAuthenticated if it has expired or is for another target.
+
+        `address`: of the client, if a browser's cookie may have been copied; it must be where the cookie was set.
+        """
         digest = secret_digest(secret)
         holder = self._known.get(digest, lambda: self._read(digest))
         now, login = self._now(), holder.login
+        is_copied = address is not None and login is not None and not _is_same(address, holder.grant.address)
         is_logged_out = login is not None and (login.ended_at is not None or login.expires_at <= now)
         if (
             holder.grant.target != target
             or holder.grant.expires_at <= now
             or is_logged_out
+            or is_copied
             or not holder.user.active
         ):
             raise grant_expired_error()
@@ -136,9 +151,9 @@ class ProxyGrants:
             login = web_logins.find_login_by_digest(conn, digest)
         return login.user if login is not None else ""
 
-    def _add_grant(self, user: str, target: ProxyTarget, login_id: int | None, lasts: timedelta) -> str:
+    def _add_grant(self, user: str, target: ProxyTarget, origin: _GrantOrigin, lasts: timedelta) -> str:
         secret, now = generate_secret(), self._now()
-        grant = ProxyGrant(user, target, login_id, now, now + lasts)
+        grant = ProxyGrant(user, target, origin.login_id, now, now + lasts, origin.address)
 
         def change(tx: Transaction) -> None:
             web_logins.remove_old_grants(tx, user, now, _MAX_GRANTS_PER_USER - 1)
@@ -155,6 +170,10 @@ class ProxyGrants:
         if grant is None or user is None or (grant.login_id is not None and login is None):
             raise grant_expired_error()
         return _GrantHolder(grant, user, login)
+
+
+def _is_same(address: str, other: str) -> bool:
+    return network_of(address) == network_of(other)
 
 
 def grant_expired_error() -> NotAuthenticated:

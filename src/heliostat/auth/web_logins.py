@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from heliostat.auth.cache import Cache
+from heliostat.auth.client_address import network_of
 from heliostat.errors import Forbidden, NotAuthenticated
 from heliostat.models import User, WebLogin
 from heliostat.store import accounts, web_logins
@@ -42,13 +43,19 @@ class WebLogins:
         self.create_code, self.redeem_code, self.drop_codes = self._codes.new, self._codes.redeem, self._codes.drop
         self.find_user_of_code = self._codes.find_user
 
-    def require_browser(self, secret: str, *, in_use: bool = True) -> LoggedInBrowser:
-        """Raises NotAuthenticated if the login has ended. `in_use`: the user acts, so it is not idle."""
+    def require_browser(self, secret: str, *, address: str | None, in_use: bool = True) -> LoggedInBrowser:
+        """Raises NotAuthenticated if the login has ended.
+
+        `address`: of the client, if the cookie may have been copied; it must be where the login began.
+        `in_use`: the user acts, so it is not idle.
+        """
         digest = secret_digest(secret)
         browser = self._known.get(digest, lambda: self._read(digest))
         now = self._now()
         login = browser.login
         if login.ended_at is not None or login.expires_at <= now or now - login.seen_at > IDLE_TIMEOUT:
+            raise not_logged_in_error()
+        if address is not None and network_of(address) != network_of(login.address):
             raise not_logged_in_error()
         if not browser.user.active:
             raise Forbidden(f"The account {login.user} is deactivated.", "An admin can activate it again.")

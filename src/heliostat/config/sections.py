@@ -48,6 +48,13 @@ def _are_simulated_gpus(text: str) -> bool:
     return all(counts) and sum(counts) <= MAX_SIMULATED_GPUS
 
 
+def _are_networks(texts: Sequence[str]) -> bool:
+    try:
+        return all(ipaddress.ip_network(text, strict=False) for text in texts)
+    except ValueError:
+        return False
+
+
 def _local_zone() -> str:
     """UTC, if it is unknown."""
     linked = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
@@ -75,6 +82,16 @@ class ServerSettings:
         "allowed only for this machine. In a network without TLS, leave public_url out.",
         see="admins.md#network-access",
         example='"https://gpu.example.org"',
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "addresses or networks of reverse proxies; their `X-Forwarded-For` and `X-Forwarded-Proto` are believed. "
+        "On this machine a proxy must run as root or as a system user",
+        pattern=r"[0-9A-Fa-f:.]{2,45}(/\d{1,3})?",
+        is_valid=_are_networks,
+        example='["127.0.0.1", "10.1.0.0/24"]',
+        advice='Write addresses or networks: "127.0.0.1", "10.1.0.0/24".',
+        see="admins.md#network-access",
     )
     proxy_port: int | None = setting(
         None,

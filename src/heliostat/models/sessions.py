@@ -50,6 +50,7 @@ class ProxyGrant:
     login_id: int | None  # the web login with which it ends; None: for a program
     created_at: datetime
     expires_at: datetime
+    address: str = ""  # of the browser
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
+from heliostat.auth.client_address import ClientAddress, Connection, find_client
 from heliostat.auth.proxy_grants import BrowserCredentials
 from heliostat.auth.web_logins import generate_secret, secret_digest
 from heliostat.errors import BadRequest, Forbidden, HeliostatError, NotAuthenticated, NotFound
@@ -33,7 +34,7 @@ class ProxyRequest:
     raw_path: bytes
     query: bytes
     headers: Headers
-    client: str
+    client: ClientAddress
     is_upgrade: bool = False
 
     @property
@@ -51,6 +52,7 @@ class AuthorizedRequest:
 
     user: str
     secret: str
+    cookie_address: str | None
     parsed_path: ParsedPath
     route: ProxyRoute
     forwarding: ForwardingContext
@@ -76,27 +78,33 @@ class AccessControl:
             raise NotFound("Page not found.", "Open a session or a port from its page in Heliostat.")
         return parsed
 
+    def find_client(self, connection: Connection, headers: Headers) -> ClientAddress:
+        forwarded_for = b",".join(header_values(headers, b"x-forwarded-for")).decode("latin-1")
+        return find_client(connection, forwarded_for, self._context.settings.server.trusted_proxies)
+
     async def authorize(self, request: ProxyRequest, parsed: ParsedPath) -> AuthorizedRequest:
         """Raises NotAuthenticated, Forbidden, NotFound or Conflict."""
         secret, is_program = self._secret(request.headers)
         if not is_program:
             check_origin(request)
-        user = await self._user(secret, parsed.target)
+        address = self._cookie_address(request)
+        user = await self._user(secret, parsed.target, address)
         if not is_program:
             await self._check_logins(request.headers, user)
         if parsed.target.service:
             route, *others = await self.load_balancer.ordered_routes(parsed.target, user, is_program=is_program)
-            return AuthorizedRequest(user, secret, parsed, route, self._forwarding(request, route), tuple(others))
+            forwarding = self._forwarding(request, route)
+            return AuthorizedRequest(user, secret, address, parsed, route, forwarding, tuple(others))
         route = await self._route(parsed.target)
         if user not in route.allowed_users:
             raise Forbidden("It belongs to another user.", "Ask the owner to share it with you.")
-        return AuthorizedRequest(user, secret, parsed, route, self._forwarding(request, route))
+        return AuthorizedRequest(user, secret, address, parsed, route, self._forwarding(request, route))
 
     async def is_still_authorized(self, authorized: AuthorizedRequest) -> bool:
         """Whether an open request or WebSocket is still permitted."""
         target = authorized.parsed_path.target
         try:
-            user = await self._user(authorized.secret, target)
+            user = await self._user(authorized.secret, target, authorized.cookie_address)
             if target.service:  # a draining replica finishes its open requests
                 return user in (await self.load_balancer.find_candidates(target)).allowed_users
             route = await self._route(target)
@@ -115,7 +123,10 @@ class AccessControl:
     async def redeem_entry_code(self, request: ProxyRequest, parsed: ParsedPath, code: str) -> str:
         """The session cookie in exchange for an entry code. Raises NotAuthenticated."""
         nonce = _text(cookie_value(request.headers, self._cookie_name(_NONCE)))
-        credentials, target = BrowserCredentials(nonce, _logins(request.headers)), parsed.target
+        credentials, target = (
+            BrowserCredentials(nonce, _logins(request.headers), str(request.client)),
+            parsed.target,
+        )
         grants = self._context.authenticator.proxy_grants
         secret = await self._in_thread(lambda: grants.redeem_code(code[:_MAX_SECRET_LENGTH], target, credentials))
         return self._cookie(_COOKIE, secret, target, 7 * 24 * 3600)
@@ -138,10 +149,14 @@ class AccessControl:
             return secret.strip(), True
         return _text(cookie_value(headers, self._cookie_name(_COOKIE))), False
 
-    async def _user(self, secret: str, target: ProxyTarget) -> str:
+    async def _user(self, secret: str, target: ProxyTarget, address: str | None) -> str:
         if secret and self._context.authenticator.proxy_grants.is_cached(secret):
-            return self._require_user(secret, target)
-        return await self._in_thread(lambda: self._require_user(secret, target))
+            return self._require_user(secret, target, address)
+        return await self._in_thread(lambda: self._require_user(secret, target, address))
+
+    def _cookie_address(self, request: ProxyRequest) -> str | None:
+        """The address at which a cookie must have been set; None: it was encrypted, so it cannot be copied."""
+        return None if self._context.public_urls.is_encrypted else str(request.client)
 
     async def _check_logins(self, headers: Headers, user: str) -> None:
         """Raises NotAuthenticated if another user is logged in: the proxy cookie was then planted."""
@@ -153,10 +168,10 @@ class AccessControl:
         if not is_same_user:
             raise NotAuthenticated("Another user is logged in in this browser.", "Open it from its page.")
 
-    def _require_user(self, secret: str, target: ProxyTarget) -> str:
+    def _require_user(self, secret: str, target: ProxyTarget, address: str | None) -> str:
         if not secret:
             raise NotAuthenticated("Please log in.", "Run `helio web`, then open it from its page.")
-        return self._context.authenticator.proxy_grants.require_user(secret, target).name
+        return self._context.authenticator.proxy_grants.require_user(secret, target, address).name
 
     async def _route(self, target: ProxyTarget) -> ProxyRoute:
         now = time.monotonic()
@@ -176,7 +191,7 @@ class AccessControl:
             keeps_prefix=route.keeps_path_prefix,
             scheme=b"https" if self._context.public_urls.is_encrypted else b"http",
             host=request.host,
-            client=request.client.encode("latin-1", "replace"),
+            client=request.client.ip.encode("latin-1", "replace"),
             authorization=None
             if route.authorization_header is None
             else route.authorization_header.encode("latin-1"),

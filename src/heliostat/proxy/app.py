@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from heliostat.auth.client_address import Connection
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotAuthenticated
 from heliostat.models import JobState
 from heliostat.models.sessions import ProxyTarget
@@ -39,13 +40,18 @@ class Proxy:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        request = _request(scope)
+        request = self._request(scope)
         try:
             await self._handle(request, receive, send)
         except NotAuthenticated as error:
             await self._redirect_to_login(request, error, send)
         except HeliostatError as error:
             await self._send_error(request, error, send)
+
+    def _request(self, scope: Message) -> ProxyRequest:
+        headers = scope["headers"]
+        client = self.access_control.find_client(Connection(scope["client"], scope["server"]), headers)
+        return ProxyRequest(scope["method"], scope["raw_path"], scope["query_string"], headers, client)
 
     async def _handle(self, request: ProxyRequest, receive: Receive, send: Send) -> None:
         if target_path := self._target_path(request):
@@ -235,11 +241,6 @@ async def _start(send: Send, status: int, headers: list[Header]) -> None:
 async def _redirect(send: Send, url: str, cookie: str = "") -> None:
     await _start(send, 303, error_responses.redirect_headers(url, cookie))
     await send({"type": "http.response.body", "body": b""})
-
-
-def _request(scope: Message) -> ProxyRequest:
-    client = scope.get("client") or ("", 0)
-    return ProxyRequest(scope["method"], scope["raw_path"], scope["query_string"], scope["headers"], client[0])
 
 
 def _has_body(request: ProxyRequest) -> bool:

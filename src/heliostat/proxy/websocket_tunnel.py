@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import httptools
 
+from heliostat.auth.client_address import Connection
 from heliostat.errors import BadRequest, Conflict, EngineUnavailable, HeliostatError
 from heliostat.proxy import error_responses
 from heliostat.proxy.access_control import AuthorizedRequest, ProxyRequest
@@ -84,7 +85,7 @@ class WebSocketTunnel(asyncio.Protocol):
     async def _run(self, head: bytes) -> None:
         try:
             with self._counting:
-                request = _parse(head, self.transport)
+                request = self._parse(head)
                 authorized = await self._proxy.access_control.authorize(
                     request, self._proxy.access_control.parse_request_path(request)
                 )
@@ -95,6 +96,22 @@ class WebSocketTunnel(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - a background task
             log.error("tunnel_failed", error=repr(error))
             self.transport.abort()
+
+    def _parse(self, head: bytes) -> ProxyRequest:
+        parsed = _ParsedRequest()
+        parser = httptools.HttpRequestParser(parsed)
+        try:
+            with contextlib.suppress(httptools.HttpParserUpgrade):
+                parser.feed_data(head)
+            url = httptools.parse_url(parsed.url)
+        except (httptools.HttpParserError, httptools.HttpParserInvalidURLError):
+            raise BadRequest("The request cannot be read.", "Send an HTTP/1.1 request.") from None
+        if parser.get_method() != b"GET":
+            raise BadRequest("A WebSocket handshake must be a GET request.", "Send a GET request.")
+        ends = (self.transport.get_extra_info(name) or ("", 0) for name in ("peername", "sockname"))
+        connection = Connection(*((str(end[0]), int(end[1])) for end in ends))
+        client = self._proxy.access_control.find_client(connection, parsed.headers)
+        return ProxyRequest("GET", url.path or b"/", url.query or b"", parsed.headers, client, is_upgrade=True)
 
     async def _connect(self, request: ProxyRequest, authorized: AuthorizedRequest) -> None:
         upstream = await self._open(authorized)
@@ -236,22 +253,6 @@ class _ParsedRequest(_ParsedResponse):
 
     def on_url(self, url: bytes) -> None:
         self.url += url
-
-
-def _parse(head: bytes, transport: asyncio.Transport) -> ProxyRequest:
-    parsed = _ParsedRequest()
-    parser = httptools.HttpRequestParser(parsed)
-    try:
-        with contextlib.suppress(httptools.HttpParserUpgrade):
-            parser.feed_data(head)
-        url = httptools.parse_url(parsed.url)
-    except (httptools.HttpParserError, httptools.HttpParserInvalidURLError):
-        raise BadRequest("The request cannot be read.", "Send an HTTP/1.1 request.") from None
-    if parser.get_method() != b"GET":
-        raise BadRequest("A WebSocket handshake must be a GET request.", "Send a GET request.")
-    peer = transport.get_extra_info("peername") or ("",)
-    client = str(peer[0])
-    return ProxyRequest("GET", url.path or b"/", url.query or b"", parsed.headers, client, is_upgrade=True)
 
 
 def _write(transport: asyncio.Transport, data: bytes) -> None:

@@ -361,6 +361,7 @@ proxy_grants = Table(
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float, nullable=False),
     Column("service", String),
+    Column("address", String),
     Index("proxy_grants_by_user", "user", "created_at"),
 )
 

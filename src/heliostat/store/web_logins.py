@@ -92,6 +92,7 @@ def add_grant(tx: Transaction, grant: ProxyGrant, digest: str) -> None:
             port=grant.target.port,
             service=grant.target.service or None,
             login_id=grant.login_id,
+            address=grant.address,
             created_at=to_timestamp(grant.created_at),
             expires_at=to_timestamp(grant.expires_at),
         )
@@ -117,4 +118,5 @@ def _grant(row: Row[Any]) -> ProxyGrant:
         login_id=row.login_id,
         created_at=to_datetime(row.created_at),
         expires_at=to_datetime(row.expires_at),
+        address=row.address or "",
     )

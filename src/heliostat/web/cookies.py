@@ -34,16 +34,16 @@ def clear_session_cookie(request: Request, response: Response) -> None:
 
 
 def _set(request: Request, response: Response, name: str, value: str, seconds: int | None) -> None:
-    secure = _is_encrypted(request)
+    secure = is_encrypted(request)
     full_name = f"__Host-{name}" if secure else name
     response.set_cookie(full_name, value, seconds, path="/", secure=secure, httponly=True, samesite="lax")
 
 
 def _read(request: Request, name: str) -> str:
-    full_name = f"__Host-{name}" if _is_encrypted(request) else name
+    full_name = f"__Host-{name}" if is_encrypted(request) else name
     return request.cookies.get(full_name, "")[:_MAX_LENGTH]
 
 
-def _is_encrypted(request: Request) -> bool:
+def is_encrypted(request: Request) -> bool:
     public = request.app.state.context.settings.server.public_url or ""
     return request.url.scheme == "https" or public.startswith("https://")

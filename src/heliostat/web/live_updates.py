@@ -21,7 +21,7 @@ from heliostat.services.context import Context
 from heliostat.services.permissions import require_inspectable_job
 from heliostat.web.refresh_rate import RefreshRateLimiter
 from heliostat.web.rendering import PAGE_HEADERS
-from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
+from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, find_browser
 
 router = APIRouter()
 MIN_UPDATE_SECONDS = 1.0
@@ -155,7 +155,7 @@ async def _event_stream(
 
 def _is_logged_in(request: AuthenticatedRequest) -> bool:
     try:
-        request.context.authenticator.web_logins.require_browser(request.secret, in_use=False)
+        find_browser(request.http, in_use=False)
     except HeliostatError:
         return False
     return True

@@ -9,6 +9,7 @@ from fastapi import Depends
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from heliostat.auth.client_address import describe_client
 from heliostat.auth.web_logins import LoggedInBrowser, is_valid_csrf_token, not_logged_in_error
 from heliostat.errors import BadRequest, Forbidden, HeliostatError
 from heliostat.models import Caller, User
@@ -84,9 +85,7 @@ async def require_login(request: Request) -> AuthenticatedRequest:
     request.state.live_revision = request.app.state.live.revision
     # Automatic refreshes must not extend an unused login.
     in_use = not _is_automatic(request)
-    return AuthenticatedRequest(
-        request, context, secret, context.authenticator.web_logins.require_browser(secret, in_use=in_use)
-    )
+    return AuthenticatedRequest(request, context, secret, find_browser(request, in_use=in_use))
 
 
 async def anonymous_request(request: Request) -> AnonymousRequest:
@@ -113,7 +112,7 @@ async def read_verified_form(request: Request) -> SubmittedForm:
 
 
 def client_address(request: Request) -> str:
-    return request.client.host if request.client else "local socket"
+    return describe_client(request.scope)
 
 
 def identify_request(request: Request) -> AuthenticatedRequest | AnonymousRequest:
@@ -121,11 +120,19 @@ def identify_request(request: Request) -> AuthenticatedRequest | AnonymousReques
     context: Context = request.app.state.context
     secret = cookies.session_cookie(request)
     try:
-        return AuthenticatedRequest(
-            request, context, secret, context.authenticator.web_logins.require_browser(secret, in_use=False)
-        )
+        return AuthenticatedRequest(request, context, secret, find_browser(request, in_use=False))
     except HeliostatError:
         return AnonymousRequest(request, context, cookies.visitor_cookie(request))
+
+
+def find_browser(request: Request, *, in_use: bool) -> LoggedInBrowser:
+    """The login of the cookie. Raises NotAuthenticated, Forbidden."""
+    context: Context = request.app.state.context
+    # Without TLS, browsers send the cookie to all ports of this host: it is worth something only where it was set.
+    address = None if cookies.is_encrypted(request) else client_address(request)
+    return context.authenticator.web_logins.require_browser(
+        cookies.session_cookie(request), address=address, in_use=in_use
+    )
 
 
 def is_logged_in(request: Request) -> bool:

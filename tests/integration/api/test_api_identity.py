@@ -1,6 +1,7 @@
 """Who is calling is what the kernel or a secret says, and never what a header claims."""
 
 import base64
+import os
 import socket
 
 import pytest
@@ -122,9 +123,12 @@ def test_headers_of_proxies_change_neither_who_we_are_nor_where_we_come_from(
         "Host": "evil.example",
     }
     answer = server.ask("GET", "/whoami", headers={**lies, "Authorization": f"Bearer {token}"}, tcp=True)
-    assert (answer.json["address"], answer.json["via"]) == ("127.0.0.1", "token")
+    assert (answer.json["address"], answer.json["via"]) == (
+        f"127.0.0.1 (uid {os.geteuid()})",
+        "token",
+    )
     assert server.ask("GET", "/whoami", headers=lies, tcp=True).status == 401
-    assert server.ask("GET", "/whoami", headers=lies).json["address"] == "local socket"
+    assert server.ask("GET", "/whoami", headers=lies).json["address"] == f"local socket (uid {os.geteuid()})"
 
 
 @needs_root

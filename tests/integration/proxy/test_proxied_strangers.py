@@ -82,6 +82,19 @@ def test_a_cookie_or_key_opens_one_target_only(
     assert ProxyBrowser(server).get(other_port, headers=with_key).status == 401
 
 
+def test_cookies_that_another_user_of_this_machine_has_copied_are_worthless(
+    server: RunningServer, ann: Person, bob: Person, bob_job: tuple[int, int]
+) -> None:
+    """Without TLS, browsers send the cookies of a host to all of its ports: also to a server of ann."""
+    bobs = inside(server, bob, bob_job)
+    pages = (f"{server.url}/jobs", base(server, bob_job))
+    assert [bobs.get(page).status for page in pages] == [200, 200]
+    with acting_as(ann.uid):
+        statuses = [ProxyBrowser(server, dict(bobs.cookies)).get(page).status for page in pages]
+    assert statuses == [303, 401]
+    assert [bobs.get(page).status for page in pages] == [200, 200]
+
+
 def test_a_cookie_that_somebody_planted_in_a_browser_does_not_open_their_pages_there(
     server: RunningServer, ann: Person, bob: Person, ann_job: tuple[int, int]
 ) -> None:

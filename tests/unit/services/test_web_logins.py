@@ -34,8 +34,8 @@ class Door:
         code, _ = web_logins.create_login_code(self.context, self.root)
         return web_logins.log_in_browser_by_code(self.context, code, HERE)
 
-    def holder(self, secret: str, in_use: bool = True) -> LoggedInBrowser:
-        return self.context.authenticator.web_logins.require_browser(secret, in_use=in_use)
+    def holder(self, secret: str, in_use: bool = True, address: str | None = HERE.address) -> LoggedInBrowser:
+        return self.context.authenticator.web_logins.require_browser(secret, address=address, in_use=in_use)
 
 
 @pytest.fixture
@@ -139,3 +139,12 @@ def test_a_chosen_cookie_never_becomes_a_login(door: Door) -> None:
     assert door.enter() != "chosen-by-somebody-else"
     with pytest.raises(NotAuthenticated):
         door.holder("chosen-by-somebody-else")
+
+
+def test_a_copied_cookie_is_worthless_at_another_address_unless_it_was_encrypted(door: Door) -> None:
+    secret = door.enter()
+    for address in ("10.0.0.8", "127.0.0.1", f"{HERE.address} (uid 1000)"):
+        with pytest.raises(NotAuthenticated):
+            door.holder(secret, address=address)
+    assert door.holder(secret, address=None)
+    assert door.holder(secret)

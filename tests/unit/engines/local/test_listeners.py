@@ -5,13 +5,9 @@ import socket
 import pytest
 
 from heliostat.engines.local import port_ownership
-from heliostat.engines.local.port_ownership import (
-    NetlinkUnavailable,
-    NotListening,
-    find_listening,
-    query_listeners,
-)
+from heliostat.engines.local.port_ownership import NotListening, find_listening
 from heliostat.payloads.port_listeners import read_proc_listeners
+from heliostat.socket_queries import NetlinkUnavailable, query_listeners
 
 
 @pytest.mark.parametrize(
