@@ -32,6 +32,18 @@ def test_what_is_ticked_and_focused_stays_so_when_the_list_changes(page: Page, s
     expect(page.get_by_role("button", name="Cancel 1 job")).to_be_visible()
 
 
+def test_the_reasons_of_waiting_jobs_fit_a_small_window(new_page: Callable[..., Page], server: RunningServer) -> None:
+    page = new_page(viewport={"width": 1000, "height": 800})
+    for _ in range(5):
+        server.submit(
+            command=["sleep", "600"], name="densenet3d-ukb-t1-pretrained-lr3e-4", gpus=4, gpu_type="A100"
+        )
+    page.goto(server.url + "/jobs?q=densenet3d")
+    assert page.evaluate("document.querySelector('.table-wrap').scrollWidth") <= page.evaluate(
+        "document.querySelector('.table-wrap').clientWidth"
+    )
+
+
 def test_many_jobs_are_cancelled_after_asking_once_more(page: Page, server: RunningServer) -> None:
     numbers = [server.submit(command=["sleep", "600"], name="bulk") for _ in range(3)]
     page.goto(server.url + "/jobs?q=bulk&state=unfinished")

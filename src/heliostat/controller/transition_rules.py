@@ -120,7 +120,8 @@ def _reason(job: Job, observation: AttemptEnded) -> str | None:
     if observation.cause is EndCause.TIMED_OUT:
         return f"it reached its time limit of {job.time_limit_seconds} s"
     if observation.cause is EndCause.OUT_OF_MEMORY:
-        return f"out of memory: {observation.detail}; request more with --memory"
+        detail = observation.detail or "it used more memory than it requested"
+        return f"out of memory: {detail}; request more with --memory"
     if observation.cause is EndCause.EXITED and observation.detail:
         return observation.detail
     if observation.cause is EndCause.EXITED:

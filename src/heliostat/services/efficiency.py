@@ -49,7 +49,7 @@ def assess_efficiency(requested: RequestedResources, used: UsageSummary, run_sec
     if used.sampled_seconds <= 0:
         return EfficiencyReport((_NO_DATA,))
     if run_seconds < MIN_RUN_SECONDS:
-        return EfficiencyReport((f"ran for less than {MIN_RUN_SECONDS:.0f} s, too short for a report",))
+        return EfficiencyReport((f"its run time is below {MIN_RUN_SECONDS:.0f} s, too short for a report",))
     gpus_used = _gpus_used(used)
     complaints = [
         *_gpu_complaints(requested, used, gpus_used),

@@ -34,6 +34,11 @@ def end(cause: EndCause, exit_code: int | None = None, detail: str | None = None
             JobState.FAILED,
             "out of memory: it used more than its 64 MiB of memory; request more with --memory",
         ),
+        (
+            end(EndCause.OUT_OF_MEMORY, 137),
+            JobState.FAILED,
+            "out of memory: it used more memory than it requested; request more with --memory",
+        ),
         (end(EndCause.LOST, None, "the machine restarted"), JobState.LOST, "the machine restarted"),
         (end(EndCause.REFUSED, None, "no such user"), JobState.FAILED, "no such user"),
         (end(EndCause.STOPPED, 143), JobState.CANCELLED, None),

@@ -77,7 +77,7 @@ def test_well_used_or_small_amounts_are_not_reported_as_waste(
 
 def test_a_short_job_is_not_assessed() -> None:
     assert assess_efficiency(asked(gpus=4), used(loads=(0,) * 4), MIN_RUN_SECONDS - 1).text.startswith(
-        "ran for less than 120 s"
+        "its run time is below 120 s"
     )
     assert assess_efficiency(asked(), UsageSummary(), 0).text == "it has not run yet"
     assert assess_efficiency(asked(), UsageSummary(), HOUR).text == "no usage data"

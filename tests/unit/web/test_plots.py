@@ -1,13 +1,21 @@
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from heliostat.models import Device, DeviceStatistics, SeriesStatistics, UsageSummary
+from heliostat.models import AttemptRecord, Device, DeviceStatistics, JobState, SeriesStatistics, UsageSummary
 from heliostat.services.cluster.stats import EfficiencyReport, JobStats, RequestedResources, TimeSeries
-from heliostat.web.job_page.usage import build_usage_view
+from heliostat.web.job_page.usage import JobDevices, build_usage_view
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
-A100 = Device("u0", 0, "A100", "NVIDIA A100", 40960)
+DEVICES = {uuid: Device(uuid, int(uuid[1:]), "A100", "NVIDIA A100", 40960) for uuid in ("u1", "u4", "u5")}
+
+
+def _attempt(number: int, node: str, *devices: str) -> AttemptRecord:
+    return AttemptRecord(1, number, node, devices, JobState.RUNNING, START, START)
+
+
+FOURTH_AND_FIFTH = JobDevices.of_attempts([_attempt(1, "a", "u4", "u5")], DEVICES)
 
 
 def _series(name: str, unit: str, *values: float | None) -> TimeSeries:
@@ -35,7 +43,7 @@ def _stats(gpus: int) -> JobStats:
 
 
 def test_what_was_used_is_drawn_against_what_was_asked_for() -> None:
-    told = build_usage_view(_stats(2), [A100])
+    told = build_usage_view(_stats(2), FOURTH_AND_FIFTH)
     assert [plot.title for plot in told.plots] == [
         "GPU utilisation",
         "GPU memory in GiB",
@@ -58,7 +66,7 @@ def test_what_was_used_is_drawn_against_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize(("gpus", "names"), [(2, ["GPU 0", "GPU 1"]), (16, ["maximum", "mean", "minimum"])])
 def test_many_gpus_are_drawn_as_few_curves(gpus: int, names: list[str]) -> None:
-    plot = build_usage_view(_stats(gpus), [A100]).plots[0]
+    plot = build_usage_view(_stats(gpus), JobDevices()).plots[0]
     assert all(name in plot.legend for name in names)
     assert plot.svg.count('class="line') == len(names)
 
@@ -67,4 +75,20 @@ def test_nothing_known_is_no_plot() -> None:
     nothing = JobStats(
         1, RequestedResources(1, 1024, 0), (), UsageSummary(), EfficiencyReport(("it has not run yet",))
     )
-    assert build_usage_view(nothing, []).plots == ()
+    assert build_usage_view(nothing, JobDevices()).plots == ()
+
+
+def test_the_curves_have_the_names_of_the_gpus() -> None:
+    legend = build_usage_view(_stats(2), FOURTH_AND_FIFTH).plots[0].legend
+    assert ["GPU 4<" in legend, "GPU 5<" in legend, "GPU 0" in legend] == [True, True, False]
+    again = JobDevices.of_attempts([_attempt(1, "a", "u4"), _attempt(2, "a", "u1")], DEVICES)
+    assert again.names == ("GPU 4, GPU 1",)
+    assert JobDevices.of_attempts([_attempt(1, "a", "u4"), _attempt(2, "b", "u4")], DEVICES).names == (
+        "a GPU 4, b GPU 4",
+    )
+
+
+def test_a_single_sample_has_no_plot() -> None:
+    stats = _stats(1)
+    once = tuple(replace(series, mean=(None, 1.0, None)) for series in stats.series)
+    assert build_usage_view(replace(stats, series=once), JobDevices()).plots == ()

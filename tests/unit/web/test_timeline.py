@@ -47,6 +47,7 @@ def test_the_life_of_a_job_is_told_by_state_and_attempt() -> None:
         "starting": 2,
         "running": 40,
     }
+    assert {phase.state: phase.since for phase in told.state_durations if phase.since} == {"running": _at(32)}
     first, second = told.attempts
     assert (first.waited_seconds, first.ran_seconds, first.outcome) == (600, 1800, "job 9 needs its resources")
     assert (second.waited_seconds, second.ran_seconds, second.running_since) == (1200, 600, _at(62))

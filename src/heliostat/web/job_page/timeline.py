@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
@@ -64,6 +64,7 @@ class AttemptRow:
 class StateDuration:
     state: str
     seconds: float
+    since: datetime | None = None  # the current state: the browser keeps counting from here
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def build_timeline(history: JobHistory, now: datetime, shown_attempt: int) -> Ti
     intervals = _intervals(history.events, job.submitted_at, end)
     return Timeline(
         svg=_bar(intervals),
-        state_durations=_state_durations(intervals),
+        state_durations=_state_durations(intervals, None if job.is_terminal else end),
         begin_at=job.submitted_at,
         end_at=end,
         attempts=_attempts(history, now, shown_attempt),
@@ -115,12 +116,16 @@ def _intervals(events: Sequence[JobEvent], begin: datetime, end: datetime) -> li
     return [interval for interval in intervals if interval.seconds > 0]
 
 
-def _state_durations(intervals: Sequence[_StateInterval]) -> tuple[StateDuration, ...]:
+def _state_durations(intervals: Sequence[_StateInterval], now: datetime | None) -> tuple[StateDuration, ...]:
+    """`now`: None if the job has ended."""
     totals: dict[str, float] = {}
     for interval in intervals:
         totals[interval.state.value] = totals.get(interval.state.value, 0.0) + interval.seconds
+    current = intervals[-1].state.value if intervals and now else None
     return tuple(
-        StateDuration(state, seconds) for state, seconds in totals.items() if seconds >= 1 or len(totals) == 1
+        StateDuration(state, seconds, now - timedelta(seconds=seconds) if now and state == current else None)
+        for state, seconds in totals.items()
+        if seconds >= 1 or len(totals) == 1 or state == current
     )
 
 

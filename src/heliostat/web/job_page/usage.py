@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from statistics import fmean
 
 from markupsafe import Markup
 
-from heliostat.models import SeriesStatistics
+from heliostat.models import AttemptRecord, SeriesStatistics, TaskPlacement
 from heliostat.models.nodes import Device
 from heliostat.services.cluster.stats import JobStats, TimeSeries
 from heliostat.web import formatting, svg_plots
@@ -34,12 +35,39 @@ class JobUsageView:
     plots: tuple[JobUsagePlot, ...]
 
 
-def build_usage_view(stats: JobStats, devices: Sequence[Device]) -> JobUsageView:
-    """`devices`: known GPUs of the job, now and in earlier attempts."""
+@dataclass(frozen=True, slots=True)
+class JobDevices:
+    """The GPUs of a job, in the order of their series."""
+
+    names: tuple[str, ...] = ()  # as in the list of its GPUs: GPU 4
+    memory_mib: int | None = None  # of the largest; None: unknown
+
+    @classmethod
+    def of_attempts(cls, attempts: Sequence[AttemptRecord], known: Mapping[str, Device]) -> "JobDevices":
+        """A requeued job can have other GPUs than before: `GPU 4, GPU 1`."""
+        placed = [_placed_devices(attempt) for attempt in attempts if attempt.started_at]
+        names_node = len({node for devices in placed for node, _ in devices}) > 1
+        ranks = zip_longest(*([_name(*device, known, names_node) for device in devices] for devices in placed))
+        sizes = [known[uuid].memory_mib for devices in placed for _, uuid in devices if uuid in known]
+        names = (", ".join(dict.fromkeys(name for name in rank if name)) for rank in ranks)
+        return cls(tuple(names), max(sizes, default=None))
+
+
+def _placed_devices(attempt: AttemptRecord) -> list[tuple[str, str]]:
+    places = attempt.places or (TaskPlacement(attempt.node, attempt.devices),)
+    return [(place.node, uuid) for place in places for uuid in place.devices]
+
+
+def _name(node: str, uuid: str, known: Mapping[str, Device], names_node: bool) -> str:
+    name = f"GPU {known[uuid].index}" if uuid in known else uuid
+    return f"{node} {name}" if names_node else name
+
+
+def build_usage_view(stats: JobStats, devices: JobDevices) -> JobUsageView:
     by_name = {series.name: series for series in stats.series}
     found = [
-        _plot_devices("GPU utilisation", by_name, "utilisation", _Measure("%", 1.0, top=100.0)),
-        _plot_devices("GPU memory in GiB", by_name, "memory", _device_memory(devices)),
+        _plot_devices("GPU utilisation", by_name, devices.names, _Measure("%", 1.0, top=100.0)),
+        _plot_devices("GPU memory in GiB", by_name, devices.names, _device_memory(devices)),
         _plot_series("CPUs", by_name.get("cpu"), stats.summary.cpus, _cpus(stats)),
         _plot_series("Memory in GiB", by_name.get("memory"), stats.summary.memory_mib, _memory(stats)),
     ]
@@ -72,10 +100,10 @@ def _memory(stats: JobStats) -> _Measure:
     )
 
 
-def _device_memory(devices: Sequence[Device]) -> _Measure:
-    if not devices:
+def _device_memory(devices: JobDevices) -> _Measure:
+    capacity = devices.memory_mib
+    if capacity is None:
         return _Measure("GiB", _GIB)
-    capacity = max(device.memory_mib for device in devices)
     return _Measure(
         "GiB", _GIB, limit=capacity / _GIB, limit_label=f"capacity per GPU: {formatting.format_size(capacity)}"
     )
@@ -84,30 +112,40 @@ def _device_memory(devices: Sequence[Device]) -> _Measure:
 def _plot_series(
     title: str, series: TimeSeries | None, statistics: SeriesStatistics, measure: _Measure
 ) -> JobUsagePlot | None:
-    if series is None or not any(value is not None for value in series.mean):
+    if series is None or not _is_curve(series):
         return None
     facts = f"on average {measure.format(statistics.mean)}, at most {measure.format(statistics.peak)}"
     curves = [svg_plots.Curve(title, _points(series, measure), 1)]
     return JobUsagePlot(title, facts, measure.limit_label, _draw(title, curves, measure), Markup(""))
 
 
+def _is_curve(series: TimeSeries) -> bool:
+    """A single sample would be an empty frame."""
+    return sum(value is not None for value in series.mean) > 1
+
+
 def _plot_devices(
-    title: str, by_name: Mapping[str, TimeSeries], what: str, measure: _Measure
+    title: str, by_name: Mapping[str, TimeSeries], names: Sequence[str], measure: _Measure
 ) -> JobUsagePlot | None:
+    what = "utilisation" if measure.unit == "%" else "memory"
     found = [series for name, series in by_name.items() if name.startswith("gpu") and name.endswith(f"_{what}")]
-    known = [value for series in found for value in series.mean if value is not None]
-    if not known:
+    if not any(map(_is_curve, found)):
         return None
+    known = [value for series in found for value in series.mean if value is not None]
     peaks = [value for series in found for value in series.max if value is not None]
     facts = f"on average {measure.format(sum(known) / len(known))}, at most {measure.format(max(peaks or known))}"
-    curves = _device_curves(found, measure) if len(found) <= _MAX_CURVES else _summary_curves(found, measure)
+    curves = (
+        _device_curves(found, names, measure) if len(found) <= _MAX_CURVES else _summary_curves(found, measure)
+    )
     legend = svg_plots.draw_legend(curves) if len(curves) > 1 else Markup("")
     return JobUsagePlot(title, facts, measure.limit_label, _draw(title, curves, measure), legend)
 
 
-def _device_curves(found: Sequence[TimeSeries], measure: _Measure) -> list[svg_plots.Curve]:
+def _device_curves(found: Sequence[TimeSeries], names: Sequence[str], measure: _Measure) -> list[svg_plots.Curve]:
+    labels = zip_longest(names[: len(found)], (f"GPU {place}" for place in range(len(found))))
     return [
-        svg_plots.Curve(f"GPU {place}", _points(series, measure), place + 1) for place, series in enumerate(found)
+        svg_plots.Curve(name or fallback, _points(series, measure), place)
+        for place, (series, (name, fallback)) in enumerate(zip(found, labels, strict=True), 1)
     ]
 
 

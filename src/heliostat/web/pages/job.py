@@ -31,7 +31,7 @@ from heliostat.web.job_page.details import (
 from heliostat.web.job_page.log_view import LogQuery, LogView, build_log_view
 from heliostat.web.job_page.rerun import RerunView, build_rerun_view
 from heliostat.web.job_page.timeline import Timeline, build_timeline
-from heliostat.web.job_page.usage import JobUsageView, build_usage_view
+from heliostat.web.job_page.usage import JobDevices, JobUsageView, build_usage_view
 from heliostat.web.job_page.wait_explanation import (
     WaitExplanation,
     WhatIfView,
@@ -243,7 +243,7 @@ def _ends_at(job: Job) -> datetime | None:
 def _usage(request: AuthenticatedRequest, history: JobHistory, devices: dict[str, Device]) -> JobUsageView | None:
     if not any(attempt.started_at for attempt in history.attempts):
         return None
-    job_devices = [devices[uuid] for attempt in history.attempts for uuid in attempt.devices if uuid in devices]
+    job_devices = JobDevices.of_attempts(history.attempts, devices)
     return build_usage_view(job_stats(request.context, request.caller, history.job.id), job_devices)
 
 
