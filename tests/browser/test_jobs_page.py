@@ -32,7 +32,9 @@ def test_what_is_ticked_and_focused_stays_so_when_the_list_changes(page: Page, s
     expect(page.get_by_role("button", name="Cancel 1 job")).to_be_visible()
 
 
-def test_the_reasons_of_waiting_jobs_fit_a_small_window(new_page: Callable[..., Page], server: RunningServer) -> None:
+def test_the_reasons_of_waiting_jobs_fit_a_small_window(
+    new_page: Callable[..., Page], server: RunningServer
+) -> None:
     page = new_page(viewport={"width": 1000, "height": 800})
     for _ in range(5):
         server.submit(

@@ -32,6 +32,8 @@ helio session start --env PATH=$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin vsc
 NO_RSTUDIO_MESSAGE = """RStudio Server (rserver) is not installed on the node of this session.
 Ask an admin to install it on every node (https://posit.co/download/rstudio-server). For R in JupyterLab, R and its
 package IRkernel are enough."""
+VSCODE_PROGRAMS = ("code-server",)
+RSTUDIO_PROGRAMS = ("rserver", "/usr/lib/rstudio-server/bin/rserver")
 TERMINAL_LAYOUT = {
     "layout-restorer:data": {
         "main": {
@@ -171,7 +173,7 @@ def write_terminal_workspace(folder: str) -> str:
 
 def vscode_argv(folder: str) -> list[str]:
     """Runs behind the auth shim, with its own configuration file: that of the user may set another address."""
-    program = find_program(NO_VSCODE_MESSAGE, "code-server")
+    program = find_program(NO_VSCODE_MESSAGE, *VSCODE_PROGRAMS)
     settings = os.path.join(folder, "code-server.yaml")
     with open(settings, "w") as file:
         file.write("auth: none\n")
@@ -181,7 +183,7 @@ def vscode_argv(folder: str) -> list[str]:
 
 def rstudio_argv(folder: str) -> list[str]:
     """Runs behind the auth shim. Server files are removed with the session; the user's files stay in the home."""
-    program = find_program(NO_RSTUDIO_MESSAGE, "rserver", "/usr/lib/rstudio-server/bin/rserver")
+    program = find_program(NO_RSTUDIO_MESSAGE, *RSTUDIO_PROGRAMS)
     database, key = os.path.join(folder, "database.conf"), os.path.join(folder, "cookie-key")
     with open(database, "w") as file:
         file.write(f"provider=sqlite\ndirectory={folder}\n")

@@ -43,6 +43,14 @@ def test_a_finished_job_tells_what_it_was_and_printed(server: RunningServer, sur
     assert "Cancel" not in text
 
 
+def test_a_session_and_its_job_link_to_each_other(server: RunningServer, surfer: Surfer) -> None:
+    body = {"app": "custom", "command": ["sleep", "600"], "name": "linked", **SMALL}
+    number = server.ask("POST", "/sessions", body).json["id"]
+    assert f'href="/sessions/{number}"' in surfer.get(f"/jobs/{number}").text
+    assert f'href="/jobs/{number}"' in surfer.get(f"/sessions/{number}").text
+    server.ask("POST", f"/jobs/{number}/cancel", {})
+
+
 def test_nothing_hostile_becomes_markup(server: RunningServer, surfer: Surfer) -> None:
     job = server.run(
         command=["printf", "%s\n", HOSTILE],

@@ -32,6 +32,7 @@ _ADD_JOB = "/jobs/new"
 class HomeJobRow:
     id: int
     name: str
+    href: str  # page of the job, or of the session
     state: str
     project: str
     gpus: float
@@ -137,6 +138,7 @@ def _row(listed: ListedJob) -> HomeJobRow:
     return HomeJobRow(
         id=job.id,
         name=name if job.array_index is None else f"{name}[{job.array_index}]",
+        href=f"/sessions/{job.id}" if job.kind == "session" else f"/jobs/{job.id}",
         state=job.state.value,
         project=job.project,
         gpus=job.resources.gpus * job.placement.tasks,

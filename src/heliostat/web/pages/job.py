@@ -66,6 +66,7 @@ class JobView:
     actions: tuple[JobAction, ...]
     resubmit_url: str  # empty: the page does not exist
     port_page_url: str  # empty: not running, or not the owner
+    session_url: str  # empty: not a session of this user
     wait_explanation: WaitExplanation | None
     what_if_url: str
     timeline: Timeline
@@ -186,6 +187,7 @@ def _view(request: AuthenticatedRequest, history: JobHistory, query: LogQuery, w
         actions=available_actions(job),
         resubmit_url=resubmit_url(job) if may_add else "",
         port_page_url=f"/jobs/{job.id}/port" if _may_open(request, job) else "",
+        session_url=f"/sessions/{job.id}" if job.kind == "session" and job.user == request.user.name else "",
         wait_explanation=build_wait_explanation(explanation, now),
         what_if_url=f"/jobs/{job.id}?whatif=1#why" if job.state is JobState.PENDING and not with_what_if else "",
         timeline=build_timeline(history, now, query.attempt or job.attempt),

@@ -20,6 +20,7 @@ from heliostat.services.sessions.lifecycle import (
     start_session,
     unshare_session,
 )
+from heliostat.services.sessions.session_apps import SessionApp, list_session_apps
 from heliostat.web.job_page.wait_explanation import WaitExplanation, build_wait_explanation
 from heliostat.web.rendering import PAGE_HEADERS, PageSpec, redirect, render_page
 from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep, SubmittedForm
@@ -48,11 +49,19 @@ class SessionsView:
 
 
 @dataclass(frozen=True, slots=True)
-class NewSessionView:
+class SessionForm:
     app: str = "jupyter"
     field_texts: Mapping[str, str] = field(default_factory=dict)
     field_errors: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewSessionView:
+    form: SessionForm
+    app_options: tuple[tuple[str, str], ...]
+    missing_apps: tuple[SessionApp, ...]
+    app_hint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ def show_sessions(request: AuthenticatedDep) -> Response:
 
 @router.get("/sessions/new")
 def show_session_form(request: AuthenticatedDep) -> Response:
-    return _form(request, NewSessionView(field_texts={"gpus": "1", "time_limit": "4h"}))
+    return _form(request, SessionForm(field_texts={"gpus": "1", "time_limit": "4h"}))
 
 
 @router.post("/sessions/new")
@@ -87,9 +96,8 @@ def submit_session_form(request: AuthenticatedDep, form: FormDep) -> Response:
         job_request = request.http.app.state.read_job(_body(app, form), for_forecast=True)
         state = start_session(request.context, request.caller, SessionRequest(app), job_request)
     except Invalid as error:
-        return _form(
-            request, NewSessionView(app, texts, error.fields, f"{error.message} {error.hint or ''}"), error.status
-        )
+        form_state = SessionForm(app, texts, error.fields, f"{error.message} {error.hint or ''}")
+        return _form(request, form_state, error.status)
     return redirect(request, f"/sessions/{state.job.id}")
 
 
@@ -140,8 +148,15 @@ def remove_share(request: AuthenticatedDep, form: FormDep, job_id: int) -> Respo
     return redirect(request, f"/sessions/{job_id}", "Sharing removed.")
 
 
-def _form(request: AuthenticatedRequest, view: NewSessionView, status: int = 200) -> Response:
+def _form(request: AuthenticatedRequest, form: SessionForm, status: int = 200) -> Response:
     breadcrumbs = (("Sessions", "/sessions"),)
+    apps = list_session_apps(request.context)
+    view = NewSessionView(
+        form=form,
+        app_options=tuple((app.name, app.title) for app in apps.available),
+        missing_apps=apps.missing,
+        app_hint="" if apps.is_checked else "VS Code and RStudio must be installed on the nodes.",
+    )
     return render_page(
         request, PageSpec("new_session.html", "New session", breadcrumbs=breadcrumbs, status=status), view
     )
