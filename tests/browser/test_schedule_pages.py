@@ -1,5 +1,6 @@
 """Schedules in the browser: their times are shown before they are saved; one is run, paused, edited, removed."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def test_a_schedule_is_previewed_made_run_paused_and_removed(
     page.get_by_label("Time zone").fill("Europe/Berlin")
     page.get_by_role("button", name="Preview next ten times").click()
     expect(page.get_by_role("status").locator("li")).to_have_count(10)
+    expect(page.get_by_role("status").locator("li").first).to_contain_text(re.compile(r", 02:30 CES?T$"))
     expect(page.get_by_label("Name")).to_have_value(name)
     page.get_by_label("Job", exact=True).fill("command: [sleep, '1']\ngpus: 1\nenv: {TOKEN: secret}")
     page.get_by_role("button", name="Save").click()

@@ -126,8 +126,8 @@ def create_schedule(body: ScheduleBody, caller: CallerDep, context: ContextDep) 
 
 @router.post("/schedules/preview", summary="List the next firings of a schedule without storing it")
 def preview_schedule(body: SchedulePreviewBody, caller: CallerDep, context: ContextDep) -> Json:
-    times = services.preview_times(context, caller, body.schedule, body.time_zone, body.count)
-    return {"times": [serialize_time(at) for at in times]}
+    preview = services.preview_timing(context, caller, body.schedule, body.time_zone, body.count)
+    return {"times": [serialize_time(at) for at in preview.times], "time_zone": preview.zone}
 
 
 @router.post("/schedules/chronos", status_code=201, summary="Create or replace a schedule from a Chronos document")

@@ -1,6 +1,8 @@
 """`helio schedule`: jobs that are submitted at set times or after other schedules."""
 
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
@@ -96,7 +98,7 @@ def create(
     if dry_run:
         if at is None:
             raise typer.BadParameter("The times are missing: --at TIMES.", param_hint="--at")
-        _print_times(client.schedules.preview(at, time_zone=zone), as_json)
+        _print_times(client.schedules.preview(at, time_zone=zone), zone, as_json)
         return
     rules = _rules(zone, after, overlap, catch_up, epsilon, retries, times, soft_error)
     request = _job(client, file, command, job)
@@ -105,7 +107,7 @@ def create(
         print_json(created)
         return
     print(f"Schedule {created['id']} ({created['name']}) is {created['state']}.")
-    _print_times(created["next_times"], False)
+    _print_times(created["next_times"], created["time_zone"], False)
 
 
 @schedule.command("list")
@@ -141,7 +143,7 @@ def show(
     print_fields(_facts(result))
     if result["next_times"]:
         print("\nNext:")
-        _print_times(result["next_times"], False)
+        _print_times(result["next_times"], result["time_zone"], False)
     if past:
         print()
         print_table(_FIRINGS, (_firing_row(data) for data in past))
@@ -160,9 +162,10 @@ def print_next_times(
     is_timing = " " in times.strip() or times.startswith(("@", "R/")) or "/P" in times.upper()
     client = connect()
     if is_timing:
-        _print_times(client.schedules.preview(times, time_zone=zone, count=count), as_json)
+        _print_times(client.schedules.preview(times, time_zone=zone, count=count), zone, as_json)
     else:
-        _print_times(client.schedules.get(times)["next_times"], as_json)
+        found = client.schedules.get(times)
+        _print_times(found["next_times"], found["time_zone"], as_json)
 
 
 @schedule.command()
@@ -232,7 +235,7 @@ def edit(
         print_json(changed)
         return
     print(f"Schedule {changed['id']} ({changed['name']}) is changed.")
-    _print_times(changed["next_times"], False)
+    _print_times(changed["next_times"], changed["time_zone"], False)
 
 
 def _rules(
@@ -286,15 +289,26 @@ def _print_state(data: dict[str, Any], as_json: bool) -> None:
     print(f"Schedule {data['id']} ({data['name']}) is {data['state']}{next_at}.")
 
 
-def _print_times(times: list[str], as_json: bool) -> None:
+def _print_times(times: list[str], zone: str | None, as_json: bool) -> None:
+    """In the time zone of the schedule; None: the local one."""
     if as_json:
         print_json({"times": times})
         return
     for text in times:
         at = parse_time(text)
-        print(f"  {at.astimezone():%a %Y-%m-%d %H:%M:%S %Z}" if at else f"  {text}")
+        print(f"  {at.astimezone(_find_zone(zone)):%a %Y-%m-%d %H:%M:%S %Z}" if at else f"  {text}")
     if not times:
         print("  No firing times.")
+
+
+def _find_zone(name: str | None) -> tzinfo | None:
+    """None, the local time zone, also for a name that this machine does not know."""
+    if name is None:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 def _row(data: dict[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 NO_VALUE = "\N{EN DASH}"
 
@@ -64,6 +65,12 @@ def format_short_time(at: datetime) -> str:
     return f"{utc.day} {utc:%b %H:%M} UTC"
 
 
+def format_zoned_time(at: datetime, zone: str) -> str:
+    """`Thu 19 Nov 2026, 02:00 CET`: local time of this zone, also with scripts."""
+    local = at.astimezone(ZoneInfo(zone))
+    return f"{local:%a} {local.day} {local:%b %Y, %H:%M}{f':{local:%S}' if local.second else ''} {local:%Z}"
+
+
 def format_state(state: str) -> str:
     return str(state).replace("_", " ")
 
@@ -78,5 +85,6 @@ TEMPLATE_FILTERS: dict[str, Callable[..., Any]] = {
     "iso": format_iso_time,
     "exact": format_exact_time,
     "short_time": format_short_time,
+    "zoned_time": format_zoned_time,
     "state_name": format_state,
 }

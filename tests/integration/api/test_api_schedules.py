@@ -110,8 +110,9 @@ def test_its_times_and_its_parents_are_changed_with_the_client(server: RunningSe
 
 def test_the_next_times_are_told_before_anything_is_stored(server: RunningServer) -> None:
     body = {"schedule": "R3/2030-01-31T08:00:00/P1M", "time_zone": "Europe/Berlin"}
-    times = server.ask("POST", "/schedules/preview", body).json["times"]
-    assert times == ["2030-01-31T07:00:00Z", "2030-02-28T07:00:00Z", "2030-03-31T06:00:00Z"]
+    preview = server.ask("POST", "/schedules/preview", body).json
+    assert preview["times"] == ["2030-01-31T07:00:00Z", "2030-02-28T07:00:00Z", "2030-03-31T06:00:00Z"]
+    assert preview["time_zone"] == "Europe/Berlin"
 
 
 @pytest.mark.parametrize(

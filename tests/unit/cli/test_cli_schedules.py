@@ -53,7 +53,7 @@ def test_a_schedule_is_made_and_its_next_times_are_shown(helio: Any, serve: Call
     ran = helio("schedule", "create", "nightly", *words, "--", "python", "evaluate.py", "--epochs", "3")
     assert ran.code == 0, ran.err
     assert "Schedule 7 (nightly) is active." in ran.out
-    assert "2030-11-17" in ran.out
+    assert "Sun 2030-11-17 02:00:00 CET" in ran.out, "in the time zone of the schedule"
     line, body = sent(server)
     assert line == "POST /api/v1/schedules"
     assert body["job"]["command"] == ["python", "evaluate.py", "--epochs", "3"]

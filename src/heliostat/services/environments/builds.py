@@ -35,22 +35,32 @@ class BuildIdentity:
 
 def choose_build_identity(context: Context, user: str, unix_user: str) -> BuildIdentity:
     """A dedicated Unix user, so that users cannot modify shared environments; without one, each user's own."""
-    settings = context.settings
-    runs_as_root_here = os.geteuid() == 0 and context.engine.capabilities.runs_on_server_host
-    if not runs_as_root_here or shutil.which("bwrap", path=TOOL_PATH) is None:
+    account = _shared_builder(context)
+    if account is None:
         return BuildIdentity(unix_user, user, None)
-    try:
-        account = pwd.getpwnam(settings.environments.builder)
-    except KeyError:
-        return BuildIdentity(unix_user, user, None)
-    if account.pw_uid == 0:
-        return BuildIdentity(unix_user, user, None)
-    cache = settings.home.environments / "cache"
-    create_environment_folders(settings.home)
+    home = context.settings.home
+    cache = home.environments / "cache"
+    create_environment_folders(home)
     cache.mkdir(exist_ok=True)
     os.chown(cache, account.pw_uid, account.pw_gid, follow_symlinks=False)
     cache.chmod(0o700)
     return BuildIdentity(account.pw_name, None, str(cache))
+
+
+def are_environments_shared(context: Context) -> bool:
+    """Whether all users who request the same packages use the same environment."""
+    return _shared_builder(context) is not None
+
+
+def _shared_builder(context: Context) -> pwd.struct_passwd | None:
+    runs_as_root_here = os.geteuid() == 0 and context.engine.capabilities.runs_on_server_host
+    if not runs_as_root_here or shutil.which("bwrap", path=TOOL_PATH) is None:
+        return None
+    try:
+        account = pwd.getpwnam(context.settings.environments.builder)
+    except KeyError:
+        return None
+    return account if account.pw_uid != 0 else None
 
 
 def resolve_python(spec: EnvironmentSpec) -> EnvironmentSpec:

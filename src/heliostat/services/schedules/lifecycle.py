@@ -2,7 +2,7 @@
 the project can see, pause and remove it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -33,11 +33,18 @@ MAX_FIRINGS_SHOWN = 50
 _INSTANT = timedelta(microseconds=1)
 
 
-def preview_times(context: Context, caller: Caller, timing: str, zone: str | None, count: int) -> list[datetime]:
-    """When a schedule with this timing would fire if it were created now."""
+@dataclass(frozen=True, slots=True)
+class TimingPreview:
+    """When a schedule would fire if it were created now, and its time zone."""
+
+    times: tuple[datetime, ...]
+    zone: str
+
+
+def preview_timing(context: Context, caller: Caller, timing: str, zone: str | None, count: int) -> TimingPreview:
     now = context.now()
     parsed = parse_allowed_timing(context, timing, zone, now)
-    return list_next_times(parsed, just_before_this_second(now), count)
+    return TimingPreview(tuple(list_next_times(parsed, just_before_this_second(now), count)), parsed.zone)
 
 
 def create_schedule(context: Context, caller: Caller, desired: ScheduleRequest) -> Schedule:

@@ -10,6 +10,7 @@ from heliostat.errors import BadRequest, Conflict
 from heliostat.models import Job
 from heliostat.models.environments import EnvironmentSpec, EnvironmentState
 from heliostat.services.environments import lifecycle as services
+from heliostat.services.environments.builds import are_environments_shared
 from heliostat.services.environments.lifecycle import EnvironmentView
 from heliostat.services.permissions import may_inspect
 from heliostat.web.forms import FormState, form_with_errors
@@ -42,6 +43,7 @@ class EnvironmentsView:
     rows: tuple[EnvironmentRow, ...]
     shows_all_users: bool
     may_show_all_users: bool
+    are_shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,13 @@ def remove_environment(request: AuthenticatedDep, form: FormDep, digest: str) ->
 
 def _list(request: AuthenticatedRequest, form: FormState, *, all_users: bool = False) -> Response:
     found = services.list_environments(request.context, request.caller, all_users=all_users)
-    view = EnvironmentsView(form, tuple(map(_row, found)), all_users, request.caller.user.is_admin)
+    view = EnvironmentsView(
+        form,
+        tuple(map(_row, found)),
+        all_users,
+        request.caller.user.is_admin,
+        are_environments_shared(request.context),
+    )
     page = PageSpec("environments.html", "Environments", live_topics=("jobs", "rules"), status=form.status)
     return render_page(request, page, view)
 

@@ -12,6 +12,7 @@ from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, No
 from heliostat.models import JobRequest
 from heliostat.models.schedules import CatchUpMode, Firing, OverlapPolicy, Schedule
 from heliostat.services.schedules import lifecycle as services
+from heliostat.services.schedules.lifecycle import TimingPreview
 from heliostat.services.schedules.schedule_requests import ScheduleRequest, schedule_request_of
 from heliostat.web.forms import FormReader, FormState, form_with_errors
 from heliostat.web.job_form import job_file
@@ -72,13 +73,15 @@ class ScheduleDetailView:
     next_times: tuple[datetime, ...]
     firings: tuple[FiringRow, ...]
     is_mine: bool
+    overlap_text: str
+    catch_up_text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFormView:
     form: FormState
     schedule: Schedule | None
-    preview_times: tuple[datetime, ...] | None  # None: not requested
+    preview: TimingPreview | None  # None: not requested
     time_zone: str
     overlap_options: tuple[tuple[str, str], ...] = _OVERLAPS
     catch_up_options: tuple[tuple[str, str], ...] = _CATCH_UPS
@@ -124,6 +127,8 @@ def show_schedule(request: AuthenticatedDep, number: ScheduleId) -> Response:
             for one in services.list_firings(request.context, schedule, _FIRINGS)
         ),
         is_mine=schedule.user == request.user.name,
+        overlap_text=dict(_OVERLAPS)[schedule.overlap.value],
+        catch_up_text=dict(_CATCH_UPS)[schedule.catch_up.value],
     )
     return render_page(
         request, PageSpec("schedule.html", schedule.name, live_topics=("jobs",), breadcrumbs=(_SCHEDULES,)), view
@@ -193,10 +198,10 @@ def _save_or_preview(
     try:
         schedule_request = _read_request(request, form, schedule)
         if form.get("do") == "preview":
-            times = services.preview_times(
+            preview = services.preview_timing(
                 request.context, request.caller, schedule_request.timing or "", schedule_request.zone, _TIMES
             )
-            return _form_page(request, form_with_errors(form, HeliostatError(), {}), schedule, tuple(times))
+            return _form_page(request, form_with_errors(form, HeliostatError(), {}), schedule, preview)
         saved = save(schedule_request)
     except _FORM_ERRORS as error:
         return _form_page(request, form_with_errors(form, _map_field_errors(error), {"job": ""}), schedule)
@@ -267,14 +272,14 @@ def _form_page(
     request: AuthenticatedRequest,
     form: FormState,
     schedule: Schedule | None = None,
-    times: tuple[datetime, ...] | None = None,
+    preview: TimingPreview | None = None,
 ) -> Response:
-    if times is not None:
+    if preview is not None:
         form = FormState(form.values)
     url = _SCHEDULES if schedule is None else (schedule.name, f"/schedules/{schedule.id}")
     breadcrumbs = (_SCHEDULES,) if schedule is None else (_SCHEDULES, url)
     title = "New schedule" if schedule is None else "Edit"
-    view = ScheduleFormView(form, schedule, times, request.context.settings.server.effective_time_zone)
+    view = ScheduleFormView(form, schedule, preview, request.context.settings.server.effective_time_zone)
     return render_page(
         request, PageSpec("schedule_form.html", title, breadcrumbs=breadcrumbs, status=form.status), view
     )
