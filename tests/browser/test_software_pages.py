@@ -60,12 +60,14 @@ def test_the_log_of_a_build_grows_on_its_page_until_the_environment_is_ready(
     stays: Page, server: RunningServer, gate: Path
 ) -> None:
     stays.goto(f"{server.url}/environments")
+    expect(stays.get_by_text("Each list is installed once, for you.")).to_be_visible()
     stays.get_by_label("Packages").fill("slow==1.0")
     stays.get_by_role("button", name="Build").click()
     log = stays.get_by_role("region", name="Build log")
     expect(log).to_contain_text("Building them from source", timeout=BUILDING_MS)
     expect(stays.get_by_role("heading", level=1)).to_contain_text("building")
     expect(log).not_to_contain_text("The environment is ready")
+    expect(stays.get_by_text("no, only you can use it")).to_be_visible()
     gate.touch()
     expect(log).to_contain_text("The environment is ready.", timeout=BUILDING_MS)
     expect(stays.get_by_role("heading", level=1)).to_contain_text("ready", timeout=BUILDING_MS)
