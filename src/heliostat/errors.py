@@ -12,7 +12,8 @@
     ├── StoreUnavailable    503  the database cannot be written
     ├── EngineUnavailable   502  the engine does not respond
     ├── ServerUnreachable   (client only) no response
-    └── WaitTimedOut        (client only) the wait ended before the jobs; also a TimeoutError
+    ├── WaitTimedOut        (client only) the wait ended before the jobs; also a TimeoutError
+    └── JobFailed           (client only) a job of `wait(check=True)` did not complete
 
 Each has a code for programs, a message with the cause, and a hint with the next step.
 """
@@ -145,6 +146,13 @@ class WaitTimedOut(HeliostatError, TimeoutError):
 
     status = -1
     code = "wait_timed_out"
+
+
+class JobFailed(HeliostatError):
+    """A job did not complete."""
+
+    status = -2
+    code = "job_failed"
 
 
 class ErrorCollector:

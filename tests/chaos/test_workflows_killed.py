@@ -29,12 +29,12 @@ def test_every_job_runs_as_its_condition_says_with_the_values_it_was_handed(
     witness = tmp_path / "witness"
     witness.touch()
     made = [_workflow(chance, witness, number) for number in range(WORKFLOWS)]
-    numbers = [server.client.workflows.submit(document)["id"] for document, _ in made]
+    numbers = [server.client.workflows.submit(document).id for document, _ in made]
     for _ in range(KILLS):
         time.sleep(chance.uniform(0.05, 0.6))  # the random moment itself, not a wait for something
         server.kill()
         server.start()
-    found = [server.client.workflows.wait(number, 200) for number in numbers]
+    found = [server.client.workflows.wait(number, 200).data for number in numbers]
 
     ran = Counter(witness.read_text().splitlines())
     for (document, fails), one in zip(made, found, strict=True):
@@ -64,12 +64,12 @@ def test_a_workflow_is_there_once_and_whole_or_not_at_all_however_often_it_is_se
         sender.join()
         server.start()
         before = len(server.client.workflows.list())
-        number = server.client.workflows.submit(document, idempotency_key=key)["id"]
+        number = server.client.workflows.submit(document, idempotency_key=key).id
         assert len(server.client.workflows.list()) - before in (0, 1)
-        found = server.client.workflows.get(number)
+        found = server.client.workflows.get(number).data
         assert found["counts"]["total"] == size + 1
         assert len({job["job_id"] for job in found["jobs"]}) == size + 1
-    assert {one["counts"]["total"] for one in server.client.workflows.list()} == {size + 1}
+    assert {one.data["counts"]["total"] for one in server.client.workflows.list()} == {size + 1}
     assert len(server.client.workflows.list()) == 4
 
 

@@ -241,7 +241,7 @@ def test_a_notebook_of_a_session_runs_as_it_is_there(client: Client, tmp_path: P
     (tmp_path / ".hidden").mkdir()
     write_notebook(tmp_path / ".hidden" / "no.ipynb", "1")
     os.mkfifo(tmp_path / "pipe.ipynb")
-    session = client.sessions.start("custom", ["sleep", "600"], workdir=str(tmp_path), memory="1G", cpus=1)["id"]
+    session = client.sessions.start("custom", ["sleep", "600"], workdir=str(tmp_path), memory="1G", cpus=1).id
     wait_for(lambda: client.jobs.get(session).data["state"] == "running", "the session runs")
     assert client.sessions.list_notebooks(session) == ["out.ipynb", "pipe.ipynb", "deep/of session.ipynb"]
     (tmp_path / "large.ipynb").write_bytes(b" " * (32 * MIB + 1))

@@ -76,12 +76,12 @@ def test_sweeps_and_workflows_note_their_code_too(client: Client, repository: Pa
     os.chdir(repository)
     sweep = client.sweeps.submit({"command": ["true"]}, name="lr", grid={"lr": [1, 2]})
     workflow = client.workflows.submit({"name": "one", "jobs": {"first": {"command": ["true"]}}})
-    jobs = [run["job_id"] for run in client.sweeps.get(sweep["id"])["runs"]]
-    jobs += [job["job_id"] for job in client.workflows.get(workflow["id"])["jobs"]]
+    jobs = [run["job_id"] for run in sweep.runs]
+    jobs += [job.id for job in workflow.jobs.values()]
     assert len(jobs) == 3
     assert {client.jobs.provenance(job)["code"]["folder"] for job in jobs} == {str(repository)}
     unnoted = client.sweeps.submit({"command": ["true"]}, record=False, name="lr", grid={"lr": [1]})
-    assert client.jobs.provenance(client.sweeps.get(unnoted["id"])["runs"][0]["job_id"])["code"] is None
+    assert client.jobs.provenance(unnoted.runs[0]["job_id"])["code"] is None
 
 
 def test_a_job_without_a_record_can_be_repeated_too(client: Client) -> None:

@@ -46,23 +46,21 @@ def helio(server: RunningServer, *words: str, **environ: str) -> subprocess.Comp
 def test_runs_get_their_values_and_what_they_report_is_a_table(server: RunningServer, client: Client) -> None:
     words = [sys.executable, "-c", REPORT.format(path=sys.path), "{lr}"]
     made = client.sweeps.submit({"command": words, **SMALL}, name="lr", grid={"lr": [0.1, 0.3, 0.2]}, at_once=2)
-    found = client.sweeps.get(made["id"])
-    client.wait([run["job_id"] for run in found["runs"]], timeout=120)
-    found = client.sweeps.get(made["id"], sort="-acc")
+    found = made.wait(120, check=True).refresh(sort="-acc").data
     assert [run["values"]["lr"] for run in found["runs"]] == [0.3, 0.2, 0.1]
     best = found["runs"][0]["metrics"]["acc"]
     assert (best["value"], best["least"], best["most"], best["step"], best["count"]) == (0.6, 0.3, 0.6, 2, 2)
     assert client.jobs.get(found["runs"][0]["job_id"]).logs().split() == ["0.3", "0.3", "False"]
-    rows = list(csv.DictReader(io.StringIO(client.sweeps.csv(made["id"], "acc"))))
+    rows = list(csv.DictReader(io.StringIO(made.csv("acc"))))
     assert [(row["lr"], row["acc"], row["state"]) for row in rows] == [
         ("0.1", "0.2", "completed"),
         ("0.2", "0.4", "completed"),
         ("0.3", "0.6", "completed"),
     ]
-    shown = helio(server, "sweep", "show", str(made["id"]), "--sort", "-acc", "--csv").stdout
+    shown = helio(server, "sweep", "show", str(made.id), "--sort", "-acc", "--csv").stdout
     assert shown.splitlines()[0] == "index,job,state,lr,acc"
     with pytest.raises(Invalid, match="there is no column 'accuracy'"):
-        client.sweeps.get(made["id"], sort="accuracy")
+        client.sweeps.get(made, sort="accuracy")
 
 
 def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client: Client, tmp_path: Path) -> None:
@@ -70,7 +68,7 @@ def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client
     done = helio(server, "run", *options, "--", "echo", "{lr}", "s{seed}", "{x}")
     made = json.loads(done.stdout)
     assert (made["count"], made["parameters"]) == (6, ["lr", "seed"])
-    runs = client.sweeps.get(made["id"])["runs"]
+    runs = client.sweeps.get(made["id"]).runs
     client.wait([run["job_id"] for run in runs], timeout=120)
     assert client.jobs.get(runs[4]["job_id"]).logs().strip() == "0.01 s2 {x}"
     assert client.jobs.get(runs[4]["job_id"]).data["array_id"] == made["array_id"]
@@ -85,7 +83,7 @@ def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client
 
 def test_the_same_key_gives_the_same_sweep(client: Client) -> None:
     job = {"command": ["true"], "held": True, **SMALL}
-    made = [client.sweeps.submit(job, grid={"x": [1, 2]}, idempotency_key="one")["id"] for _ in range(2)]
+    made = [client.sweeps.submit(job, grid={"x": [1, 2]}, idempotency_key="one").id for _ in range(2)]
     assert made[0] == made[1]
     with pytest.raises(HeliostatError, match="idempotency key"):
         client.sweeps.submit(job, grid={"x": [1, 2, 3]}, idempotency_key="one")
@@ -93,7 +91,7 @@ def test_the_same_key_gives_the_same_sweep(client: Client) -> None:
 
 def test_cells_that_a_spreadsheet_would_run_are_kept_from_it(client: Client) -> None:
     made = client.sweeps.submit({"command": ["true"], "held": True, **SMALL}, list=[{"x": "=cmd()"}, {"x": "ok"}])
-    assert "'=cmd()" in client.sweeps.csv(made["id"])
+    assert "'=cmd()" in made.csv()
 
 
 def test_metrics_are_reported_from_within_jobs_only(

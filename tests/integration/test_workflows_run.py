@@ -52,7 +52,7 @@ def test_files_and_values_are_handed_on_and_a_python_workflow_runs(client: Clien
         evaluate = w.job("evaluate", ["echo", best], **SMALL)
         prep >> train >> evaluate
     made = w.submit(client, lr=0.5)
-    found = client.workflows.wait(made["id"], PATIENCE)
+    found = made.wait(PATIENCE, check=True).data
     assert found["state"] == "completed", found
     by_key = {job["key"]: job for job in found["jobs"]}
     assert by_key["prep"]["outputs"] == {"word": "a  b"}
@@ -69,7 +69,7 @@ def test_a_job_is_tried_again_a_while_later_and_those_after_it_learn_only_of_its
     with Workflow("retried") as w:
         first = w.job("first", line + f"[ $(wc -l < {tmp_path}/tries) -ge 3 ]", retries=3, retry_wait=0, **SMALL)
         first >> w.job("then", ["echo", first.output("n")], **SMALL)
-    found = client.workflows.wait(w.submit(client)["id"], PATIENCE)
+    found = w.submit(client).wait(PATIENCE).data
     assert found["state"] == "completed", found
     assert (found["jobs"][0]["retries"], found["jobs"][0]["outputs"]) == (2, {"n": "3"})
     assert client.jobs.get(found["jobs"][1]["job_id"]).logs().strip() == "3"
@@ -78,14 +78,14 @@ def test_a_job_is_tried_again_a_while_later_and_those_after_it_learn_only_of_its
 def test_retries_wait_longer_each_time(client: Client) -> None:
     with Workflow("slow") as w:
         w.job("never", "exit 4", retries=2, retry_wait="10m", **SMALL)
-    number = w.submit(client)["id"]
-    job_id = client.workflows.get(number)["jobs"][0]["job_id"]
+    number = w.submit(client).id
+    job_id = client.workflows.get(number).data["jobs"][0]["job_id"]
     client_events = lambda: [event["kind"] for event in client.events.list(after=0, job=job_id)]  # noqa: E731
     _wait(lambda: "failed" in client_events())
     job = client.jobs.get(job_id).data
     assert job["state"] == "pending"
     assert "is retried at" in (job["reason"] or "")
-    assert client.workflows.cancel(number)["state"] == "cancelled"
+    assert client.workflows.cancel(number).state == "cancelled"
 
 
 def test_the_command_line_submits_shows_retries_and_cancels(server: RunningServer, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ jobs:
     (tmp_path / "there").touch()
     assert "3 jobs submitted again" in helio(server, "workflow", "retry", number, "--from-failed").stdout
     with Client(home=server.home) as client:
-        found = client.workflows.wait(int(number), PATIENCE)
+        found = client.workflows.wait(int(number), PATIENCE).data
         assert found["state"] == "completed"
         assert client.jobs.get(found["jobs"][2]["job_id"]).logs().strip() == "5-2"
     again = helio(server, "workflow", "retry", number, "--json")
@@ -195,13 +195,13 @@ def test_parameters_may_be_called_as_they_like(server: RunningServer, client: Cl
         helio(server, "workflow", "submit", "-", *options, "--json", stdin=json.dumps(document)).stdout
     )
     assert made["params"] == {name: name for name in names}
-    assert client.workflows.submit(document)["id"] != made["id"]
+    assert client.workflows.submit(document).id != made["id"]
 
 
 def test_a_workflow_is_waited_for(server: RunningServer, client: Client) -> None:
     with Workflow("wait") as w:
         w.job("go", "until [ -e go ]; do sleep 0.1; done", workdir=str(server.folder), **SMALL)
-    number = str(w.submit(client)["id"])
+    number = str(w.submit(client).id)
     early = helio(server, "workflow", "wait", number, "--timeout", "1s")
     assert early.returncode == 7, early.stderr
     (server.folder / "go").touch()

@@ -1,17 +1,21 @@
 """What a person can use is documented: a command, setting, endpoint or variable that is not fails the suite."""
 
+import importlib
 import inspect
 import os
+import pkgutil
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 
+from heliostat import client
 from heliostat.api.app import create_app
 from heliostat.cli.command_catalogue import COMMANDS
 from heliostat.cli.command_tree import EXIT_CODES, build_root_command
@@ -116,6 +120,26 @@ def test_every_verb_of_the_python_client_is_documented() -> None:
             row = next((line for line in text.splitlines() if line.startswith(f"| `client.{noun}` |")), "")
             missing += [f"{noun}.{one}" for one in _public(type(verbs)) if not re.search(rf"`{one}\b", row)]
     assert not missing, f"docs: the client's verbs {missing}"
+
+
+def test_every_public_method_of_the_python_client_has_a_docstring() -> None:
+    modules = [
+        importlib.import_module(f"heliostat.client.{found.name}")
+        for found in pkgutil.iter_modules(client.__path__)
+    ]
+    missing = [
+        f"{cls.__name__}.{name}"
+        for module in modules
+        for _, cls in inspect.getmembers(module, inspect.isclass)
+        if cls.__module__ == module.__name__ and not cls.__name__.startswith("_")
+        for name, member in vars(cls).items()
+        if not name.startswith("_") and isinstance(member, property | FunctionType) and not member.__doc__
+    ]
+    assert not missing, f"without a docstring: {missing}"
+
+
+def test_type_checkers_read_the_types_of_the_package() -> None:
+    assert (ROOT / "src/heliostat/py.typed").exists()
 
 
 def _public(cls: type) -> list[str]:

@@ -23,7 +23,8 @@ def launch_session(
     """`flags`: no_wait, open_it, as_json."""
     no_wait, open_it, as_json = flags
     client = connect()
-    session: Any = client.sessions.start(app, command, **{"workdir": client.address.default_workdir(), **job})
+    options: Any = {"workdir": client.address.default_workdir(), **job}
+    session: Any = client.sessions.start(app, command, **options).data
     if not as_json:
         print_message(f"Session {session['id']} {session['state']}. Stop it: helio cancel {session['id']}")
     if not no_wait:
@@ -34,7 +35,7 @@ def launch_session(
 def wait_until_session_up(client: "Client", job: int, *, quiet: bool) -> Any:
     """Shows the progress. Raises Exit if the session ends before it is up."""
     with WaitDisplay() as display:
-        while not (session := client.sessions.get(job))["is_up"] and session["state"] not in _TERMINAL:
+        while not (session := client.sessions.get(job).data)["is_up"] and session["state"] not in _TERMINAL:
             if not quiet:
                 display.show(f"Session {job}", session["step"], session.get("forecast"))
             clock.sleep(_POLL_SECONDS)

@@ -41,7 +41,7 @@ def list_sessions(
     as_json: JsonFlag = False,
 ) -> None:
     """List your sessions, newest first."""
-    sessions = connect().sessions.list(unfinished=not everything)
+    sessions = [found.data for found in connect().sessions.list(unfinished=not everything)]
     if as_json:
         print_json(sessions)
         return
@@ -71,7 +71,7 @@ def show_session(
     from heliostat.cli.browser import open_in_browser
 
     client = connect()
-    session_data = client.sessions.get(job)
+    session_data = client.sessions.get(job).data
     if as_json:
         print_json(session_data)
     else:

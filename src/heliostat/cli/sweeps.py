@@ -11,7 +11,7 @@ from heliostat.cli.output import Column, JsonFlag, StateCell, format_count, prin
 from heliostat.cli.value_format import format_time
 
 if TYPE_CHECKING:
-    from heliostat.client import Client
+    from heliostat.client import Client, SweepHandle
 
 sweep = command_group("Run one command with many parameter values.")
 _COLUMNS = (
@@ -61,7 +61,7 @@ def list_sweeps(
     as_json: JsonFlag = False,
 ) -> None:
     """List sweeps, newest first."""
-    result = connect().sweeps.list(all_users=all_users, limit=limit)
+    result = [found.data for found in connect().sweeps.list(all_users=all_users, limit=limit)]
     if as_json:
         print_json(result)
     elif not result:
@@ -85,7 +85,7 @@ def show(
     if as_csv:
         sys.stdout.write(client.sweeps.csv(number, sort).replace("\r\n", "\n"))
         return
-    result = client.sweeps.get(number, sort)
+    result = client.sweeps.get(number, sort).data
     if as_json:
         print_json(result)
         return
@@ -98,9 +98,10 @@ def show(
 
 
 def report_submitted_sweep(
-    client: "Client", created: dict[str, Any], wait: bool, follow: bool, as_json: bool
+    client: "Client", submitted: "SweepHandle", wait: bool, follow: bool, as_json: bool
 ) -> None:
     """Prints the submitted sweep. With `wait` or `follow`, waits for the end of its runs."""
+    created = submitted.data
     from heliostat.cli.submitted_job_report import wait_for_submitted_jobs
 
     runs = format_count(created["count"], "run")

@@ -64,12 +64,12 @@ def submit(
     if dry_run:
         _print_plan(client.workflows.preview(document, params), as_json)
         return
-    submitted = client.workflows.submit(document, params)
+    submitted = client.workflows.submit(document, params).data
     if wait:
         print_message(
             f"Workflow {submitted['id']}: {format_count(submitted['counts']['total'], 'job')} submitted."
         )
-        submitted = client.workflows.wait(submitted["id"])
+        submitted = client.workflows.wait(submitted["id"]).data
     if as_json:
         print_json(submitted)
     elif wait:
@@ -93,7 +93,7 @@ def wait(
     Exits with 0 if it has completed, otherwise with 1, and with 7 after --timeout.
     """
     seconds = None if timeout is None else parse_duration_option(timeout, "--timeout")
-    ended = connect().workflows.wait(number, seconds)
+    ended = connect().workflows.wait(number, seconds).data
     if as_json:
         print_json(ended)
     else:
@@ -110,7 +110,7 @@ def list_workflows(
     as_json: JsonFlag = False,
 ) -> None:
     """List workflows, newest first."""
-    result = connect().workflows.list(all_users=all_users, limit=limit)
+    result = [found.data for found in connect().workflows.list(all_users=all_users, limit=limit)]
     if as_json:
         print_json(result)
     elif not result:
@@ -126,7 +126,7 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show a workflow, its jobs and their outputs."""
-    result = connect().workflows.get(number)
+    result = connect().workflows.get(number).data
     if as_json:
         print_json(result)
         return
@@ -150,11 +150,11 @@ def retry(
     """Run a workflow again: as a new workflow, or only its failed jobs."""
     client = connect()
     if from_failed:
-        response = client.workflows.retry(number)
+        response = client.workflows.retry(number).data
         message = f"Workflow {number}: {format_count(len(response['job_ids']), 'job')} submitted again."
     else:
-        params = client.workflows.get(number)["params"]
-        response = client.workflows.submit(client.workflows.document(number), params)
+        params = client.workflows.get(number).data["params"]
+        response = client.workflows.submit(client.workflows.document(number), params).data
         message = f"Workflow {response['id']} ({response['name']}) submitted as a copy of workflow {number}."
     if as_json:
         print_json(response)
@@ -165,7 +165,7 @@ def retry(
 @workflow.command()
 def cancel(number: WorkflowArgument, as_json: JsonFlag = False) -> None:
     """Cancel all jobs of a workflow that have not ended."""
-    response = connect().workflows.cancel(number)
+    response = connect().workflows.cancel(number).data
     if as_json:
         print_json(response)
     else:

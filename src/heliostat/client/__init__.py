@@ -5,7 +5,10 @@ from heliostat.client.client import Client
 from heliostat.client.event_stream import ServerSentEvent
 from heliostat.client.jobs import JobArray, JobHandle
 from heliostat.client.nodes import Node
+from heliostat.client.sessions import SessionHandle
+from heliostat.client.sweeps import SweepHandle
 from heliostat.client.workflow_builder import Workflow, WorkflowStep
+from heliostat.client.workflows import WorkflowHandle
 
 __all__ = [
     "Client",
@@ -19,6 +22,9 @@ __all__ = [
     "LogWait",
     "Node",
     "ServerSentEvent",
+    "SessionHandle",
+    "SweepHandle",
     "Workflow",
+    "WorkflowHandle",
     "WorkflowStep",
 ]

@@ -10,9 +10,11 @@ NameList = list[str]
 
 class Users(ApiResource):
     def list(self) -> JsonObjectList:
+        """All users."""
         return list(self._pages("/users"))
 
     def get(self, name: str) -> JsonObject:
+        """A user with memberships."""
         data: JsonObject = self._transport.call("GET", f"/users/{quote_path_segment(name)}")
         return data
 
@@ -25,6 +27,7 @@ class Users(ApiResource):
         password: str | None = None,
         projects: NameList | None = None,
     ) -> JsonObject:
+        """Creates a user."""
         body = drop_none(name=name, role=role, unix_user=unix_user, password=password, projects=projects)
         data: JsonObject = self._transport.call("POST", "/users", body)
         return data
@@ -46,15 +49,18 @@ class Users(ApiResource):
         return data
 
     def set_password(self, name: str, password: str, current: str | None = None) -> None:
+        """Sets the password of a user."""
         body = drop_none(password=password, current=current)
         self._transport.call("PUT", f"/users/{quote_path_segment(name)}/password", body)
 
 
 class Departments(ApiResource):
     def list(self) -> JsonObjectList:
+        """All departments."""
         return list(self._pages("/departments"))
 
     def create(self, name: str) -> JsonObject:
+        """Creates a department."""
         data: JsonObject = self._transport.call("POST", "/departments", {"name": name})
         return data
 
@@ -66,12 +72,15 @@ class Departments(ApiResource):
 
 class Projects(ApiResource):
     def list(self) -> JsonObjectList:
+        """The projects that the caller may see."""
         return list(self._pages("/projects"))
 
     def get(self, name: str) -> JsonObject:
+        """A project with its members."""
         return self._call("GET", f"/projects/{quote_path_segment(name)}")
 
     def create(self, name: str, department: str) -> JsonObject:
+        """Creates a project."""
         return self._call("POST", "/projects", {"name": name, "department": department})
 
     def change(self, name: str, **changes: Any) -> JsonObject:
@@ -79,11 +88,13 @@ class Projects(ApiResource):
         return self._call("PATCH", f"/projects/{quote_path_segment(name)}", changes)
 
     def add_member(self, project: str, user: str, role: str = "member") -> JsonObject:
+        """Adds a member, or changes the role of one."""
         return self._call(
             "PUT", f"/projects/{quote_path_segment(project)}/members/{quote_path_segment(user)}", {"role": role}
         )
 
     def remove_member(self, project: str, user: str) -> JsonObject:
+        """Removes a member; their jobs stay."""
         return self._call("DELETE", f"/projects/{quote_path_segment(project)}/members/{quote_path_segment(user)}")
 
     def _call(self, method: str, path: str, body: object = None) -> JsonObject:
@@ -93,6 +104,7 @@ class Projects(ApiResource):
 
 class Tokens(ApiResource):
     def list(self, user: str | None = None) -> JsonObjectList:
+        """The caller's tokens, without their secrets."""
         return list(self._pages("/tokens", [("user", user)]))
 
     def create(self, name: str, days: int | None = None) -> JsonObject:
@@ -101,6 +113,7 @@ class Tokens(ApiResource):
         return data
 
     def revoke(self, token_id: int) -> None:
+        """Revokes a token: it stops working at once."""
         self._transport.call("DELETE", f"/tokens/{token_id}")
 
 

@@ -24,6 +24,7 @@ class ServerAddress:
 
     @property
     def is_local_socket(self) -> bool:
+        """Whether the server is reached over a Unix socket of this machine."""
         return self.socket is not None
 
     def default_workdir(self) -> str | None:

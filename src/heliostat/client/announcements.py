@@ -29,4 +29,5 @@ class Announcements(ApiResource):
         return data
 
     def remove(self, announcement_id: int) -> None:
+        """Removes an announcement."""
         self._transport.call("DELETE", f"/announcements/{announcement_id}")

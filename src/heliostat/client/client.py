@@ -80,10 +80,12 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """Closes the connection of this thread; the client can still be used."""
         self._transport.close()
 
     @property
     def address(self) -> ServerAddress:
+        """Where the server is reached."""
         return self._transport.address
 
     @overload
@@ -147,9 +149,14 @@ class Client:
         )
         return response
 
-    def wait(self, jobs: Iterable[SupportsInt], timeout: float | None = None) -> list[JobHandle]:
-        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds."""
-        return self.jobs.wait(jobs, timeout)
+    def wait(
+        self, jobs: Iterable[SupportsInt], timeout: float | None = None, *, check: bool = False
+    ) -> list[JobHandle]:
+        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds.
+
+        With `check`, raises JobFailed if a job has not completed.
+        """
+        return self.jobs.wait(jobs, timeout, check=check)
 
     def upload(self, folder: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> str:
         """Uploads the files of a folder that the server does not have; returns an id for the `upload` of jobs.
@@ -160,6 +167,7 @@ class Client:
         return upload_folder(self._transport, folder, progress)
 
     def status(self, timeout: float = 10.0) -> ServerStatus:
+        """Version, engine and address of the server, and the number of jobs by state."""
         response: ServerStatus = self._transport.call("GET", "/status", timeout_seconds=timeout)
         return response
 

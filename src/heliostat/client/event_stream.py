@@ -18,6 +18,7 @@ class ServerSentEvent(NamedTuple):
     id: str | None = None
 
     def json(self) -> Any:
+        """Its data, parsed."""
         return json.loads(self.data)
 
 

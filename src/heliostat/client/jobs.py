@@ -5,7 +5,8 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, SupportsInt, Unpack, overload
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self, SupportsInt, Unpack, overload
 
 from heliostat.client.api_types import (
     AccessKeyData,
@@ -25,10 +26,14 @@ from heliostat.client.exec import (
     encode_terminal_input,
     read_stdin_chunks,
 )
+from heliostat.client.files import Files
+from heliostat.client.handle import Handle
 from heliostat.client.logs import Logs
+from heliostat.client.notebook_html import html_fields, html_table
 from heliostat.client.source_code import source_code_for_rerun
+from heliostat.client.stats import JobStats, Stats
 from heliostat.client.transport import ApiResource, Deadline, Query, Transport, idempotency_header
-from heliostat.errors import Invalid, NotFound, ServerUnreachable, WaitTimedOut
+from heliostat.errors import Invalid, JobFailed, NotFound, ServerUnreachable, WaitTimedOut
 
 if TYPE_CHECKING:
     from heliostat.models import JobState
@@ -37,48 +42,39 @@ TERMINAL_JOB_STATES = frozenset({"completed", "failed", "cancelled", "timed_out"
 """States that never change again. Plain strings, because importing the models is slow."""
 _LONG_POLL_SECONDS = 30.0
 _FORECAST_SECONDS = 60.0
+_SHOWN = (
+    "name",
+    "state",
+    "reason",
+    "exit_code",
+    "gpus",
+    "cpus",
+    "node",
+    "url",
+    "submitted_at",
+    "started_at",
+    "ended_at",
+)
 _FILTERS = frozenset(JobFilters.__annotations__)
 _FIELD_NAMES = {"time": "time_limit"}
 
 
-class JobHandle:
+class JobHandle(Handle[JobData]):
     """A job on the server. Its properties are those of the last response; `refresh()` updates them."""
 
-    __slots__ = ("_data", "_transport", "id")
-
-    def __init__(self, transport: Transport, job_id: int, data: JobData | None = None) -> None:
-        self._transport = transport
-        self._data = data
-        self.id = job_id
-
-    def __repr__(self) -> str:
-        return f"<Job {self.id} {self._data['state'] if self._data else '(not loaded)'}>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobHandle) and self.id == other.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
-    def __int__(self) -> int:
-        return self.id
-
-    @property
-    def data(self) -> JobData:
-        """All fields, as in the API."""
-        if self._data is None:
-            self.refresh()
-        assert self._data is not None  # noqa: S101 - refresh has set it
-        return self._data
+    __slots__ = ()
+    _title = "Job"
 
     @property
     def state(self) -> "JobState":
+        """pending, running, completed…; a text as well as an enum."""
         from heliostat.models import JobState
 
         return JobState(self.data["state"])
 
     @property
     def is_terminal(self) -> bool:
+        """Whether it has ended."""
         return self.data["state"] in TERMINAL_JOB_STATES
 
     @property
@@ -88,6 +84,7 @@ class JobHandle:
 
     @property
     def exit_code(self) -> int | None:
+        """None until it has ended, and if it ended without an exit code."""
         return self.data["exit_code"]
 
     @property
@@ -107,10 +104,12 @@ class JobHandle:
 
     @property
     def user(self) -> str:
+        """The user who submitted it."""
         return self.data["user"]
 
     @property
     def project(self) -> str:
+        """The project whose share it uses."""
         return self.data["project"]
 
     @property
@@ -120,30 +119,37 @@ class JobHandle:
 
     @property
     def gpu_type(self) -> str | None:
+        """The requested GPU type; None: any."""
         return self.data["gpu_type"]
 
     @property
     def cpus(self) -> int:
+        """CPU cores per task."""
         return self.data["cpus"]
 
     @property
     def memory_mib(self) -> int:
+        """Memory per task."""
         return self.data["memory_mib"]
 
     @property
     def time_limit_seconds(self) -> int | None:
+        """None: no limit."""
         return self.data["time_limit_seconds"]
 
     @property
     def tasks(self) -> int:
+        """Number of parallel tasks."""
         return self.data["tasks"]
 
     @property
     def priority(self) -> int:
+        """Jobs with a higher number start first."""
         return self.data["priority"]
 
     @property
     def priority_class(self) -> str:
+        """scavenger, normal, interactive or urgent."""
         return self.data["priority_class"]
 
     @property
@@ -153,10 +159,12 @@ class JobHandle:
 
     @property
     def array_id(self) -> int | None:
+        """The array that it belongs to."""
         return self.data["array_id"]
 
     @property
     def array_index(self) -> int | None:
+        """Its index in the array."""
         return self.data["array_index"]
 
     @property
@@ -166,18 +174,22 @@ class JobHandle:
 
     @property
     def node(self) -> str | None:
+        """The node that it runs or ran on."""
         return self.data["node"]
 
     @property
     def devices(self) -> tuple[str, ...]:
+        """The GPUs that it has or had."""
         return tuple(self.data["devices"])
 
     @property
     def submitted_at(self) -> datetime:
+        """When it was submitted."""
         return datetime.fromisoformat(self.data["submitted_at"])
 
     @property
     def started_at(self) -> datetime | None:
+        """When its last attempt started."""
         return _parse_time(self.data["started_at"])
 
     @property
@@ -187,16 +199,20 @@ class JobHandle:
 
     @property
     def ended_at(self) -> datetime | None:
+        """When it ended."""
         return _parse_time(self.data["ended_at"])
 
-    def refresh(self) -> "JobHandle":
+    def refresh(self) -> Self:
         """Loads the current data from the server."""
         self._data = Jobs(self._transport).get(self.id).data
         return self
 
-    def wait(self, timeout: float | None = None) -> "JobHandle":
-        """Waits until the job has ended. Raises WaitTimedOut after `timeout` seconds."""
-        Jobs(self._transport).wait([self], timeout)
+    def wait(self, timeout: float | None = None, *, check: bool = False) -> Self:
+        """Waits until the job has ended. Raises WaitTimedOut after `timeout` seconds.
+
+        With `check`, raises JobFailed if the job has not completed.
+        """
+        Jobs(self._transport).wait([self], timeout, check=check)
         return self
 
     def logs(self, stream: str = "both", *, attempt: int | None = None) -> str:
@@ -208,32 +224,56 @@ class JobHandle:
         yield from Logs(self._transport).follow(self.id, stream)
         self.refresh()
 
-    def cancel(self, *, force: bool = False) -> "JobHandle":
+    def results(self, to: str | os.PathLike[str] | None = None) -> list[Path]:
+        """Downloads its folder `results` into the folder `to`; default: results-ID. Returns the saved files."""
+        return Files(self._transport).save_results(self.id, to or f"results-{self.id}")
+
+    def stats(self) -> JobStats:
+        """Its usage over time, a summary, and how efficiently it used its resources."""
+        return Stats(self._transport).job(self.id)
+
+    def rerun(self, *, idempotency_key: str | None = None, **changes: Any) -> "JobHandle":
+        """Submits it again with changed fields: `job.rerun(gpus=2)`. Returns the new job.
+
+        `client.jobs.rerun` also returns notes on what cannot be the same.
+        """
+        response = Jobs(self._transport).rerun(self.id, idempotency_key=idempotency_key, **changes)
+        return JobHandle(self._transport, response["job"]["id"], response["job"])
+
+    def cancel(self, *, force: bool = False) -> Self:
+        """All its processes get TERM and, after its grace period, KILL; with `force`, KILL immediately."""
         return self._update(Jobs(self._transport).cancel(self.id, force=force))
 
-    def hold(self) -> "JobHandle":
+    def hold(self) -> Self:
+        """Prevents it from starting while it waits."""
         return self._update(Jobs(self._transport).hold(self.id))
 
-    def release(self) -> "JobHandle":
+    def release(self) -> Self:
+        """Lets it start again after `hold`."""
         return self._update(Jobs(self._transport).release(self.id))
 
-    def requeue(self) -> "JobHandle":
+    def requeue(self) -> Self:
+        """Stops its attempt and queues it again."""
         return self._update(Jobs(self._transport).requeue(self.id))
 
-    def mark_checkpointed(self) -> "JobHandle":
+    def mark_checkpointed(self) -> Self:
+        """Records that it has saved its work."""
         return self._update(Jobs(self._transport).mark_checkpointed(self.id))
 
     def why(self, *, what_if: bool = False) -> JobExplanation:
         """Why it is waiting and when it will start."""
         return Jobs(self._transport).why(self.id, what_if=what_if)
 
-    def update_data(self, data: JobData) -> None:
-        """Replaces the data with that of another response."""
-        self._data = data
-
-    def _update(self, other: "JobHandle") -> "JobHandle":
-        self._data = other.data
+    def _update(self, other: "JobHandle") -> Self:
+        self.update_data(other.data)
         return self
+
+    def _summary(self) -> str:
+        return self.data["state"]
+
+    def _repr_html_(self) -> str:
+        data: Mapping[str, Any] = self.data
+        return html_fields(f"{self._title} {self.id}", {name.replace("_", " "): data.get(name) for name in _SHOWN})
 
 
 class JobArray(Sequence[JobHandle]):
@@ -259,16 +299,31 @@ class JobArray(Sequence[JobHandle]):
 
     @property
     def ok(self) -> bool:
+        """Whether all jobs have completed with exit code 0."""
         return all(job.ok for job in self)
 
-    def wait(self, timeout: float | None = None) -> "JobArray":
-        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds."""
-        Jobs(self._transport).wait(self, timeout)
+    def refresh(self) -> "JobArray":
+        """Loads the current data of its jobs from the server."""
+        current = {job.id: job.data for job in Jobs(self._transport).list(array_id=self.id)}
+        for job in self:
+            job.update_data(current[job.id])
+        return self
+
+    def wait(self, timeout: float | None = None, *, check: bool = False) -> "JobArray":
+        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds.
+
+        With `check`, raises JobFailed if a job has not completed.
+        """
+        Jobs(self._transport).wait(self, timeout, check=check)
         return self
 
     def cancel(self, *, force: bool = False) -> int:
         """Returns the number of jobs that are cancelled."""
         return Jobs(self._transport).cancel_array(self.id, force=force)
+
+    def _repr_html_(self) -> str:
+        rows = ([job.id, job.array_index, job.data["state"], job.reason] for job in self.refresh())
+        return html_table(f"Array {self.id}", ("job", "index", "state", "reason"), rows)
 
 
 JobHandleList = list[JobHandle]
@@ -320,6 +375,7 @@ class Jobs(ApiResource):
         return self._cancel({"job_ids": [int(job) for job in jobs]}, force)
 
     def cancel_array(self, array_id: int, *, force: bool = False) -> int:
+        """Returns the number of jobs that are cancelled."""
         return self._cancel({"array_id": array_id}, force)
 
     def hold(self, job: SupportsInt) -> JobHandle:
@@ -327,6 +383,7 @@ class Jobs(ApiResource):
         return self._act(job, "hold")
 
     def release(self, job: SupportsInt) -> JobHandle:
+        """Lets a held job start."""
         return self._act(job, "release")
 
     def requeue(self, job: SupportsInt) -> JobHandle:
@@ -341,8 +398,13 @@ class Jobs(ApiResource):
         """Adds to its time limit: "2h", or seconds."""
         return self._act(job, "extend", body={"time": time})
 
-    def wait(self, jobs: Iterable[SupportsInt], timeout: float | None = None) -> JobHandleList:
-        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds."""
+    def wait(
+        self, jobs: Iterable[SupportsInt], timeout: float | None = None, *, check: bool = False
+    ) -> JobHandleList:
+        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds.
+
+        With `check`, raises JobFailed if a job has not completed.
+        """
         handles = {int(job): self._handle(job) for job in jobs}
         deadline = Deadline(timeout)
         unfinished = list(handles)
@@ -356,6 +418,8 @@ class Jobs(ApiResource):
                     f"{len(unfinished)} of {len(handles)} jobs have not ended after {timeout:g} s.",
                     "The jobs continue; helio ps lists them.",
                 )
+        if check:
+            _check_completed(list(handles.values()))
         return list(handles.values())
 
     def history(
@@ -495,6 +559,17 @@ def _filter_query(filters: JobFilters) -> list[tuple[str, object]]:
     query: list[tuple[str, object]] = [(name, value) for name, value in filters.items() if name != "state"]
     states = filters.get("state") or ()
     return query + [("state", state) for state in ([states] if isinstance(states, str) else states)]
+
+
+def _check_completed(jobs: Sequence[JobHandle]) -> None:
+    failed = [job for job in jobs if not job.ok]
+    if not failed:
+        return
+    first = failed[0]
+    message = f"Job {first.id} {first.data['state'].replace('_', ' ')}: {first.reason or 'no reason is known'}."
+    if len(jobs) > 1:
+        message = f"{len(failed)} of {len(jobs)} jobs did not complete. The first: {message}"
+    raise JobFailed(message, f"Its output: helio logs {first.id}.")
 
 
 def _current_job_id() -> int:

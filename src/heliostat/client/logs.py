@@ -119,9 +119,11 @@ class LogFollower:
         self._attempt: int | None = None  # the attempt of these offsets
 
     def start_at_offset(self, offset: int) -> "LogFollower":
+        """Starts at this byte of one stream."""
         return self.start_at_offsets(dict.fromkeys(self._next, offset))
 
     def start_at_offsets(self, offsets: Mapping[str, int]) -> "LogFollower":
+        """Starts at these bytes of both streams."""
         self._next.update(offsets)
         return self
 

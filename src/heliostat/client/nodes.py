@@ -73,9 +73,11 @@ NodeList = list[Node]
 
 class Nodes(ApiResource):
     def list(self) -> NodeList:
+        """All nodes by name."""
         return self._items("/nodes")
 
     def get(self, name: str) -> Node:
+        """A node with its devices."""
         data: Node = self._transport.call("GET", _path(name))
         return data
 
@@ -85,6 +87,7 @@ class Nodes(ApiResource):
         return data
 
     def resume(self, node: str) -> Node:
+        """Ends a drain: jobs start on the node again."""
         data: Node = self._transport.call("POST", f"{_path(node)}/resume")
         return data
 

@@ -48,4 +48,5 @@ class Notifications(ApiResource):
         return problem
 
     def remove(self, notification_id: int) -> None:
+        """Removes a destination of notifications."""
         self._transport.call("DELETE", f"/notifications/{notification_id}")

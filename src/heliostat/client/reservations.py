@@ -56,6 +56,7 @@ class Reservations(ApiResource):
         return data
 
     def delete(self, name: str) -> None:
+        """Deletes a reservation; all jobs may use its nodes again."""
         self._transport.call("DELETE", f"/reservations/{quote_path_segment(name)}")
 
 

@@ -51,6 +51,7 @@ class Schedules(ApiResource):
         return self._call("PATCH", _path(schedule), self._body(changes))
 
     def pause(self, schedule: int | str) -> dict[str, Any]:
+        """Pauses it until it is resumed; its submitted jobs continue."""
         return self._call("POST", f"{_path(schedule)}/pause")
 
     def resume(self, schedule: int | str) -> dict[str, Any]:
@@ -65,6 +66,7 @@ class Schedules(ApiResource):
         return data
 
     def remove(self, schedule: int | str) -> None:
+        """Removes it and its firing history; its jobs stay."""
         self._transport.call("DELETE", f"/schedules{_path(schedule)}")
 
     def firings(self, schedule: int | str, limit: int = 50) -> JsonObjectList:

@@ -69,9 +69,11 @@ class Services(ApiResource):
         return self._items("/services")
 
     def get(self, name: str) -> ServiceData:
+        """A service with its replicas."""
         return self._call("GET", f"/services/{quote_path_segment(name)}")
 
     def scale(self, name: str, replicas: int | None = None, *, visibility: str | None = None) -> ServiceData:
+        """Changes the number of replicas."""
         body = drop_none(replicas=replicas, visibility=visibility)
         return self._call("PATCH", f"/services/{quote_path_segment(name)}", body)
 
@@ -80,6 +82,7 @@ class Services(ApiResource):
         return self._call("POST", f"/services/{quote_path_segment(name)}/restart", {})
 
     def stop(self, name: str) -> ServiceData:
+        """Finishes open requests, then ends all replicas."""
         return self._call("POST", f"/services/{quote_path_segment(name)}/stop", {})
 
     def remove(self, name: str) -> None:

@@ -51,6 +51,7 @@ class ApiResponse:
         self.body = response.read()
 
     def json(self) -> Any:
+        """Its body, parsed; None if it is empty."""
         try:
             return json.loads(self.body) if self.body else None
         except ValueError as error:
@@ -69,6 +70,7 @@ class Transport:
         return self.send(ApiRequest(method, path, body, **options)).json()
 
     def send(self, request: ApiRequest) -> ApiResponse:
+        """Sends a request; a connection that the server closed meanwhile is opened again if that is safe."""
         target = self._target(request.path, request.query)
         content, headers = self._prepare(request.body, request.headers)
         may_repeat = request.may_repeat or request.method in _IDEMPOTENT or "Idempotency-Key" in headers
@@ -229,10 +231,12 @@ class Deadline:
         self._at = None if seconds is None else time.monotonic() + seconds
 
     def remaining_seconds(self, at_most: float) -> float:
+        """At most `at_most`, and never below 0."""
         return at_most if self._at is None else max(0.0, min(at_most, self._at - time.monotonic()))
 
     @property
     def is_expired(self) -> bool:
+        """Whether this time has passed."""
         return self._at is not None and time.monotonic() >= self._at
 
 

@@ -32,6 +32,7 @@ class ScannedFolder:
     tree: "FileTree"
 
     def files_by_digest(self) -> "dict[str, TreeFile]":
+        """A file for each distinct content."""
         return {file.digest: file for file in self.tree.files}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from heliostat.client.client import Client
 from heliostat.client.request_bodies import job_body
+from heliostat.client.workflows import WorkflowHandle
 from heliostat.errors import Invalid
 
 _STEP_FIELDS = ("needs", "needs_each", "matrix", "retries", "retry_wait", "continue_on_failure")
@@ -35,6 +36,7 @@ class WorkflowStep:
         return WorkflowStepList(earlier) >> self
 
     def add_needs(self, *earlier: "WorkflowStep | str") -> "WorkflowStep":
+        """Starts it after these steps."""
         self._needs |= dict.fromkeys(_names(list(earlier)))
         return self
 
@@ -43,6 +45,7 @@ class WorkflowStep:
         return f"${{{{ jobs.{self.name}.outputs.{name} }}}}"
 
     def document(self) -> dict[str, Any]:
+        """Its entry in a workflow file."""
         return {**self._fields, **({"needs": list(self._needs)} if self._needs else {})}
 
 
@@ -92,7 +95,7 @@ class Workflow:
             document["params"] = dict(self._params)
         return {**document, "jobs": {name: step.document() for name, step in self._steps.items()}}
 
-    def submit(self, client: Client | None = None, **params: Any) -> dict[str, Any]:
+    def submit(self, client: Client | None = None, **params: Any) -> WorkflowHandle:
         """Submits to the server of the client, or to the default server; parameters by name."""
         return (client or Client()).workflows.submit(self, **params)
 

@@ -49,7 +49,7 @@ def test_a_notebook_of_a_session_on_a_node_becomes_a_job(server: RunningServer, 
     write_notebook(tmp_path / "mine.ipynb", "import os", "print('in', os.getcwd())")
     with Client(home=server.home) as client:
         session = client.sessions.start("custom", ["sleep", "900"], workdir=str(tmp_path), cpus=1, memory="256M")
-        number = session["id"]
+        number = session.id
         wait_for(
             lambda: client.jobs.get(number).data["state"] == "running",
             "the session runs",

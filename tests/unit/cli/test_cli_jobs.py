@@ -239,7 +239,7 @@ def test_following_a_waiting_job_shows_why_it_waits_and_repeats_only_changes(hel
 
 
 def test_an_interrupted_wait_leaves_the_job_and_says_so(helio, serve, monkeypatch):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     serve(answer(JOB, 201))
