@@ -25,8 +25,10 @@ TIME_HELP = "A date or time: 2026-10-01, 2026-10-01T12:00+02:00. UTC if it has n
 SACCT_FIELDS = (
     *("JobID", "Cluster", "User", "Account", "State", "ExitCode", "Submit", "Start", "End", "TimelimitRaw", "QOS"),
     *("AllocCPUS", "AllocTRES", "ReqTRES", "ReqMem", "NodeList", "TotalCPU", "MaxRSS", "AveRSS", "NTasks"),
-    "JobName",  # last: it may contain any text
+    "JobName",  # after all others: it may contain any text
+    "SubmitLine",  # shows which jobs this Heliostat has submitted; from Slurm 20.11 on
 )
+_SUBMITTED_BY_HELIOSTAT = "heliostat:"
 _MAX_CHUNK_LINES = 20_000
 _YEAR = timedelta(days=366)
 
@@ -190,12 +192,13 @@ def split_into_months(begin: datetime, end: datetime) -> Iterator[tuple[datetime
 
 
 def _sacct(begin: datetime, end: datetime, delimiter: str) -> Iterator[str]:
-    argv = [
-        *("sacct", "--allusers", "--parsable2", f"--delimiter={delimiter}", f"--format={','.join(SACCT_FIELDS)}"),
-        *(f"--starttime={_local(begin)}", f"--endtime={_local(end)}"),
-    ]
     environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
     try:
+        fields = _available_fields(environment)
+        argv = [
+            *("sacct", "--allusers", "--parsable2", f"--delimiter={delimiter}", f"--format={','.join(fields)}"),
+            *(f"--starttime={_local(begin)}", f"--endtime={_local(end)}"),
+        ]
         running = subprocess.Popen(
             argv, env=environment, stdout=subprocess.PIPE, encoding="utf-8", errors="replace", text=True
         )
@@ -206,12 +209,31 @@ def _sacct(begin: datetime, end: datetime, delimiter: str) -> Iterator[str]:
             code="no_sacct",
         ) from error
     with running:
-        yield from running.stdout or ()
+        output = iter(running.stdout or ())
+        yield next(output, "")  # the header
+        for line in output:
+            if delimiter in line:  # else it is the rest of a name or command with line breaks
+                yield _without_foreign_command(line, delimiter, len(fields))
     if running.returncode:
         raise HeliostatError(
             f"sacct failed with exit code {running.returncode}; its error is above.",
             "Check that slurmdbd is running.",
         )
+
+
+def _available_fields(environment: dict[str, str]) -> tuple[str, ...]:
+    known = subprocess.run(
+        ["sacct", "--helpformat"], env=environment, capture_output=True, text=True, check=False
+    ).stdout.split()
+    return SACCT_FIELDS if "SubmitLine" in known else SACCT_FIELDS[:-1]
+
+
+def _without_foreign_command(line: str, delimiter: str, count: int) -> str:
+    """Command lines of jobs that were submitted without Heliostat are private, and not needed."""
+    fields = line.rstrip("\n").split(delimiter)
+    if len(fields) == count == len(SACCT_FIELDS) and _SUBMITTED_BY_HELIOSTAT not in fields[-1]:
+        fields[-1] = ""
+    return delimiter.join(fields) + "\n"
 
 
 def _local(at: datetime) -> str:

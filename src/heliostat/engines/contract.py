@@ -330,6 +330,7 @@ class PastJob:
     time_limit_seconds: int | None
     qos: str
     usage: AttemptUsage | None = None
+    heliostat_attempt: AttemptId | None = None  # as a Heliostat submitted it, according to its comment
 
 
 class HistoryReader(Protocol):

@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from heliostat.errors import HeliostatError, Invalid, invalid_field, safe_repr
 from heliostat.models import (
     Caller,
     Job,
+    JobId,
     JobSpec,
     PlacementRequest,
     Resources,
@@ -33,6 +35,7 @@ from heliostat.models import (
     TaskLayout,
     TaskPlacement,
     User,
+    job_id_of_attempt,
 )
 from heliostat.models.jobs import PRIORITY_CLASSES
 from heliostat.services.context import Context
@@ -40,6 +43,7 @@ from heliostat.services.permissions import require_admin
 from heliostat.store import accounts
 from heliostat.store.database import Transaction
 from heliostat.store.history import ImportedJob, SubmissionPeriod, add_imported_jobs, list_finished_job_rows
+from heliostat.store.jobs import get_jobs_without_spec
 from heliostat.store.timestamps import to_datetime
 
 _PAGE = 1000  # jobs read at once
@@ -58,6 +62,8 @@ _NAMES = ("user", "project", "department")
 NameMapping = Callable[[str, str], str]
 
 _BATCH_SIZE = 1000  # written in one transaction
+_OWN_JOBS = "jobs of this Heliostat"
+_MAX_CLOCK_DIFFERENCE = timedelta(minutes=1)
 _OTHERS = "*"
 _MAX_LISTED = 20
 
@@ -168,17 +174,20 @@ class HistoryImportResult:
 def import_slurm_history(
     context: Context, caller: Caller, import_request: SacctImportRequest
 ) -> HistoryImportResult:
-    """Imports nothing if an account has no project. A repeated import changes nothing. Admins only."""
+    """Imports nothing if an account has no project. Leaves out the jobs that this Heliostat submitted to Slurm. A
+    repeated import changes nothing. Admins only."""
     require_admin(caller.user)
     reader = make_sacct_reader(ZoneInfo(context.settings.server.effective_time_zone), import_request.delimiter)
-    past = list(reader.read_jobs(import_request.text.split("\n")))
+    found = list(reader.read_jobs(import_request.text.split("\n")))
+    past = _without_own_jobs(context, found)
+    skipped = {_OWN_JOBS: len(found) - len(past)} if len(past) < len(found) else {}
     projects = _projects(context, {job.account for job in past}, import_request.projects)
     users, created = _users(context, caller, {job.user for job in past}, import_request.users)
     imported = [ImportedJob(_job(job, users[job.user], projects[job.account]), job.usage) for job in past]
     added, remaining = 0, iter(imported)
     while part := list(islice(remaining, _BATCH_SIZE)):
         added += context.store.write(lambda tx, part=part: add_imported_jobs(tx, part))  # type: ignore[misc]
-    result = HistoryImportResult(added, len(past) - added, dict(reader.skipped_counts), created)
+    result = HistoryImportResult(added, len(past) - added, {**reader.skipped_counts, **skipped}, created)
     if added or created:
         detail = {"jobs": result.jobs, "known": result.known, "accounts": len(created)}
         now = context.now()
@@ -186,6 +195,22 @@ def import_slurm_history(
             lambda tx: accounts.add_audit_entry(tx, caller, "history.import", "slurm", detail, now)
         )
     return result
+
+
+def _without_own_jobs(context: Context, past: Sequence[PastJob]) -> list[PastJob]:
+    """Users can give a job any comment: it must also be a job of that user, from the same time."""
+    numbers = {job_id_of_attempt(job.heliostat_attempt) for job in past if job.heliostat_attempt}
+    with context.store.read() as conn:
+        ours = get_jobs_without_spec(conn, numbers)
+    return [job for job in past if not (job.heliostat_attempt and _is_own(job, ours))]
+
+
+def _is_own(past: PastJob, ours: Mapping[JobId, Job]) -> bool:
+    job = ours.get(job_id_of_attempt(past.heliostat_attempt or ""))
+    if job is None or job.unix_user != past.user:
+        return False
+    until = job.ended_at or past.submitted_at
+    return job.submitted_at - _MAX_CLOCK_DIFFERENCE <= past.submitted_at <= until + _MAX_CLOCK_DIFFERENCE
 
 
 def _projects(context: Context, slurm_accounts: Iterable[str], chosen: Mapping[str, str]) -> dict[str, str]:

@@ -32,13 +32,19 @@ def test_what_ran_with_plain_sbatch_is_imported_once_whatever_it_is_called(slurm
         return len(states) == 4 and not any("Unknown" in state or "PENDING" in state for state in states)
 
     wait_for(are_over, "the accounting knows their ends")
-    server = RunningServer("", {**os.environ, **slurm.env})
+    server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     try:
+        server.run(command=["true"])
+        array = server.ask("POST", "/jobs", {"command": ["true"], "array": "1-2"}).json["job_ids"]
+        for number in array:
+            server.finished(number)
+        assert helio(server, slurm, "doctor", "--probe").stdout
         refused = helio(server, slurm, "history", "import", "slurm")
         assert (refused.returncode, "'root'" in refused.stderr) == (2, True), refused
         words = ("history", "import", "slurm", "--project", "*=default", "--json")
         first = json.loads(helio(server, slurm, *words).stdout)
         assert first["jobs"] >= 4
+        assert first["skipped"].keys() >= {"jobs of this Heliostat", "probes of helio doctor"}, first
         assert json.loads(helio(server, slurm, *words).stdout)["jobs"] == 0
         items = server.ask("GET", "/jobs?limit=1000").json["items"]
         found = {job["source_number"]: job for job in items}

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from heliostat.cli import history
 from unit.client.stand_in_server import answer, stream
 
@@ -49,20 +51,47 @@ def test_a_file_of_sacct_is_sent_and_what_became_of_it_told(helio, serve, tmp_pa
     assert b"POST /api/v1/history/slurm" in server.requests[0]
 
 
-def test_sacct_is_run_month_by_month_and_its_pieces_are_added_up(helio, serve, tmp_path, monkeypatch):
-    sacct = tmp_path / "bin" / "sacct"
-    sacct.parent.mkdir()
-    sacct.write_text(
-        f"#!/bin/sh\necho \"$@\" >>{tmp_path}/asked\nprintf '{SACCT.replace(chr(10), chr(92) + 'n')}'\n"
-    )
-    sacct.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{sacct.parent}:/usr/bin:/bin")
+@pytest.fixture
+def sacct(tmp_path, monkeypatch):
+    """A made-up sacct that prints these lines with the wanted delimiter."""
+
+    def write(lines: str) -> None:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (tmp_path / "lines").write_text(lines)
+        (folder / "sacct").write_text(
+            f"#!/bin/sh\n[ $1 != --helpformat ] || {{ echo JobID SubmitLine; exit; }}\n"
+            f'echo "$@" >>{tmp_path}/asked\nsed "s/|/${{3#--delimiter=}}/g" {tmp_path}/lines\n'
+        )
+        (folder / "sacct").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    return write
+
+
+def test_sacct_is_run_month_by_month_and_its_pieces_are_added_up(helio, serve, tmp_path, sacct):
+    sacct(SACCT)
     serve(answer(DONE), answer(DONE), answer(DONE))
     ran = helio("history", "import", "slurm", "--since", "2026-01-20", "--until", "2026-03-02", "--json")
     assert (ran.code, json.loads(ran.out)["jobs"]) == (0, 3)
     asked = (tmp_path / "asked").read_text()
     assert asked.count("--allusers") == 3
     assert "--starttime=2026-02-01" in asked
+
+
+def test_commands_of_jobs_that_were_submitted_elsewhere_are_not_sent(helio, serve, sacct):
+    start = "1" + "|" * (len(history.SACCT_FIELDS) - 1)
+    sacct(
+        "|".join(history.SACCT_FIELDS)
+        + f"\n{start}sbatch --export=KEY=secret --wrap\nsecond line of the secret\n"
+        + f"{start}sbatch --comment=heliostat:abc:1.1\n"
+    )
+    server = serve(answer(DONE))
+    words = ("--since", "2026-01-20", "--until", "2026-01-21")
+    assert helio("history", "import", "slurm", *words).code == 0
+    assert b"heliostat:abc:1.1" in server.requests[0]
+    assert b"secret" not in server.requests[0]
+    assert b"SubmitLine" in server.requests[0]
 
 
 def test_what_cannot_be_read_or_run_is_said(helio, monkeypatch, tmp_path):

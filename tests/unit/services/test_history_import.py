@@ -1,7 +1,8 @@
 """Import of past Slurm jobs: each once, for the right user."""
 
 import json
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import select
@@ -20,10 +21,14 @@ from heliostat.store import accounts, schema
 from heliostat.store import jobs as stored
 from heliostat.store.forecasts import list_finished_runs
 from heliostat.store.history import SubmissionPeriod
+from heliostat.store.job_writes import add_jobs
 from heliostat.store.usage import list_attempt_usage, list_daily_usage
-from unit.services.site import Site
+from unit.services.site import Site, a_job
 
-HEADER = "JobID|Cluster|User|Account|State|ExitCode|Submit|Start|End|AllocCPUS|AllocTRES|NodeList|MaxRSS|JobName"
+HEADER = (
+    "JobID|Cluster|User|Account|State|ExitCode|Submit|Start|End|AllocCPUS|AllocTRES|NodeList|MaxRSS|JobName|"
+    "SubmitLine"
+)
 MADE_AT = 1_772_300_000  # in February 2026
 
 
@@ -72,6 +77,28 @@ def test_it_counts_in_reports_exports_and_run_times_but_not_in_shares_and_quotas
     with site.context.store.read() as conn:
         assert [run.seconds for run in list_finished_runs(conn, since, 10)] == [3600.0, 3600.0]
         assert list_daily_usage(conn, since, site.clock()) == []
+
+
+def test_jobs_that_came_from_this_heliostat_are_not_imported_again(site: Site) -> None:
+    site.project("tumours")
+    begin, end = (datetime.fromtimestamp(MADE_AT + seconds, UTC) for seconds in (0, 3700))
+    own = replace(a_job(12, None), unix_user="alice", submitted_at=begin, ended_at=end)
+    site.context.store.write(lambda tx: add_jobs(tx, [own]))
+
+    def command(attempt: str) -> dict[str, str]:
+        return {"SubmitLine": f"sbatch --parsable --comment=heliostat:0123456789ab:{attempt} --output=/x"}
+
+    result = bring(
+        site,
+        row(20, **command("12.1")),
+        row("21_1", **command("12.2+")),
+        row(22, user="bob", **command("12.1")),  # a comment that bob has invented
+        row(90_000_000, **command("12.1")),  # submitted long afterwards: by another installation
+        row(23, **command("99.1")),
+        row(24, SubmitLine="sbatch train.sh --comment=heliostat:0123456789ab:12.1 "),
+    )
+    assert (result.jobs, result.skipped) == (4, {"jobs of this Heliostat": 2})
+    assert bring(site, row(20, account="unknown", **command("12.1"))).jobs == 0
 
 
 def test_an_account_needs_a_project_and_without_one_nothing_is_written(site: Site) -> None:

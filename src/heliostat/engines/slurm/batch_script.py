@@ -6,6 +6,7 @@ admins, never on a command line.
 
 import hashlib
 import math
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,10 +24,11 @@ from heliostat.engines.slurm.mapping import (
     choose_partition,
     require_safe_word,
 )
-from heliostat.models import Attempt, TaskLayout
+from heliostat.models import Attempt, AttemptId, TaskLayout
 from heliostat.runtimes.contract import TOOL_PATH
 
 _MAX_NAME_LENGTH = 64
+_SUBMISSION = re.compile(r"sbatch --parsable --comment=heliostat:[^: ]+:([0-9]{1,15}\.[0-9]{1,9})\+? ")
 _MARGIN_SECONDS = 60  # the engine enforces the exact limit; Slurm's, in minutes, is for when the server is down
 # A failed task writes its exit code before the other tasks are stopped: the job ends with the first exit code.
 _TASK = """\
@@ -112,6 +114,13 @@ def attempt_comment(instance: str, attempt_id: str) -> str:
 def array_comment(instance: str, first_attempt_id: str) -> str:
     """The same for attempts that were submitted as one array: the id of the first identifies all."""
     return f"{attempt_comment(instance, first_attempt_id)}+"
+
+
+def submitted_attempt(command: str) -> AttemptId | None:
+    """The attempt that this `sbatch` of a Heliostat has submitted, of an array the first; None: it is another
+    command."""
+    match = _SUBMISSION.match(command)
+    return None if match is None else match[1]
 
 
 def sbatch_argv(attempt: Attempt, person: RunAsUser, paths: AttemptPaths, site: SubmissionContext) -> list[str]:

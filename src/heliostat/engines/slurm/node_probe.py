@@ -24,6 +24,7 @@ from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.untrusted_folders import remove_folder
 
+PROBE_NAME = "heliostat-doctor"
 _MAX_PARTITIONS = 16
 _MAX_USERS = 200
 _PARALLEL_PROBES = 4
@@ -154,7 +155,7 @@ def probe_srun_argv(partition: str, request: ProbeRequest) -> list[str]:
     return [
         "srun",
         f"--partition={partition}",
-        "--job-name=heliostat-doctor",
+        f"--job-name={PROBE_NAME}",
         f"--immediate={_IMMEDIATE_SECONDS}",
         "--nodes=1",
         "--ntasks=1",

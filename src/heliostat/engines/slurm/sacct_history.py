@@ -1,15 +1,18 @@
 """Import of past jobs from the output of `sacct --parsable2` with a header, with fields in any order. Pure.
 
 A job's line is followed by the lines of its steps. Job names may contain the delimiter and line breaks: if the
-name is the last field it takes the rest of its line, and lines that cannot be a job's are skipped.
+name is the last field it takes the rest of its line, and lines that cannot be a job's are skipped. A command after
+the name may be missing.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 
 from heliostat.engines.contract import PastJob
+from heliostat.engines.slurm.batch_script import submitted_attempt
 from heliostat.engines.slurm.command_output import (
     expand_host_list,
     gpus_in_tres,
@@ -18,11 +21,12 @@ from heliostat.engines.slurm.command_output import (
     parse_tres,
     parse_whole_number,
 )
+from heliostat.engines.slurm.node_probe import PROBE_NAME
 from heliostat.errors import Invalid
 from heliostat.models import AttemptUsage, JobState
 
 REQUIRED_FIELDS = ("JobID", "User", "Account", "State", "Submit", "Start", "End")
-NOT_FINISHED, UNREADABLE_LINES = "not over", "unreadable lines"
+NOT_FINISHED, UNREADABLE_LINES, PROBES = "not over", "unreadable lines", "probes of helio doctor"
 _ENDS: dict[str, tuple[JobState, str | None]] = {
     "COMPLETED": (JobState.COMPLETED, None),
     "FAILED": (JobState.FAILED, None),
@@ -34,8 +38,9 @@ _ENDS: dict[str, tuple[JobState, str | None]] = {
     "NODE_FAIL": (JobState.LOST, "its node failed"),
     "BOOT_FAIL": (JobState.LOST, "its node could not be booted"),
 }
-_NAME = "JobName"
+_NAME, _COMMAND = "JobName", "SubmitLine"  # any text
 _NO_NODES = ("", "None assigned", "(null)", "None")
+_MAX_PROBE_SECONDS = 60
 _MAX_TIMESTAMP = 2**33
 _MAX_TEXT_LENGTH = 128
 _MAX_CPUS, _MAX_MIB = 10_000_000, 2**40
@@ -73,8 +78,10 @@ class SacctReader:
             yield last
 
     def _fields(self, header: list[str], line: str) -> dict[str, str] | None:
-        max_splits = len(header) - 1 if header[-1] == _NAME else -1  # a name in the last field may have delimiters
+        max_splits = len(header) - 1 if header[-1] in (_NAME, _COMMAND) else -1  # the last may have delimiters
         words = line.rstrip("\r\n").split(self.delimiter, max_splits)
+        if header[-2:] == [_NAME, _COMMAND] and len(words) == len(header) - 1:
+            words.append("")  # the name has a line break
         if len(words) == len(header) and words[header.index("JobID")][:1].isdecimal():
             return dict(zip(header, words, strict=True))
         if line.strip():
@@ -90,7 +97,11 @@ class SacctReader:
         if submitted_at is None or not fields["User"].strip():
             self.skipped_counts[UNREADABLE_LINES] += 1
             return None
-        return _job(fields, state, (submitted_at, self._time(fields["Start"]), ended_at))
+        job = _job(fields, state, (submitted_at, self._time(fields["Start"]), ended_at))
+        if job.name == PROBE_NAME and (job.time_limit_seconds or math.inf) <= _MAX_PROBE_SECONDS:
+            self.skipped_counts[PROBES] += 1
+            return None
+        return job
 
     def _time(self, text: str) -> datetime | None:
         """`1794805360`, `2026-11-16T05:02:34`. None for "Unknown", "None" and the like."""
@@ -137,6 +148,7 @@ def _job(fields: Mapping[str, str], end: tuple[JobState, str | None], times: _Ti
         time_limit_seconds=None if minutes is None else min(minutes, 2**31) * 60,
         qos=_text(fields.get("QOS", "")),
         usage=_usage(fields, (ended_at - started_at).total_seconds(), gpus) if started_at else None,
+        heliostat_attempt=submitted_attempt(fields.get(_COMMAND, "")),
     )
 
 

@@ -131,6 +131,26 @@ def test_names_with_bars_and_line_breaks_harm_nobody() -> None:
     assert reader.skipped_counts == {"unreadable lines": 2}
 
 
+def test_a_job_submitted_by_a_heliostat_names_its_attempt_whatever_else_is_in_the_command() -> None:
+    header = f"{HEADER}|SubmitLine"
+    own = "sbatch --parsable --comment=heliostat:0123456789ab:7.2 --job-name=a|b"
+    lines = [f"{line()}|{own}", f"{line(JobID='13')}|sbatch --wrap x", line(JobID="14", JobName="broken")]
+    jobs = list(SacctReader().read_jobs([header, *lines]))
+    assert [(job.external_job_id, job.heliostat_attempt) for job in jobs] == [
+        ("12", "7.2"),
+        ("13", None),
+        ("14", None),
+    ]
+
+
+def test_probes_of_the_doctor_are_skipped_but_not_long_jobs_of_that_name() -> None:
+    reader = SacctReader()
+    probe = line(JobName="heliostat-doctor", TimelimitRaw="1")
+    jobs = list(reader.read_jobs([HEADER, probe, line(JobID="13", JobName="heliostat-doctor")]))
+    assert [job.external_job_id for job in jobs] == ["13"]
+    assert reader.skipped_counts == {"probes of helio doctor": 1}
+
+
 def test_a_bar_in_a_name_that_is_not_the_last_field_loses_the_job_and_shifts_nothing() -> None:
     header = "JobID|JobName|User|Account|State|Submit|Start|End"
     lines = [header, f"1|a|b|ann|lab|COMPLETED|{MADE_AT}|{MADE_AT}|{MADE_AT}"]
