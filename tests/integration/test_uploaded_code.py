@@ -152,7 +152,7 @@ def test_at_a_terminal_a_bar_shows_how_far_the_upload_is(server: ServerProcess, 
 
 
 def test_nobody_can_send_more_than_the_quota(server: ServerProcess, tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "small", storage={"upload_max_size": "2M", "upload_quota": "3M"}) as small:
+    with ServerProcess(tmp_path / "small", storage={"upload_max_size": "2M", "upload_quota": "4M"}) as small:
         for number in range(3):
             folder = tmp_path / str(number)
             folder.mkdir()
@@ -160,9 +160,9 @@ def test_nobody_can_send_more_than_the_quota(server: ServerProcess, tmp_path: Pa
             small.client.upload(folder)
         (tmp_path / "3").mkdir()
         (tmp_path / "3" / "data").write_bytes(os.urandom(2**20))
-        with pytest.raises(Conflict, match="3M"):
+        with pytest.raises(Conflict, match="4M"):
             small.client.upload(tmp_path / "3")
-        with pytest.raises(Conflict, match="3M"):  # also whoever does not ask before
+        with pytest.raises(Conflict, match="4M"):  # also whoever does not ask before
             _send(small.client, _blob(os.urandom(2**20)))
 
 

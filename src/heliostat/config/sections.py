@@ -443,7 +443,15 @@ class StorageSettings:
         "record the code and the node of each job, for `helio show --record`, `rerun` and `diff`",
     )
     upload_max_size: str = setting("500M", "maximum size of the code uploaded for one job", **_SIZE)
-    upload_quota: str = setting("5G", "maximum size of all uploaded code of a user", **_SIZE)
+    upload_quota: str = setting(
+        "5G", "maximum size of all uploaded code of a user; each file counts at least 16 KiB", **_SIZE
+    )
+    upload_copies_quota: str = setting(
+        "100G",
+        "maximum size of the copies of uploaded code for the unfinished jobs of a user; each file counts at least "
+        "16 KiB",
+        **_SIZE,
+    )
     keep_uploads_days: int = setting(
         30,
         "days to keep uploaded code after its last use; code of unfinished jobs and of schedules is kept",

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 MAX_UPLOAD_FILES = 50_000
+MIN_COUNTED_BYTES = 16 * 1024  # of a file, in quotas: ext4 has one inode for this much space
 _MAX_PATH_BYTES = 3000  # leaves room for the folder of the job in the limit of Linux
 _MAX_NAME_BYTES = 255
 _MAX_DEPTH = 64
@@ -34,6 +35,10 @@ class FileTree:
 
     files: tuple[TreeFile, ...]
     links: tuple[TreeLink, ...] = ()
+    blobs: Mapping[str, int] = field(init=False, repr=False, compare=False)  # size of each distinct content
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blobs", {file.digest: file.size_bytes for file in self.files})
 
     @property
     def id(self) -> str:
@@ -45,9 +50,14 @@ class FileTree:
         return sum(file.size_bytes for file in self.files)
 
     @property
-    def blobs(self) -> dict[str, int]:
-        """The size of each distinct content."""
-        return {file.digest: file.size_bytes for file in self.files}
+    def copy_bytes(self) -> int:
+        """What a copy of the folder counts in quotas."""
+        return sum(counted_bytes(file.size_bytes) for file in self.files) + MIN_COUNTED_BYTES * len(self.links)
+
+
+def counted_bytes(size_bytes: int) -> int:
+    """What a file counts in quotas: many small files use up a file system, too."""
+    return max(size_bytes, MIN_COUNTED_BYTES)
 
 
 def make_tree(files: Iterable[TreeFile], links: Iterable[TreeLink] = ()) -> FileTree:
@@ -127,12 +137,14 @@ def _check_no_overlap(paths: Sequence[str]) -> None:
     unique = set(paths)
     if len(unique) < len(paths):
         raise ValueError("a path occurs twice")
+    folders: set[str] = set()
     for path in paths:
-        parent = path
-        while "/" in parent:
-            parent = parent.rpartition("/")[0]
+        parent = path.rpartition("/")[0]
+        while parent and parent not in folders:
             if parent in unique:
                 raise ValueError(f"{parent[:100]!a} cannot be both a file and a folder")
+            folders.add(parent)
+            parent = parent.rpartition("/")[0]
 
 
 def _check_sizes(files: Iterable[TreeFile]) -> None:

@@ -17,10 +17,20 @@ from sqlalchemy import Connection, func, select
 
 from heliostat.errors import BadRequest
 from heliostat.models.schedules import ScheduleState
-from heliostat.models.uploads import FileTree, blob_path, text_to_tree, tree_path, tree_to_text, user_upload_folder
+from heliostat.models.uploads import (
+    FileTree,
+    blob_path,
+    counted_bytes,
+    text_to_tree,
+    tree_path,
+    tree_to_text,
+    user_upload_folder,
+)
 from heliostat.store import schema
 
 _DAY_SECONDS = 86400.0
+_LOCKED_FILES = 500  # at a time, so that others do not wait for a large upload
+_MAX_CACHED_SIZES = 10_000
 
 
 class UploadStore:
@@ -29,15 +39,27 @@ class UploadStore:
     def __init__(self, folder: Path) -> None:
         self._path = str(folder)
         self._lock = threading.Lock()  # a file that was just found must not be removed a moment later
+        self._copy_bytes: dict[str, int] = {}  # by tree id
 
     def list_missing_blobs(self, user: str, tree: FileTree) -> list[str]:
         """Digests that this user has not uploaded yet. Existing files count as used now."""
         folder = user_upload_folder(self._path, user)
-        with self._lock:
-            return [digest for digest, size in tree.blobs.items() if not _touch(blob_path(folder, digest), size)]
+        blobs, missing = list(tree.blobs.items()), list[str]()
+        for start in range(0, len(blobs), _LOCKED_FILES):
+            with self._lock:
+                missing += [
+                    digest
+                    for digest, size in blobs[start : start + _LOCKED_FILES]
+                    if not _touch(blob_path(folder, digest), size)
+                ]
+        return missing
 
     def used_bytes(self, user: str) -> int:
-        return sum(entry.stat().st_size for entry in _blobs(user_upload_folder(self._path, user)))
+        """What the user's uploads count in the quota."""
+        folder = user_upload_folder(self._path, user)
+        return sum(
+            counted_bytes(entry.stat().st_size) for entry in (*_blobs(folder), *_entries(f"{folder}/trees"))
+        )
 
     def create_blob_writer(self, user: str, digest: str, size_bytes: int) -> "BlobWriter":
         return BlobWriter(user_upload_folder(self._path, user), digest, size_bytes)
@@ -60,6 +82,18 @@ class UploadStore:
                 return None
             with open(path, encoding="utf-8") as file:
                 return text_to_tree(file.read())
+
+    def find_copy_bytes(self, user: str, tree_id: str) -> int | None:
+        """What a copy of this tree counts in quotas. None: it does not exist. It counts as used now."""
+        if (known := self._copy_bytes.get(tree_id)) is not None:
+            with self._lock:
+                return known if _touch(tree_path(user_upload_folder(self._path, user), tree_id)) else None
+        tree = self.find_tree(user, tree_id)
+        if tree is None:
+            return None
+        if len(self._copy_bytes) >= _MAX_CACHED_SIZES:
+            self._copy_bytes.clear()
+        return self._copy_bytes.setdefault(tree_id, tree.copy_bytes)
 
     def copy_tree_to_user(self, source_user: str, target_user: str, tree: FileTree) -> None:
         """Give another user the tree by hard links, without copying. Raises FileNotFoundError."""
@@ -162,6 +196,17 @@ def _blobs(folder: str) -> Iterator["os.DirEntry[str]"]:
 def _entries(folder: str) -> Iterator["os.DirEntry[str]"]:
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         yield from list(entries)
+
+
+def count_unfinished_uploads(conn: Connection, user: str) -> dict[str, int]:
+    """How many unfinished jobs of the user each of these uploads has."""
+    of_job = func.json_extract(schema.jobs.c.spec, "$.upload")
+    query = (
+        select(of_job, func.count())
+        .where(schema.jobs.c.user == user, schema.jobs.c.ended_at.is_(None), of_job.is_not(None))
+        .group_by(of_job)
+    )
+    return {row[0]: row[1] for row in conn.execute(query)}
 
 
 def list_needed_uploads(conn: Connection) -> set[str]:

@@ -77,3 +77,9 @@ def test_a_link_within_the_folder_is_kept(path: str, target: str) -> None:
 def test_a_name_of_a_person_cannot_lead_out_of_the_folder_of_uploads() -> None:
     assert user_upload_folder("/u", "..") == "/u/%2E%2E"
     assert user_upload_folder("/u", "a/../b") == "/u/a%2F%2E%2E%2Fb"
+
+
+def test_the_contents_of_a_tree_are_found_once_for_all_questions() -> None:
+    tree = make_tree([TreeFile("a", A, 1), TreeFile("b", A, 1), TreeFile("c", B, 2)])
+    assert tree.blobs == {A: 1, B: 2}
+    assert tree.blobs is tree.blobs

@@ -1,14 +1,22 @@
 """Uploads of code for jobs: which files are missing, receiving them, size limits and quota."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliostat.errors import BadRequest, Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, JobRequest, User
 from heliostat.models.quantities import parse_memory
-from heliostat.models.uploads import FileTree, TreeFile, largest_files
+from heliostat.models.uploads import (
+    MIN_COUNTED_BYTES,
+    FileTree,
+    TreeFile,
+    counted_bytes,
+    largest_files,
+    tree_to_text,
+)
 from heliostat.services.context import Context
-from heliostat.store.uploads import BlobWriter
+from heliostat.store.uploads import BlobWriter, count_unfinished_uploads
 
 _MAX_HEADER_BYTES = 100  # bytes: a sha256, a space and a number
 
@@ -25,9 +33,12 @@ def register_upload(context: Context, caller: Caller, tree: FileTree) -> UploadS
     _check_account(caller.user)
     _check_size(tree, parse_size_bytes(context.settings.storage.upload_max_size))
     missing = context.uploads.list_missing_blobs(caller.user.name, tree)
-    if missing:
-        _check_quota(context, caller.user, sum(tree.blobs[digest] for digest in missing))
-    else:
+    more = [tree.blobs[digest] for digest in missing]
+    if context.uploads.find_copy_bytes(caller.user.name, tree.id) is None:
+        more.append(len(tree_to_text(tree)))
+    if more:
+        _check_quota(context, caller.user, sum(map(counted_bytes, more)))
+    if not missing:
         context.uploads.add_tree(caller.user.name, tree)
     return UploadStatus(tree.id, tree.size_bytes, tuple(missing))
 
@@ -87,7 +98,7 @@ class UploadReceiver:
             raise TooLarge(
                 f"A file is larger than {self._max_file_bytes // 2**20} MiB.", "Exclude it from the upload."
             )
-        self._free_bytes -= size_bytes
+        self._free_bytes -= counted_bytes(size_bytes)
         if self._free_bytes < 0:
             raise _quota_full(self._quota)
         return parts[0], size_bytes
@@ -103,14 +114,41 @@ class UploadReceiver:
 
 
 def check_uploads(context: Context, user: User, requests: Sequence[JobRequest]) -> None:
-    """Raises Invalid for code that the user has not uploaded. Extends the lifetime of uploads that are used."""
-    for upload in {request.spec.upload for request in requests if request.spec.upload is not None}:
-        if context.uploads.find_tree(user.name, upload) is None:
+    """Raises Invalid for code that the user has not uploaded, and Conflict if the copies for the user's unfinished
+    jobs would be too large. Extends the lifetime of uploads that are used."""
+    copies = Counter[str]()
+    for request in requests:
+        if request.spec.upload is not None:
+            copies[request.spec.upload] += len(request.array.indexes) if request.array else 1
+    if not copies:
+        return
+    for upload in copies:
+        if context.uploads.find_copy_bytes(user.name, upload) is None:
             raise Invalid(
                 f"You have no upload with the id {upload[:12]}…, or it has been deleted.",
                 "Upload the folder again: helio run --upload FOLDER -- CMD.",
                 fields={"upload": "does not exist"},
             )
+    with context.store.read() as conn:
+        earlier = count_unfinished_uploads(conn, user.name)
+    _check_copies(context, user, copies, earlier)
+
+
+def _check_copies(context: Context, user: User, copies: Mapping[str, int], earlier: Mapping[str, int]) -> None:
+    def total(counts: Mapping[str, int]) -> int:
+        return sum(
+            count * (context.uploads.find_copy_bytes(user.name, upload) or 0) for upload, count in counts.items()
+        )
+
+    before, more, quota = total(earlier), total(copies), context.settings.storage.upload_copies_quota
+    if before + more > parse_size_bytes(quota):
+        raise Conflict(
+            f"Each job gets a copy of its uploaded code. The copies for these jobs count {_mib(more)}, and those "
+            f"for your other unfinished jobs {_mib(before)}; together they may count {quota}.",
+            "Submit fewer jobs at a time, or exclude files with .heliostatignore. An admin can raise "
+            "storage.upload_copies_quota.",
+            code="upload_quota",
+        )
 
 
 def is_digest(text: str) -> bool:
@@ -150,8 +188,10 @@ def _check_quota(context: Context, user: User, more_bytes: int) -> None:
 
 def _quota_full(quota: str) -> Conflict:
     return Conflict(
-        f"This upload would exceed your quota of {quota}.",
-        "Uploads that no unfinished job needs are deleted after some days; an admin can raise upload_quota.",
+        f"This upload would exceed your quota of {quota}, in which each file counts at least "
+        f"{MIN_COUNTED_BYTES // 2**10} KiB.",
+        "Uploads that no unfinished job needs are deleted after some days. An admin can raise "
+        "storage.upload_quota.",
         code="upload_quota",
     )
 
