@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from heliostat.api.request_bodies import Entries, RequestBody
 from heliostat.models import AuditEntry, Caller, Department, Project, ProjectRole, Role, Token, User
 from heliostat.services.accounts.data_classes import MAX_DATA_CLASS
 from heliostat.services.accounts.projects import MAX_SHARE
@@ -20,31 +21,27 @@ ShareWeight = Annotated[int, Field(strict=True, ge=1, le=MAX_SHARE)]
 DataClass = Annotated[int, Field(strict=True, ge=0, le=MAX_DATA_CLASS, description="0 open … 3 secret.")]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-
-class LoginBody(_Body):
+class LoginBody(RequestBody):
     name: str
     password: str
 
 
-class TokenBody(_Body):
+class TokenBody(RequestBody):
     name: str
     days: StrictInteger | None = None
 
 
-class UserBody(_Body):
+class UserBody(RequestBody):
     name: str
     role: Role = Role.USER
     unix_user: str | None = None
     password: str | None = None
-    projects: list[str] | None = Field(
-        default=None, description="Default: only the default project.", max_length=1000
+    projects: Annotated[list[str], Entries(1000)] | None = Field(
+        default=None, description="Default: only the default project."
     )
 
 
-class QuotaBody(_Body):
+class QuotaBody(RequestBody):
     """Only given limits change; null removes a limit."""
 
     running_gpus: GpuLimit | None = Field(default=None, description="GPUs of running jobs.")
@@ -52,7 +49,7 @@ class QuotaBody(_Body):
     gpu_hours_per_month: GpuHoursLimit | None = None
 
 
-class _QuotaChangeBody(_Body):
+class _QuotaChangeBody(RequestBody):
     quota: QuotaBody = QuotaBody()
 
     def quota_change(self) -> QuotaChange:
@@ -93,21 +90,21 @@ class ProjectChangeBody(_QuotaChangeBody):
     data_class: DataClass | None = None
 
 
-class PasswordBody(_Body):
+class PasswordBody(RequestBody):
     password: str
     current: str | None = None
 
 
-class DepartmentBody(_Body):
+class DepartmentBody(RequestBody):
     name: str
 
 
-class ProjectBody(_Body):
+class ProjectBody(RequestBody):
     name: str
     department: str
 
 
-class MemberBody(_Body):
+class MemberBody(RequestBody):
     role: ProjectRole = ProjectRole.MEMBER
 
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel
 
 from heliostat.api.account_schemas import (
@@ -29,11 +29,12 @@ from heliostat.api.account_schemas import (
     UserChangeBody,
     UserResponse,
 )
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath, client_address
 from heliostat.errors import Invalid
 from heliostat.services.accounts import owned_work, projects, tokens, users, web_logins
 
-router = APIRouter(tags=["accounts"])
+router = BodyRouter(tags=["accounts"])
 
 
 @router.get("/whoami", summary="Show the caller's account")

@@ -3,22 +3,20 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.reservations import ZonedTime
 from heliostat.models import Announcement
 from heliostat.services import announcements as services
 
-router = APIRouter(tags=["cluster"])
+router = BodyRouter(tags=["cluster"])
 
 
-class AnnouncementBody(BaseModel):
+class AnnouncementBody(RequestBody):
     """An announcement to all users."""
-
-    model_config = ConfigDict(extra="forbid")
 
     text: Annotated[str, StringConstraints(min_length=1, max_length=services.MAX_TEXT_LENGTH, strict=True)]
     ends_at: ZonedTime | None = Field(default=None, description="Default: until it is removed.")

@@ -47,8 +47,10 @@ from heliostat.api import (
 from heliostat.api.event_feed import EventFeed
 from heliostat.api.event_streams import FolderWatcher
 from heliostat.api.middleware import BodyLimitMiddleware, ClientAddressMiddleware, ServerTimingMiddleware
+from heliostat.api.request_bodies import no_json_object
 from heliostat.api.request_schemas import ErrorResponse
-from heliostat.api.validation import FIELDS_HINT, JOB_FIELDS_HINT, AsciiJSONResponse, read_job, validation_error
+from heliostat.api.validation import AsciiJSONResponse, read_job
+from heliostat.api.validation_errors import FIELDS_HINT, validation_error
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
@@ -57,6 +59,7 @@ from heliostat.web import error_pages, request_context, routes
 
 log = get_logger()
 API_PREFIX = "/api/v1"
+_LARGE_BODIES = ("/jobs/bulk", "/workflows", "/sweeps", "/uploads", "/history/slurm")
 
 
 _MODULES = (
@@ -115,16 +118,21 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         BodyLimitMiddleware,
         limit_bytes=context.settings.server.max_request_bytes,
         error_response=_error_response,
-        is_authenticated=_is_authenticated,
-        stream_limits={
-            API_PREFIX + uploads.STREAM_PATH: lambda: (
-                2 * parse_size_bytes(context.settings.storage.upload_max_size)
-            )
-        },
+        authenticate=_authenticated_user,
+        large_paths=[API_PREFIX + path for path in _LARGE_BODIES],
+        stream_limit=functools.partial(_stream_limit, context),
     )
     app.add_middleware(ServerTimingMiddleware)
     app.add_middleware(ClientAddressMiddleware, trusted_proxies=context.settings.server.trusted_proxies)
     return app
+
+
+def _stream_limit(context: Context, path: str) -> int | None:
+    """None: the whole body will be in memory."""
+    if path == API_PREFIX + uploads.STREAM_PATH:
+        return 2 * parse_size_bytes(context.settings.storage.upload_max_size)
+    is_exec = path.startswith(f"{API_PREFIX}/jobs/") and path.endswith("/exec")
+    return context.settings.server.max_request_bytes if is_exec else None
 
 
 @functools.cache
@@ -160,17 +168,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.folder_watch.detach(loop)
 
 
-def _is_authenticated(request: Request) -> bool:
-    """Checks the token, or without a token the cookie of the browser."""
+def _authenticated_user(request: Request) -> str | None:
+    """The user of the token, or without a token of the cookie of the browser."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
-        return request_context.is_logged_in(request)
+        user = request_context.identify_request(request).user
+        return None if user is None else user.name
     context: Context = request.app.state.context
     try:
-        context.authenticator.authenticate_token(token.strip())
+        return context.authenticator.authenticate_token(token.strip()).name
     except HeliostatError:
-        return False
-    return True
+        return None
 
 
 async def _heliostat_error(request: Request, error: Exception) -> Response:
@@ -181,26 +189,20 @@ async def _heliostat_error(request: Request, error: Exception) -> Response:
     if isinstance(error, StoreUnavailable):
         log.error("store_unavailable", error=error.message)
         headers["Retry-After"] = "5"
-    return await _error_response(request, error, error.status, headers)
+    status = chronos.error_status(error) if chronos.is_chronos_path(request.url.path) else error.status
+    return await _error_response(request, error, status, headers)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     problems = error.errors()
-    hint = JOB_FIELDS_HINT if request.url.path in _JOB_PATHS else FIELDS_HINT
-    if any(problem["type"] == "json_invalid" for problem in problems):
-        cause = problems[0].get("ctx", {}).get("error", "")
-        raised: HeliostatError = BadRequest(f"The body is not JSON: {cause}.", "Send a JSON object.")
-    elif any(problem["loc"] == ("body",) and problem["type"] in _NOT_AN_OBJECT for problem in problems):
-        raised = BadRequest(
-            "The body is not a JSON object.", f"Send an object with Content-Type: application/json. {hint}"
-        )
+    raised: HeliostatError
+    if any(problem["loc"] == ("body",) for problem in problems):
+        raised = no_json_object()  # it is empty
     else:
-        # The first part of a location is where the field is: body, path, query…
-        raised = validation_error(
-            [{**problem, "loc": problem["loc"][1:]} for problem in problems], hint, error.body
-        )
-    return await _error_response(request, raised, raised.status)
+        # The first part of a location is where the field is: path, query…
+        raised = validation_error([{**problem, "loc": problem["loc"][1:]} for problem in problems], FIELDS_HINT)
+    return await _heliostat_error(request, raised)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -233,7 +235,3 @@ async def _error_response(
     page = await run_in_threadpool(error_pages.render_error_page, request, error, status)
     page.headers.update(headers or {})
     return page
-
-
-_JOB_PATHS = {f"{API_PREFIX}/jobs", f"{API_PREFIX}/jobs/bulk", f"{API_PREFIX}/schedules"}
-_NOT_AN_OBJECT = {"model_attributes_type", "model_type", "missing"}

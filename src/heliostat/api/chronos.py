@@ -5,18 +5,17 @@ Job names are unique per user: each caller sees only their own schedules.
 
 import base64
 import binascii
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Path, Query
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
+from fastapi import Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from heliostat.api import chronos_stats as stats
-from heliostat.api.chronos_documents import document_to_schedule_request, schedule_to_document
+from heliostat.api.chronos_documents import ChronosBody, document_to_schedule_request, schedule_to_document
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import ContextDep, client_address, current_caller, get_context
 from heliostat.api.validation import AsciiJSONResponse
 from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, NotAuthenticated, NotFound
@@ -33,26 +32,9 @@ _BAD_REQUEST_ERRORS = (BadRequest, NotFound, Conflict)
 _LOGIN_HEADERS = {"WWW-Authenticate": 'Basic realm="Heliostat", charset="UTF-8"'}
 
 
-class ChronosRoute(APIRoute):
-    """Returns errors in the format of Chronos: status 400 and a message."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def handler(request: Request) -> Response:
-            try:
-                _check_origin(request)
-                return await handle(request)
-            except RequestValidationError:
-                return _error_response(BadRequest("The request cannot be read.", "Send one JSON object."))
-            except HeliostatError as error:
-                return _error_response(error)
-
-        return handler
-
-
 async def current_chronos_caller(request: Request) -> Caller:
     """As for all endpoints; additionally a token is accepted as the password of Basic authentication."""
+    _check_origin(request)
     scheme, _, proof = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "basic":
         name, _, secret = _decoded(proof).partition(":")
@@ -66,11 +48,10 @@ async def current_chronos_caller(request: Request) -> Caller:
 
 ChronosCallerDep = Annotated[Caller, Depends(current_chronos_caller)]
 ChronosJobName = Annotated[str, Path(max_length=200)]
-DocumentBody = Annotated[dict[str, Any], Body()]
 SearchTerm = Annotated[str, Query(max_length=200)]
 
-router = APIRouter(tags=["chronos"], route_class=ChronosRoute)
-leader_router = APIRouter(tags=["chronos"], route_class=ChronosRoute)
+router = BodyRouter(tags=["chronos"])
+leader_router = BodyRouter(tags=["chronos"])
 
 
 @leader_router.get("/leader", summary="Show the leader: this server")
@@ -80,15 +61,15 @@ def show_leader(request: Request, caller: ChronosCallerDep) -> Response:
 
 @router.post("/iso8601", status_code=204, summary="Add a job with a schedule, or replace it")
 @router.post("/dependency", status_code=204, summary="Add a job with parents, or replace it")
-def add_job(document: DocumentBody, caller: ChronosCallerDep, context: ContextDep) -> Response:
-    create_or_replace_schedule(context, caller, document_to_schedule_request(document, caller.user.unix_user))
+def add_job(body: ChronosBody, caller: ChronosCallerDep, context: ContextDep) -> Response:
+    create_or_replace_schedule(context, caller, document_to_schedule_request(body.root, caller.user.unix_user))
     return Response(status_code=204)
 
 
 @router.put("/iso8601", status_code=204, summary="Replace a job with a schedule")
 @router.put("/dependency", status_code=204, summary="Replace a job with parents")
-def replace_job(document: DocumentBody, caller: ChronosCallerDep, context: ContextDep) -> Response:
-    schedule_request = document_to_schedule_request(document, caller.user.unix_user)
+def replace_job(body: ChronosBody, caller: ChronosCallerDep, context: ContextDep) -> Response:
+    schedule_request = document_to_schedule_request(body.root, caller.user.unix_user)
     _own_schedule(context, caller, schedule_request.name)
     create_or_replace_schedule(context, caller, schedule_request)
     return Response(status_code=204)
@@ -222,13 +203,13 @@ def is_chronos_path(path: str) -> bool:
     return path.removeprefix("/v1").startswith(("/scheduler/", "/leader"))
 
 
+def error_status(error: HeliostatError) -> int:
+    return 400 if isinstance(error, _BAD_REQUEST_ERRORS) else error.status
+
+
 def chronos_error_response(
     error: HeliostatError, status: int, headers: Mapping[str, str] | None = None
 ) -> Response:
     message = " ".join(part for part in (error.message, error.hint) if part)
-    return AsciiJSONResponse({"message": message, "status": HTTPStatus(status).phrase}, status, headers)
-
-
-def _error_response(error: HeliostatError) -> Response:
-    status = 400 if isinstance(error, _BAD_REQUEST_ERRORS) else error.status
-    return chronos_error_response(error, status, _LOGIN_HEADERS if status == 401 else None)
+    body = {"message": message, "status": HTTPStatus(status).phrase}
+    return AsciiJSONResponse(body, status, _LOGIN_HEADERS if status == 401 else headers)

@@ -12,6 +12,9 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from pydantic import RootModel
+
+from heliostat.api.request_bodies import JsonObject
 from heliostat.api.validation import read_job
 from heliostat.errors import Invalid
 from heliostat.models.schedules import CatchUpMode, OverlapPolicy, Schedule, ScheduleState
@@ -19,6 +22,11 @@ from heliostat.schedules.iso8601 import parse_period
 from heliostat.services.schedules.schedule_requests import ScheduleRequest
 
 ChronosDocument = dict[str, Any]
+
+
+class ChronosBody(RootModel[JsonObject]):
+    """A document in a request."""
+
 
 DOCUMENT_DEFAULTS: ChronosDocument = {
     "shell": True,

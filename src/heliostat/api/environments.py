@@ -3,29 +3,26 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Path, Query
+from pydantic import BaseModel, Field
 
 from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import AllUsersParam, CallerDep, ContextDep
 from heliostat.api.request_schemas import EnvironmentBody, SingleLine, StrictInteger
 from heliostat.services.environments import lifecycle as services
 from heliostat.services.environments.lifecycle import EnvironmentView
 
-router = APIRouter(tags=["environments"])
+router = BodyRouter(tags=["environments"])
 DigestPath = Annotated[str, Path(min_length=1, max_length=64, description="The digest or its beginning.")]
 
 
-class BuildEnvironmentBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class BuildEnvironmentBody(RequestBody):
     environment: EnvironmentBody
     project: SingleLine | None = Field(default=None, description="Project that the build job belongs to.")
 
 
-class PruneEnvironmentsBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class PruneEnvironmentsBody(RequestBody):
     days: Annotated[StrictInteger, Field(ge=0, le=36_500, description="Days since the last use.")]
 
 

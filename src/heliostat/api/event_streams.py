@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import State
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.api.event_feed import EventFeed, EventFollower, FollowerTooSlow
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import MAX_ID, CallerDep, ContextDep, IdPath, is_still_authenticated
 from heliostat.api.serialization import serialize_event
 from heliostat.api.wait_reporter import WaitReporter
@@ -33,7 +34,7 @@ from heliostat.services.permissions import may_inspect, require_inspectable_job
 from heliostat.store import jobs as stored
 from heliostat.store.jobs import get_jobs_without_spec
 
-router = APIRouter(tags=["events"])
+router = BodyRouter(tags=["events"])
 _KEEP_ALIVE_SECONDS = 15.0
 _CHECK_SECONDS = 3.0  # interval of checks that the caller is still authenticated
 EventIdParam = Annotated[int | None, Query(ge=-MAX_ID, le=MAX_ID)]

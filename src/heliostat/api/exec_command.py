@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,12 +20,13 @@ from starlette.types import Receive, Scope, Send
 
 from heliostat.api.exec_process import ExecProcess, PipeProcess, TerminalProcess, TerminalSize
 from heliostat.api.exec_request import ExecRequestBody, read_exec_request
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath, is_still_authenticated
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.models import Caller
 from heliostat.services.jobs.exec import exec_in_job
 
-router = APIRouter(tags=["jobs"])
+router = BodyRouter(tags=["jobs"])
 _BLOCK = 64 * 1024
 _AUTHENTICATION_SECONDS = 3.0  # interval of checks that the caller is still authenticated
 _REMAINING_OUTPUT_SECONDS = 2.0  # for output of its children after its end

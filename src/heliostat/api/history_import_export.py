@@ -4,31 +4,30 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from fastapi import Query
+from pydantic import StringConstraints
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.services.history_import_export import SacctImportRequest, export_history, import_slurm_history
 from heliostat.store.history import SubmissionPeriod
 
-router = APIRouter(tags=["history"])
+router = BodyRouter(tags=["history"])
 SinceParam = Annotated[datetime | None, Query(alias="from")]
 UntilParam = Annotated[datetime | None, Query(alias="to")]
 
 AccountName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
-class SacctBody(BaseModel):
+class SacctBody(RequestBody):
     """The output of `sacct`, with its header."""
-
-    model_config = ConfigDict(extra="forbid")
 
     text: str
     delimiter: Annotated[str, StringConstraints(min_length=1, max_length=40)] = "|"
-    projects: Annotated[dict[AccountName, AccountName], Field(max_length=10_000)] = {}
-    users: Annotated[dict[AccountName, AccountName], Field(max_length=10_000)] = {}
+    projects: Annotated[dict[AccountName, AccountName], Entries(10_000)] = {}
+    users: Annotated[dict[AccountName, AccountName], Entries(10_000)] = {}
 
     def to_sacct_text(self) -> SacctImportRequest:
         return SacctImportRequest(self.text, self.delimiter, self.projects, self.users)

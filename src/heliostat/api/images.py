@@ -3,11 +3,12 @@
 from datetime import datetime
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from fastapi import Path, Query
+from pydantic import BaseModel, Field, SecretStr, StringConstraints, model_validator
 
 from heliostat.api.account_schemas import ListResponse
 from heliostat.api.environments import BuildLogResponse, RemovalResponse
+from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import AllUsersParam, CallerDep, ContextDep
 from heliostat.api.request_schemas import EnvironmentBody, SingleLine
 from heliostat.models.images import ImagePush
@@ -15,7 +16,7 @@ from heliostat.services.environments import images
 from heliostat.services.environments import lifecycle as environments
 from heliostat.services.environments.images import ImageBuildRequest, ImageView, RegistryLogin
 
-router = APIRouter(tags=["images"])
+router = BodyRouter(tags=["images"])
 NamePath = Annotated[
     str, Path(min_length=1, max_length=200, description="NAME[:TAG], or the beginning of its digest.")
 ]
@@ -24,10 +25,8 @@ ImageName = Annotated[str, StringConstraints(min_length=1, max_length=500, stric
 UploadId = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)]
 
 
-class ImageBody(BaseModel):
+class ImageBody(RequestBody):
     """An image to build from one of containerfile, definition and environment; environment needs base."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: ImageName = Field(description="NAME[:TAG] of the new image.")
     containerfile: BuildFileText | None = Field(default=None, description="Text of a Containerfile or Dockerfile.")
@@ -52,9 +51,7 @@ class ImageBody(BaseModel):
         return ImageBuildRequest(self.name, self.containerfile, self.definition, software, self.base, self.upload)
 
 
-class PushImageBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class PushImageBody(RequestBody):
     target: ImageName = Field(description="REGISTRY/NAME:TAG.")
     username: (
         Annotated[str, StringConstraints(min_length=1, max_length=200, pattern="^[^:\\x00-\\x1f]+$")] | None

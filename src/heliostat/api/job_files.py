@@ -3,14 +3,15 @@
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.services.jobs.files import list_files, open_file
 
-router = APIRouter(tags=["jobs"])
+router = BodyRouter(tags=["jobs"])
 FilePath = Annotated[str, Query(max_length=4000)]
 # Files are untrusted: a browser must neither display them nor run scripts in them.
 _HEADERS = {

@@ -6,12 +6,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.event_feed import EventFeed, FollowerTooSlow
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import MAX_ID, CallerDep, ContextDep, IdPath
 from heliostat.api.request_schemas import BulkSubmitBody, CancelJobsBody, JobBody, WaitForJobsBody
 from heliostat.api.schedules import serialize_schedule_origin
@@ -42,7 +43,7 @@ from heliostat.store import jobs as stored
 from heliostat.store.schedules import find_schedule_origin
 from heliostat.store.usage import list_attempt_usage
 
-router = APIRouter(tags=["jobs"])
+router = BodyRouter(tags=["jobs"])
 HIDDEN_VALUE = "(hidden)"
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 IdQueryParam = Annotated[int | None, Query(ge=1, le=MAX_ID)]

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -11,11 +11,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heliostat.auth.client_address import Connection, find_client
-from heliostat.errors import TooLarge
+from heliostat.errors import HeliostatError, TooLarge
+from heliostat.services.context import ConcurrencyLimit
 
 _ANONYMOUS_BYTES = 64 * 2**10
 _PASSWORD_BYTES = 2**20  # a password is checked after the body is read
-_FORM_BYTES = 4 * 2**20  # of a browser that is logged in
+_ORDINARY_BYTES = 4 * 2**20  # of forms of browsers, and of all paths that do not take larger bodies
+_MAX_LARGE_BODIES = 8  # at the same time, one per user: a parsed body needs up to 25 times its size
 _DISCARDED_BYTES = 2**20  # read from a rejected body: closing the connection earlier would lose the response
 _DISCARD_SECONDS = 2.0
 
@@ -39,7 +41,7 @@ class ClientAddressMiddleware:
 
 
 class BodyLimitMiddleware:
-    """Rejects bodies over the limit, also those without a Content-Length.
+    """Rejects bodies over the limit of their path, also those without a Content-Length.
 
     A body is read and parsed before its sender is authenticated, and other requests wait meanwhile. Therefore
     tokens and cookies are checked here first. Checking a password takes too long: such requests have a lower
@@ -50,65 +52,93 @@ class BodyLimitMiddleware:
         self,
         app: ASGIApp,
         limit_bytes: int,
-        error_response: Callable[[Request, TooLarge, int], Awaitable[Response]],
-        is_authenticated: Callable[[Request], bool],
-        stream_limits: Mapping[str, Callable[[], int]] | None = None,
+        error_response: Callable[[Request, HeliostatError, int], Awaitable[Response]],
+        authenticate: Callable[[Request], str | None],
+        large_paths: Collection[str] = (),
+        stream_limit: Callable[[str], int | None] = lambda path: None,
     ) -> None:
+        """`limit_bytes` applies to `large_paths`, `stream_limit` to bodies that are never in memory as a whole."""
         self._app = app
         self._max_bytes = limit_bytes
         self._error_response = error_response
-        self._is_authenticated = is_authenticated
-        self._stream_limits = stream_limits or {}  # by path, for bodies that are never in memory as a whole
+        self._authenticate = authenticate
+        self._large_paths = frozenset(large_paths)
+        self._large_bodies = ConcurrencyLimit("large request", _MAX_LARGE_BODIES)
+        self._stream_limit = stream_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        limit = self._limit(scope, headers)
+        sender = self._sender(scope, headers)
+        limit = self._limit(scope, headers, sender)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
-            await self._refuse(scope, receive, send, limit)
+            await self._refuse(scope, receive, send, _too_large(limit))
             return
-        received = 0
-        refused = False
+        with contextlib.ExitStack() as stack:
+            body = _LimitedBody(receive, limit)
+            if sender is not None and scope["path"] in self._large_paths:
+                body.on_large = lambda: stack.enter_context(self._large_bodies.acquire(sender))
+            refused = False
 
-        async def limited() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > limit:
-                raise _too_large(limit)
-            return message
+            async def corrected(message: Message) -> None:
+                # FastAPI responds with 400 to any exception while it reads a body: this sends the real status.
+                nonlocal refused
+                if message["type"] == "http.response.start" and body.error is not None:
+                    refused = True
+                    await self._refuse(scope, receive, send, body.error)
+                elif not refused:
+                    await send(message)
 
-        async def corrected(message: Message) -> None:
-            # FastAPI responds with 400 to any exception while it reads a body: this sends 413 instead.
-            nonlocal refused
-            if message["type"] == "http.response.start" and received > limit:
-                refused = True
-                await self._refuse(scope, receive, send, limit)
-            elif not refused:
-                await send(message)
+            await self._app(scope, body.receive, corrected)
 
-        await self._app(scope, limited, corrected)
-
-    def _limit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> int:
-        stream_limit = self._stream_limits.get(scope.get("path", ""))
-        max_bytes = stream_limit() if stream_limit else self._max_bytes
+    def _sender(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str | None:
+        """The user who sends a body; None: not authenticated, or by a password, which takes too long here."""
         if "peer_uid" in scope.get("state", {}):
-            return max_bytes
-        scheme = headers.get(b"authorization", b"").partition(b" ")[0].lower()
-        if scheme == b"basic":
-            return min(self._max_bytes, _PASSWORD_BYTES)
-        has_credentials = scheme == b"bearer" or b"helio_session=" in headers.get(b"cookie", b"")
-        if scope["method"] in ("GET", "HEAD") or not has_credentials or not self._is_authenticated(Request(scope)):
-            return min(self._max_bytes, _ANONYMOUS_BYTES)
-        return max_bytes if scheme == b"bearer" else min(self._max_bytes, _FORM_BYTES)
+            return f"uid {scope['state']['peer_uid']}"
+        has_token = headers.get(b"authorization", b"")[:7].lower() == b"bearer "
+        has_credentials = has_token or b"helio_session=" in headers.get(b"cookie", b"")
+        if scope["method"] in ("GET", "HEAD") or not has_credentials:
+            return None
+        return self._authenticate(Request(scope))
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
+    def _limit(self, scope: Scope, headers: Mapping[bytes, bytes], sender: str | None) -> int:
+        if sender is None:
+            is_password = headers.get(b"authorization", b"")[:6].lower() == b"basic "
+            return min(self._max_bytes, _PASSWORD_BYTES if is_password else _ANONYMOUS_BYTES)
+        if (stream_limit := self._stream_limit(scope["path"])) is not None:
+            return stream_limit
+        return self._max_bytes if scope["path"] in self._large_paths else min(self._max_bytes, _ORDINARY_BYTES)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, error: HeliostatError) -> None:
         await _discard_body(receive)
-        response = await self._error_response(Request(scope), _too_large(limit), TooLarge.status)
+        response = await self._error_response(Request(scope), error, error.status)
         await response(scope, _disconnected, send)
+
+
+class _LimitedBody:
+    """Raises while it is received: TooLarge at its limit, and whatever `on_large` raises."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._limit, self._received = receive, limit, 0
+        self.on_large: Callable[[], object] | None = None
+        self.error: HeliostatError | None = None
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        try:
+            if self._received > self._limit:
+                raise _too_large(self._limit)
+            if self._received > _ORDINARY_BYTES and self.on_large is not None:
+                on_large, self.on_large = self.on_large, None
+                on_large()
+        except HeliostatError as error:
+            self.error = error
+            raise
+        return message
 
 
 async def _discard_body(receive: Receive) -> None:

@@ -6,9 +6,10 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import DrainNodeBody, NodeChangeBody, RecomposeNodeBody
 from heliostat.api.serialization import Json, serialize_node, serialize_time
@@ -20,7 +21,7 @@ from heliostat.services.cluster.reservations import list_reservations
 from heliostat.services.context import Context
 from heliostat.store import jobs as stored
 
-router = APIRouter(tags=["cluster"])
+router = BodyRouter(tags=["cluster"])
 NodeName = Annotated[str, Path(max_length=128)]
 _RESERVATION_HORIZON = timedelta(days=7)
 

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from fastapi import Header
+from pydantic import AfterValidator, BaseModel, Field, JsonValue, StringConstraints
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.request_bodies import BodyRouter, Entries, check_depth
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.request_schemas import Argument, JobBody, SingleLine
 from heliostat.api.serialization import serialize_forecast, serialize_job
@@ -13,16 +14,17 @@ from heliostat.models.notebooks import NotebookRequest
 from heliostat.services.batch_notebooks import run_notebook
 from heliostat.services.sessions.notebook_files import list_notebooks
 
-router = APIRouter(tags=["notebooks"])
+router = BodyRouter(tags=["notebooks"])
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 NotebookPath = Annotated[str, StringConstraints(min_length=1, max_length=3000, strict=True)]
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)]
 
 
+ParameterName = Annotated[str, StringConstraints(max_length=100)]
+
+
 class NotebookLocation(BaseModel):
     """Where the notebook is: in one of your uploads, or in the working folder of one of your running sessions."""
-
-    model_config = ConfigDict(extra="forbid")
 
     path: NotebookPath
     upload: Digest | None = None
@@ -33,7 +35,7 @@ class NotebookBody(JobBody):
     """A notebook to run, and the fields of its job. The kernel runs in `workdir`."""
 
     notebook: NotebookLocation
-    parameters: dict[Annotated[str, StringConstraints(max_length=100)], JsonValue] = Field(
+    parameters: Annotated[dict[ParameterName, JsonValue], Entries(1000), AfterValidator(check_depth)] = Field(
         default={}, description="Values of its variables, set after the cell with the tag `parameters`."
     )
     kernel: SingleLine | None = Field(

@@ -3,21 +3,19 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import AllUsersParam, CallerDep, ContextDep, IdPath
 from heliostat.models.notifications import NotificationChannel, parse_triggers
 from heliostat.services import notifications as services
 
-router = APIRouter(tags=["notifications"])
+router = BodyRouter(tags=["notifications"])
 
 
-class NotificationBody(BaseModel):
+class NotificationBody(RequestBody):
     """Channel and address of notifications, and the events that trigger them."""
-
-    model_config = ConfigDict(extra="forbid")
 
     channel: NotificationChannel
     address: Annotated[str, StringConstraints(min_length=1, max_length=2000, strict=True)] = Field(

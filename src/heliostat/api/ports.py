@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 from pydantic import BaseModel
 
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.models.sessions import MAX_PORT, ProxyTarget
 from heliostat.services.context import Context
 from heliostat.services.proxy_routes import create_program_key, open_port
 from heliostat.services.public_urls import PublicUrls
 
-router = APIRouter(tags=["sessions"])
+router = BodyRouter(tags=["sessions"])
 PortPath = Annotated[int, Path(ge=1, le=MAX_PORT)]
 
 

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.serialization import serialize_request
 from heliostat.services.jobs.comparison import compare_jobs
@@ -14,7 +14,7 @@ from heliostat.services.jobs.reruns import (
     get_job_with_provenance,
 )
 
-router = APIRouter(tags=["records"])
+router = BodyRouter(tags=["records"])
 
 
 @router.get("/jobs/{job_id}/record")

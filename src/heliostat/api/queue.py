@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.request_schemas import StartForecastBody
 from heliostat.api.serialization import (
@@ -19,7 +20,7 @@ from heliostat.services.accounts.shares import share_tree, usage_source
 from heliostat.services.cluster.foreign_jobs import list_foreign_jobs
 from heliostat.services.jobs.explanation import explain_job, forecast_request
 
-router = APIRouter(tags=["queue"])
+router = BodyRouter(tags=["queue"])
 
 
 @router.get("/jobs/{job_id}/why")

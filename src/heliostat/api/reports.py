@@ -4,13 +4,14 @@ from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.services.cluster.usage_reports import monthly_usage_report, usage_report_csv
 
-router = APIRouter(tags=["reports"])
+router = BodyRouter(tags=["reports"])
 MonthParam = Annotated[
     str | None, Query(max_length=20, description="For example 2026-11. Default: the current month.")
 ]

@@ -20,6 +20,8 @@ from pydantic import (
     model_validator,
 )
 
+from heliostat.api.request_bodies import Entries, RequestBody
+from heliostat.api.validation_errors import JOB_FIELDS_HINT
 from heliostat.models import (
     ArrayRange,
     DependencyCondition,
@@ -70,10 +72,8 @@ _QUEUE_VARIABLES = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HELIOSTAT
 FileText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ENVIRONMENT_CHARACTERS, strict=True)]
 
 
-class EnvironmentBody(BaseModel):
+class EnvironmentBody(RequestBody):
     """Texts of files: one of requirements, pyproject and conda. uv_lock needs pyproject."""
-
-    model_config = ConfigDict(extra="forbid")
 
     requirements: FileText | None = None
     pyproject: FileText | None = None
@@ -118,10 +118,8 @@ def _storable(text: str) -> str:
 StorableText = Annotated[str, StringConstraints(max_length=4096, strict=True), AfterValidator(_storable)]
 
 
-class SourceCodeBody(BaseModel):
+class SourceCodeBody(RequestBody):
     """The git state of the folder that a job is submitted from."""
-
-    model_config = ConfigDict(extra="forbid")
 
     folder: StorableText | None = None
     commit: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40,64}$", strict=True)] | None = None
@@ -129,7 +127,7 @@ class SourceCodeBody(BaseModel):
     remote: StorableText | None = None
     diff: Annotated[str, StringConstraints(max_length=MAX_DIFF_BYTES, strict=True), AfterValidator(_storable)] = ""
     is_diff_cut: StrictBool = False
-    untracked: Annotated[list[StorableText], Field(max_length=MAX_UNTRACKED_FILES)] = []
+    untracked: Annotated[list[StorableText], Entries(MAX_UNTRACKED_FILES)] = []
     untracked_count: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
 
     def to_source_code(self) -> SourceCode:
@@ -269,9 +267,7 @@ LabelPart = Annotated[str, StringConstraints(max_length=200, strict=True)]
 StrictInteger = Annotated[int, Field(strict=True)]
 Label = Annotated[str, StringConstraints(max_length=127, strict=True), AfterValidator(parse_label)]
 MountText = Annotated[str, StringConstraints(max_length=8500, strict=True), AfterValidator(_mount)]
-Command = (
-    Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
-)
+Command = Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Entries(10_000)]
 
 _PARENTS = [name for one in JOB_FIELDS if one.kind == "parents" for name in (one.name, one.alias) if name]
 _PARENT = {"type": ["integer", "string"]}
@@ -298,7 +294,7 @@ _TYPES: dict[FieldKind, Any] = {
         WithJsonSchema({"anyOf": [_PARENT, {"type": "array", "items": _PARENT}], "default": []}),
     ],
     "mounts": list[MountText],
-    "variables": Annotated[dict[str, Argument], AfterValidator(_environment)],
+    "variables": Annotated[dict[str, Argument], Entries(10_000), AfterValidator(_environment)],
     "upload": Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)],
     "software": EnvironmentField,
     "code": SourceCodeBody,
@@ -334,7 +330,7 @@ def _bounded(field: JobField) -> Any:
         size = StringConstraints(min_length=minimum, max_length=maximum, strict=True)
         return Annotated[str, size, AfterValidator(_TEXTS[field.kind])]
     if field.kind in _LISTS:
-        return Annotated[_TYPES[field.kind], Field(max_length=maximum)]
+        return Annotated[_TYPES[field.kind], Entries(maximum or 0)]
     return Annotated[_TYPES[field.kind], Field(ge=field.minimum, le=maximum)]
 
 
@@ -344,10 +340,11 @@ def _field(field: JobField) -> Any:
 
 
 @with_job_fields(JOB_FIELDS)
-class JobBody(BaseModel):
+class JobBody(RequestBody):
     """A job to submit. Omitted fields have their default."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    fields_hint = JOB_FIELDS_HINT
 
     if TYPE_CHECKING:
 
@@ -437,10 +434,10 @@ class StartForecastBody(JobBody):
     command: Command = Field(default=["true"], description="Only the job name derived from it matters.")
 
 
-class BulkSubmitBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class BulkSubmitBody(RequestBody):
+    fields_hint = JOB_FIELDS_HINT
 
-    jobs: Annotated[list[JobBody], BeforeValidator(_not_too_many), Field(min_length=1, max_length=10_000)]
+    jobs: Annotated[list[JobBody], Entries(10_000, minimum=1), BeforeValidator(_not_too_many)]
     record: SourceCodeBody | None = Field(
         default=None, description="Git state of the code, for jobs without their own."
     )
@@ -453,43 +450,34 @@ class BulkSubmitBody(BaseModel):
         return "\n".join(job.fingerprint() for job in self.jobs)
 
 
-class CancelJobsBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    job_ids: Annotated[list[Annotated[StrictInteger, Field(ge=1, le=2**53)]], Field(max_length=100_000)] = []
+class CancelJobsBody(RequestBody):
+    job_ids: Annotated[list[Annotated[StrictInteger, Field(ge=1, le=2**53)]], Entries(100_000)] = []
     array_id: Annotated[StrictInteger, Field(ge=1, le=2**53)] | None = None
     force: StrictBool = Field(default=False, description="Send KILL immediately, without a grace period.")
 
 
-class WaitForJobsBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    job_ids: Annotated[list[Annotated[StrictInteger, Field(ge=1, le=2**53)]], Field(max_length=100_000)]
+class WaitForJobsBody(RequestBody):
+    job_ids: Annotated[list[Annotated[StrictInteger, Field(ge=1, le=2**53)]], Entries(100_000)]
     timeout_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False, strict=True)] = 30.0
 
 
-class DrainNodeBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class DrainNodeBody(RequestBody):
     reason: SingleLine
 
 
-class RecomposeNodeBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class RecomposeNodeBody(RequestBody):
     gpus: Annotated[
         dict[LabelPart, Annotated[StrictInteger, Field(ge=0, le=64)]],
-        Field(max_length=8, description="Number of GPUs that the node will have, by type; empty: none."),
+        Entries(8),
+        Field(description="Number of GPUs that the node will have, by type; empty: none."),
     ]
     dry_run: bool = False
 
 
-class NodeChangeBody(BaseModel):
+class NodeChangeBody(RequestBody):
     """Only given fields change. A label with the value null is removed."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    labels: Annotated[dict[LabelPart, LabelPart | None], Field(max_length=1000)] = {}
+    labels: Annotated[dict[LabelPart, LabelPart | None], Entries(1000)] = {}
     data_class: Annotated[
         StrictInteger, Field(ge=0, le=3, description="Highest data class that the node may process.")
     ] = 0

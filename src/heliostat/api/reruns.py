@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Header
+from pydantic import AfterValidator, Field
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody, check_depth
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.request_schemas import SourceCodeBody
 from heliostat.api.serialization import serialize_job, serialize_request
@@ -18,17 +19,15 @@ from heliostat.services.jobs.reruns import (
     rerun_warnings,
 )
 
-router = APIRouter(tags=["records"])
+router = BodyRouter(tags=["records"])
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 FieldName = Annotated[str, Field(max_length=64)]
 
 
-class RerunBody(BaseModel):
+class RerunBody(RequestBody):
     """Fields of the job to change; null removes a field."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    changes: Annotated[dict[FieldName, Any], Field(max_length=64)] = {}
+    changes: Annotated[dict[FieldName, Any], Entries(64), AfterValidator(check_depth)] = {}
     record: SourceCodeBody | None = Field(
         default=None, description="Git state of the folder that it is submitted from."
     )

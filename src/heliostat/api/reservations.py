@@ -3,16 +3,16 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import SingleLine
 from heliostat.models import Reservation
 from heliostat.services.cluster import reservations as services
 
-router = APIRouter(tags=["cluster"])
+router = BodyRouter(tags=["cluster"])
 _MAX_TIME_LENGTH = 40  # characters
 
 
@@ -41,13 +41,11 @@ StrictInteger = Annotated[int, Field(strict=True)]
 NodeName = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True)]
 
 
-class ReservationBody(BaseModel):
+class ReservationBody(RequestBody):
     """Nodes or GPUs to reserve. Without a project the reservation is for maintenance: no jobs run."""
 
-    model_config = ConfigDict(extra="forbid")
-
     name: Annotated[str, StringConstraints(max_length=200, strict=True)]
-    nodes: Annotated[list[NodeName], Field(min_length=1, max_length=10_000)]
+    nodes: Annotated[list[NodeName], Entries(10_000, minimum=1)]
     starts_at: ZonedTime
     ends_at: ZonedTime
     project: Annotated[str, StringConstraints(max_length=200, strict=True)] | None = None

@@ -2,15 +2,17 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StringConstraints
+from fastapi import Header, Path, Query
+from pydantic import BeforeValidator, Field, StrictBool, StringConstraints
 
 from heliostat.api.account_schemas import ListResponse
 from heliostat.api.chronos import create_or_replace_schedule
-from heliostat.api.chronos_documents import document_to_schedule_request
+from heliostat.api.chronos_documents import ChronosBody, document_to_schedule_request
+from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import JobBody, Json
 from heliostat.api.serialization import serialize_time
+from heliostat.api.validation_errors import JOB_FIELDS_HINT
 from heliostat.errors import Invalid
 from heliostat.models import Caller
 from heliostat.models.quantities import parse_duration
@@ -25,7 +27,7 @@ def _seconds(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) and len(value) <= 40 else value
 
 
-router = APIRouter(tags=["schedules"])
+router = BodyRouter(tags=["schedules"])
 HIDDEN_VALUE = "(hidden)"
 PREVIEW_TIMES = 10
 StrictInteger = Annotated[int, Field(strict=True)]
@@ -37,10 +39,8 @@ ScheduleReference = Annotated[
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 
 
-class ScheduleChangeBody(BaseModel):
+class ScheduleChangeBody(RequestBody):
     """Only given fields change."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: ShortText | None = None
     schedule: ShortText | None = Field(
@@ -67,7 +67,7 @@ class ScheduleChangeBody(BaseModel):
         default=None, description="Number of firings after which it ends."
     )
     soft_error: StrictBool = Field(default=False, description="Its children also fire after it failed.")
-    parents: Annotated[list[ShortText], Field(max_length=1000)] = Field(
+    parents: Annotated[list[ShortText], Entries(1000)] = Field(
         default=[], description="Your schedules: it fires when all have succeeded since its last firing."
     )
     paused: StrictBool = False
@@ -92,6 +92,8 @@ class ScheduleChangeBody(BaseModel):
 class ScheduleBody(ScheduleChangeBody):
     """A schedule to create."""
 
+    fields_hint = JOB_FIELDS_HINT
+
     name: ShortText
     job: JobBody
 
@@ -99,9 +101,7 @@ class ScheduleBody(ScheduleChangeBody):
         return ScheduleRequest(**self.to_changes())
 
 
-class SchedulePreviewBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class SchedulePreviewBody(RequestBody):
     schedule: ShortText
     time_zone: ShortText | None = None
     count: Annotated[StrictInteger, Field(ge=1, le=100)] = PREVIEW_TIMES
@@ -131,12 +131,9 @@ def preview_schedule(body: SchedulePreviewBody, caller: CallerDep, context: Cont
 
 
 @router.post("/schedules/chronos", status_code=201, summary="Create or replace a schedule from a Chronos document")
-def import_chronos_schedule(document: dict[str, Any], caller: CallerDep, context: ContextDep) -> Json:
-    return serialize_schedule_detail(
-        context,
-        caller,
-        create_or_replace_schedule(context, caller, document_to_schedule_request(document, caller.user.unix_user)),
-    )
+def import_chronos_schedule(body: ChronosBody, caller: CallerDep, context: ContextDep) -> Json:
+    desired = document_to_schedule_request(body.root, caller.user.unix_user)
+    return serialize_schedule_detail(context, caller, create_or_replace_schedule(context, caller, desired))
 
 
 @router.get("/schedules/{reference}", summary="Show a schedule, its job and its next firings")

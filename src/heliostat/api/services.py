@@ -2,11 +2,12 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Request, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from fastapi import Path, Request, Response
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from heliostat.api.account_schemas import ListResponse
 from heliostat.api.ports import AccessKeyResponse, addresses_for_caller
+from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import JobBody, Json, StrictInteger
 from heliostat.api.serialization import serialize_time
@@ -22,7 +23,7 @@ from heliostat.services.web_services.routing import may_manage_service
 from heliostat.services.web_services.service_requests import MAX_REPLICAS, ServiceRequest
 from heliostat.web.job_form.job_body import request_to_body
 
-router = APIRouter(tags=["services"])
+router = BodyRouter(tags=["services"])
 HIDDEN_VALUE = "(hidden)"
 NamePath = Annotated[str, Path(max_length=64, description="Name of the service.")]
 
@@ -36,10 +37,8 @@ ReplicaCount = Annotated[StrictInteger, Field(ge=0, le=MAX_REPLICAS)]
 UrlPath = Annotated[str, StringConstraints(max_length=1000, pattern=r"^/[\x21-\x7e]*$", strict=True)]
 
 
-class HealthCheckBody(BaseModel):
+class HealthCheckBody(RequestBody):
     """When a replica is considered healthy."""
-
-    model_config = ConfigDict(extra="forbid")
 
     path: UrlPath | None = Field(
         default=None, description="HTTP path that must return 2xx or 3xx. Default: only the port is checked."
@@ -82,10 +81,8 @@ class ServiceBody(JobBody):
         )
 
 
-class ServiceChangeBody(BaseModel):
+class ServiceChangeBody(RequestBody):
     """Only given fields change."""
-
-    model_config = ConfigDict(extra="forbid")
 
     replicas: ReplicaCount | None = None
     visibility: ServiceVisibility | None = None

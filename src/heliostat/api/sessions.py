@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from fastapi import Header, Path, Request, Response
+from pydantic import BaseModel, Field, StringConstraints
 from starlette.responses import JSONResponse
 
 from heliostat.api.ports import AccessKeyResponse, addresses_for_caller, issue_access_key
+from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.request_schemas import Command, JobBody, SingleLine
 from heliostat.api.serialization import serialize_forecast, serialize_job
@@ -23,7 +24,7 @@ from heliostat.services.sessions.lifecycle import (
     unshare_session,
 )
 
-router = APIRouter(tags=["sessions"])
+router = BodyRouter(tags=["sessions"])
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 
 
@@ -39,9 +40,7 @@ class SessionBody(JobBody):
     )
 
 
-class ExtendJobBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class ExtendJobBody(RequestBody):
     time: Annotated[str, StringConstraints(max_length=32)] | Annotated[int, Field(strict=True, ge=1, le=2**31)]
 
 

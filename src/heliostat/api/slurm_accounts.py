@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.services.accounts.slurm_sync import AccountPlan, apply_slurm_accounts, plan_slurm_accounts
 
-router = APIRouter(prefix="/slurm", tags=["slurm"])
+router = BodyRouter(prefix="/slurm", tags=["slurm"])
 
 
 @router.get("/plan")

@@ -3,16 +3,17 @@
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.serialization import serialize_time
 from heliostat.models import TimeSeries
 from heliostat.services.cluster import stats as services
 from heliostat.services.cluster.stats import StatsPeriod
 
-router = APIRouter(tags=["stats"])
+router = BodyRouter(tags=["stats"])
 NodeName = Annotated[str, Path(max_length=128)]
 
 

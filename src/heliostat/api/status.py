@@ -2,15 +2,16 @@
 
 from dataclasses import asdict
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
 from heliostat import __version__
+from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.services.cluster import nodes as services
 from heliostat.store import jobs as stored
 
-router = APIRouter(tags=["cluster"])
+router = BodyRouter(tags=["cluster"])
 
 
 @router.get("/status")

@@ -1,12 +1,13 @@
 """Endpoints of parameter sweeps: submit, list, show with metrics."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Header, Path, Query
+from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_bodies import BodyRouter, JsonObject, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import Json, SourceCodeBody, with_source_code
 from heliostat.api.serialization import serialize_time
@@ -14,7 +15,7 @@ from heliostat.api.validation import read_job
 from heliostat.models.workflows import Metric, Sweep
 from heliostat.services.workflows import sweeps as services
 
-router = APIRouter(tags=["sweeps"])
+router = BodyRouter(tags=["sweeps"])
 SweepId = Annotated[int, Path(ge=1, le=2**53)]
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 SortParam = Annotated[
@@ -22,12 +23,10 @@ SortParam = Annotated[
 ]
 
 
-class SweepBody(BaseModel):
+class SweepBody(RequestBody):
     """A sweep to submit."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    sweep: dict[str, Any] = Field(description="As in a sweep file: name, job, and one of grid, list and random.")
+    sweep: JsonObject = Field(description="As in a sweep file: name, job, and one of grid, list and random.")
     record: SourceCodeBody | None = Field(default=None, description="Git state of the code.")
 
 

@@ -3,46 +3,40 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Self
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.models.uploads import MAX_UPLOAD_FILES, FileTree, TreeFile, TreeLink, make_tree
 from heliostat.services.jobs.uploads import UploadReceiver, register_upload
 
-router = APIRouter(tags=["uploads"])
+router = BodyRouter(tags=["uploads"])
 STREAM_PATH = "/uploads/blobs"
 _BLOCK_BYTES = 2**20
 RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=3000, strict=True)]
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)]
 
 
-class UploadFileBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class UploadFileBody(RequestBody):
     path: RelativePath
     sha256: Digest
     size: Annotated[int, Field(ge=0, le=2**50, strict=True)]
     executable: bool = False
 
 
-class UploadLinkBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class UploadLinkBody(RequestBody):
     path: RelativePath
     target: RelativePath
 
 
-class UploadBody(BaseModel):
+class UploadBody(RequestBody):
     """A folder: its files with the SHA-256 of their contents, and links that do not leave the folder."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    files: Annotated[list[UploadFileBody], Field(max_length=MAX_UPLOAD_FILES)] = []
-    links: Annotated[list[UploadLinkBody], Field(max_length=MAX_UPLOAD_FILES)] = []
+    files: Annotated[list[UploadFileBody], Entries(MAX_UPLOAD_FILES)] = []
+    links: Annotated[list[UploadLinkBody], Entries(MAX_UPLOAD_FILES)] = []
 
     @model_validator(mode="after")
     def _check_tree(self) -> Self:

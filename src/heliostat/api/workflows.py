@@ -1,12 +1,13 @@
 """Endpoints of workflows."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from fastapi import Header, Path, Query
+from pydantic import Field, StrictBool
 
 from heliostat.api.account_schemas import ListResponse
+from heliostat.api.request_bodies import BodyRouter, Entries, JsonObject, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import Json, SourceCodeBody, with_source_code
 from heliostat.api.serialization import serialize_time
@@ -17,18 +18,16 @@ from heliostat.services.context import Context
 from heliostat.services.workflows import lifecycle as services
 from heliostat.services.workflows.plans import plan_workflow
 
-router = APIRouter(tags=["workflows"])
+router = BodyRouter(tags=["workflows"])
 WorkflowId = Annotated[int, Path(ge=1, le=2**53)]
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 
 
-class WorkflowBody(BaseModel):
+class WorkflowBody(RequestBody):
     """A workflow to submit."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    workflow: dict[str, Any] = Field(description="As in a workflow file: name, project, params, jobs.")
-    params: Annotated[dict[str, Any], Field(max_length=200)] = Field(
+    workflow: JsonObject = Field(description="As in a workflow file: name, project, params, jobs.")
+    params: Annotated[JsonObject, Entries(200)] = Field(
         default={}, description="Values of its parameters; omitted parameters have their default."
     )
     record: SourceCodeBody | None = Field(

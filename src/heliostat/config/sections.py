@@ -109,7 +109,10 @@ class ServerSettings:
         advice='Write "https://sessions.example.org", or "https://*.sessions.example.org" for one host name each.',
     )
     max_request_bytes: int = setting(
-        64 * 2**20, "maximum size of a request body (64 MiB)", minimum=1024, maximum=2**40
+        64 * 2**20,
+        "maximum size of a large request, such as 10,000 jobs (64 MiB); others can have at most 4 MiB",
+        minimum=1024,
+        maximum=2**40,
     )
     time_zone: str | None = setting(
         None,

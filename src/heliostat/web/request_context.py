@@ -135,10 +135,6 @@ def find_browser(request: Request, *, in_use: bool) -> LoggedInBrowser:
     )
 
 
-def is_logged_in(request: Request) -> bool:
-    return isinstance(identify_request(request), AuthenticatedRequest)
-
-
 def _is_automatic(request: Request) -> bool:
     return request.url.path == "/live" or (request.method == "GET" and "x-fragment" in request.headers)
 

@@ -42,8 +42,8 @@ def answer(chunks: list[bytes], announced: bytes | None = None) -> tuple[int, by
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    limit = BodyLimitMiddleware(reads_all, 10, tell, lambda request: False)
-    asyncio.run(limit({"type": "http", "method": "POST", "headers": headers}, receive, send))  # type: ignore[arg-type]
+    limit = BodyLimitMiddleware(reads_all, 10, tell, lambda request: None)
+    asyncio.run(limit({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive, send))  # type: ignore[arg-type]
     starts = [message for message in sent if message["type"] == "http.response.start"]
     body = b"".join(message.get("body", b"") for message in sent)
     return starts[0]["status"], body, len(starts)
@@ -61,3 +61,38 @@ def test_a_longer_one_is_too_large_and_answered_once(chunks: list[bytes], announ
     status, body, starts = answer(chunks, announced)
     assert (status, starts) == (413, 1)
     assert json.loads(body)["error"]["code"] == "too_large"
+
+
+def test_a_user_sends_one_large_body_at_a_time() -> None:
+    """A parsed body needs many times its size."""
+    statuses: list[tuple[str, int]] = []
+    refused = asyncio.Event()
+
+    async def send_large(limit: BodyLimitMiddleware, user: str, *, waits: bool) -> None:
+        incoming = [b"x" * 5 * 2**20, b""]
+
+        async def receive() -> dict[str, Any]:
+            if waits and len(incoming) == 1:
+                await refused.wait()
+            return {"type": "http.request", "body": incoming.pop(0), "more_body": bool(incoming)}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append((user, message["status"]))
+
+        headers = [(b"authorization", b"Bearer x")]
+        scope = {"type": "http", "method": "POST", "path": "/bulk", "headers": headers, "user": user}
+        await limit(scope, receive, send)  # type: ignore[arg-type]
+
+    async def send_all() -> None:
+        limit = BodyLimitMiddleware(reads_all, 10**9, tell, lambda request: request.scope["user"], ["/bulk"])
+        first = asyncio.create_task(send_large(limit, "ada", waits=True))
+        await asyncio.sleep(0)
+        await send_large(limit, "ada", waits=False)
+        await send_large(limit, "ben", waits=False)
+        refused.set()
+        await first
+        await send_large(limit, "ada", waits=False)
+
+    asyncio.run(send_all())
+    assert statuses == [("ada", 429), ("ben", 200), ("ada", 200), ("ada", 200)]

@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from heliostat.api.request_schemas import BulkSubmitBody, JobBody
-from heliostat.api.validation import read_job, validation_error
+from heliostat.api.validation import read_job
+from heliostat.api.validation_errors import validation_error
 from heliostat.errors import Invalid
 
 
