@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.filled_store import create_filled_store
+from heliostat.auth.client_address import ClientAddress
 from heliostat.auth.web_logins import generate_secret, secret_digest
 from heliostat.config import Home
 from heliostat.models import WebLogin
@@ -41,8 +43,8 @@ def fill_queue(client: Client, count: int = QUEUED_JOBS) -> None:
 
 
 def _let_in(tx: Transaction, secrets: list[str]) -> None:
-    now = datetime.now(UTC)
+    now, address = datetime.now(UTC), str(ClientAddress("127.0.0.1", os.geteuid()))
     for number, secret in enumerate(secrets):
         until = now + timedelta(days=1)
-        login = WebLogin(0, f"user{number:02}", "password", now, until, now, "bench", "127.0.0.1")
+        login = WebLogin(0, f"user{number:02}", "password", now, until, now, "bench", address)
         add_login(tx, login, secret_digest(secret))

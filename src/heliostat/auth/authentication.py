@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from heliostat.auth.cache import Cache
-from heliostat.auth.login_rate_limit import LoginRateLimiter
+from heliostat.auth.failed_logins import FailedLogins
+from heliostat.auth.login_rate_limit import LoginAttempt, LoginRateLimiter
 from heliostat.auth.passwords import Passwords
 from heliostat.auth.proxy_grants import ProxyGrants
 from heliostat.auth.unix_accounts import UnixAccount, UnixAccounts
@@ -52,6 +53,7 @@ class Authenticator:
         self._auth = auth
         self._now = now
         self._limiter = LoginRateLimiter(lambda: now().timestamp())
+        self._failed_logins = FailedLogins(store, now)
         self._peers: Cache[int, User] = Cache(now)
         self._tokens: Cache[str, _TokenHolder] = Cache(now)
         self._uses = _TokenUses(store)
@@ -75,18 +77,19 @@ class Authenticator:
         return user
 
     def authenticate_password(self, name: str, password: str, address: str) -> User:
-        """Rate-limited after failures, by name and by address."""
+        """Rate-limited after failures, by name and client."""
         known = name if is_account_name(name) else None
-        self._limiter.begin_login(known, address)
+        attempt = self._limiter.begin_login(known, address)
         try:
-            user = self._with_password(known, password)
+            user, is_right = self._check_password(known, password, attempt)
         except BaseException:
-            self._limiter.login_aborted(known, address)
+            self._limiter.login_aborted(attempt)
             raise
-        if user is None:
+        if user is None or not is_right:
             log.warning("login_failed", address=address)  # without the name: users sometimes type passwords there
+            self._failed_logins.record(user.name if user else None, address)
             raise NotAuthenticated("Wrong user name or password.", "An admin can set a new password.")
-        self._limiter.login_succeeded(name, address)
+        self._limiter.login_succeeded(attempt)
         return _active(user)
 
     def clear_caches(self) -> None:
@@ -166,12 +169,13 @@ class Authenticator:
             raise _unknown_token()
         return _TokenHolder(token, user)
 
-    def _with_password(self, name: str | None, password: str) -> User | None:
+    def _check_password(self, name: str | None, password: str, attempt: LoginAttempt) -> tuple[User | None, bool]:
+        """The account, if it exists, and whether this is its password."""
         user = hashed = None
         if name is not None:
             with self._store.read() as conn:
                 user, hashed = accounts.find_user(conn, name), accounts.get_password_hash(conn, name)
-        return user if self.passwords.verify(password, hashed) else None
+        return user, self.passwords.verify(password, hashed, attempt.turn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,13 @@
 """Password hashes (Argon2id). Verification takes the same time whether or not the account exists."""
 
-import threading
 import unicodedata
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from heliostat.errors import Invalid, TooManyRequests
+from heliostat.auth.fair_slots import FairSlots
+from heliostat.errors import Invalid
 
 MIN_PASSWORD_LENGTH = 10
 MAX_PASSWORD_LENGTH = 1024
@@ -28,10 +27,10 @@ class Passwords:
     ) -> None:
         self._hasher = hasher or PasswordHasher()
         self._dummy = _dummy_hash(self._hasher)
-        self._slots, self._wait_seconds = threading.BoundedSemaphore(max_concurrent), wait_seconds
+        self._slots = FairSlots(max_concurrent, wait_seconds)
 
-    def hash(self, password: str) -> str:
-        """Raises Invalid for a password that is too short, too long or not text."""
+    def hash(self, password: str, user: str) -> str:
+        """Raises Invalid for a password that is too short, too long, too simple or not text."""
         normalized = _normalize(password)
         if normalized is None:
             raise _invalid("is not valid text")
@@ -39,29 +38,26 @@ class Passwords:
             raise _invalid(f"must have at least {MIN_PASSWORD_LENGTH} characters")
         if len(normalized) > MAX_PASSWORD_LENGTH:
             raise _invalid(f"must have at most {MAX_PASSWORD_LENGTH} characters")
-        with self.hashing_slot():
+        if len(set(normalized)) == 1:
+            raise _invalid("must not repeat one character")
+        if not normalized.casefold().replace(user.casefold(), ""):
+            raise _invalid("must not be the user name")
+        with self._slots.slot(user):
             return self._hasher.hash(normalized)
 
-    def verify(self, password: str, hashed: str | None) -> bool:
-        """Takes the same time for an account that has no password or does not exist (None)."""
+    def verify(self, password: str, hashed: str | None, client: Hashable = None) -> bool:
+        """Takes the same time for an account that has no password or does not exist (None).
+
+        `client`: clients take turns. Raises TooManyRequests.
+        """
         normalized = _normalize(password)
         if normalized is None or len(normalized) > MAX_PASSWORD_LENGTH:
             normalized, hashed = "", None
-        with self.hashing_slot():
+        with self._slots.slot(client):
             try:
                 return self._hasher.verify(hashed or self._dummy, normalized) and hashed is not None
             except (VerificationError, InvalidHashError):
                 return False
-
-    @contextmanager
-    def hashing_slot(self) -> Iterator[None]:
-        """Limits concurrent hashes. Raises TooManyRequests after `wait_seconds`."""
-        if not self._slots.acquire(timeout=self._wait_seconds):
-            raise TooManyRequests("Too many concurrent logins.", "Try again in a few seconds.")
-        try:
-            yield
-        finally:
-            self._slots.release()
 
 
 def _dummy_hash(hasher: PasswordHasher) -> str:

@@ -206,6 +206,14 @@ def add_audit_entry(  # noqa: PLR0913, PLR0917 - the columns of an entry
     )
 
 
+def add_failed_login_entry(
+    tx: Transaction, target: str, address: str, detail: Mapping[str, object], at: datetime
+) -> None:
+    """An audit entry without a user: the login failed."""
+    entry = {"user": "-", "via": "password", "action": "login.failed", "target": target, "address": address}
+    tx.conn.execute(insert(_audit).values(at=to_timestamp(at), detail=dict(detail), **entry))
+
+
 def list_audit_entries(
     conn: Connection, limit: int, before_id: int | None = None, user: str = "", text: str = ""
 ) -> list[AuditEntry]:

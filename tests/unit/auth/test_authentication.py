@@ -49,7 +49,7 @@ def authenticator(store: Store, auth: AuthSettings, clock: Clock) -> Iterator[Au
 def add_user(store: Store, clock: Clock, name: str, unix_user: str | None = None, **values: Any) -> User:
     password = values.pop("password", None)
     user = replace(User(name, Role.USER, unix_user, True, clock()), **values)
-    hashed = CHEAP_PASSWORDS.hash(password) if password else None
+    hashed = CHEAP_PASSWORDS.hash(password, name) if password else None
     store.write(lambda tx: accounts.add_user(tx, user, hashed))
     return user
 
@@ -351,18 +351,42 @@ def test_an_account_without_a_password_cannot_log_in(authenticator: Authenticato
         authenticator.authenticate_password("root", "", "10.0.0.1")
 
 
-def test_guessing_is_slowed_down_even_with_the_right_password_and_from_elsewhere(
+def test_guessing_is_slowed_down_even_with_the_right_password_but_not_elsewhere(
     authenticator: Authenticator, store: Store, clock: Clock
 ) -> None:
     add_user(store, clock, "alice", password=PASSWORD)
-    for number in range(5):
+    for _ in range(5):
         with pytest.raises(NotAuthenticated):
-            authenticator.authenticate_password("alice", "not the password", f"10.0.0.{number}")
+            authenticator.authenticate_password("alice", "not the password", "10.0.0.1")
     with pytest.raises(TooManyRequests, match="Too many"):
-        authenticator.authenticate_password("alice", PASSWORD, "10.0.1.1")
+        authenticator.authenticate_password("alice", PASSWORD, "10.0.0.1")
+    assert authenticator.authenticate_password("alice", PASSWORD, "10.0.1.1").name == "alice"
     clock.turn(seconds=2)
-    assert authenticator.authenticate_password("alice", PASSWORD, "10.0.1.1").name == "alice"
-    assert authenticator.authenticate_password("alice", PASSWORD, "10.0.1.1").name == "alice"
+    assert authenticator.authenticate_password("alice", PASSWORD, "10.0.0.1").name == "alice"
+
+
+def test_failed_logins_are_in_the_audit_log_and_cannot_fill_it(
+    authenticator: Authenticator, store: Store, clock: Clock
+) -> None:
+    add_user(store, clock, "alice", password=PASSWORD)
+    for number in range(40):
+        for name in ("alice", f"s3cret-{number}", f"s3cret+{number}", "NO NAME"):
+            with pytest.raises(NotAuthenticated):
+                authenticator.authenticate_password(name, "not the password", f"10.0.{number}.1")
+        clock.turn(seconds=30)
+    clock.turn(hours=2)
+    with pytest.raises(NotAuthenticated):
+        authenticator.authenticate_password("alice", "not the password", "10.0.9.9")
+    store.write(lambda tx: None)  # after the entries
+    with store.read() as conn:
+        entries = [entry for entry in accounts.list_audit_entries(conn, 500) if entry.action == "login.failed"]
+    found = [(entry.target, entry.detail["failures_within_the_hour"]) for entry in reversed(entries)]
+    unknown = "(no such account)"
+    assert found == [
+        *(("alice", 1), (unknown, 1), (unknown, 10), ("alice", 10), (unknown, 100), ("alice", 1)),
+    ]
+    assert (entries[0].user, entries[0].address) == ("-", "10.0.9.9")
+    assert "s3cret" not in str(entries)
 
 
 def test_guesses_made_all_at_once_are_counted_all(

@@ -4,11 +4,14 @@ import pytest
 
 from heliostat.auth.login_rate_limit import (
     FAILURE_MEMORY_SECONDS,
-    FREE_FAILURES_PER_ADDRESS,
+    FREE_FAILURES,
+    FREE_FAILURES_OF_STRANGERS,
     MAX_DELAY_SECONDS,
     LoginRateLimiter,
 )
 from heliostat.errors import TooManyRequests
+
+HERE, THERE = "10.0.0.1", "10.0.0.2"
 
 
 class Clock:
@@ -39,16 +42,19 @@ def wait_for(limiter: LoginRateLimiter, name: str | None, address: str) -> int:
     return 0
 
 
+def log_in(limiter: LoginRateLimiter, name: str, address: str) -> None:
+    limiter.login_succeeded(limiter.begin_login(name, address))
+
+
 def test_five_failures_are_free_then_the_delay_grows_up_to_a_bound(
     limiter: LoginRateLimiter, clock: Clock
 ) -> None:
     waits = []
-    for number in range(20):
-        address = f"10.0.0.{number}"
-        waits.append(wait_for(limiter, "alice", address))
+    for _ in range(20):
+        waits.append(wait_for(limiter, "alice", HERE))
         if waits[-1]:
             clock.at += waits[-1]
-            assert wait_for(limiter, "alice", address) == 0
+            assert wait_for(limiter, "alice", HERE) == 0
     assert waits[:5] == [0] * 5
     assert waits[5:10] == [1, 2, 4, 8, 16]
     assert max(waits) == waits[-1] == MAX_DELAY_SECONDS
@@ -56,57 +62,77 @@ def test_five_failures_are_free_then_the_delay_grows_up_to_a_bound(
 
 def test_tries_during_the_delay_do_not_make_it_longer(limiter: LoginRateLimiter) -> None:
     for _ in range(5):
-        limiter.begin_login("alice", "10.0.0.1")
-    assert {wait_for(limiter, "alice", "10.0.0.1") for _ in range(50)} == {1}
+        limiter.begin_login("alice", HERE)
+    assert {wait_for(limiter, "alice", HERE) for _ in range(50)} == {1}
 
 
-def test_success_clears_the_name_but_not_what_the_address_did_to_others(limiter: LoginRateLimiter) -> None:
-    for number in range(FREE_FAILURES_PER_ADDRESS - 1):
-        limiter.begin_login(f"victim{number}", "10.0.0.1")
-        assert wait_for(limiter, "mallory", "10.0.0.1") == 0
-        limiter.login_succeeded("mallory", "10.0.0.1")
-    limiter.begin_login("last", "10.0.0.1")
-    assert wait_for(limiter, "mallory", "10.0.0.1") > 0
-    assert wait_for(limiter, "mallory", "10.0.0.2") == 0
+def test_failures_with_other_names_lock_out_no_one_at_the_same_address(limiter: LoginRateLimiter) -> None:
+    for number in range(1000):
+        limiter.begin_login(f"made-up-{number}", HERE)
+        wait_for(limiter, None, HERE)
+    assert wait_for(limiter, "alice", HERE) == 0
 
 
-def test_one_who_holds_a_whole_ipv6_network_is_one_address(limiter: LoginRateLimiter) -> None:
-    for number in range(FREE_FAILURES_PER_ADDRESS):
-        limiter.begin_login(f"user{number}", f"2001:db8::{number:x}")
-    assert wait_for(limiter, "another", "2001:db8::ffff") > 0
-    assert wait_for(limiter, "another", "2001:db8:0:1::1") == 0
+def test_failures_elsewhere_lock_out_no_one(limiter: LoginRateLimiter) -> None:
+    assert [wait_for(limiter, "alice", THERE) for _ in range(6)] == [0, 0, 0, 0, 0, 1]
+    assert wait_for(limiter, "alice", HERE) == 0
 
 
-def test_an_ipv4_address_is_the_same_in_its_ipv6_spelling(limiter: LoginRateLimiter) -> None:
-    for number in range(FREE_FAILURES_PER_ADDRESS):
-        limiter.begin_login(f"user{number}", "10.0.0.1")
-    assert wait_for(limiter, "another", "::ffff:10.0.0.1") > 0
+def test_each_unix_user_of_this_machine_counts_alone(limiter: LoginRateLimiter) -> None:
+    for _ in range(6):
+        wait_for(limiter, "alice", "127.0.0.1 (uid 1001)")
+    assert wait_for(limiter, "alice", "127.0.0.1 (uid 1001)") > 0
+    assert wait_for(limiter, "alice", "127.0.0.1 (uid 1000)") == 0
+
+
+def test_guesses_from_many_addresses_are_slowed_down_but_not_the_owner(limiter: LoginRateLimiter) -> None:
+    log_in(limiter, "alice", HERE)
+    waits = [wait_for(limiter, "alice", f"10.1.0.{number}") for number in range(FREE_FAILURES_OF_STRANGERS + 1)]
+    assert waits == [0] * FREE_FAILURES_OF_STRANGERS + [1]
+    assert wait_for(limiter, "alice", HERE) == 0
+    assert wait_for(limiter, "bob", THERE) == 0
+
+
+def test_success_clears_the_failures_of_this_client_only(limiter: LoginRateLimiter) -> None:
+    for address in (HERE, THERE):
+        for _ in range(FREE_FAILURES - 1):
+            limiter.begin_login("alice", address)
+    log_in(limiter, "alice", HERE)
+    assert [wait_for(limiter, "alice", HERE) for _ in range(FREE_FAILURES)] == [0] * FREE_FAILURES
+    assert [wait_for(limiter, "alice", THERE) for _ in range(2)] == [0, 1]
+
+
+def test_one_who_holds_a_whole_ipv6_network_is_one_client(limiter: LoginRateLimiter) -> None:
+    for number in range(FREE_FAILURES):
+        limiter.begin_login("alice", f"2001:db8::{number:x}")
+    assert wait_for(limiter, "alice", "2001:db8::ffff") > 0
+    assert wait_for(limiter, "alice", "2001:db8:0:1::1") == 0
 
 
 def test_an_attempt_without_an_answer_does_not_count(limiter: LoginRateLimiter) -> None:
-    for _ in range(50):
-        limiter.begin_login("alice", "10.0.0.1")
-        limiter.login_aborted("alice", "10.0.0.1")
-    assert wait_for(limiter, "alice", "10.0.0.1") == 0
+    for _ in range(100):
+        limiter.login_aborted(limiter.begin_login("alice", HERE))
+    assert wait_for(limiter, "alice", HERE) == 0
 
 
 def test_failures_are_forgotten_after_a_quiet_time(limiter: LoginRateLimiter, clock: Clock) -> None:
     for _ in range(5):
-        limiter.begin_login("alice", "10.0.0.1")
+        limiter.begin_login("alice", HERE)
     clock.at += FAILURE_MEMORY_SECONDS
     for _ in range(5):
-        assert wait_for(limiter, "alice", "10.0.0.1") == 0
+        assert wait_for(limiter, "alice", HERE) == 0
 
 
 def test_a_clock_set_back_locks_nobody_out_for_longer(limiter: LoginRateLimiter, clock: Clock) -> None:
     for _ in range(5):
-        limiter.begin_login("alice", "10.0.0.1")
+        limiter.begin_login("alice", HERE)
     clock.at -= 500.0
-    assert wait_for(limiter, "alice", "10.0.0.1") == 1
+    assert wait_for(limiter, "alice", HERE) == 1
 
 
 def test_memory_stays_bounded_whatever_names_and_addresses_come(limiter: LoginRateLimiter) -> None:
     for number in range(1000):
-        limiter.begin_login(f"user{number}", f"10.0.{number // 256}.{number % 256}")
-        limiter_sizes = (len(limiter._names._failures), len(limiter._addresses._failures))
-        assert max(limiter_sizes) <= 100
+        log_in(limiter, f"user{number}", f"10.0.{number // 256}.{number % 256}")
+        limiter.begin_login(f"made-up{number}", f"10.0.{number // 256}.{number % 256}")
+        sizes = (len(limiter._pairs._failures), len(limiter._names._failures), len(limiter._familiar))
+        assert max(sizes) <= 100

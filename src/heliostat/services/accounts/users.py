@@ -61,7 +61,7 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
             "is reserved for the Unix user that administers this server; it is created at their first login",
         )
     unix_user = None if new.unix_user is None else _checked_unix_user(context, new.unix_user)
-    hashed = None if new.password is None else context.authenticator.passwords.hash(new.password)
+    hashed = None if new.password is None else context.authenticator.passwords.hash(new.password, new.name)
     projects = (
         (context.settings.auth.default_project,) if new.projects is None else tuple(dict.fromkeys(new.projects))
     )
@@ -121,7 +121,7 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
     needs_current = own and caller.via != "socket"
     if needs_current:
         _check_current_password(context, caller, before, current)
-    hashed = context.authenticator.passwords.hash(password)
+    hashed = context.authenticator.passwords.hash(password, name)
     local_admins = context.authenticator.unix_accounts.local_admin_names()
 
     def change(tx: Transaction, actor: User) -> None:
