@@ -46,13 +46,14 @@ from heliostat.api import (
 )
 from heliostat.api.event_feed import EventFeed
 from heliostat.api.event_streams import FolderWatcher
-from heliostat.api.middleware import BodyLimitMiddleware, ClientAddressMiddleware, ServerTimingMiddleware
+from heliostat.api.middleware import BodyLimitMiddleware, ClientAddressMiddleware, ResponseHeadersMiddleware
 from heliostat.api.request_bodies import no_json_object
 from heliostat.api.request_schemas import ErrorResponse
 from heliostat.api.validation import AsciiJSONResponse, read_job
 from heliostat.api.validation_errors import FIELDS_HINT, validation_error
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.server_log import get_logger
+from heliostat.services.cluster.outage import outage_notice
 from heliostat.services.context import Context
 from heliostat.services.jobs.uploads import parse_size_bytes
 from heliostat.web import error_pages, request_context, routes
@@ -122,7 +123,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         large_paths=[API_PREFIX + path for path in _LARGE_BODIES],
         stream_limit=functools.partial(_stream_limit, context),
     )
-    app.add_middleware(ServerTimingMiddleware)
+    app.add_middleware(ResponseHeadersMiddleware, notice=functools.partial(outage_notice, context))
     app.add_middleware(ClientAddressMiddleware, trusted_proxies=context.settings.server.trusted_proxies)
     return app
 

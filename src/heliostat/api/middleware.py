@@ -1,4 +1,4 @@
-"""Middleware of all requests: the address of the client, limits of the body size, and the Server-Timing header."""
+"""Middleware of all requests: address of the client, limits of the body size, headers of all responses."""
 
 import asyncio
 import contextlib
@@ -168,11 +168,12 @@ def _too_large(limit: int) -> TooLarge:
     )
 
 
-class ServerTimingMiddleware:
-    """Adds a header with the time until the response started."""
+class ResponseHeadersMiddleware:
+    """Adds the time until the response started, and a notice that concerns every response."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, notice: Callable[[], str]) -> None:
+        """`notice`: empty if there is none."""
+        self._app, self._notice = app, notice
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -184,6 +185,8 @@ class ServerTimingMiddleware:
             if message["type"] == "http.response.start":
                 milliseconds = (time.perf_counter() - started) * 1000
                 message["headers"] = [*message["headers"], (b"server-timing", b"app;dur=%.2f" % milliseconds)]
+                if notice := self._notice():
+                    message["headers"].append((b"heliostat-notice", notice.encode("ascii", "replace")))
             await send(message)
 
         await self._app(scope, receive, timed)

@@ -6,6 +6,7 @@ import typer
 
 from heliostat.cli.forecast_format import format_forecast_accuracy
 from heliostat.cli.output import JsonFlag, print_fields, print_json, print_message
+from heliostat.cli.value_format import format_time
 from heliostat.errors import Conflict, ServerUnreachable
 
 if TYPE_CHECKING:
@@ -101,11 +102,15 @@ def status(as_json: JsonFlag = False) -> None:
             ("Heliostat", f"{found['version']}, running as process {found['pid']}"),
             ("address", found["url"]),
             ("data", found.get("home")),
-            ("engine", found["engine"]),
+            ("engine", found["engine"] + _format_outage(found.get("engine_outage"))),
             ("jobs", jobs or "no waiting or running jobs"),
             ("forecasts", format_forecast_accuracy(found.get("forecasts"))),
         ]
     )
+
+
+def _format_outage(outage: dict[str, Any] | None) -> str:
+    return f", which has not answered since {format_time(outage['since'])}: {outage['reason']}" if outage else ""
 
 
 def _print_running(running: "ServerStatus", as_json: bool, state: str) -> None:

@@ -221,6 +221,7 @@ class ServerStatus(TypedDict, total=False):
     user: str
     jobs: dict[str, int]
     forecasts: ForecastAccuracy
+    engine_outage: dict[str, Any] | None  # since, reason: the engine's own queue (Slurm) has not answered since
 
 
 class LogChunk(NamedTuple):

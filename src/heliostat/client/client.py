@@ -1,7 +1,7 @@
 """The `Client` class: submit and wait for jobs, with one attribute for each resource of the API."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsInt, Unpack, overload
 
 from heliostat.client.accounts import Auth, Departments, Projects, Tokens, Users
@@ -44,10 +44,18 @@ class Client:
     """
 
     def __init__(
-        self, url: str | None = None, token: str | None = None, home: str | os.PathLike[str] | None = None
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        home: str | os.PathLike[str] | None = None,
+        on_notice: Callable[[str], None] | None = None,
     ) -> None:
-        """Without arguments: HELIOSTAT_URL and HELIOSTAT_TOKEN, a stored login, or this machine's socket."""
+        """Without arguments: HELIOSTAT_URL and HELIOSTAT_TOKEN, a stored login, or this machine's socket.
+
+        `on_notice` is called with a notice of the server that concerns its responses: Slurm does not answer.
+        """
         transport = self._transport = Transport(find_address(url, token, home))
+        transport.on_notice = on_notice
         self.announcements = Announcements(transport)
         self.auth = Auth(transport)
         self.departments = Departments(transport)

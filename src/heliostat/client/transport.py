@@ -63,6 +63,7 @@ class Transport:
 
     def __init__(self, address: ServerAddress) -> None:
         self.address = address
+        self.on_notice: Callable[[str], None] | None = None
         self._local = threading.local()
 
     def call(self, method: str, path: str, body: object = None, **options: Any) -> Any:
@@ -89,6 +90,8 @@ class Transport:
         except BaseException:
             connection.close()  # Ctrl-C before the response: the next request must not read the old response
             raise
+        if self.on_notice is not None and (notice := response.headers.get("Heliostat-Notice")):
+            self.on_notice(notice)
         return _checked(response)
 
     def post_stream(self, path: str, parts: Iterable[bytes], length: int, timeout_seconds: float = 300.0) -> Any:

@@ -48,6 +48,7 @@ from heliostat.server_log import get_logger
 from heliostat.store import job_writes
 from heliostat.store import jobs as stored
 from heliostat.store.database import Store, StoreChanges
+from heliostat.store.shares_and_quotas import project_data_classes
 
 log = get_logger()
 
@@ -140,6 +141,15 @@ class Controller:
         if not (job.dispatched or job.state is JobState.RUNNING) or not isinstance(self._engine, HasOwnQueue):
             return None
         return self._engine.wait_reason(job.attempt_id)
+
+    def forecast_engine_start(self, job: Job) -> datetime | None:
+        """When the engine's own queue would start a job that is not submitted; None: it has no queue. Raises
+        Conflict or EngineUnavailable."""
+        if not isinstance(self._engine, HasOwnQueue):
+            return None
+        with self._store.read() as conn:
+            data_class = project_data_classes(conn).get(job.project, 0)
+        return self._engine.forecast_start(Attempt(job.attempt_id, job, "", data_class=data_class))
 
     def copy_queue_state(self) -> QueueState:
         """A copy for forecasts and explanations."""

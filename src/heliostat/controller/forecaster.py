@@ -32,6 +32,7 @@ from heliostat.store.database import Store, StoreChanges, Transaction
 _YIELD_SECONDS = 0.0005  # between two steps, for the other threads
 _BACKGROUND_REST = 4.0  # pause after a step as a multiple of its duration, unless a user waits for the result
 _RETENTION = timedelta(days=90)
+_IMMEDIATELY = timedelta(seconds=5)  # an engine with its own queue plans in cycles of seconds
 _MAX_HORIZON = timedelta(days=60)  # a later planned start only means that other jobs have no time limit
 _RELOAD_SECONDS = 86400.0
 _MAX_NEW_SAMPLES = 2_000  # ended jobs at once
@@ -127,7 +128,7 @@ class Forecaster:
     def estimate_start(self, job: Job, instead_of: Job | None = None) -> StartEstimate:
         """When a job that is not in the queue would start, and what would start earlier. Stores nothing."""
         if not self._enabled:
-            return StartEstimate(None, ())
+            return self._engine_estimate(job, instead_of)
         with self._limit_concurrency(job.user), self._compute_slot():
             now, state = self._now(), self._controller.latest_queue_state()
             known = None if instead_of is None else state.jobs.get(instead_of.id)
@@ -142,6 +143,20 @@ class Forecaster:
                 so_far = forecast_request(question)
             options = find_earlier_options(replace(question, may_continue=self._budget(seconds)), so_far)
             return StartEstimate(so_far, tuple(options), so_far == immediate_forecast(now))
+
+    def _engine_estimate(self, job: Job, instead_of: Job | None) -> StartEstimate:
+        """Of the engine's own queue, which knows nothing about jobs that still wait for others."""
+        if instead_of is not None:
+            return StartEstimate(self._engine_forecast(instead_of), ())
+        if job.parents_left:
+            return StartEstimate(None, ())
+        with self._limit_concurrency(job.user):
+            at = self._controller.forecast_engine_start(job)
+        now = self._now()
+        if at is None:
+            return StartEstimate(None, ())
+        at = max(now, at, job.begin_at or now)
+        return StartEstimate(Forecast(now, at, at, None, at, 0, "Slurm's plan"), (), at - now < _IMMEDIATELY)
 
     @contextmanager
     def _limit_concurrency(self, user: str) -> Iterator[None]:

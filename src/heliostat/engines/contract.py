@@ -17,6 +17,7 @@ from heliostat.models import (
     Attempt,
     AttemptId,
     AttemptUsage,
+    EngineOutage,
     ForeignJob,
     Job,
     JobId,
@@ -193,6 +194,13 @@ class HasOwnQueue(Protocol):
     def wait_reason(self, attempt_id: AttemptId) -> WaitReason | None:
         """Why the attempt waits in that queue or is suspended. None: it does not wait, or the reason is unknown.
         Returns at once."""
+
+    def outage(self) -> EngineOutage | None:
+        """None: it answers. Returns at once."""
+
+    def forecast_start(self, attempt: Attempt) -> datetime:
+        """When the attempt would start if it were submitted now. Submits nothing; may take seconds. Raises
+        Conflict or EngineUnavailable."""
 
     def foreign_jobs(self) -> Sequence[ForeignJob]:
         """Unfinished jobs that were not submitted by Heliostat, a few seconds old. Returns at once."""

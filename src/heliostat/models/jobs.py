@@ -313,6 +313,18 @@ class WaitReason:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineOutage:
+    """The engine's own queue does not answer."""
+
+    name: str  # Slurm
+    since: datetime  # its last answer
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} has not answered since {self.since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@dataclass(frozen=True, slots=True)
 class ForeignJob:
     """A job that was not submitted through Heliostat. Text from its owner must be printable here."""
 

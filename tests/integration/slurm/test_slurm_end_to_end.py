@@ -8,6 +8,7 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
+from integration.web.surfing import Surfer
 from support.slurm_cluster import SlurmTestCluster
 
 SETTINGS = 'server.engine = "slurm"\n'
@@ -141,6 +142,12 @@ def test_jobs_submitted_while_slurm_is_away_run_once_when_it_is_back(slurm: Slur
             wait_for(
                 lambda: "waits for submission to Slurm" in (server.show(jobs[0])["reason"] or ""), "it says so"
             )
+            away = "Slurm has not answered since 20"
+            assert server.ask("GET", "/jobs").headers["heliostat-notice"].startswith(away)
+            assert server.ask("GET", "/status").json["engine_outage"]["reason"]
+            assert away in str(server.ask("GET", "/doctor").json)
+            assert away in Surfer(server).by_link().get("/cluster").text
+            assert server.ask("POST", "/when", {"cpus": 1}).status == 502
         finally:
             slurm.start_controller()
         for job in jobs:

@@ -107,6 +107,11 @@ def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slu
     assert "in use" in told["sentence"]
     assert server.show(second)["forecast"]["source"] == "Slurm's plan"
     assert "by Slurm&#39;s plan" in Surfer(server).by_link().get(f"/jobs/{second}").text
+    asked = server.ask("POST", "/when", {"gpus": 4, "gpu_type": "t4", "time_limit": "600s"}).json
+    assert asked["forecast"]["source"] == "Slurm's plan"
+    assert (asked["starts_now"], asked["forecast"]["likely_at"] > told["forecast"]["likely_at"]) == (False, True)
+    refused = server.ask("POST", "/when", {"labels": ["no-such-label"], "time_limit": "60s"})
+    assert refused.status // 100 == 4, refused.body
     slurm.run("scontrol", "hold", number)
     wait_for(lambda: why(third)["blocked_by"] == "held", "it is held", lambda: why(third))
     slurm.run("scontrol", "release", number)

@@ -50,6 +50,16 @@ def test_status_of_a_running_server(helio, serve):
     assert json.loads(helio("status", "--json").out) == {"running": True, **STATUS}
 
 
+def test_an_engine_that_does_not_answer_is_a_note_of_every_command(helio, serve):
+    notice = "Slurm has not answered since 2026-01-01 00:00:00 UTC."
+    outage = {"since": "2026-01-01T00:00:00Z", "reason": "no route to host"}
+    serve(answer({**STATUS, "engine": "slurm", "engine_outage": outage}, Heliostat_Notice=notice))
+    ran = helio("status")
+    assert ran.err == f"note: {notice}\n"
+    assert "slurm, which has not answered since" in ran.out
+    assert "no route to host" in ran.out
+
+
 def test_up_of_a_running_server_says_so(helio, serve):
     serve(answer(STATUS))
     ran = helio("up", "--background")

@@ -26,6 +26,7 @@ from heliostat.engines.slurm.command_output import (
     parse_job_devices,
     parse_job_names,
     parse_partitions,
+    parse_planned_start,
     parse_raw_job_ids,
     parse_reservations,
     parse_sacct_jobs,
@@ -110,6 +111,12 @@ class SlurmClient:
         if number is None:
             raise EngineUnavailable(f"sbatch printed no job id but {output[:80]!r}.")
         return number
+
+    def forecast_start(self, argv: Sequence[str]) -> datetime | None:
+        """The start that `sbatch --test-only` reports; None: it reports none."""
+        result = _run(argv, {**self._environment_of(argv[0]), "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"})
+        result.output()
+        return parse_planned_start(result.err.decode("utf-8", "replace"))
 
     def has_unfinished_submissions(self) -> bool:
         """Whether an `sbatch` of a killed server still runs: until it ends, it is unknown which jobs Slurm has.
@@ -290,6 +297,10 @@ class _CommandResult:
 
 
 def _run_tool(argv: Sequence[str], environment: Mapping[str, str]) -> str:
+    return _run(argv, environment).output()
+
+
+def _run(argv: Sequence[str], environment: Mapping[str, str]) -> _CommandResult:
     try:
         done = subprocess.run(
             list(argv),
@@ -305,7 +316,7 @@ def _run_tool(argv: Sequence[str], environment: Mapping[str, str]) -> str:
     except OSError as error:
         message = f"Slurm's {argv[0]} cannot be run: {error.strerror}."
         raise EngineUnavailable(message, _UNAVAILABLE_HINT) from error
-    return _CommandResult(argv[0], done.returncode, done.stdout, done.stderr).output()
+    return _CommandResult(argv[0], done.returncode, done.stdout, done.stderr)
 
 
 def _run_submission(argv: Sequence[str], script: str, environment: Mapping[str, str], keep: int) -> str:

@@ -289,6 +289,12 @@ def parse_timestamp(text: str) -> datetime | None:
     return datetime.fromtimestamp(int(text), UTC) if _is_number(text) and 0 < int(text) < 2**33 else None
 
 
+def parse_planned_start(text: str) -> datetime | None:
+    """From `sbatch: Job 12 to start at 1763500000 using 1 processors on nodes n1 in partition main`."""
+    match = re.search(r"^sbatch: Job \d+ to start at (\d+) ", text, re.MULTILINE)
+    return parse_timestamp(match[1]) if match else None
+
+
 def _are_numbers(*words: str) -> bool:
     return all(map(_is_number, words))
 

@@ -7,6 +7,7 @@ The engine creates the components and delegates calls to them.
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 
 from heliostat.config import Settings
@@ -45,6 +46,7 @@ from heliostat.models import (
     Attempt,
     AttemptId,
     AttemptUsage,
+    EngineOutage,
     ForeignJob,
     Job,
     JobId,
@@ -228,6 +230,13 @@ class SlurmEngine:
         if tracked.is_suspended:
             return WaitReason(_SUSPENDED, "suspended")
         return self._observer.queue_order.wait_reason(tracked.slurm_job_id)
+
+    def outage(self) -> EngineOutage | None:
+        reason = self._sync.unavailable_reason
+        return None if reason is None else EngineOutage("Slurm", self._sync.answered_at, reason)
+
+    def forecast_start(self, attempt: Attempt) -> datetime:
+        return self._submitter.forecast_start(attempt)
 
     def foreign_jobs(self) -> Sequence[ForeignJob]:
         return self._foreign.jobs

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from heliostat.config import Settings
 from heliostat.engines.containers import ContainerInputs
@@ -32,6 +33,7 @@ from heliostat.engines.slurm.arrays import (
 from heliostat.engines.slurm.batch_script import (
     AttemptPaths,
     SubmissionContext,
+    common_sbatch_options,
     render_batch_script,
     sbatch_argv,
     slurm_time_limit_minutes,
@@ -139,6 +141,22 @@ class Submitter:
             return
         self.abandon(attempt, entry)
         self._tracked.end_attempt(attempt, EndCause.STOPPED)
+
+    def forecast_start(self, attempt: Attempt) -> datetime:
+        """When Slurm would start the attempt if it were submitted now; submits nothing. Raises Conflict or
+        EngineUnavailable."""
+        try:
+            person = require_run_as_user(attempt.job.unix_user)
+            argv = ["sbatch", "--test-only", "--wrap=:"]
+            argv += common_sbatch_options(attempt, person, self._site_for(attempt)) + self._reservation(attempt)
+            start = self._client.forecast_start(argv)
+        except SlurmRefused as error:
+            raise Conflict(f"{describe_refusal(error)}.", "Change the request, or ask an admin.") from error
+        except (AttemptRefused, UnsupportedRequest) as error:
+            raise Conflict(f"Slurm cannot run this job: {error}.", "Change the request.") from error
+        if start is None:
+            raise Conflict("Slurm does not say when it would start this job.", "Submit it; helio why explains it.")
+        return start
 
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
         """Raises the time limit of a job in Slurm. Changed in Slurm first: after a crash in between, Slurm's limit

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 
 from heliostat.engines.contract import ObservationCallback
@@ -64,6 +65,7 @@ class SyncLoop:
         self._failed = False  # the last round failed
         self._closed = False
         self.unavailable_reason: str | None = None  # None: Slurm responds
+        self.answered_at = datetime.now(UTC)  # its last answer, or the start
         self.report: ObservationCallback = lambda observations: None
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
 
@@ -212,7 +214,7 @@ class SyncLoop:
             if self.unavailable_reason is not None:
                 log.info("slurm_available_again")
                 self.backoff.clear()
-            self.unavailable_reason, self._failed = None, False
+            self.unavailable_reason, self._failed, self.answered_at = None, False, datetime.now(UTC)
 
     def _handle_stop_requests(self) -> None:
         """A request stays until it is done: Slurm may become unavailable midway."""

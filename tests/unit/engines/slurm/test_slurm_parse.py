@@ -12,6 +12,7 @@ from heliostat.engines.slurm.command_output import (
     parse_gres_gpus,
     parse_job_comments,
     parse_job_devices,
+    parse_planned_start,
     parse_sacct_jobs,
     parse_sinfo_nodes,
     parse_squeue_jobs,
@@ -164,3 +165,10 @@ def test_the_gpus_of_a_running_job_are_read_for_its_own_nodes() -> None:
     )
     assert parse_job_devices(text, ("n1", "n2", "n3")) == {"n1": (0, 3), "n2": (0, 3), "n3": (2,)}
     assert parse_job_devices("Nodes=n1 CPU_IDs=1 Mem=100 GRES= MinCPUsNode=1", ("n1",)) == {}
+
+
+def test_the_planned_start_of_a_test_submission() -> None:
+    line = "sbatch: Job 7 to start at 1700000000 using 4 processors on nodes n1 in partition main\n"
+    assert parse_planned_start(f"sbatch: a plugin says hello\n{line}") == datetime.fromtimestamp(1700000000, UTC)
+    assert parse_planned_start("sbatch: Job 7 to start at N/A using 4 processors\n") is None
+    assert parse_planned_start("") is None
