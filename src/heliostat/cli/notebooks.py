@@ -138,8 +138,10 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 def _mapping(text: str) -> dict[str, Any]:
     import yaml
 
+    from heliostat.cli.document_files import parse_yaml
+
     try:
-        parameters = yaml.safe_load(text)
+        parameters = parse_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise typer.BadParameter(f"It is not YAML: {' '.join(str(error).split())}", param_hint="-y") from error
     if not isinstance(parameters, dict) or not all(

@@ -1,7 +1,5 @@
 """`helio submit`: submits the jobs in a YAML or JSON file; Chronos jobs become schedules."""
 
-import json
-import sys
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heliostat.cli.connection import connect
+from heliostat.cli.document_files import file_error, read_file
 from heliostat.cli.job_options import normalize_begin_time
 from heliostat.cli.output import JsonFlag, format_count, print_json, print_message
 from heliostat.cli.submitted_job_report import first_failed_exit_code, print_left_running_hint
@@ -81,48 +80,17 @@ submit.__doc__ = f"{(submit.__doc__ or '').rstrip()}\n{_FIELDS_HELP}"
 
 def read_job_file(file: str) -> list[dict[str, Any]]:
     """The jobs in a file, with the fields of the API."""
-    content = _parse(file, _read(file))
+    content = read_file(file)
     if isinstance(content, dict) and isinstance(content.get("jobs"), list):
         if len(content) > 1:
-            raise _file_error(file, "it must have no field besides `jobs`")
+            raise file_error(file, "it must have no field besides `jobs`")
         content = content["jobs"]
     jobs = content if isinstance(content, list) else [content]
     if not jobs:
-        raise _file_error(file, "it contains no job")
+        raise file_error(file, "it contains no job")
     if not all(isinstance(job, dict) for job in jobs):
-        raise _file_error(file, "a job must be a mapping of fields, such as `command: python train.py`")
+        raise file_error(file, "a job must be a mapping of fields, such as `command: python train.py`")
     return jobs
-
-
-def _read(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise _file_error(file, "it is not a text file") from error
-    except OSError as error:
-        raise _file_error(file, f"it cannot be read: {error.strerror}") from error
-
-
-def _parse(file: str, text: str) -> Any:
-    if text.lstrip()[:1] in {"{", "["}:
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            if file.endswith(".json"):
-                raise _file_error(file, f"it is not JSON: {error}") from error
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """Reads `1:30` as text; YAML 1.1 reads it as the number 90, in base 60."""
-
-        def construct_yaml_int(self, node: "yaml.ScalarNode") -> Any:
-            return node.value if ":" in node.value else super().construct_yaml_int(node)
-
-    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
-    try:
-        return yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError) as error:
-        raise _file_error(file, f"it is neither YAML nor JSON: {error}") from error
 
 
 def normalize_job_fields(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
@@ -153,10 +121,6 @@ def _ranges(ids: list[int]) -> str:
         else:
             runs.append([job_id, job_id])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
-def _file_error(file: str, problem: str) -> typer.BadParameter:
-    return typer.BadParameter(f"{'standard input' if file == '-' else file}: {problem}.", param_hint="FILE")
 
 
 def submit_chronos_jobs(client: "Client", file: str, documents: list[dict[str, Any]], as_json: bool) -> None:

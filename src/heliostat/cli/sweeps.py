@@ -38,9 +38,10 @@ def submit(
     as_json: JsonFlag = False,
 ) -> None:
     """Submit the sweep in a file: all its runs, or none if one is invalid."""
+    from heliostat.cli.document_files import file_error
     from heliostat.cli.submit import normalize_job_fields
     from heliostat.cli.uploads import upload_job_folders
-    from heliostat.cli.workflow_files import file_error, read_document_file
+    from heliostat.cli.workflow_files import read_document_file
 
     document = read_document_file(file)
     if not isinstance(document.get("job"), dict):

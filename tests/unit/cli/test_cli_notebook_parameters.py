@@ -40,7 +40,9 @@ def test_of_several_the_last_way_counts() -> None:
     assert found == {"a": 1, "b": "2", "c": [1, {"d": None}], "e": "text"}
 
 
-@pytest.mark.parametrize("text", ["[1]", "a", "{a: 2026-01-01}", "{1: 2}", "{a: .inf}", "{a: [", "{a: {1: 2}}"])
+@pytest.mark.parametrize(
+    "text", ["[1]", "a", "{a: &a [*a]}", "[" * 5000, "{1: 2}", "{a: .inf}", "{a: [", "{a: {1: 2}}"]
+)
 def test_yaml_that_json_does_not_know_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         parse_parameters([], [], [text])

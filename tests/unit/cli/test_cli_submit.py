@@ -56,6 +56,11 @@ def test_numbers_and_truths_of_yaml_become_text_where_text_is_meant(helio, serve
         ("just words", "a job must be a mapping of fields"),
         ('{"jobs": [], "name": "x"}', "no field besides `jobs`"),
         ("!!python/object/apply:os.system [id]", "neither YAML nor JSON"),
+        ("[" * 5000, "it is nested too deeply"),
+        ("[" * 60 + "]" * 60, "it is nested too deeply"),
+        ("- " * 5000, "it is nested too deeply"),
+        ("command: a\nenv: &a {B: *a}", "aliases (*name) are not supported"),
+        ("command: a\ncpus: 1\ncommand: b", "line 3: duplicate key 'command'"),
     ],
 )
 def test_a_file_that_says_no_jobs_is_refused_before_it_is_sent(helio, tmp_path, text, why):
