@@ -42,6 +42,11 @@ class JobFolder:
         return f"{self.path}/{attempt}.{stream}"
 
     @property
+    def code_folder(self) -> str:
+        """The working directory of jobs that name no other; with the uploaded code."""
+        return f"{self.path}/work"
+
+    @property
     def checkpoint_folder(self) -> str:
         return f"{self.path}/checkpoints"
 
@@ -64,30 +69,36 @@ def prepare_job_folder(
     All belong to the user alone, and their content stays for the next attempt. Raises AttemptRefused when the
     uploaded code is gone.
     """
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder.path, 0o700)
-    if not _is_server_user(run_as):
-        os.chmod(folder.path, 0o711)  # always: the last run may have crashed between mkdir and chmod
+    _make_job_folder(folder, run_as)
     spec = attempt.job.spec
     script, workdir = None, spec.workdir
     if spec.script is not None:
         script = f"{folder.path}/{attempt.job.attempt}.script"
         _write(script, resolve_script(spec.script), run_as, 0o700)
     if workdir is None:
-        workdir = f"{folder.path}/work"
+        workdir = folder.code_folder
         if spec.upload is not None:
-            _copy_code(attempt.job, home.uploads, workdir, run_as)
+            lay_out_code(attempt.job, run_as, folder, home.uploads)
         make_private_folder(workdir, run_as)
     make_private_folder(folder.checkpoint_folder, run_as)
     prepare_workflow_folder(attempt.job, str(home.path), run_as)
     return workdir, script
 
 
-def _copy_code(job: Job, uploads: Path, workdir: str, run_as: RunAsUser) -> None:
+def lay_out_code(job: Job, run_as: RunAsUser, folder: JobFolder, uploads: Path) -> None:
+    """Copy the job's uploaded code, unless that is done. Raises AttemptRefused or OSError."""
+    _make_job_folder(folder, run_as)
     try:
-        copy_upload(uploads, job.user, job.spec.upload or "", workdir, run_as)
+        copy_upload(uploads, job.user, job.spec.upload or "", folder.code_folder, run_as)
     except UploadMissing as error:
         raise AttemptRefused(f"{error}: submit it again with --upload") from error
+
+
+def _make_job_folder(folder: JobFolder, run_as: RunAsUser) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder.path, 0o700)
+    if not _is_server_user(run_as):
+        os.chmod(folder.path, 0o711)  # always: the last run may have crashed between mkdir and chmod
 
 
 def check_environment_exists(job: Job, installation: str) -> None:

@@ -2,10 +2,14 @@
 
 import asyncio
 import contextlib
+import getpass
+import hashlib
 import os
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from contract import Bench
@@ -13,6 +17,8 @@ from contract import Bench
 from heliostat.engines.contract import Endpoint, RunsPrograms
 from heliostat.errors import Conflict, NotFound
 from heliostat.models import Attempt
+from heliostat.models.uploads import TreeFile, blob_path, make_tree, user_upload_folder
+from heliostat.store.uploads import UploadStore
 
 SERVER = """
 import http.server, os, threading
@@ -84,6 +90,40 @@ def done(bench: Bench, script: str) -> Attempt:
     bench.start(attempt)
     bench.wait_for_end(attempt)
     return attempt
+
+
+class SlowCode:
+    """Uploaded code with a file that cannot be read until it has arrived."""
+
+    def __init__(self, uploads: Path) -> None:
+        self.tree = make_tree([TreeFile("data", hashlib.sha256().hexdigest(), 0)])
+        folder = user_upload_folder(str(uploads), getpass.getuser())
+        self._file = Path(blob_path(folder, self.tree.files[0].digest))
+        self._file.parent.mkdir(parents=True)
+        os.mkfifo(self._file)
+        UploadStore(uploads).add_tree(getpass.getuser(), self.tree)
+
+    def used_by(self, attempt: Attempt) -> Attempt:
+        return replace(attempt, job=replace(attempt.job, spec=replace(attempt.job.spec, upload=self.tree.id)))
+
+    def arrive(self) -> None:
+        pipe = os.open(self._file, os.O_RDWR)
+        self._file.unlink()
+        self._file.touch()
+        os.close(pipe)
+
+
+def test_code_that_takes_long_to_copy_keeps_no_other_start_waiting(bench: Bench) -> None:
+    code = SlowCode(bench.folder / "home" / "uploads")
+    slow = [code.used_by(bench.finishing()) for _ in range(6)]
+    try:
+        bench.start(*slow)
+        bench.let_another_one_finish()
+        assert not any(map(bench.reports_of, slow))
+    finally:
+        code.arrive()
+    for attempt in slow:
+        assert bench.wait_for_end(attempt).exit_code == 0
 
 
 def test_what_an_attempt_prints_is_read_from_any_byte(bench: Bench, engine: RunsPrograms) -> None:

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from signal import Signals
 
 from heliostat.config import Settings
+from heliostat.engines.code_layout import CodeLayout
 from heliostat.engines.containers import container_enter_script
 from heliostat.engines.contract import Capabilities, ObservationCallback
 from heliostat.engines.exec import ExecCommand, render_exec_script, setpriv_argv, terminal_variables
@@ -80,6 +82,7 @@ class LocalEngine:
         self._usage = UsageSampler(self._devices)
         self._report: ObservationCallback = lambda observations: None
         self._starters = ThreadPoolExecutor(4, "starter")
+        self._code = CodeLayout(settings.home)
         self._port_checks = PortOwnershipChecks(self._listening)
         files = JobFiles(settings.home.jobs)
         self.read_log, self.log_folder, self.has_job_files = files.read_log, files.log_folder, files.has_job_files
@@ -101,13 +104,19 @@ class LocalEngine:
         return start_store_cleanups(self._settings.home, self._settings.containers)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        """Starts in other threads, since a start may wait for a driver that hangs, or copy many files."""
+        """Starts in other threads, since a start may wait for a driver that hangs."""
         for attempt in attempts:
             with self._lock:
                 if attempt.id in self._queued or attempt.id in self._running:
                     continue
                 self._queued.add(attempt.id)
-            self._starters.submit(self._start_queued, attempt)
+            if self._code.is_missing(attempt):
+                self._code.lay_out([attempt], partial(self._submit_start, attempt))
+            else:
+                self._submit_start(attempt)
+
+    def _submit_start(self, attempt: Attempt) -> None:
+        self._starters.submit(self._start_queued, attempt)
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         waiting = set(self._queued)  # they will be started
@@ -223,6 +232,7 @@ class LocalEngine:
         return self._usage.read(self._node, running)
 
     def close(self) -> None:
+        self._code.close()
         self._starters.shutdown()
         self._watch.close()
         self._devices.close()

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partial
 
 from heliostat.config import Settings
+from heliostat.engines.code_layout import CodeLayout
 from heliostat.engines.contract import Capabilities, ObservationCallback
 from heliostat.engines.exec import ExecCommand
 from heliostat.engines.job_files import JobFiles, LogChunk, read_log_file
@@ -114,6 +115,7 @@ class SlurmEngine:
                 self._foreign,
                 self.accounts,
                 self._pending_usage,
+                CodeLayout(settings.home),
             ),
             timing,
         )

@@ -4,12 +4,14 @@ one query, and sends signals. While Slurm is unavailable, everything is kept and
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
+from heliostat.engines.code_layout import CodeLayout
 from heliostat.engines.contract import ObservationCallback
 from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
 from heliostat.engines.slurm.arrays import SubmissionChunk, group_into_chunks
@@ -41,6 +43,7 @@ class SyncParts:
     foreign_jobs: ForeignJobs
     accounts: SlurmAccounts
     pending_usage: PendingUsageFolder
+    code: CodeLayout
 
 
 class SyncLoop:
@@ -50,6 +53,7 @@ class SyncLoop:
         self._tracked, self._submitter, self._observer = parts.tracked_jobs, parts.submitter, parts.observer
         self._cluster, self._foreign = parts.cluster, parts.foreign_jobs
         self._accounts, self._pending_usage = parts.accounts, parts.pending_usage
+        self._code = parts.code
         self._timing = timing
         self._observer.poll_seconds = timing.poll_seconds
         self._timer = PollTimer(timing.poll_seconds)
@@ -81,10 +85,12 @@ class SyncLoop:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
+        self._code.close()
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         new = {attempt.id: attempt for attempt in attempts if self._is_new(attempt)}
         if new:  # else the next regular poll is enough
+            self._lay_out_code([attempt for attempt in new.values() if self._code.is_missing(attempt)])
             with self._wake:
                 self._arrived.update(new)
                 self._wake.notify()
@@ -132,6 +138,17 @@ class SyncLoop:
         """Submits delayed attempts now, for example because their users have an account in Slurm now."""
         with self.slurm_lock:
             self.backoff.clear()
+        self._wake_up()
+
+    def _lay_out_code(self, attempts: Sequence[Attempt]) -> None:
+        """Those with the same code together, so that they can be submitted as one array."""
+        groups = defaultdict[tuple[str, str | None], list[Attempt]](list)
+        for attempt in attempts:
+            groups[attempt.job.user, attempt.job.spec.upload].append(attempt)
+        for group in groups.values():
+            self._code.lay_out(group, self._wake_up)
+
+    def _wake_up(self) -> None:
         with self._wake:
             self._wake.notify()
 
@@ -171,7 +188,10 @@ class SyncLoop:
     @property
     def _has_ready(self) -> bool:
         """An attempt can be submitted now."""
-        return any(self.backoff.is_due(attempt_id) for attempt_id in list(self._arrived))
+        return any(map(self._is_ready, list(self._arrived)))
+
+    def _is_ready(self, attempt_id: AttemptId) -> bool:
+        return self.backoff.is_due(attempt_id) and not self._code.is_pending(attempt_id)
 
     def _round(self) -> None:
         """Polls and sends signals even if submissions fail."""
@@ -234,7 +254,7 @@ class SyncLoop:
         self._remove_arrived(
             *(a for a in list(self._arrived.values()) if a.id in known.ended or a.id in known.jobs)
         )
-        due = [attempt for attempt in list(self._arrived.values()) if self.backoff.is_due(attempt.id)]
+        due = [attempt for attempt in list(self._arrived.values()) if self._is_ready(attempt.id)]
         chunks = list(islice(group_into_chunks(due, self._cluster.max_array_size), _MAX_CHUNKS_PER_ROUND))
         if not chunks:
             return
