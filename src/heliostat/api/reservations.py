@@ -1,5 +1,6 @@
 """Endpoints of reservations of nodes."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -83,6 +84,19 @@ class ReservationResponse(BaseModel):
         return cls(**fields, next=period)
 
 
+class RunningJobResponse(BaseModel):
+    id: int
+    user: str
+    nodes: list[str]
+    ends_at: datetime | None = Field(description="By its time limit; null: it has none, or may exceed it.")
+
+
+class CreatedReservationResponse(ReservationResponse):
+    running_jobs: list[RunningJobResponse] = Field(
+        description="Running jobs of others on its nodes that may still run when it begins. They are not stopped."
+    )
+
+
 @router.get("/reservations", summary="List reservations by their next start")
 def list_reservations(
     caller: CallerDep, context: ContextDep, past: bool = False
@@ -93,7 +107,10 @@ def list_reservations(
 
 
 @router.post("/reservations", status_code=201, summary="Reserve nodes for a project or for maintenance")
-def create_reservation(body: ReservationBody, caller: CallerDep, context: ContextDep) -> ReservationResponse:
+def create_reservation(
+    body: ReservationBody, caller: CallerDep, context: ContextDep
+) -> CreatedReservationResponse:
+    """Running jobs are not stopped: those that may still run when it begins are in the response."""
     reservation = Reservation(
         name=body.name,
         nodes=tuple(body.nodes),
@@ -104,7 +121,11 @@ def create_reservation(body: ReservationBody, caller: CallerDep, context: Contex
         weeks=body.weeks,
         reason=body.reason or "",
     )
-    return ReservationResponse.of(services.create_reservation(context, caller, reservation), context.now())
+    created = services.create_reservation(context, caller, reservation)
+    jobs = [RunningJobResponse(**asdict(job)) for job in services.find_jobs_running_into(context, created)]
+    return CreatedReservationResponse(
+        **ReservationResponse.of(created, context.now()).model_dump(), running_jobs=jobs
+    )
 
 
 @router.delete("/reservations/{name}", status_code=204, summary="Delete a reservation")

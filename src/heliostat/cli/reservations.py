@@ -7,12 +7,20 @@ import typer
 
 from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
-from heliostat.cli.output import Column, JsonFlag, print_fields, print_json, print_table
+from heliostat.cli.output import (
+    Column,
+    JsonFlag,
+    format_count,
+    print_fields,
+    print_json,
+    print_message,
+    print_table,
+)
 from heliostat.cli.value_format import parse_time
 from heliostat.errors import Invalid
 
 if TYPE_CHECKING:
-    from heliostat.client.reservations import Reservation
+    from heliostat.client.reservations import CreatedReservation, Reservation
 
 reservation = command_group("Nodes reserved for a project or for maintenance.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
@@ -61,6 +69,7 @@ def create(
         print_json(created)
     else:
         _print_one(created)
+        _print_running_jobs(created)
 
 
 @reservation.command("list")
@@ -122,6 +131,16 @@ def _print_one(data: "Reservation") -> None:
             ("reason", data["reason"] or None),
         ]
     )
+
+
+def _print_running_jobs(created: "CreatedReservation") -> None:
+    jobs = created["running_jobs"]
+    if not jobs:
+        return
+    print_message(f"{format_count(len(jobs), 'running job')} may still run when it begins; it stops none:")
+    for job in jobs:
+        end = f"until {_local(job['ends_at'])} at the latest" if job["ends_at"] else "no time limit"
+        print_message(f"  job {job['id']} of {job['user']} on {', '.join(job['nodes'])}, {end}")
 
 
 def _span(start: str, end: str) -> str:

@@ -21,6 +21,19 @@ class Reservation(TypedDict):
     next: ReservationOccurrence | None  # None: it has ended
 
 
+class RunningJob(TypedDict):
+    """A running job that may still run when the reservation begins."""
+
+    id: int
+    user: str
+    nodes: list[str]
+    ends_at: str | None  # by its time limit; None: it has none, or may exceed it
+
+
+class CreatedReservation(Reservation):
+    running_jobs: list[RunningJob]  # of others, on its nodes
+
+
 ReservationList = list[Reservation]
 
 
@@ -40,8 +53,11 @@ class Reservations(ApiResource):
         gpus_per_node: int | None = None,
         weeks: int | None = None,
         reason: str | None = None,
-    ) -> Reservation:
-        """For a project, or for maintenance if `project` is None. Times without a zone are local times."""
+    ) -> CreatedReservation:
+        """For a project, or for maintenance if `project` is None. Times without a zone are local times.
+
+        Running jobs are not stopped: `running_jobs` are those that may still run when it begins.
+        """
         body = drop_none(
             name=name,
             nodes=list(nodes),
@@ -52,7 +68,7 @@ class Reservations(ApiResource):
             weeks=weeks,
             reason=reason,
         )
-        data: Reservation = self._transport.call("POST", "/reservations", body)
+        data: CreatedReservation = self._transport.call("POST", "/reservations", body)
         return data
 
     def delete(self, name: str) -> None:

@@ -132,10 +132,28 @@ def test_a_time_without_a_zone_is_refused_with_how_to_write_one(server: RunningS
     assert "+01:00" in answer.error["message"]
 
 
+def test_a_new_maintenance_names_the_running_jobs_that_may_run_into_it(server: RunningServer) -> None:
+    for_long = {"HELIOSTAT_SIMULATED_SECONDS": "6000"}
+    long = server.submit(gpus=4, command=["true"], time_limit="30d", env=for_long)
+    short = server.submit(gpus=4, command=["true"], time_limit="2h", env=for_long)
+    wait_for(lambda: {server.show(job)["state"] for job in (long, short)} == {"running"}, "both run")
+    starts_at = datetime.now(UTC) + timedelta(days=1)
+    body = {"starts_at": starts_at.isoformat(), "ends_at": (starts_at + timedelta(days=1)).isoformat()}
+    made = server.ask("POST", "/reservations", {"name": "fan", "nodes": ["a100-01", "a100-02"], **body}).json
+    assert [(job["id"], job["nodes"]) for job in made["running_jobs"]] == [(long, [server.show(long)["node"]])]
+    assert made["running_jobs"][0]["ends_at"] > body["ends_at"]
+    server.ask("DELETE", "/reservations/fan")
+    for job in (long, short):
+        server.ask("POST", f"/jobs/{job}/cancel?force=true")
+        server.finished(job)
+
+
 def test_everybody_sees_a_reservation_and_its_overlap_is_a_conflict(server: RunningServer, ann: Person) -> None:
     made = server.ask("POST", "/reservations", _soon())
     assert made.status == 201, made.body
-    assert server.ask("GET", "/reservations", uid=ann.uid).json["items"] == [made.json]
+    assert server.ask("GET", "/reservations", uid=ann.uid).json["items"] == [
+        {name: value for name, value in made.json.items() if name != "running_jobs"}
+    ]
     clash = server.ask("POST", "/reservations", {**_soon(), "name": "other"})
     assert (clash.status, "course" in clash.error["message"]) == (409, True)
     assert server.ask("DELETE", "/reservations/course").status == 204

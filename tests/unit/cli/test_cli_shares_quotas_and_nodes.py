@@ -133,7 +133,8 @@ def test_nodes_and_node_show_tell_the_settings(helio, serve):
 
 
 def test_times_of_a_reservation_are_local_unless_they_say_otherwise(helio, serve):
-    server = serve(answer(COURSE, 201))
+    jobs = [{"id": 7, "user": "ann", "nodes": ["n1"], "ends_at": None}]
+    server = serve(answer({**COURSE, "running_jobs": jobs}, 201))
     times = ("--from", "2026-12-03 09:00", "--to", "2026-12-03T17:00:00Z")
     ran = helio("reservation", "create", "course", "--nodes", "n1, n2", *times, "--weeks", "12")
     assert ran.code == 0, ran.err
@@ -143,6 +144,7 @@ def test_times_of_a_reservation_are_local_unless_they_say_otherwise(helio, serve
     assert body["nodes"] == ["n1", "n2"]
     assert "maintenance (no jobs)" in ran.out
     assert "2026-12-03 14:30 to 2026-12-03 22:30, weekly for 12 weeks" in ran.out
+    assert "job 7 of ann on n1, no time limit" in ran.err
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "2026-13-01", "0001-01-01", ""])

@@ -31,6 +31,7 @@ from heliostat.scheduling.snapshot import Plan, PlannedStart, Snapshot
 
 _LONGEST_MONTH = 31 * 86400.0
 _HOUR = 3600.0
+_SHOWN_GROUPS = 2  # of nodes that are drained or down for the same reason
 _SHORTER = "with a --time that ends before then it could start now"
 Key = TypeVar("Key", bound=Hashable)
 
@@ -99,11 +100,25 @@ class BlockingReasonFinder:
         up = [node for node in nodes if node.state is NodeState.UP]
         if could_ever_run(up, *request):
             return None
+        away = self._describe_unavailable(shape)
         if shape.placement.tasks > 1 and could_ever_run(up, shape.resources, _one_task(shape), shape.data_class):
-            return BlockingReason(
-                "nodes", "too few nodes that could run it are up; the others are drained or down"
-            )
-        return BlockingReason("nodes", "every node that could run it is drained or down")
+            return BlockingReason("nodes", f"too few nodes that could run it are up: {away}")
+        return BlockingReason("nodes", f"every node that could run it is drained or down: {away}")
+
+    def _describe_unavailable(self, shape: JobShape) -> str:
+        """The nodes that could run one of its tasks but are drained or down, and why; empty: none."""
+        groups: dict[str, list[str]] = {}
+        for node in self._snapshot.node_table.nodes:
+            if node.state is not NodeState.UP and could_ever_run(
+                [node], shape.resources, _one_task(shape), shape.data_class
+            ):
+                reason = f"{node.state} ({node.reason})" if node.reason else str(node.state)
+                groups.setdefault(reason, []).append(node.name)
+        shown = [
+            f"{', '.join(names[:3])}{'…' if len(names) > 3 else ''} {_are(names)} {reason}"
+            for reason, names in list(groups.items())[:_SHOWN_GROUPS]
+        ]
+        return ", ".join(shown)
 
     def _array(self, job: Job) -> BlockingReason | None:
         if job.array_limit is None or self._arrays.get(job.array_id or 0, 0) < job.array_limit:
@@ -153,7 +168,8 @@ class BlockingReasonFinder:
         shortage = Shortage(self._snapshot.node_table, self._capacity, self._shared_use, job.project, whole_nodes)
         eligible = self._snapshot.node_table.eligibility_of(shape).eligible_up_nodes
         reserved = [self._describe_window(window) for window in active if eligible[window.nodes].any()]
-        message = "; ".join([shortage.describe(shape), *reserved[:1]])
+        away = self._describe_unavailable(shape)
+        message = "; ".join([shortage.describe(shape), *reserved[:1], *([away] if away else [])])
         self._capacity.bookings = []
         return BlockingReason("resources", message)
 

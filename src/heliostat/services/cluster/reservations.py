@@ -4,14 +4,14 @@ All users see them; admins create and delete them.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
 from heliostat.engines.contract import SupportsReservations
 from heliostat.errors import Conflict, HeliostatError, Invalid, NotFound, invalid_field, safe_repr
-from heliostat.models import Caller, Job, Node, Reservation, User
+from heliostat.models import Caller, Job, JobId, Node, Reservation, User
 from heliostat.scheduling.feasibility import could_ever_run
 from heliostat.services.accounts.required_accounts import check_entity_name
 from heliostat.services.context import Context
@@ -58,6 +58,38 @@ def create_reservation(context: Context, caller: Caller, requested: Reservation)
     if isinstance(context.engine, SupportsReservations):
         _reserve_in_engine(context, context.engine, caller, created)
     return created
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A running job on the nodes of a reservation that may still run when it begins."""
+
+    id: JobId
+    user: str
+    nodes: tuple[str, ...]
+    ends_at: datetime | None  # by its time limit; None: it has none, or may exceed it
+
+
+def find_jobs_running_into(context: Context, reservation: Reservation) -> list[RunningJob]:
+    """Jobs of the reservation's own project do not count."""
+    starts_at, _ = next(reservation.occurrences(context.now()), (None, None))
+    active, _ = context.controller.active_jobs_and_pending_count()
+    found = []
+    for job in sorted(active, key=lambda job: job.id):
+        nodes = tuple(sorted({place.node for place in job.places} or {job.node or ""}))
+        ends_at = _latest_end(job, context.now())
+        is_own = reservation.project is not None and job.project == reservation.project
+        if is_own or not set(nodes) & set(reservation.nodes) or starts_at is None:
+            continue
+        if ends_at is None or ends_at > starts_at:
+            found.append(RunningJob(job.id, job.user, nodes, ends_at))
+    return found
+
+
+def _latest_end(job: Job, now: datetime) -> datetime | None:
+    if job.time_limit_seconds is None or job.overtime:
+        return None
+    return (job.started_at or now) + timedelta(seconds=job.time_limit_seconds)
 
 
 def list_reservations(context: Context, caller: Caller, *, past: bool = False) -> list[Reservation]:

@@ -80,7 +80,12 @@ def create_reservation(request: AdminDep, form: FormDep) -> Response:
     except _FORM_ERRORS as error:
         return _new_page(request, form_with_errors(form, error, {"nodes": ""}), selected_nodes)
     kind = "Maintenance window" if created.project is None else "Reservation"
-    return redirect(request, "/admin/reservations", f"{kind} {created.name} created.")
+    message, jobs = f"{kind} {created.name} created.", services.find_jobs_running_into(request.context, created)
+    if jobs:
+        shown = ", ".join(f"{job.id} ({job.user})" for job in jobs[:_MAX_NAMED])
+        more = f" and {len(jobs) - _MAX_NAMED} more" if len(jobs) > _MAX_NAMED else ""
+        message += f" It stops no job, and these may still run when it begins: {shown}{more}."
+    return redirect(request, "/admin/reservations", message, "note" if jobs else "good")
 
 
 @router.post("/admin/reservations/{name}/end")

@@ -61,8 +61,8 @@ def test_without_nodes_or_with_none_that_could_run_it() -> None:
 
 
 def test_with_all_nodes_drained() -> None:
-    drained = replace(NODE, state=NodeState.DRAINED)
-    words = "every node that could run it is drained or down"
+    drained = replace(NODE, state=NodeState.DRAINED, reason="new fan")
+    words = "every node that could run it is drained or down: a is drained (new fan)"
     assert said(1, a_job(1), nodes=(drained,)) == ("nodes", words)
 
 
@@ -249,12 +249,19 @@ def test_the_reason_of_an_infeasible_job_names_the_missing_requirement() -> None
 def test_drained_nodes_are_the_reason_even_if_other_nodes_are_up() -> None:
     drained = replace(NODE, state=NodeState.DRAINED)
     assert said(1, a_job(1, gpus(1)), nodes=(drained, a_node("b")))[1] == (
-        "every node that could run it is drained or down"
+        "every node that could run it is drained or down: a is drained"
     )
     gang = a_job(1, gpus(4), placement=PlacementRequest(tasks=2))
     assert said(1, gang, nodes=(drained, a_node("c", gpus=4)))[1] == (
-        "too few nodes that could run it are up; the others are drained or down"
+        "too few nodes that could run it are up: a is drained"
     )
+
+
+def test_a_job_that_waits_for_resources_learns_why_other_nodes_are_not_used() -> None:
+    fan = {"state": NodeState.DRAINED, "reason": "new fan"}
+    nodes = (NODE, replace(a_node("b", gpus=4), **fan), replace(a_node("c", gpus=4), **fan), a_node("d"))
+    reason = said(1, busy(9, 0, 1), a_job(1, gpus(4)), nodes=nodes)[1]
+    assert reason.endswith("; b, c are drained (new fan)")
 
 
 def test_the_reset_time_is_named_when_the_monthly_quota_is_used_up() -> None:
