@@ -37,7 +37,7 @@ def test_a_job_is_foretold_starts_and_is_judged(server: ServerProcess) -> None:
     second = client.submit("train", gpus=4, time="20s", env=SIX_SECONDS)
     wait_until(lambda: second.refresh().data["forecast"], "the first forecast", 120)
     told = helio(server, "why", str(second.id))
-    assert f"Job {second.id} pending: needs 4 GPUs on one node with 32 cpus and 512 GiB; 1 GPU" in told
+    assert f"Job {second.id} pending: needs 4 GPUs on one node with 32 CPUs and 512 GiB; 1 GPU" in told
     assert "position   1 of 1" in told
     assert "starts     very soon, " in told
     assert "very soon; needs 4 GPUs" in helio(server, "ps")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from enum import Enum
 
 from heliostat.models import Device, Node, PlacementRequest, Resources, TaskLayout
+from heliostat.models.amounts import format_count, format_size, join_words
 
 
 def could_ever_run(
@@ -80,27 +81,14 @@ def fractions_per_device(gpus: float) -> int:
 
 def format_resources(requested: Resources) -> str:
     gpus = [format_gpus(requested.gpus, requested.gpu_type, requested.gpu_memory_mib)] if requested.gpus else []
-    return ", ".join([*gpus, format_cpus(requested.cpus), format_memory(requested.memory_mib)])
-
-
-def format_memory(mib: int) -> str:
-    """`512 MiB`, `16 GiB`, `1.5 GiB`."""
-    return f"{mib} MiB" if mib < 1024 or mib % 512 else f"{mib / 1024:g} GiB"
-
-
-def format_cpus(cpus: int) -> str:
-    return f"{cpus} cpu{'' if cpus == 1 else 's'}"
+    return join_words([*gpus, format_count(requested.cpus, "CPU"), format_size(requested.memory_mib)])
 
 
 def format_gpus(gpus: float, gpu_type: str | None, gpu_memory_mib: int | None = None) -> str:
     """`2 A100`, `0.5 GPU`, `1 GPU with at least 16 GiB`."""
-    kind = gpu_type or ("GPU" if 0 < gpus <= 1 else "GPUs")
-    memory = f" with at least {format_memory(gpu_memory_mib)}" if gpu_memory_mib else ""
+    kind = gpu_type or ("GPU" if 0 < gpus <= 1 else "GPUs")  # 0.5 GPU
+    memory = f" with at least {format_size(gpu_memory_mib)}" if gpu_memory_mib else ""
     return f"{gpus:g} {kind}{memory}"
-
-
-def format_tasks(tasks: int) -> str:
-    return f"{tasks} task{'' if tasks == 1 else 's'}"
 
 
 def _tasks_by_devices(node: Node, requested: Resources) -> int:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from heliostat.models import Job, Node, Resources, TaskLayout
+from heliostat.models.amounts import format_count, format_size
 from heliostat.models.jobs import ALWAYS_PREEMPTIBLE_CLASSES
-from heliostat.scheduling.feasibility import format_cpus, format_gpus, format_memory, format_tasks
+from heliostat.scheduling.feasibility import format_gpus
 
 _SHORTER = (7 * 86400, 2 * 86400, 86400, 12 * 3600, 8 * 3600, 4 * 3600, 2 * 3600, 3600, 1800, 600)
 
@@ -33,11 +34,11 @@ def list_variations(job: Job, nodes: Iterable[Node]) -> Iterator[RequestVariatio
             requested, cpus=math.ceil(requested.cpus / 2), memory_mib=math.ceil(requested.memory_mib / 2)
         )
         change: dict[str, object] = {"cpus": half.cpus, "memory": half.memory_mib}
-        yield RequestVariation("half the cpus and memory", change, _with_resources(job, half))
+        yield RequestVariation("half the CPUs and memory", change, _with_resources(job, half))
     if placement.tasks > 1:
         tasks = placement.tasks // 2
         fewer = replace(job, placement=replace(placement, tasks=tasks))
-        yield RequestVariation(format_tasks(tasks), {"tasks": tasks}, fewer)
+        yield RequestVariation(format_count(tasks, "task"), {"tasks": tasks}, fewer)
         if placement.layout is TaskLayout.SPREAD:
             packed = replace(job, placement=replace(placement, layout=TaskLayout.PACK))
             yield RequestVariation("layout pack", {"layout": "pack"}, packed)
@@ -96,7 +97,7 @@ def _any_type(job: Job, nodes: Iterable[Node]) -> RequestVariation:
     memory = min([requested.memory_mib, *(int(node.memory_mib * fraction) for node, fraction in fractions)])
     if (cpus, memory) == (requested.cpus, requested.memory_mib):
         return RequestVariation("any GPU type", change, _with_resources(job, requested))
-    description = f"any GPU type with {format_cpus(cpus)}, {format_memory(memory)}"
+    description = f"any GPU type with {format_count(cpus, 'CPU')} and {format_size(memory)}"
     change |= {"cpus": cpus, "memory": memory}
     return RequestVariation(
         description, change, _with_resources(job, replace(requested, cpus=cpus, memory_mib=memory))

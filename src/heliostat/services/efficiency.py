@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from heliostat.models import AttemptUsage, Job, SeriesStatistics, UsageSummary
+from heliostat.models.amounts import format_count, format_percent, format_size
 
 MIN_RUN_SECONDS = 120.0  # shorter jobs are not assessed
 IDLE_PERCENT = 5.0  # a GPU with less utilisation counts as unused
 LOW_UTILISATION_PERCENT = 30.0  # GPUs with less utilisation mostly wait for something
 _LITTLE = 0.5  # of the requested amount
 _SMALL_MIB = 4096.0  # unused memory below this is not reported
-_GIB = 1024.0
 _NO_DATA = "no usage data"
 
 
@@ -80,30 +80,31 @@ def _gpu_complaints(requested: RequestedResources, used: UsageSummary, gpus_used
     busy = _mean_utilisation(used)
     # On a shared GPU, the utilisation includes the work of other jobs.
     if busy is not None and busy < LOW_UTILISATION_PERCENT and requested.gpus >= 1:
-        yield f"its {'GPU was' if count == 1 else f'{count} GPUs were'} busy only {busy:.0f}% of the time"
+        gpus = "GPU was" if count == 1 else f"{count} GPUs were"
+        yield f"its {gpus} busy only {format_percent(busy / 100)} of the time"
 
 
 def _memory_complaints(requested: RequestedResources, used: UsageSummary) -> Iterator[str]:
     peak = used.memory_mib.peak
     if peak is not None and peak < requested.memory_mib * _LITTLE and requested.memory_mib - peak > _SMALL_MIB:
-        yield f"requested {_format_memory(requested.memory_mib)} of memory, used {_format_memory(peak)}"
+        yield f"requested {format_size(requested.memory_mib)} of memory, used {format_size(peak)}"
 
 
 def _cpu_complaints(requested: RequestedResources, used: UsageSummary) -> Iterator[str]:
     busy_cpus = _busy_cpus(used)
     if busy_cpus is not None and busy_cpus < requested.cpus * _LITTLE and requested.cpus - busy_cpus >= 2:
-        yield f"requested {requested.cpus} cpus, used {_format_cpus(busy_cpus)}"
+        yield f"requested {format_count(requested.cpus, 'CPU')}, used {_format_cpus(busy_cpus)}"
 
 
 def _facts(requested: RequestedResources, used: UsageSummary) -> Iterator[str]:
     """Used amounts, for a job without complaints."""
     busy, count = _mean_utilisation(used), len(used.devices)
     if busy is not None:
-        yield f"{'its GPU' if count == 1 else f'its {count} GPUs'} {busy:.0f}% of the time"
+        yield f"{'its GPU' if count == 1 else f'its {count} GPUs'} {format_percent(busy / 100)} of the time"
     if (cpus := _busy_cpus(used)) is not None:
-        yield f"{_format_cpus(cpus)} of {requested.cpus} {'cpu' if requested.cpus == 1 else 'cpus'}"
+        yield f"{_format_cpus(cpus)} of {format_count(requested.cpus, 'CPU')}"
     if used.memory_mib.peak is not None:
-        yield f"{_format_memory(used.memory_mib.peak)} of {_format_memory(requested.memory_mib)} of memory"
+        yield f"{format_size(used.memory_mib.peak)} of {format_size(requested.memory_mib)} of memory"
 
 
 def _mean_utilisation(used: UsageSummary) -> float | None:
@@ -118,13 +119,6 @@ def _busy_cpus(used: UsageSummary) -> float | None:
 
 def _format_cpus(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
-
-
-def _format_memory(mib: float) -> str:
-    """`64 GB`, `0.5 GB`, `200 MB`; a GB is 1024 MB everywhere in Heliostat."""
-    if mib < _GIB / 2:
-        return f"{mib:.0f} MB"
-    return (f"{mib / _GIB:.0f}" if mib >= 10 * _GIB else f"{mib / _GIB:.1f}".removesuffix(".0")) + " GB"
 
 
 def total_attempt_usage(used: Sequence[AttemptUsage]) -> AttemptUsage | None:

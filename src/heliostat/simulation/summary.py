@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from heliostat.models.amounts import format_count
 from heliostat.simulation.comparison import PolicyResult, ReplayScenario
 from heliostat.simulation.metrics import ReplayMetrics
 from heliostat.simulation.traces.csv_format import NOT_SELECTED
@@ -68,10 +69,6 @@ def list_warnings(trace: Trace, scenario: ReplayScenario, results: Sequence[Poli
         if result.metrics.unstarted
     ]
     return warnings
-
-
-def format_count(number: int, singular: str, plural: str | None = None) -> str:
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _format_fraction(count: int, total: int) -> str:

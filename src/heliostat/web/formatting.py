@@ -5,7 +5,10 @@ from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from heliostat.models import amounts
+
 NO_VALUE = "\N{EN DASH}"
+format_count, format_noun = amounts.format_count, amounts.format_noun
 
 
 def format_duration(seconds: float | None) -> str:
@@ -21,34 +24,20 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_size(mib: float | None) -> str:
-    """`512 MiB`, `16 GiB`, `1.5 TiB`."""
-    if mib is None:
-        return NO_VALUE
-    for unit, step in (("TiB", 2**20), ("GiB", 2**10)):
-        if mib >= step:
-            return f"{mib / step:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{mib:.0f} MiB"
+    return NO_VALUE if mib is None else amounts.format_size(mib)
 
 
 def format_number(value: float | None) -> str:
-    """`12,345`; fractions of a GPU: `0.5`."""
-    if value is None:
-        return NO_VALUE
-    return f"{value:,.2f}".rstrip("0").rstrip(".") if value != int(value) else f"{int(value):,}"
+    return NO_VALUE if value is None else amounts.format_number(value)
 
 
 def format_percent(fraction: float | None) -> str:
-    return NO_VALUE if fraction is None else f"{100 * fraction:.0f} %"
+    return NO_VALUE if fraction is None else amounts.format_percent(fraction)
 
 
 def format_hours(amount: float) -> str:
     """`0.4`, `24,434`: decimals only below 100."""
     return f"{amount:,.0f}" if amount >= 100 or not amount else f"{amount:,.1f}"
-
-
-def format_count(count: float, singular: str, plural: str = "") -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{format_number(count)} {singular if count == 1 else plural or singular + 's'}"
 
 
 def format_iso_time(at: datetime) -> str:
@@ -82,6 +71,7 @@ TEMPLATE_FILTERS: dict[str, Callable[..., Any]] = {
     "percent": format_percent,
     "hours": format_hours,
     "plural": format_count,
+    "noun": format_noun,
     "iso": format_iso_time,
     "exact": format_exact_time,
     "short_time": format_short_time,

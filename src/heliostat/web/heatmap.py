@@ -89,7 +89,7 @@ def describe_device(node: NodeStatus, seen: DeviceStatus, now: datetime) -> str:
     """Type, utilisation and memory, then one line per job."""
     device = seen.device
     title = f"{node.node.name}, GPU {device.index}: {condition_name(seen.condition)}"
-    used = "" if device.utilisation is None else f"{device.utilisation} % used, "
+    used = "" if device.utilisation is None else f"{formatting.format_percent(device.utilisation / 100)} used, "
     memory = (
         f"{formatting.format_size(device.memory_used_mib)} of {formatting.format_size(device.memory_mib)} memory"
     )

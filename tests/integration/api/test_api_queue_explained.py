@@ -47,7 +47,7 @@ def test_what_if_names_what_would_start_now(server: RunningServer, bob: Person, 
     assert told["what_if"] == []  # four T4 are not there, one A100 is not free
     foreseen = server.ask("POST", "/when", {"gpus": 1, "gpu_type": "A100", "time_limit": "1h"}, uid=bob.uid).json
     assert [(one["description"], one["starts_now"]) for one in foreseen["what_if"]] == [
-        ("any GPU type with 6 cpus, 48 GiB", True)
+        ("any GPU type with 6 CPUs and 48 GiB", True)
     ]
     assert foreseen["forecast"]["limits_at"] is not None
 

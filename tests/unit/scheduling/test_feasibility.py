@@ -79,7 +79,7 @@ def test_drained_nodes_count_as_feasible() -> None:
 
 
 def test_requested_resources_are_formatted() -> None:
-    assert format_resources(Resources(1, 100, 2, "A100")) == "2 A100, 1 cpu, 100 MiB"
+    assert format_resources(Resources(1, 100, 2, "A100")) == "2 A100, 1 CPU and 100 MiB"
     assert format_gpus(0.5, None) == "0.5 GPU"
     assert format_gpus(2, None, 40960) == "2 GPUs with at least 40 GiB"
 

@@ -69,7 +69,7 @@ def test_another_gpu_type_may_have_fewer_cpus_and_less_memory() -> None:
     job = a_job(9, Resources(8, 800, 1, "A100"))
     small = a_node("b", cpus=4, memory_mib=600, gpus=2)
     found = next(one for one in list_variations(job, [a_node("a", gpus=1), small]) if "type" in one.description)
-    assert found.description == "any GPU type with 2 cpus, 300 MiB"
+    assert found.description == "any GPU type with 2 CPUs and 300 MiB"
     assert found.change == {"gpu_type": None, "cpus": 2, "memory": 300}
 
 
@@ -77,8 +77,8 @@ def test_every_field_of_a_large_request_has_a_variation() -> None:
     placement = PlacementRequest(tasks=4, layout=TaskLayout.SPREAD, exclusive=True)
     job = a_job(9, Resources(8, 80, 4, "A100", 40000), placement=placement)
     assert [one.description for one in list_variations(job, ())] == [
-        "2 A100 with at least 40000 MiB",
-        "1 A100 with at least 40000 MiB",
+        "2 A100 with at least 39.1 GiB",
+        "1 A100 with at least 39.1 GiB",
         "any GPU type",
         "any GPU memory",
         "2 tasks",

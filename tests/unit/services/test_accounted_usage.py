@@ -19,7 +19,7 @@ def test_a_job_without_samples_is_assessed_by_its_accounting() -> None:
     used = merge_accounting_usage(UsageSummary(), AttemptUsage(600.0, 300.0, 2048.0))
     assert used == UsageSummary(600.0, SeriesStatistics(0.5), SeriesStatistics(None, 2048.0))
     said = assess_efficiency(RequestedResources(8, 65536, 0), used, 600.0)
-    assert said.sentences == ("requested 64 GB of memory, used 2 GB", "requested 8 cpus, used 0.5")
+    assert said.sentences == ("requested 64 GiB of memory, used 2 GiB", "requested 8 CPUs, used 0.5")
 
 
 def test_accounting_includes_peaks_between_two_samples() -> None:

@@ -57,8 +57,8 @@ def test_a_fraction_of_a_gpu_gets_the_same_fraction_of_the_node() -> None:
 @pytest.mark.parametrize(
     ("request_", "words", "possible", "field"),
     [
-        (JobRequest(SPEC, gpus=5), "No node has 5 GPUs", "4 A100 of 80000 MiB", "gpus"),
-        (JobRequest(SPEC, gpus=1, gpu_memory_mib=90000), "at least 90000 MiB", "80000 MiB", "gpu_memory"),
+        (JobRequest(SPEC, gpus=5), "No node has 5 GPUs", "4 A100 of 78.1 GiB", "gpus"),
+        (JobRequest(SPEC, gpus=1, gpu_memory_mib=90000), "at least 87.9 GiB", "78.1 GiB", "gpu_memory"),
         (JobRequest(SPEC, gpus=0.5), "fractions of a GPU", "--gpus 1", "gpus"),
         (JobRequest(SPEC, placement=PlacementRequest(labels=("fast",))), "labels fast", "disk=ssd", "labels"),
         (

@@ -59,7 +59,7 @@ def test_a_job_has_series_summary_and_sentences(site: Site) -> None:
     found = job_stats(site.context, site.root, 1)
     names = [one.name for one in found.series]
     assert names == ["cpu", "memory", "gpu0_utilisation", "gpu0_memory", "gpu1_utilisation", "gpu1_memory"]
-    assert found.efficiency.text == "used 1 of 2 GPUs; requested 64 GB of memory, used 3 GB"
+    assert found.efficiency.text == "used 1 of 2 GPUs; requested 64 GiB of memory, used 3 GiB"
     assert found.summary.cpus.mean == 2.0
     assert found.series[0].last == 2.0
     assert found.series[0].start_at <= start

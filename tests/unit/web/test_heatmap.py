@@ -41,7 +41,7 @@ def seen(
 def test_a_label_says_what_it_is_who_is_on_it_and_for_how_much_longer() -> None:
     assert describe_device(*seen(DeviceCondition.BUSY, TENANT), NOW).split("\n") == [
         "n 1/<b>, GPU 0: busy",
-        "A100, 83 % used, 40 GiB of 80 GiB memory",
+        "A100, 83% used, 40 GiB of 80 GiB memory",
         "ann (vision): job 12 train, for 2 h, at most 3 h left",
     ]
 
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_said(
 
 def test_a_cell_shows_use_and_memory_in_tenths_and_leads_to_its_device() -> None:
     shown = build_heatmap_cell(*seen(DeviceCondition.BUSY, TENANT), NOW)
-    assert (shown.css_classes, shown.top_text, shown.bottom_text) == ("busy u8 m5", "83 %", "40 GiB")
+    assert (shown.css_classes, shown.top_text, shown.bottom_text) == ("busy u8 m5", "83%", "40 GiB")
     assert shown.href == "/cluster/n%201%2F%3Cb%3E#gpu-0"
 
 

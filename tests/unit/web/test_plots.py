@@ -56,7 +56,7 @@ def test_what_was_used_is_drawn_against_what_was_asked_for() -> None:
         "requested: 8",
         "requested: 16 GiB",
     ]
-    assert told.plots[0].summary == "on average 70 %, at most 90 %"
+    assert told.plots[0].summary == "on average 70%, at most 90%"
     assert told.plots[1].summary == "on average 20 GiB, at most 20 GiB"
     assert told.plots[2].summary == "on average 2, at most 3"
     assert told.plots[3].summary == "on average 853 MiB, at most 1 GiB"

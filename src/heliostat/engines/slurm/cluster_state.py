@@ -21,6 +21,7 @@ from heliostat.engines.slurm.mapping import (
 )
 from heliostat.errors import Invalid
 from heliostat.models import Job, Node, Resources, TaskLayout
+from heliostat.models.amounts import format_count, format_size
 
 _MAX_AGE_SECONDS = 5.0
 
@@ -227,7 +228,8 @@ def _too_large(job: Job, kind: str | None, nodes: list[SlurmNode], partition: Sl
         cpus = max((node.cpus for node in nodes), default=0)
         memory = max((node.memory_mib for node in nodes), default=0)
         message = f"No node in Slurm's partition {partition.name} is large enough for this job."
-        hint = f"Largest per node: {cpus} cpus, {memory} MiB of memory; GPUs: {_format_gpus(nodes)}."
+        largest = f"{format_count(cpus, 'CPU')}, {format_size(memory)} of memory"
+        hint = f"Largest per node: {largest}; GPUs: {_format_gpus(nodes)}."
         yield _invalid("gpus" if job.resources.gpus else "cpus", message, hint)
         return
     limit = "" if partition.max_nodes is None else f" (at most {partition.max_nodes} nodes per job)"

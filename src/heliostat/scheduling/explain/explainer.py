@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import cached_property
 
 from heliostat.models import Job, JobId, WaitReason
+from heliostat.models.amounts import format_count
 from heliostat.scheduling.explain.blocking_reason import BlockingReason, BlockingReasonFinder
 from heliostat.scheduling.keyed_array import Array
 from heliostat.scheduling.policy import SchedulingPolicy
@@ -34,7 +35,7 @@ class WaitExplanation:
 def explain_engine_wait(job_id: JobId, waiting: WaitReason) -> WaitExplanation:
     """For a job in the engine's own queue, which has no information about our projects and shares."""
     ahead = (waiting.position or 1) - 1
-    parts = [f"{_count(ahead, 'job')} {'is' if ahead == 1 else 'are'} ahead"] if ahead else []
+    parts = [f"{format_count(ahead, 'job')} {'is' if ahead == 1 else 'are'} ahead"] if ahead else []
     return WaitExplanation(
         job_id=job_id,
         sentence="; ".join([waiting.reason, *parts]),
@@ -130,13 +131,8 @@ class WaitExplainer:
 def _sentence(ahead: int, projects: int, job: Job, share: float, reason: BlockingReason) -> str:
     parts = [reason.message]
     if ahead:
-        parts.append(
-            f"{_count(ahead, 'job')} of {_count(projects, 'project')} {'is' if ahead == 1 else 'are'} ahead"
-        )
+        verb = "is" if ahead == 1 else "are"
+        parts.append(f"{format_count(ahead, 'job')} of {format_count(projects, 'project')} {verb} ahead")
     if share >= _HIGH_SHARE_RATIO:
         parts.append(f"project {job.project} has used {share:.1f}\N{MULTIPLICATION SIGN} its share recently")
     return "; ".join(parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

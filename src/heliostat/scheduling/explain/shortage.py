@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from heliostat.models.amounts import format_count, format_size, join_words
 from heliostat.scheduling.capacity import Capacity
-from heliostat.scheduling.feasibility import format_cpus, format_gpus, format_memory, format_resources
+from heliostat.scheduling.feasibility import format_gpus, format_resources
 from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.keyed_array import Array
 from heliostat.scheduling.node_table import NodeTable
@@ -85,8 +86,8 @@ class Shortage:
         requested, free = shape.resources, self.capacity.free
         if not requested.gpus:
             return ""
-        lacking = [format_cpus(requested.cpus)] if free.cpus[node] < requested.cpus else []
-        lacking += [format_memory(requested.memory_mib)] if free.memory_mib[node] < requested.memory_mib else []
+        lacking = [format_count(requested.cpus, "CPU")] if free.cpus[node] < requested.cpus else []
+        lacking += [format_size(requested.memory_mib)] if free.memory_mib[node] < requested.memory_mib else []
         return f" with {' and '.join(lacking)}" if lacking else ""
 
     def _describe_free(self, shape: JobShape, index: int) -> str:
@@ -94,15 +95,16 @@ class Shortage:
         kinds = [kind for kind in self.node_table.eligibility_of(shape).device_kinds if kind >= 0]
         count = max(0, int(free.gpus[index][kinds].sum())) if kinds else 0
         parts = [format_gpus(count, shape.resources.gpu_type)] if kinds else []
-        parts.append(format_cpus(max(0, int(free.cpus[index]))))
+        parts.append(format_count(max(0, int(free.cpus[index])), "CPU"))
         if free.memory_mib[index] < shape.resources.memory_mib:
-            parts.append(format_memory(max(0, int(free.memory_mib[index]))))
+            parts.append(format_size(max(0, int(free.memory_mib[index]))))
         problems = [device.problem or device.used_outside for device in node.devices if not device.is_available]
         unavailable = f" ({len(problems)} unavailable: {problems[0]})" if problems and kinds else ""
         short = count < shape.resources.device_count
         fractions = [free for where, free in self._free_fractions(kinds) if where == index] if short else []
         shared = _describe_shared(fractions, shape.resources.gpu_type)
-        return f"{', '.join(parts)} are free on {node.name}{shared}{unavailable}"
+        verb = "is" if parts == ["1 CPU"] else "are"
+        return f"{join_words(parts)} {verb} free on {node.name}{shared}{unavailable}"
 
 
 def format_needs(shape: JobShape) -> str:

@@ -17,6 +17,7 @@ from heliostat.engines.account_sync import (
 from heliostat.engines.contract import Finding, ProbesNodes, SyncsAccounts
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError
 from heliostat.models import Caller
+from heliostat.models.amounts import format_count
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin
 from heliostat.store import accounts, shares_and_quotas
@@ -120,7 +121,7 @@ def check_slurm_accounts(context: Context) -> list[Finding]:
         return []  # another check reports that the accounting does not respond
     if not users and not projects:
         return [Finding("slurm", "ok", "All users and projects are in Slurm.")]
-    message = f"{_count(users, 'user')} and {_count(projects, 'project')} are not in Slurm yet."
+    message = f"{format_count(users, 'user')} and {format_count(projects, 'project')} are not in Slurm yet."
     return [Finding("slurm", "warning", message, "See what is missing: helio slurm plan. Then: helio slurm apply")]
 
 
@@ -170,7 +171,3 @@ def _step_refused_error(plan: AccountPlan, applied: Sequence[AccountStep], messa
         f"The earlier steps are applied. {hint}repeat: helio slurm apply.",
         code="slurm_refused",
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -5,15 +5,13 @@ from dataclasses import replace
 
 from heliostat.errors import Invalid
 from heliostat.models import JobRequest, Node, Resources, TaskLayout
+from heliostat.models.amounts import format_count, format_size, join_words
 from heliostat.scheduling.feasibility import (
     MissingRequirement,
     allows_data_class,
     count_tasks_that_fit,
     find_missing_requirement,
-    format_cpus,
     format_gpus,
-    format_memory,
-    format_tasks,
     has_labels,
     matching_devices,
 )
@@ -115,12 +113,12 @@ def _too_many_tasks(request: JobRequest, possible: int) -> Invalid:
         needed = f"{placement.tasks} tasks, each on a node of its own, need {placement.tasks} nodes with {size}"
         return _error(
             f"{needed}; there are {possible}.",
-            f"Request {format_tasks(possible)}, or layout pack, which puts several tasks on one node.",
+            f"Request {format_count(possible, 'task')}, or layout pack, which puts several tasks on one node.",
             {"tasks": f"at most {possible} with layout spread"},
         )
     return _error(
-        f"All nodes together can run {format_tasks(possible)} with {size} each, not {placement.tasks}.",
-        f"Request {format_tasks(possible)}, or fewer resources: the amounts are per task.",
+        f"All nodes together can run {format_count(possible, 'task')} with {size} each, not {placement.tasks}.",
+        f"Request {format_count(possible, 'task')}, or fewer resources: the amounts are per task.",
         {"tasks": f"at most {possible} of this size"},
     )
 
@@ -144,17 +142,18 @@ def _error(message: str, hint: str, fields: dict[str, str]) -> Invalid:
 def _largest(nodes: Sequence[Node]) -> str:
     cpus, memory = max(node.cpus for node in nodes), max(node.memory_mib for node in nodes)
     gpus = sorted({_describe_devices(node, device.type) for node in nodes for device in node.devices})
-    return f"The largest nodes have {cpus} cpus, {format_memory(memory)} and {', '.join(gpus) or 'no GPU'}."
+    largest = join_words([format_count(cpus, "CPU"), format_size(memory), *(gpus or ["no GPU"])])
+    return f"The largest nodes have {largest}."
 
 
 def _describe_devices(node: Node, gpu_type: str) -> str:
     devices = matching_devices(node, gpu_type)
-    return f"{len(devices)} {gpu_type} of {format_memory(max(device.memory_mib for device in devices))}"
+    return f"{len(devices)} {gpu_type} of {format_size(max(device.memory_mib for device in devices))}"
 
 
 def _describe_request(request: JobRequest) -> str:
     """The requested amounts, without those that were filled in."""
     gpus = format_gpus(request.gpus, request.gpu_type, request.gpu_memory_mib) if request.gpus else None
-    cpus = format_cpus(request.cpus) if request.cpus else None
-    memory = f"{format_memory(request.memory_mib)} of memory" if request.memory_mib else None
+    cpus = format_count(request.cpus, "CPU") if request.cpus else None
+    memory = f"{format_size(request.memory_mib)} of memory" if request.memory_mib else None
     return ", ".join(part for part in (gpus, cpus, memory) if part) or "enough free resources"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from heliostat.models.provenance import AttemptEnvironment, SourceCode
 from heliostat.services.jobs.reruns import JobWithProvenance
+from heliostat.web.formatting import format_count
 
 _MAX_SHOWN = 20_000  # characters of a diff; `helio show --record` prints all of it
 
@@ -50,7 +51,7 @@ def _upload_facts(recorded: JobWithProvenance) -> tuple[tuple[str, str], ...]:
     upload, tree = recorded.job.spec.upload, recorded.code_tree
     if upload is None:
         return ()
-    files = f"{len(tree.files)} files" if tree else "no longer stored"
+    files = format_count(len(tree.files), "file") if tree else "no longer stored"
     return (("Uploaded", f"{upload[:12]}, {files}"),)
 
 

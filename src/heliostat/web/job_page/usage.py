@@ -86,7 +86,11 @@ class _Measure:
     def format(self, value: float | None) -> str:
         if value is None or self.unit == "GiB":
             return formatting.format_size(value)
-        return f"{value:.0f} %" if self.unit == "%" else formatting.format_number(round(value, 2))
+        return (
+            formatting.format_percent(value / 100)
+            if self.unit == "%"
+            else formatting.format_number(round(value, 2))
+        )
 
 
 def _cpus(stats: JobStats) -> _Measure:

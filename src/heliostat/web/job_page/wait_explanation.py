@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from heliostat.models import Job, JobState
 from heliostat.services.jobs.explanation import Forecast, ForecastAccuracy, JobExplanation, StartEstimate
+from heliostat.web import formatting
 
 _MAX_JOBS_AHEAD = 5
 _SOON = timedelta(minutes=1)
@@ -118,7 +119,7 @@ def _confidence_text(forecast: Forecast | None) -> str:
         return f"(forecast by {forecast.source})"
     if forecast is None or forecast.confidence is None or forecast.runs < 1:
         return ""
-    return f"({100 * forecast.confidence:.0f}% likely)"
+    return f"({formatting.format_percent(forecast.confidence)} likely)"
 
 
 def _accuracy_text(accuracy: ForecastAccuracy) -> str:

@@ -162,7 +162,7 @@ def _share(one: OwnShareUsage) -> Allowance:
     if one.entitled is None:
         description = "You have no recent usage here."
         return Allowance(one.project, description, svg_plots.draw_bar(0.0, "no recent usage"), "no recent usage")
-    fraction = f"{100 * one.entitled:.3g} %"
+    fraction = f"{100 * one.entitled:.3g}%"
     value_text = f"{one.usage_ratio:.2f} times your share"
     entitlement = f"You are entitled to {fraction} of the cluster while all projects are active."
     description = f"{entitlement} {_describe_usage(one.usage_ratio)}"

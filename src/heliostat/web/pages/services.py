@@ -20,6 +20,7 @@ from heliostat.services.web_services.lifecycle import (
     stop_service,
 )
 from heliostat.services.web_services.routing import may_manage_service, require_service_access
+from heliostat.web.formatting import format_count
 from heliostat.web.rendering import PageSpec, redirect, render_page
 from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep
 
@@ -103,7 +104,7 @@ def scale(request: AuthenticatedDep, form: FormDep, name: str) -> Response:
     text = form.get("replicas").strip()
     count = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else -1
     scale_service(request.context, request.caller, name, count)
-    return redirect(request, f"/services/{name}", f"Service {name} scaled to {count} replicas.")
+    return redirect(request, f"/services/{name}", f"Service {name} scaled to {format_count(count, 'replica')}.")
 
 
 @router.post(_NAME + "/restart")

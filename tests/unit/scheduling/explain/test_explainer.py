@@ -54,7 +54,7 @@ def test_without_nodes_or_with_none_that_could_run_it() -> None:
     assert said(1, a_job(1, gpus(8))) == ("nodes", "no node can run it: it needs 8 GPUs on one node")
     labelled = a_job(1, placement=PlacementRequest(labels=("disk=ssd",)))
     assert said(1, labelled)[1] == (
-        "no node can run it: it needs 1 cpu, 100 MiB, and no such node has the label disk=ssd"
+        "no node can run it: it needs 1 CPU and 100 MiB, and no such node has the label disk=ssd"
     )
     secret = ShareAccounts(projects={"default": Project("default", "default", data_class=2)})
     assert said(1, a_job(1), accounts=secret)[1].endswith(", and no such node accepts data of class 2")
@@ -96,7 +96,7 @@ def test_a_quota_of_each_kind() -> None:
 
 def test_missing_resources() -> None:
     jobs = busy(9, 0, 1), a_job(1, gpus(4))
-    assert said(1, *jobs) == ("resources", "needs 4 GPUs on one node; 2 GPUs, 7 cpus are free on a")
+    assert said(1, *jobs) == ("resources", "needs 4 GPUs on one node; 2 GPUs and 7 CPUs are free on a")
     gang = a_job(1, gpus(2), placement=PlacementRequest(tasks=2))
     assert said(1, busy(9, 0, 1), gang)[1] == "needs 2 tasks of 2 GPUs at once; 1 of 2 tasks fits now"
     nodes = (NODE, a_node("b", gpus=4))
@@ -105,7 +105,9 @@ def test_missing_resources() -> None:
         "needs 2 tasks of 2 GPUs, each on its own node; 1 of 2 tasks fits now"
     )
     alone = a_job(1, placement=PlacementRequest(exclusive=True))
-    assert said(1, busy(9, 0), alone)[1].startswith("needs 1 cpu, 100 MiB on an empty node; 7 cpus are free on a")
+    assert said(1, busy(9, 0), alone)[1].startswith(
+        "needs 1 CPU and 100 MiB on an empty node; 7 CPUs are free on a"
+    )
 
 
 def test_a_reservation_now_and_later() -> None:
@@ -199,7 +201,7 @@ def test_partly_free_gpus_are_reported() -> None:
     two = replace(a_node("a", gpus=2), splits_devices=True)
     shared = part(8, 0), part(7, 1)
     assert said(1, *shared, a_job(1, gpus(1)), nodes=(two,))[1] == (
-        "needs 1 GPU; 0 GPUs, 6 cpus are free on a (2 GPUs are shared, 0.5 free on each)"
+        "needs 1 GPU; 0 GPUs and 6 CPUs are free on a (2 GPUs are shared, 0.5 free on each)"
     )
     uneven = part(8, 0, 0.7), part(7, 1)
     assert said(1, *uneven, a_job(1, gpus(0.75)), nodes=(two,))[1].endswith(
@@ -218,7 +220,7 @@ def test_nodes_in_maintenance_do_not_count_as_free() -> None:
     )
     alone = a_job(1, gpus(4))
     assert said(1, busy(9, 0), busy(8, 0, node="b"), alone, nodes=nodes, reservations=(repair,))[1] == (
-        f"needs 4 GPUs on one node; 3 GPUs, 7 cpus are free on a; {reserved}"
+        f"needs 4 GPUs on one node; 3 GPUs and 7 CPUs are free on a; {reserved}"
     )
 
 
