@@ -7,7 +7,7 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, Field
 
 from heliostat.api.request_bodies import Entries, RequestBody
-from heliostat.models import AuditEntry, Caller, Department, Project, ProjectRole, Role, Token, User
+from heliostat.models import AuditEntry, Caller, Department, Project, ProjectRole, Role, Token, TokenScope, User
 from heliostat.services.accounts.data_classes import MAX_DATA_CLASS
 from heliostat.services.accounts.projects import MAX_SHARE
 from heliostat.services.accounts.quotas import QuotaChange
@@ -29,6 +29,7 @@ class LoginBody(RequestBody):
 class TokenBody(RequestBody):
     name: str
     days: StrictInteger | None = None
+    scope: TokenScope = TokenScope.FULL
 
 
 class UserBody(RequestBody):
@@ -172,6 +173,7 @@ class TokenResponse(BaseModel):
     expires_at: datetime | None
     last_used_at: datetime | None
     revoked_at: datetime | None
+    scope: TokenScope
 
     @classmethod
     def of(cls, token: Token) -> "TokenResponse":

@@ -67,7 +67,7 @@ def list_tokens(caller: CallerDep, context: ContextDep, user: str | None = None)
 
 @router.post("/tokens", status_code=201, summary="Create a token; its secret is returned only here")
 def create_token(body: TokenBody, response: Response, caller: CallerDep, context: ContextDep) -> NewTokenResponse:
-    secret, token = tokens.create_token(context, caller, body.name, body.days)
+    secret, token = tokens.create_token(context, caller, body.name, body.days, body.scope)
     response.headers["Cache-Control"] = "no-store"
     return NewTokenResponse.of_new(secret, token)
 

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from heliostat.api import chronos_stats as stats
 from heliostat.api.chronos_documents import ChronosBody, document_to_schedule_request, schedule_to_document
 from heliostat.api.request_bodies import BodyRouter
-from heliostat.api.request_context import ContextDep, client_address, current_caller, get_context
+from heliostat.api.request_context import ContextDep, current_caller, token_caller
 from heliostat.api.validation import AsciiJSONResponse
 from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, NotAuthenticated, NotFound
 from heliostat.models import Caller
@@ -39,10 +39,10 @@ async def current_chronos_caller(request: Request) -> Caller:
     if scheme.lower() == "basic":
         name, _, secret = _decoded(proof).partition(":")
         if secret.startswith(_TOKEN_PREFIX):
-            user = get_context(request).authenticator.authenticate_token(secret)
-            if name and name != user.name:
+            caller = token_caller(request, secret)
+            if name and name != caller.user.name:
                 raise NotAuthenticated("The token belongs to another user.", "Use the name of its owner.")
-            return Caller(user, "token", client_address(request))
+            return caller
     return await current_caller(request)
 
 

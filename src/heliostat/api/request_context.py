@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from heliostat.api.token_scopes import scopes_that_allow
 from heliostat.auth.client_address import describe_client
 from heliostat.errors import HeliostatError, NotAuthenticated
 from heliostat.models import Caller, User
@@ -34,7 +35,7 @@ async def current_caller(request: Request) -> Caller:
     address = client_address(request)
     match scheme.lower():
         case "bearer":
-            return Caller(authenticator.authenticate_token(proof.strip()), "token", address)
+            return token_caller(request, proof.strip())
         case "basic":
             name, password = _name_and_password(proof)
             user = await run_in_threadpool(authenticator.authenticate_password, name, password, address)
@@ -52,6 +53,13 @@ async def current_caller(request: Request) -> Caller:
             "or use `helio login`.",
         )
     return Caller(authenticator.authenticate_peer(peer_uid), "socket", address)
+
+
+def token_caller(request: Request, secret: str) -> Caller:
+    """Raises Forbidden if the scope of the token does not allow this request."""
+    scopes = scopes_that_allow(request.method, request.scope["path"])
+    user = get_context(request).authenticator.authenticate_token(secret, scopes)
+    return Caller(user, "token", client_address(request))
 
 
 async def is_still_authenticated(request: Request, caller: Caller) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import re
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,7 +18,7 @@ from heliostat.auth.unix_accounts import UnixAccount, UnixAccounts
 from heliostat.auth.web_logins import WebLogins
 from heliostat.config import AuthSettings
 from heliostat.errors import Forbidden, NotAuthenticated
-from heliostat.models import Caller, Membership, ProjectRole, Role, Token, User
+from heliostat.models import Caller, Membership, ProjectRole, Role, Token, TokenScope, User
 from heliostat.server_log import get_logger
 from heliostat.store import accounts
 from heliostat.store.database import Store, Transaction
@@ -65,7 +65,8 @@ class Authenticator:
         user = self._peers.get(uid, lambda: self._account_of(uid))
         return _active(user)
 
-    def authenticate_token(self, secret: str) -> User:
+    def authenticate_token(self, secret: str, scopes: Collection[TokenScope] = tuple(TokenScope)) -> User:
+        """Raises Forbidden if the token has none of these scopes."""
         if not is_token_format(secret):
             raise _unknown_token()
         digest = token_digest(secret)
@@ -73,6 +74,8 @@ class Authenticator:
         now = self._now()
         _check_valid(holder.token, now)
         user = _active(holder.user)
+        if holder.token.scope not in scopes:
+            raise _wrong_scope(holder.token.scope, scopes)
         self._uses.record(holder.token, now)
         return user
 
@@ -196,6 +199,14 @@ def _check_valid(token: Token, now: datetime) -> None:
         raise NotAuthenticated("This token was revoked.", hint)
     if token.expires_at is not None and token.expires_at <= now:
         raise NotAuthenticated("This token has expired.", hint)
+
+
+def _wrong_scope(scope: TokenScope, allowed: Collection[TokenScope]) -> Forbidden:
+    needed = next(one for one in TokenScope if one in allowed)
+    return Forbidden(
+        f"This token has the scope {scope}, which does not allow this.",
+        f"Use another token: helio token create --scope {needed} --name NAME",
+    )
 
 
 def _unknown_token() -> NotAuthenticated:

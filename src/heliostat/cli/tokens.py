@@ -8,6 +8,7 @@ from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
 from heliostat.cli.output import Column, JsonFlag, print_json, print_message, print_table
 from heliostat.cli.value_format import format_time
+from heliostat.models.accounts import TokenScope
 
 token = command_group("Personal access tokens for scripts and other machines.")
 
@@ -19,10 +20,17 @@ def create(
         int | None,
         typer.Option(help="Days until it expires, 1 to 366. Default: 90, unless the admins changed it."),
     ] = None,
+    scope: Annotated[
+        TokenScope,
+        typer.Option(
+            help="What it may be used for: read; submit (also submit and control jobs and services); metrics "
+            "(only monitoring); full (all that you may do)."
+        ),
+    ] = TokenScope.FULL,
     as_json: JsonFlag = False,
 ) -> None:
     """Create a token. It is shown only once."""
-    created = connect().tokens.create(name, days)
+    created = connect().tokens.create(name, days, scope.value)
     if as_json:
         print_json(created)
         return
@@ -46,11 +54,12 @@ def list_tokens(
     if not tokens:
         print("No tokens. Create one: helio token create --name laptop")
         return
-    columns = ("ID", "NAME", "CREATED", "EXPIRES", "LAST USED", "REVOKED")
+    columns = ("ID", "NAME", "SCOPE", "CREATED", "EXPIRES", "LAST USED", "REVOKED")
     rows = [
         [
             str(item["id"]),
             item["name"],
+            item["scope"],
             *(format_time(item[moment]) for moment in ("created_at", "expires_at", "last_used_at", "revoked_at")),
         ]
         for item in tokens

@@ -107,9 +107,10 @@ class Tokens(ApiResource):
         """The caller's tokens, without their secrets."""
         return list(self._pages("/tokens", [("user", user)]))
 
-    def create(self, name: str, days: int | None = None) -> JsonObject:
-        """The response contains the secret as `token`; it is not shown again."""
-        data: JsonObject = self._transport.call("POST", "/tokens", drop_none(name=name, days=days))
+    def create(self, name: str, days: int | None = None, scope: str | None = None) -> JsonObject:
+        """The response contains the secret as `token`, only once. Scope: read, submit, metrics or full."""
+        body = drop_none(name=name, days=days, scope=scope)
+        data: JsonObject = self._transport.call("POST", "/tokens", body)
         return data
 
     def revoke(self, token_id: int) -> None:

@@ -9,6 +9,7 @@ from heliostat.models.accounts import (
     Quota,
     Role,
     Token,
+    TokenScope,
     User,
     WebLogin,
 )
@@ -115,6 +116,7 @@ __all__ = [
     "TimeLimitChanged",
     "TimeSeries",
     "Token",
+    "TokenScope",
     "UsageSample",
     "UsageSummary",
     "User",

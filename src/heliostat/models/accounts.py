@@ -71,6 +71,15 @@ class User:
         return any(membership.project == project for membership in self.memberships)
 
 
+class TokenScope(StrEnum):
+    """What a token may be used for, within the permissions of its user."""
+
+    READ = "read"
+    SUBMIT = "submit"  # also submit and control jobs, services and what they need
+    METRICS = "metrics"  # only monitoring
+    FULL = "full"
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """A personal token as listed; the secret itself is shown once, at creation."""
@@ -82,6 +91,7 @@ class Token:
     expires_at: datetime | None
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
+    scope: TokenScope = TokenScope.FULL
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from heliostat.models import (
     Quota,
     Role,
     Token,
+    TokenScope,
     User,
 )
 from heliostat.store import schema
@@ -146,6 +147,7 @@ def add_token(tx: Transaction, token: Token, digest: str) -> Token:
             digest=digest,
             created_at=to_timestamp(token.created_at),
             expires_at=to_timestamp(token.expires_at),
+            scope=token.scope.value,
         )
         .returning(_tokens)
     ).one()
@@ -291,6 +293,7 @@ def _token(row: Row[Any]) -> Token:
         expires_at=to_datetime(row.expires_at),
         last_used_at=to_datetime(row.last_used_at),
         revoked_at=to_datetime(row.revoked_at),
+        scope=TokenScope(row.scope),
     )
 
 

@@ -97,6 +97,7 @@ tokens = Table(
     Column("expires_at", Float),
     Column("last_used_at", Float),
     Column("revoked_at", Float),
+    Column("scope", String, nullable=False, server_default="full"),
 )
 
 web_logins = Table(  # "session" is a kind of job, so this is a login

@@ -131,6 +131,45 @@ def test_headers_of_proxies_change_neither_who_we_are_nor_where_we_come_from(
     assert server.ask("GET", "/whoami", headers=lies).json["address"] == f"local socket (uid {os.geteuid()})"
 
 
+def test_the_scope_of_a_token_limits_it(server: RunningServer) -> None:
+    job = {"command": ["true"]}
+    requests: dict[str, tuple[str, str, object]] = {
+        "status": ("GET", "/status", None),
+        "jobs": ("GET", "/jobs", None),
+        "forecast": ("POST", "/when", job),
+        "submit": ("POST", "/jobs", job),
+        "new token": ("POST", "/tokens", {"name": "more"}),
+        "web login": ("POST", "/login/link", {}),
+        "account": ("POST", "/users", {"name": "made-by-token"}),
+    }
+    expected = {
+        "metrics": {"status"},
+        "read": {"status", "jobs", "forecast"},
+        "submit": {"status", "jobs", "forecast", "submit"},
+        "full": set(requests),
+    }
+    for scope, allowed in expected.items():
+        made = server.ask("POST", "/tokens", {"name": f"for {scope}", "scope": scope}).json
+        assert made["scope"] == scope
+        headers = {"Authorization": f"Bearer {made['token']}"}
+        answers = {name: server.ask(*one, headers=headers, tcp=True) for name, one in requests.items()}
+        assert {name for name, answer in answers.items() if answer.status < 300} == allowed
+        assert {answer.status for name, answer in answers.items() if name not in allowed} <= {403}
+    refused = server.ask("POST", "/tokens", {"name": "x", "scope": "root"})
+    assert refused.status == 422
+
+
+def test_a_trusted_proxy_says_where_we_come_from() -> None:
+    settings = 'server.engine = "simulated"\nserver.trusted_proxies = ["127.0.0.1"]\n'
+    server = RunningServer(settings)
+    try:
+        secret = server.ask("POST", "/tokens", {"name": "for tests"}).json["token"]
+        headers = {"Authorization": f"Bearer {secret}", "X-Forwarded-For": "evil, 10.9.8.7"}
+        assert server.ask("GET", "/whoami", headers=headers, tcp=True).json["address"] == "10.9.8.7"
+    finally:
+        server.remove()
+
+
 @needs_root
 def test_the_socket_knows_each_unix_user_and_no_header_makes_one_another(
     server: RunningServer, ann: Person, bob: Person

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from heliostat.auth.authentication import generate_token
 from heliostat.config.sections import MAX_TOKEN_DAYS
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
-from heliostat.models import Caller, Token, User
+from heliostat.models import Caller, Token, TokenScope, User
 from heliostat.services.accounts.users import LOGIN_TOKEN_NAME
 from heliostat.services.context import Context
 from heliostat.services.permissions import write_as_caller
@@ -19,8 +19,14 @@ MAX_LOGIN_TOKENS_PER_USER = 50
 _REMEMBERED_FOR = timedelta(days=30)  # how long an expired or revoked token is still listed
 
 
-def create_token(
-    context: Context, caller: Caller, name: str, days: int | None = None, *, most: int = MAX_TOKENS_PER_USER
+def create_token(  # noqa: PLR0913
+    context: Context,
+    caller: Caller,
+    name: str,
+    days: int | None = None,
+    scope: TokenScope = TokenScope.FULL,
+    *,
+    most: int = MAX_TOKENS_PER_USER,
 ) -> tuple[str, Token]:
     """A token of the caller: its secret, which is shown only once, and the stored record."""
     days = context.settings.auth.token_days if days is None else days
@@ -31,7 +37,7 @@ def create_token(
         active = [token for token in _active_tokens(tx, actor.name, now) if token.name != LOGIN_TOKEN_NAME]
         if len(active) >= most:
             raise Conflict(f"You have {len(active)} tokens already.", "Revoke those you no longer use.")
-        return _add(tx, caller, Token(0, actor.name, name, now, now + timedelta(days=days)))
+        return _add(tx, caller, Token(0, actor.name, name, now, now + timedelta(days=days), scope=scope))
 
     return write_as_caller(context, caller, change)
 
@@ -91,7 +97,7 @@ def _active_tokens(tx: Transaction, user: str, now: datetime) -> list[Token]:
 
 
 def _audit_details(token: Token) -> dict[str, object]:
-    return {"user": token.user, "name": token.name}
+    return {"user": token.user, "name": token.name, "scope": token.scope.value}
 
 
 def _check_request(name: str, days: int) -> None:
