@@ -265,6 +265,7 @@ class Controller:
         """The changes of this round need no new plan, unless a job waits again because of them."""
         own_jobs = {job_id_of_attempt(seen.attempt_id) for seen in this_round.observations}
         own_jobs |= {attempt.job.id for attempt in this_round.started}
+        own_jobs |= {*this_round.plan.new_bookings, *this_round.plan.withdrawn_bookings}
         changes = self._inbox.take_changes(lambda taken: any(_needs_round(change, own_jobs) for change in taken))
         self._apply(changes, this_round.now)
         self._send_stop_requests(changes)

@@ -41,7 +41,9 @@ class ReconcileRound:
 
     @property
     def has_changes(self) -> bool:
-        return bool(self.observations or self.plan.starts or self.plan.stops or self.to_dispatch)
+        plan = self.plan
+        changes_jobs = plan.starts or plan.stops or plan.new_bookings or plan.withdrawn_bookings
+        return bool(self.observations or changes_jobs or self.to_dispatch)
 
 
 def record_round(tx: Transaction, this_round: ReconcileRound, transitions_for: TransitionsForObservation) -> None:
@@ -61,6 +63,7 @@ def record_round(tx: Transaction, this_round: ReconcileRound, transitions_for: T
     job_writes.add_attempts(tx, this_round.started, this_round.now)
     for stop in this_round.plan.stops:
         _record_stop(tx, stop, this_round.now)
+    _record_bookings(tx, this_round.plan, this_round.now)
 
 
 def _record_stop(tx: Transaction, stop: PlannedStop, now: datetime) -> None:
@@ -70,6 +73,17 @@ def _record_stop(tx: Transaction, stop: PlannedStop, now: datetime) -> None:
         return
     job_writes.update_job(tx, job.id, {"stop_requested": stop.kind, "reason": stop.message})
     job_writes.add_job_event(tx, job, f"{stop.kind}_requested", stop.message, now)
+
+
+def _record_bookings(tx: Transaction, plan: Plan, now: datetime) -> None:
+    """Keep the new bookings of jobs that still wait, and forget those that the plan withdraws."""
+    changes = {**dict.fromkeys(plan.withdrawn_bookings), **dict.fromkeys(plan.new_bookings, now)}
+    jobs = stored.get_jobs(tx.conn, list(changes)) if changes else {}
+    for job in jobs.values():
+        booked_at = changes[job.id]
+        if job.state is JobState.PENDING:
+            job_writes.update_job(tx, job.id, {"booked_at": booked_at})
+            job_writes.add_job_event(tx, job, "booked" if booked_at else "booking_withdrawn", None, now)
 
 
 def _dispatch(tx: Transaction, this_round: ReconcileRound) -> list[Attempt]:

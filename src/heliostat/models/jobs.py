@@ -186,6 +186,7 @@ class Job:
     priority_everywhere: bool = False  # set by an admin: counts in the whole cluster, not only in its project
     waited_seconds: float = 0.0  # in the queue, before its current wait; held and running time do not count
     waits_since: datetime | None = None  # start of its current wait; None: since its submission, if it waits
+    booked_at: datetime | None = None  # when the resources for its start were booked
     dispatched: bool = False  # while pending: its newest attempt waits in the engine's own queue
     origin: str | None = None  # of an imported job that ran elsewhere: "slurm:CLUSTER:NUMBER"
     after: tuple[Dependency, ...] = ()  # jobs it waits for, including ended ones
@@ -212,6 +213,12 @@ class Job:
         """Start of its current wait. Waiting for a parent or for `begin_at` does not count."""
         since = self.waits_since or self.submitted_at
         return since if self.begin_at is None else max(since, self.begin_at)
+
+    @property
+    def is_booked(self) -> bool:
+        """It keeps its place at the head of the queue. A booking of an earlier wait does not count."""
+        is_pending = self.state is JobState.PENDING
+        return is_pending and self.booked_at is not None and self.booked_at >= self.queued_since
 
     def is_eligible(self, now: datetime) -> bool:
         """Its parents have ended and `begin_at` has passed."""

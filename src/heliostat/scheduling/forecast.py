@@ -119,6 +119,7 @@ class _Run:
         for _ in range(_MAX_ROUNDS):
             now = _time(self._now)
             decision = plan(self._queue_state.live_snapshot(now), self._queue_state.policy, now)
+            self._queue_state.update_bookings(decision, now)
             for start in decision.starts:
                 self._start(start)
             for stop in decision.stops:

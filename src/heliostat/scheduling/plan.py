@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from heliostat.models import Job
+from heliostat.models import Job, JobId
 from heliostat.scheduling.availability import (
     FutureAvailability,
     book_capacity_for_job,
@@ -24,7 +24,7 @@ from heliostat.scheduling.availability import (
 from heliostat.scheduling.capacity import Capacity, is_feasible
 from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.keyed_array import Array
-from heliostat.scheduling.policy import SchedulingPolicy
+from heliostat.scheduling.policy import QueueOrdering, SchedulingPolicy
 from heliostat.scheduling.preemption import BlockedJob, select_jobs_to_stop
 from heliostat.scheduling.queue_order import sort_pending
 from heliostat.scheduling.queue_state import start_of_month
@@ -35,6 +35,7 @@ from heliostat.scheduling.snapshot import BookedStart, Plan, PlannedStart, Plann
 _LONGEST_MONTH = 31 * 86400.0
 _MAX_STARTS = 2500  # per plan, so that it takes less than a second
 _MAX_FAILED_TRIES = 100  # per user and plan: bounds the cost of a user with many different shapes
+_MIN_WAIT_SECONDS = 60.0  # before a job gets a booking that it keeps: most jobs start sooner
 _MAX_PREEMPTING = 3  # blocked jobs without a booking for which jobs may be preempted
 
 
@@ -49,7 +50,7 @@ def plan(snapshot: Snapshot, policy: SchedulingPolicy, now: datetime) -> Plan:
 def _plan(snapshot: Snapshot, policy: SchedulingPolicy, now: datetime) -> Plan:
     if not len(snapshot.pending):
         return Plan()
-    if _is_full_and_static(snapshot):
+    if _is_full_and_static(snapshot) and not _may_book(snapshot, policy, now.timestamp()):
         return Plan(compute_booked_starts=partial(_compute_bookings, snapshot, policy, now))
     return _Planner(snapshot, policy, now).build()
 
@@ -69,6 +70,16 @@ def _is_full_and_static(snapshot: Snapshot) -> bool:
     largest_free = snapshot.largest_free
     waiting = np.flatnonzero(np.bincount(snapshot.pending["shape"])).tolist()
     return all(largest_free.is_too_small_for(snapshot.shapes[number], node_table) for number in waiting)
+
+
+def _may_book(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> bool:
+    """Whether a job could get a booking that it keeps: another one could, and it has waited long enough."""
+    if policy.order is not QueueOrdering.FAIR_SHARE or not policy.backfill:
+        return False
+    pending = snapshot.pending
+    is_booked = np.isfinite(pending["booked"])
+    may_book = ~is_booked & (pending["rank"] > 0) & (pending["waiting"] <= now - _MIN_WAIT_SECONDS)
+    return bool(is_booked.sum() < policy.reservations and may_book.any())
 
 
 @dataclass(slots=True)
@@ -106,10 +117,12 @@ class _Planner:
         self._cached_ends: Array | None = None
         self._blocked: list[BlockedJob] = []  # with a booking
         self._waiting: list[BlockedJob] = []  # the first ones without a booking
+        self._heads: list[int] = []  # rows of the first blocked jobs, with or without a computed booking
         self._availability: FutureAvailability | None = None
         self._next_month = False
         self._no_fit, self._feasible, self._all_feasible = self._check_shapes()
         self._failed_tries: Counter[int] = Counter()  # failed tries by leaf
+        self._was_tried = False  # the queue, in this plan
         self._starts_counted = 0  # number of starts that _no_fit takes into account
         self._may_preempt = snapshot.has_preemptible
         last_end = self._seconds + float(snapshot.pending["limit"].max(initial=0.0)) if self._windows else 0.0
@@ -121,7 +134,8 @@ class _Planner:
             )
 
     def build(self) -> Plan:
-        if self._may_preempt or self._books_always or not self._no_fit.all():
+        may_book = _may_book(self._snapshot, self._policy, self._seconds)
+        if self._may_preempt or self._books_always or may_book or not self._no_fit.all():
             self._try_queue()
         else:
             self._bookings_deferred = True
@@ -129,7 +143,7 @@ class _Planner:
         if self._may_preempt:
             blocked = [*self._blocked, *self._waiting]
             stops = select_jobs_to_stop(self._snapshot, self._policy, self._capacity, blocked, self._seconds)
-        return Plan(tuple(self._starts), stops, self._wake_at(), self._booked_starts())
+        return Plan(tuple(self._starts), stops, self._wake_at(), *self._booking_changes(), self._booked_starts())
 
     @property
     def _ends(self) -> Array:
@@ -149,6 +163,7 @@ class _Planner:
         return no_fit, feasible, bool(feasible[numbers].all())
 
     def _try_queue(self) -> None:
+        self._was_tried = True
         rows = sort_pending(self._snapshot, self._policy, self._seconds)
         if not self._all_feasible:
             rows = rows[self._feasible[self._snapshot.pending["shape"][rows]]]
@@ -213,6 +228,7 @@ class _Planner:
         if self._snapshot.pending["rank"][row] > 0:
             if len(self._blocked) < self._policy.reservations and self._no_other_job_could_start(queue):
                 self._bookings_deferred = True
+                self._heads += queue.rows[queue.next :][: self._policy.reservations - len(self._heads)].tolist()
                 queue.next = len(queue.rows)
                 return True
             if len(self._blocked) < self._policy.reservations:
@@ -276,6 +292,7 @@ class _Planner:
         booked_capacity = book_capacity_for_job(booking, shape, self._availability)
         self._capacity.bookings.append(booked_capacity)
         self._blocked.append(BlockedJob(job, shape, length, booking, booked_capacity))
+        self._heads.append(row)
         if len(self._blocked) < self._policy.reservations:
             self._availability.add_booking(booking, shape, length)
         return True
@@ -288,6 +305,21 @@ class _Planner:
                 if self._capacity.find_placement(shape, project, time) is not None:
                     return time - self._seconds
         return -1.0
+
+    def _booking_changes(self) -> tuple[tuple[JobId, ...], tuple[JobId, ...]]:
+        """Jobs that keep their place at the head of the queue from now on, and jobs that lose it."""
+        pending = self._snapshot.pending
+        booked = np.flatnonzero(np.isfinite(pending["booked"]))
+        if self._policy.order is not QueueOrdering.FAIR_SHARE or not self._was_tried:
+            return (), ()
+        heads, started = pending[self._heads], {start.job.id for start in self._starts}
+        is_new = (
+            np.isinf(heads["booked"])
+            & (heads["rank"] > 0)
+            & (heads["waiting"] <= self._seconds - _MIN_WAIT_SECONDS)
+        )
+        lost = pending["job"][np.setdiff1d(booked, self._heads)].tolist()
+        return tuple(heads["job"][is_new].tolist()), tuple(job_id for job_id in lost if job_id not in started)
 
     def _booked_starts(self) -> Callable[[], tuple[BookedStart, ...]]:
         if self._bookings_deferred:

@@ -5,6 +5,8 @@ GPU-hours has the same priority after ten hours as a job of 1 GPU-hour after one
 points, a high priority class adds some. The wait is unbounded and all other terms are bounded, so no job starves.
 Time in the state held does not count as waiting.
 
+A booked job is the exception: once the planner has promised its start, no job of its class or below passes it.
+
 Each job is charged in advance for the jobs of the same account ahead of it: 300 jobs of one user do not delay the
 10 jobs of another.
 """
@@ -45,8 +47,10 @@ def sort_pending(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Ar
     them: they would be preempted soon, and a preempted job would take its place back."""
     rows = snapshot.pending
     if policy.order is QueueOrdering.FAIR_SHARE:
-        result = np.argsort(-priority_points(snapshot, policy, now))
-    elif policy.order is QueueOrdering.SHORTEST_JOB_FIRST:
+        return _move_booked_forward(
+            _move_preemptible_back(np.argsort(-priority_points(snapshot, policy, now)), rows, policy), rows
+        )
+    if policy.order is QueueOrdering.SHORTEST_JOB_FIRST:
         result = np.lexsort((rows["job"], rows["limit"]))
     elif policy.order is QueueOrdering.LEAST_ATTAINED_SERVICE:
         result = np.lexsort((rows["job"], snapshot.usage_by_leaf[rows["leaf"]]))
@@ -121,6 +125,22 @@ def _move_preemptible_back(order: Array, rows: Array, policy: SchedulingPolicy) 
             selected = moves_back & (rank == lower)
             positions[selected] = np.maximum(positions[selected], higher.max() + 0.5)
     return np.asarray(order[np.argsort(positions, kind="stable")])
+
+
+def _move_booked_forward(order: Array, rows: Array) -> Array:
+    """The order with booked jobs, oldest booking first, ahead of all others that are not of a higher class."""
+    booked_at = rows["booked"][order]
+    is_booked = np.isfinite(booked_at)
+    if not is_booked.any():
+        return order
+    others = order[~is_booked]
+    heads = order[is_booked][np.argsort(booked_at[is_booked], kind="stable")]
+    positions: list[int] = []
+    for rank in rows["rank"][heads].tolist():
+        not_higher = np.flatnonzero(rows["rank"][others] <= rank)
+        position = int(not_higher[0]) if len(not_higher) else len(others)
+        positions.append(max(position, positions[-1] if positions else 0))
+    return np.insert(others, positions, heads)
 
 
 def _within_projects(result: Array, snapshot: Snapshot) -> Array:

@@ -20,7 +20,7 @@ from heliostat.scheduling.queue_order import HOUR_SECONDS, project_priority_poin
 from heliostat.scheduling.quotas import QuotaKey, count_occupied_gpus, priority_class_quota_key, quota_keys
 from heliostat.scheduling.reservations import find_reservation_access, with_reservation_label
 from heliostat.scheduling.share_accounts import ShareAccounts
-from heliostat.scheduling.snapshot import PENDING_DTYPE, RUNNING_DTYPE, Snapshot
+from heliostat.scheduling.snapshot import PENDING_DTYPE, RUNNING_DTYPE, Plan, Snapshot
 from heliostat.scheduling.usage_ledger import UsageLedger
 
 
@@ -135,6 +135,12 @@ class QueueState:
             job = self.jobs.get(heapq.heappop(self._later)[1])
             if job and job.state is JobState.PENDING and job.id not in self._pending:
                 self._enqueue(job, now)
+
+    def update_bookings(self, plan: Plan, now: datetime) -> None:
+        """Keep the new bookings of a plan, and forget those that it withdraws."""
+        for job_ids, booked_at in ((plan.new_bookings, now), (plan.withdrawn_bookings, None)):
+            for job_id in job_ids:
+                self.update_job(replace(self.jobs[job_id], booked_at=booked_at), now)
 
     def active_jobs(self) -> list[Job]:
         """Jobs that are starting or running."""
@@ -266,6 +272,7 @@ class QueueState:
             self._gpus(job),
             cost,
             -1 if job.array_id is None else job.array_id,
+            job.booked_at.timestamp() if job.is_booked and job.booked_at else math.inf,
         )
 
     def _add_running(self, job: Job) -> None:

@@ -29,6 +29,7 @@ PENDING_DTYPE = np.dtype(
         ("gpus", np.float64),  # of all its tasks
         ("cost", np.float64),  # charge in GPU-hours if it runs to its time limit
         ("array", np.int64),  # -1: none
+        ("booked", np.float64),  # time of its booking; inf: none
     ]
 )
 RUNNING_DTYPE = np.dtype(
@@ -139,6 +140,8 @@ class Plan:
     starts: tuple[PlannedStart, ...] = ()
     stops: tuple[PlannedStop, ...] = ()
     wake_at: datetime | None = None  # when to plan again without an event
+    new_bookings: tuple[JobId, ...] = ()  # jobs that keep the head of the queue from now on
+    withdrawn_bookings: tuple[JobId, ...] = ()  # jobs that cannot start even with their booking
     compute_booked_starts: Callable[[], tuple[BookedStart, ...]] = field(default=tuple, compare=False)
 
     @cached_property

@@ -141,7 +141,9 @@ class QueuePlanner:
         self._queue_state.update_job(job, now)
 
     def make_decision(self, now: datetime) -> Plan:
-        return plan(self._queue_state.live_snapshot(now), self._policy, now)
+        decision = plan(self._queue_state.live_snapshot(now), self._policy, now)
+        self._queue_state.update_bookings(decision, now)
+        return decision
 
 
 def _accounts(named: NamedPolicy, departments: Mapping[str, str]) -> ShareAccounts:

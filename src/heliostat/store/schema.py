@@ -181,6 +181,7 @@ jobs = Table(
     Column("priority_everywhere", Boolean, nullable=False, server_default="0"),
     Column("waited_seconds", Float, nullable=False, server_default="0"),
     Column("waits_since", Float),
+    Column("booked_at", Float),
     Column("dispatched", Boolean, nullable=False, server_default="0"),
     Column("origin", String),  # of an imported job: "slurm:CLUSTER:NUMBER"
     Column("after", Text, nullable=False, server_default="[]"),

@@ -113,6 +113,7 @@ class CaseOptions:
     orders: tuple[QueueOrdering, ...] = tuple(QueueOrdering)
     max_reserved: int = 3
     backfill: bool | None = None  # None: sometimes
+    bookings: bool = True  # some jobs have a booking
 
 
 ALL = CaseOptions()
@@ -208,6 +209,9 @@ def _job(random: Random, number: int, options: CaseOptions) -> Job:
         priority=random.choice([0, 0, 0, 0, -1, 1, 2, 5]) if options.classes else 0,
         priority_everywhere=random.random() < 0.3,
         waited_seconds=random.choice([0, 0, 5000]),
+        booked_at=NOW - timedelta(minutes=random.randint(0, 60))
+        if options.bookings and random.random() < 0.1
+        else None,
     )
 
 

@@ -57,7 +57,24 @@ def _inner(job: Job) -> float:
 def reference_order(case: Case) -> list[int]:
     points = reference_points(case)
     in_order = sorted(case.pending, key=lambda job: (-points[job.id], job.id))
-    return [job.id for job in _preemptible_last(case, in_order)]
+    return [job.id for job in _booked_first(case, _preemptible_last(case, in_order))]
+
+
+def _booked_first(case: Case, jobs: list[Job]) -> list[Job]:
+    """Booked jobs, oldest booking first, move ahead of all jobs that are not of a higher class."""
+    booked = [job for job in jobs if job.is_booked]
+    result = [job for job in jobs if not job.is_booked]
+    at_least = 0
+    for job in sorted(booked, key=lambda job: job.booked_at or NOW):
+        not_higher = [
+            place
+            for place, other in enumerate(result)
+            if not other.is_booked and _rank(case, other) <= _rank(case, job)
+        ]
+        place = max(not_higher[0] if not_higher else len(result), at_least)
+        result.insert(place, job)
+        at_least = place + 1
+    return result
 
 
 def _preemptible_last(case: Case, jobs: list[Job]) -> list[Job]:

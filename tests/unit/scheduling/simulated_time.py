@@ -60,6 +60,7 @@ class Simulation:
     def _plan(self) -> None:
         made = plan(self.board.snapshot(self.now), self.board.policy, self.now)
         self.plans.append((self.now, made))
+        self.board.update_bookings(made, self.now)
         for start in made.starts:
             self._start(start)
         for stop in made.stops:

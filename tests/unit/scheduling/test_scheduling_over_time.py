@@ -85,6 +85,29 @@ def test_the_first_blocked_job_starts_as_if_no_job_were_behind_it(case: Case) ->
     assert world.started_at[head] == alone.started_at[head]
 
 
+KEPT = replace(HONEST, orders=(QueueOrdering.FAIR_SHARE,), max_reserved=1, reservations=0, bookings=False)
+
+
+@MANY
+@given(cases(KEPT), cases(KEPT), st.integers(0, 9))
+def test_a_kept_booking_never_moves_later_whatever_arrives(case: Case, later: Case, seed: int) -> None:
+    """Jobs end within their limits, no node fails and no job of a higher class arrives."""
+    random = Random(seed)
+    parts = {number: random.choice([0.1, 0.5, 0.9, 1.0]) for number in range(1000)}
+    world = a_world(case, lambda job: full_time_limit(job) * parts[job.id % 1000])
+    arrivals = [replace(job, id=job.id + 500, waited_seconds=0) for job in later.pending]
+    world.arrive(replace(job, submitted_at=NOW + timedelta(minutes=random.randint(1, 240))) for job in arrivals)
+    world.run(FAR)
+    kept: dict[int, datetime] = {}
+    for at, made in world.plans:
+        promised = {head.job_id: head.starts_at for head in made.booked_starts}
+        assert not made.withdrawn_bookings
+        for number, before in kept.items():
+            if world.started_at[number] > at:
+                assert promised[number] <= before + timedelta(seconds=1)
+        kept = {number: promised[number] for number in {*kept, *made.new_bookings} if number in promised}
+
+
 @pytest.mark.parametrize("preset", ["easy", "fairshare", "las"])
 @pytest.mark.parametrize(
     "large",

@@ -79,6 +79,7 @@ JOB = Job(
     priority_everywhere=True,
     waited_seconds=15.5,
     waits_since=AT + timedelta(seconds=4),
+    booked_at=AT + timedelta(seconds=6),
     dispatched=True,
     origin="slurm:c:1",
     after=(Dependency(3, DependencyCondition.ANY),),

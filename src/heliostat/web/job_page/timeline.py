@@ -31,6 +31,8 @@ EVENT_DESCRIPTIONS = {
     "failed": "failed, requeued",
     "timed_out": "timed out, requeued",
     "late": "will start later than forecast",
+    "booked": "resources booked for its start",
+    "booking_withdrawn": "booking withdrawn: it cannot start now even with its booking",
     "ends_soon": "ends soon",
     "not_started": "could not start, requeued",
     "checkpointed": "checkpoint saved",

@@ -1,0 +1,54 @@
+"""Promises of the default policy, measured against `easy` on random arrivals with several seeds."""
+
+from random import Random
+from statistics import mean, median
+
+from heliostat.simulation.cluster import parse_cluster
+from heliostat.simulation.comparison import QueuePlanner
+from heliostat.simulation.policies import read_policy
+from heliostat.simulation.replay import replay
+from heliostat.simulation.traces.trace import TraceJob
+from heliostat.simulation.workload import build_workload
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+def wait_hours(jobs: list[TraceJob], preset: str, nodes: str = "1x8") -> dict[TraceJob, float]:
+    """Hours from the submission of each job to its first start."""
+    in_order = sorted(jobs, key=lambda job: job.submitted_at)
+    cluster = parse_cluster(nodes)
+    workload = build_workload(in_order, cluster)
+    first: dict[int, float] = {}
+    for span in replay(workload, QueuePlanner(read_policy(preset), cluster.nodes, workload.departments)):
+        first[span.job_index] = min(span.started_seconds, first.get(span.job_index, span.started_seconds))
+    return {
+        in_order[index]: (started - workload.submitted_seconds[index]) / HOUR for index, started in first.items()
+    }
+
+
+def stream_with_gangs(seed: int) -> list[TraceJob]:
+    """Two weeks of jobs with one GPU, 80% of a node with 8, and a job with 8 GPUs every second day."""
+    random = Random(seed)
+    jobs, at = [], 0.0
+    while at < 14 * DAY:
+        at += random.expovariate(0.8 * 8 / (3 * HOUR))
+        user = f"user-{random.randrange(6)}"
+        jobs.append(TraceJob(at, random.uniform(2, 4) * HOUR, 4 * HOUR, 1, user=user, project=f"of-{user}"))
+    days = range(1, 14, 2)
+    gangs = [TraceJob(day * DAY + random.uniform(0, DAY), 3 * HOUR, 4 * HOUR, 8, user="gang") for day in days]
+    return jobs + gangs
+
+
+def test_a_job_that_needs_a_whole_node_gets_it_soon_in_a_stream_of_small_ones() -> None:
+    waits: dict[str, list[float]] = {"easy": [], "fairshare": []}
+    small: dict[str, list[float]] = {"easy": [], "fairshare": []}
+    for seed in range(4):
+        jobs = stream_with_gangs(seed)
+        for preset in waits:
+            found = wait_hours(jobs, preset)
+            waits[preset] += [hours for job, hours in found.items() if job.gpus == 8]
+            small[preset] += [hours for job, hours in found.items() if job.gpus == 1]
+    assert median(waits["fairshare"]) <= 1.5 * median(waits["easy"])
+    assert mean(waits["fairshare"]) <= 1.5 * mean(waits["easy"])
+    assert sum(small["fairshare"]) <= 1.1 * sum(small["easy"])
