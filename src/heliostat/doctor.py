@@ -11,6 +11,7 @@ from pathlib import Path
 from heliostat.auth.client_address import can_identify_local_users
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.config.load import list_changed_settings
+from heliostat.config.pause import find_pause
 from heliostat.engines.contract import Finding
 from heliostat.engines.factory import examine_engine, read_local_nodes
 from heliostat.errors import HeliostatError
@@ -22,7 +23,8 @@ _EMPTY_BYTES = 500 * 2**20
 
 def check_installation(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
     """All findings, including "ok". The server passes its nodes; without them they are probed here."""
-    findings = [*_home(settings.home), *_disk(settings.home), *_database(settings.home), *_web(settings.server)]
+    home = settings.home
+    findings = [*_home(home), *_pause(home), *_disk(home), *_database(home), *_web(settings.server)]
     if nodes is not None:
         findings += _config_file(settings)
     else:
@@ -64,6 +66,12 @@ def _home(home: Home) -> Iterator[Finding]:
             "Heliostat does not run as root, so only you can use it.",
             "Run it as root to serve all users of this machine; each job then runs as its own user.",
         )
+
+
+def _pause(home: Home) -> Iterator[Finding]:
+    if paused := find_pause(home):
+        message = f"Heliostat is paused: {paused.reason}. No job starts."
+        yield Finding("pause", "warning", message, "helio resume")
 
 
 def _disk(home: Home) -> Iterator[Finding]:

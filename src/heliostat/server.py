@@ -24,13 +24,15 @@ from heliostat.api.app import create_app
 from heliostat.auth.authentication import Authenticator
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.config.load import list_changed_settings
-from heliostat.controller.controller import Controller, ControllerComponents
+from heliostat.config.pause import Pause, find_pause, pause
+from heliostat.controller.controller import Controller, ControllerComponents, Resumption
 from heliostat.controller.forecaster import Forecaster
 from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.shares_and_quotas import SchedulingRules, policy_from_settings
 from heliostat.engines.contract import CleansUpImages, Engine
 from heliostat.engines.factory import make_engine
 from heliostat.errors import Conflict, HeliostatError
+from heliostat.loops.backup_maker import BackupMaker
 from heliostat.loops.environment_cleanup import EnvironmentCleaner
 from heliostat.loops.file_cleanup import JobFolderCleaner, UploadCleaner, WorkflowFileCleaner
 from heliostat.loops.image_cleanup import ImageCleaner
@@ -43,6 +45,8 @@ from heliostat.payloads.archive import build_zipapp
 from heliostat.proxy.proxy_server import ProxyServer, open_proxy_listener
 from heliostat.server_log import configure_logging, get_logger
 from heliostat.services.context import Context, utc_now
+from heliostat.services.pause import find_unknown_jobs, read_left_attempts
+from heliostat.services.pause_state import PauseState
 from heliostat.services.public_urls import build_public_urls
 from heliostat.store.database import Store
 from heliostat.store.job_writes import remove_old_idempotency_keys
@@ -146,7 +150,8 @@ def _start_components(
     authenticator = Authenticator(store, settings.auth, utc_now)
     stack.callback(authenticator.close)
     authenticator.authenticate_peer(os.geteuid())  # the user who starts Heliostat is its first admin
-    controller.start()
+    paused = _find_pause(settings.home, store, engine)
+    controller.start(None if paused else Resumption(left_running=read_left_attempts(settings.home)))
     stack.callback(controller.close)
     forecaster = Forecaster(store, controller, utc_now, enabled=not engine.capabilities.has_own_queue)
     forecaster.start()
@@ -159,7 +164,19 @@ def _start_components(
     samples = SampleStore(settings.home.samples, settings.monitoring.sample_seconds, retention)
     stack.callback(samples.close)
     uploads = UploadStore(settings.home.uploads)
-    return Context(settings, store, engine, nodes, controller, authenticator, rules, forecaster, samples, uploads)
+    return Context(
+        *(settings, store, engine, nodes, controller, authenticator, rules, forecaster, samples, uploads),
+        pause=PauseState(paused),
+    )
+
+
+def _find_pause(home: Home, store: Store, engine: Engine) -> Pause | None:
+    """Jobs that the database does not know are not stopped unasked: an admin decides."""
+    if (current := find_pause(home)) is None and find_unknown_jobs(home, store, engine):
+        current = pause(home, "jobs run that the database does not know")
+    if current:
+        log.warning("paused", reason=current.reason, hint="helio resume")
+    return current
 
 
 class _BackgroundLoop(Protocol):
@@ -169,11 +186,19 @@ class _BackgroundLoop(Protocol):
 
 
 def _start_loops(context: Context, stack: contextlib.ExitStack) -> None:
-    """Starts the background loops, after all other components."""
+    """Starts the background loops, after all other components; if it is paused, when it is resumed."""
     context.store.on_commit(context.traffic.on_commit)
-    for loop in _loops(context):
-        loop.start()
+    loops = list(_loops(context))
+    for loop in loops:
         stack.callback(loop.close)
+
+    def start() -> None:
+        for loop in loops:
+            loop.start()
+
+    context.pause.start_loops = start
+    if context.pause.current is None:
+        start()
 
 
 def _loops(context: Context) -> Iterator[_BackgroundLoop]:
@@ -193,6 +218,7 @@ def _loops(context: Context) -> Iterator[_BackgroundLoop]:
     yield EnvironmentCleaner(store, context.engine, home, settings.environments, utc_now)
     if isinstance(context.engine, CleansUpImages):
         yield ImageCleaner(context.engine.start_image_cleanups)
+    yield BackupMaker(home, settings.backup)
     yield EngineUsageRecorder(context.engine, store)
     yield ScheduleLoop(context)
     yield make_notifier(context)

@@ -13,7 +13,7 @@ from heliostat.controller.controller import Controller, ControllerComponents
 from heliostat.controller.forecaster import Forecaster
 from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.shares_and_quotas import SchedulingRules
-from heliostat.engines.contract import Capabilities, ObservationCallback
+from heliostat.engines.contract import Capabilities, LeftoverAttempt, ObservationCallback
 from heliostat.errors import StoreUnavailable
 from heliostat.models import (
     Attempt,
@@ -124,6 +124,12 @@ class TalkativeEngine:
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None: ...
 
     def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None: ...
+
+    def recorded_attempts(self) -> set[AttemptId]:
+        return set()
+
+    def find_leftovers(self, attempt_ids: Iterable[AttemptId]) -> list[LeftoverAttempt]:
+        return []
 
     def close(self) -> None: ...
 

@@ -28,6 +28,7 @@ from heliostat.api import (
     nodes,
     notebooks,
     notifications,
+    pause,
     ports,
     provenance,
     queue,
@@ -53,7 +54,7 @@ from heliostat.api.validation import AsciiJSONResponse, read_job
 from heliostat.api.validation_errors import FIELDS_HINT, validation_error
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.server_log import get_logger
-from heliostat.services.cluster.outage import outage_notice
+from heliostat.services.cluster.notice import notice_for_all
 from heliostat.services.context import Context
 from heliostat.services.jobs.uploads import parse_size_bytes
 from heliostat.web import error_pages, request_context, routes
@@ -69,6 +70,7 @@ _MODULES = (
     queue,
     nodes,
     status,
+    pause,
     accounts,
     reservations,
     reports,
@@ -123,7 +125,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         large_paths=[API_PREFIX + path for path in _LARGE_BODIES],
         stream_limit=functools.partial(_stream_limit, context),
     )
-    app.add_middleware(ResponseHeadersMiddleware, notice=functools.partial(outage_notice, context))
+    app.add_middleware(ResponseHeadersMiddleware, notice=functools.partial(notice_for_all, context))
     app.add_middleware(ClientAddressMiddleware, trusted_proxies=context.settings.server.trusted_proxies)
     return app
 

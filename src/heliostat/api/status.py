@@ -18,17 +18,19 @@ router = BodyRouter(tags=["cluster"])
 
 @router.get("/status")
 def show_status(request: Request, caller: CallerDep, context: ContextDep) -> Response:
-    """Show the server: process, version, engine, jobs by state, accuracy of forecasts, and since when the
+    """Show the server: process, version, engine, jobs by state, pause, accuracy of forecasts, and since when the
     engine's own queue has not answered."""
     with context.store.read() as conn:
         counts = stored.count_unfinished_by_state(conn)
     facts = request.app.state.facts
     jobs = {state.value: counts.get(state, 0) for state in counts}
     status = {"version": __version__, "engine": context.engine.name, "user": caller.user.name, "jobs": jobs}
+    pause = context.pause.current
+    paused = {"at": pause.at, "reason": pause.reason} if pause else None
     outage = find_outage(context)
     away = None if outage is None else {"since": serialize_time(outage.since), "reason": outage.reason}
     accuracy = asdict(context.forecaster.accuracy())
-    return JSONResponse({**facts, **status, "forecasts": accuracy, "engine_outage": away})
+    return JSONResponse({**facts, **status, "paused": paused, "forecasts": accuracy, "engine_outage": away})
 
 
 @router.get("/doctor")

@@ -7,7 +7,7 @@ import typer
 from heliostat.cli.forecast_format import format_forecast_accuracy
 from heliostat.cli.output import JsonFlag, print_fields, print_json, print_message
 from heliostat.cli.value_format import format_time
-from heliostat.errors import Conflict, ServerUnreachable
+from heliostat.errors import Conflict, Forbidden, ServerUnreachable
 
 if TYPE_CHECKING:
     from heliostat.client.api_types import ServerStatus
@@ -30,6 +30,12 @@ def up(
     engine: Annotated[
         str | None, typer.Option(help="Engine that runs the jobs: local, slurm or simulated.")
     ] = None,
+    paused: Annotated[
+        bool,
+        typer.Option(
+            "--paused", help="Start no job, fire no schedule and send no notification, until `helio resume`."
+        ),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Start Heliostat on this machine.
@@ -38,13 +44,18 @@ def up(
     """
     from heliostat.cli.server_process import read_server_status, start_server_in_background
     from heliostat.config import find_home, load_settings
+    from heliostat.config.pause import pause
 
     home = find_home()
     options = {"server": {"port": port, "host": host, "simulate_gpus": simulate_gpus, "engine": engine}}
     settings = load_settings(home, options)
     if running := read_server_status(home):
+        if paused and not running.get("paused"):
+            raise Conflict("Heliostat is already running, and not paused.", "helio down; helio up --paused")
         _print_running(running, as_json, "is already running")
         return
+    if paused:
+        pause(home, "it was started with --paused")
     if background:
         started = start_server_in_background(home, options)
         _print_running(started.status, as_json, "is running" if started.started_by_us else "is already running")
@@ -104,6 +115,7 @@ def status(as_json: JsonFlag = False) -> None:
             ("data", found.get("home")),
             ("engine", found["engine"] + _format_outage(found.get("engine_outage"))),
             ("jobs", jobs or "no waiting or running jobs"),
+            ("paused", (found.get("paused") or {}).get("reason")),
             ("forecasts", format_forecast_accuracy(found.get("forecasts"))),
         ]
     )
@@ -118,7 +130,21 @@ def _print_running(running: "ServerStatus", as_json: bool, state: str) -> None:
         print_json({"running": True, **running})
         return
     print(f"Heliostat {state}: {running['url']} (process {running['pid']}, data in {running.get('home', '?')})")
+    if paused := running.get("paused"):
+        _explain_pause(paused["reason"])
+        return
     print("Next:  helio run --follow -- hostname    helio nodes    helio top    helio down")
+
+
+def _explain_pause(reason: str) -> None:
+    from heliostat.cli.connection import connect
+    from heliostat.cli.resume import explain_pause
+
+    with connect() as client:
+        try:
+            explain_pause(client)
+        except Forbidden:
+            print(f"Heliostat is paused: {reason}.")
 
 
 def _home_of(address: Any) -> dict[str, str]:

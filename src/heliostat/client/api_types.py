@@ -220,8 +220,32 @@ class ServerStatus(TypedDict, total=False):
     started_at: str
     user: str
     jobs: dict[str, int]
+    paused: "PauseReason | None"
     forecasts: ForecastAccuracy
     engine_outage: dict[str, Any] | None  # since, reason: the engine's own queue (Slurm) has not answered since
+
+
+class PauseReason(TypedDict):
+    at: str
+    reason: str
+
+
+class UnknownJob(TypedDict):
+    """A running job that the database does not know."""
+
+    job_id: int
+    attempt_id: str
+    unix_user: str
+    started_at: str | None
+    place: str
+
+
+class PauseDetails(TypedDict):
+    paused: bool
+    paused_at: str | None
+    reason: str | None
+    after_restore: bool
+    unknown_jobs: list[UnknownJob]
 
 
 class LogChunk(NamedTuple):

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, SupportsInt, Unpack, overload
+from typing import Any, Literal, SupportsInt, Unpack, overload
 
 from heliostat.client.accounts import Auth, Departments, Projects, Tokens, Users
 from heliostat.client.address import ServerAddress, find_address
 from heliostat.client.announcements import Announcements
-from heliostat.client.api_types import Finding, JobFields, JobOptions, ServerStatus
+from heliostat.client.api_types import Finding, JobFields, JobOptions, PauseDetails, ServerStatus
 from heliostat.client.environments import Environments
 from heliostat.client.events import Events
 from heliostat.client.files import Files
@@ -184,6 +184,16 @@ class Client:
         method, timeout = ("POST", 180.0) if probe else ("GET", 60.0)
         findings: list[Finding] = self._transport.call(method, "/doctor", timeout_seconds=timeout)["findings"]
         return findings
+
+    def pause_details(self) -> PauseDetails:
+        """Whether and why the server is paused, and the running jobs that it does not know. For admins."""
+        details: PauseDetails = self._transport.call("GET", "/pause")
+        return details
+
+    def resume(self, unknown_jobs: Literal["stop", "leave"] | None = None) -> None:
+        """Ends the pause. Raises Conflict if jobs run that the database does not know, unless `unknown_jobs` says
+        what becomes of them. For admins."""
+        self._transport.call("POST", "/resume", {"unknown_jobs": unknown_jobs}, timeout_seconds=120.0)
 
     def _body(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         folder, record = fields.get("upload") or fields.get("workdir"), fields.get("record")

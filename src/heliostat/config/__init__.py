@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from heliostat.config.load import load_settings
     from heliostat.config.sections import (
         AuthSettings,
+        BackupSettings,
         ContainerSettings,
         EnvironmentSettings,
         MonitoringSettings,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_PORT",
     "AuthSettings",
+    "BackupSettings",
     "ContainerSettings",
     "EnvironmentSettings",
     "Home",

@@ -63,6 +63,11 @@ class Home:
         return self.path / "samples.db"
 
     @property
+    def backups(self) -> Path:
+        """Backups, unless a setting names another folder; readable only by the server."""
+        return self.path / "backups"
+
+    @property
     def server_log(self) -> Path:
         return self.path / "server.log"
 
@@ -74,6 +79,16 @@ class Home:
     def status_file(self) -> Path:
         """Process id and address of the running server."""
         return self.path / "server.json"
+
+    @property
+    def pause_file(self) -> Path:
+        """Exists while Heliostat is paused; says since when and why."""
+        return self.path / "paused.json"
+
+    @property
+    def left_attempts_file(self) -> Path:
+        """Attempts that are not in the database and continue, because an admin decided so."""
+        return self.path / "left_attempts.json"
 
     @property
     def history_key(self) -> Path:

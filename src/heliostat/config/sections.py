@@ -5,8 +5,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from heliostat.config.home import DEFAULT_PORT
+from heliostat.config.home import DEFAULT_PORT, Home
 from heliostat.config.setting_rules import setting
 
 _SIZE = {"pattern": r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", "advice": 'Write a size: "500M", "2G".'}
@@ -460,6 +461,29 @@ class StorageSettings:
         "days to keep uploaded code after its last use; code of unfinished jobs and of schedules is kept",
         minimum=1,
     )
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith("/")
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSettings:
+    """Regular backups."""
+
+    every_hours: float = setting(24.0, "time between two backups; 0: none are made", minimum=0)
+    keep: int = setting(7, "number of backups to keep; older ones are removed after a new one", minimum=1)
+    folder: str | None = setting(
+        None,
+        "folder of the backups, best on another machine's disk. Not set: `backups` in the data directory",
+        is_valid=_is_absolute,
+        example='"/net/backup/heliostat"',
+        see="admins.md#backup",
+    )
+    logs: bool = setting(False, "whether backups contain the logs of jobs")
+
+    def folder_of(self, home: Home) -> Path:
+        return Path(self.folder) if self.folder else home.backups
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 from heliostat.config.home import Home
 from heliostat.config.sections import (
     AuthSettings,
+    BackupSettings,
     ContainerSettings,
     EnvironmentSettings,
     MonitoringSettings,
@@ -34,6 +35,7 @@ class Settings:
     notifications: NotificationSettings = field(default_factory=NotificationSettings)
     auth: AuthSettings = field(default_factory=AuthSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
+    backup: BackupSettings = field(default_factory=BackupSettings)
     monitoring: MonitoringSettings = field(default_factory=MonitoringSettings)
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # origin of values, by "server.port"

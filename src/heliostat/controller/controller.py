@@ -7,17 +7,24 @@ commit.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from heliostat.config import Settings
 from heliostat.controller.background_loop import log_failure
 from heliostat.controller.environment_installation import install_build_result
 from heliostat.controller.inbox import Inbox, RoundInput
+from heliostat.controller.leftover_attempts import (
+    adopt_newer_attempts,
+    find_newer_attempts,
+    hold_jobs_started_since,
+)
 from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.round_recording import ReconcileRound, record_round
 from heliostat.controller.shares_and_quotas import SchedulingRules
+from heliostat.controller.start_retries import StartRetries
 from heliostat.controller.synced_queue import SyncedQueue
 from heliostat.controller.transition_rules import transitions_for_observation
 from heliostat.controller.usage_and_durations import load_usage_history
@@ -55,8 +62,19 @@ log = get_logger()
 _MAX_SLEEP_SECONDS = 3600.0
 _CHECKPOINT_INTERVAL_SECONDS = 5.0
 _CATCH_UP_SECONDS = 0.2
+_PAUSED = WaitReason("Heliostat is paused: no job starts until an admin runs `helio resume`", "paused")
+_LOST_DETAIL = "its end is unknown: Heliostat was restored from a backup"
 
-_MAX_START_FAILURES = 5
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """How a paused server takes up the jobs of an earlier one."""
+
+    after_restore: bool = False  # the database is one of a backup
+    left_running: frozenset[AttemptId] = frozenset()  # unknown attempts that continue
+
+
+_NO_LEFT = Resumption()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +114,31 @@ class Controller:
         self._retries, self._retry_seconds = StartRetries(retry_seconds), retry_seconds
         self._stop_requests: dict[AttemptId, str] = {}  # sent to the engine, with their kind
         self._next_checkpoint_read = 0.0
+        self._is_paused = False
+        self._resumption: tuple[Resumption, Future[None]] | None = None
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
-    def start(self) -> None:
-        """Resume the jobs of an earlier server, then run rounds."""
+    def start(self, resumption: Resumption | None = _NO_LEFT) -> None:
+        """Take up the jobs of an earlier server, then run rounds. None: paused; only follow the database, and
+        touch no attempt, until `resume`."""
         self._store.on_commit(self._on_commit)
         self._node_inventory.on_change(self._inbox.request_round)
         self._rules.on_change(self._inbox.request_round)
         self._engine.set_observation_callback(self._inbox.put_observations)
-        attempts = self._reload()
-        try:
-            self._engine.forget_all_except({attempt.id for attempt in attempts})
-        except Exception as error:  # noqa: BLE001 - what an earlier server left must not stop the start
-            log_failure("cleanup_after_earlier_server_failed", error)
+        self._is_paused = resumption is None
+        if resumption is None:
+            self._load()
+        else:
+            self._take_up(resumption)
         self._thread.start()
+
+    def resume(self, resumption: Resumption) -> None:
+        """Returns when the jobs of the earlier server are taken up. Raises what prevents that; then it is still
+        paused."""
+        done: Future[None] = Future()
+        self._resumption = (resumption, done)
+        self._inbox.request_round()
+        done.result()
 
     def close(self) -> None:
         self._inbox.close()
@@ -121,6 +150,8 @@ class Controller:
         if job.state is not JobState.PENDING:
             waiting = self.engine_wait_reason(job)
             return waiting.reason if waiting else job.reason
+        if self._is_paused:
+            return _PAUSED.reason
         waiting, reason = self.engine_wait_reason(job), self._queue.explain_ineligible(job, self._now())
         if reason and is_own_explanation_better(waiting):
             return reason
@@ -131,6 +162,8 @@ class Controller:
     def explain_wait(self, job_id: JobId) -> WaitExplanation | None:
         """Explanation for a waiting job, as of the newest plan; None: it does not wait in the queue."""
         job = self._queue.get(job_id)
+        if self._is_paused:
+            return explain_engine_wait(job_id, _PAUSED) if job and job.state is JobState.PENDING else None
         waiting = self.engine_wait_reason(job) if job and job.dispatched else None
         if job and not job.is_eligible(self._now()):
             return None
@@ -181,6 +214,9 @@ class Controller:
                 self._recover(round_input, error)
 
     def _handle(self, round_input: RoundInput) -> None:
+        if self._is_paused:
+            self._follow_database(round_input.changes)
+            return
         self._apply(round_input.changes, self._now())
         self._send_stop_requests(round_input.changes)
         round_input.observations = [self._collect_results(seen) for seen in round_input.observations]
@@ -190,6 +226,37 @@ class Controller:
         self._store.write(lambda tx: record_round(tx, this_round, self._transitions_for))
         self._execute(this_round)
         self._apply_own_changes(this_round)
+
+    def _follow_database(self, changes: Sequence[StoreChanges]) -> None:
+        """While paused; resumes on request."""
+        for change in changes:
+            self._queue.apply_changes(change, self._now())
+        if self._resumption is None:
+            return
+        resumption, done = self._resumption
+        self._resumption = None
+        try:
+            self._take_up(resumption)
+        except Exception as error:  # noqa: BLE001 - raised by `resume`
+            done.set_exception(error)
+        else:
+            self._is_paused = False
+            done.set_result(None)
+
+    def _take_up(self, resumption: Resumption) -> None:
+        """The attempts of an earlier server. Those that no job needs are stopped."""
+        newer, now = find_newer_attempts(self._store, self._engine), self._now()
+        if newer.of_known_jobs:
+            self._store.write(lambda tx: adopt_newer_attempts(tx, newer.of_known_jobs, self._engine, now))
+        if resumption.after_restore:
+            adopted = {job_id_of_attempt(leftover.id) for leftover in newer.of_known_jobs}
+            jobs = self._settings.home.jobs
+            self._store.write(lambda tx: hold_jobs_started_since(tx, jobs, adopted, now))
+        attempts = self._reload(after_restore=resumption.after_restore)
+        try:
+            self._engine.forget_all_except({attempt.id for attempt in attempts} | resumption.left_running)
+        except Exception as error:  # noqa: BLE001 - what an earlier server left must not stop the start
+            log_failure("cleanup_after_earlier_server_failed", error)
 
     def _collect_results(self, seen: Observation) -> Observation:
         """Store the results of an ended job before the jobs that depend on it start."""
@@ -308,12 +375,18 @@ class Controller:
         except Exception:
             log.exception("reload_failed")
 
-    def _reload(self) -> list[Attempt]:
-        """Load the queue from the database, and observe the attempts that should be active."""
+    def _reload(self, *, after_restore: bool = False) -> list[Attempt]:
+        """Load the queue from the database, and observe the attempts that should be active.
+
+        After a restore, an attempt without a trace may have run elsewhere, or have ended: it is lost, and not
+        started again.
+        """
         self._load()
         attempts = self._attempts_of([*self._queue.active_jobs(), *self._queue.dispatched_jobs()])
         running = {attempt.id for attempt in attempts if attempt.job.state is JobState.RUNNING}
         observations = self._engine.observe(attempts)
+        if after_restore:
+            observations = [_as_lost(seen) for seen in observations]
         self._inbox.put_observations(
             [
                 seen
@@ -343,41 +416,14 @@ class Controller:
         return min(max(0.0, min(waits)), _MAX_SLEEP_SECONDS) if waits else None
 
 
+def _as_lost(seen: Observation) -> Observation:
+    if isinstance(seen, AttemptEnded) and seen.cause is EndCause.NOT_STARTED:
+        return replace(seen, cause=EndCause.LOST, detail=_LOST_DETAIL)
+    return seen
+
+
 def _needs_round(changes: StoreChanges, own_jobs: set[JobId]) -> bool:
     return bool(changes.added_jobs) or any(
         job_id not in own_jobs or values.get("state") is JobState.PENDING
         for job_id, values in changes.changed_jobs
     )
-
-
-class StartRetries:
-    """Retries of attempts that the engine could not start, with increasing delays."""
-
-    def __init__(self, retry_seconds: float) -> None:
-        """`retry_seconds`: delay before the first retry; it doubles with each further one."""
-        self._retry_seconds = retry_seconds
-        self._failed: dict[JobId, int] = {}
-        self._not_before: dict[JobId, float] = {}
-
-    def record_observations(self, observations: Iterable[Observation]) -> None:
-        for seen in observations:
-            job_id = job_id_of_attempt(seen.attempt_id)
-            if isinstance(seen, AttemptStarted):
-                self._failed.pop(job_id, None)
-            elif isinstance(seen, AttemptEnded) and seen.cause is EndCause.NOT_STARTED and seen.detail:
-                failed = self._failed[job_id] = self._failed.get(job_id, 0) + 1
-                self._not_before[job_id] = time.monotonic() + self._retry_seconds * 2 ** (failed - 1)
-
-    def may_retry(self, job_id: JobId) -> bool:
-        return self._failed.get(job_id, 0) < _MAX_START_FAILURES
-
-    def delayed_jobs(self) -> set[JobId]:
-        """Jobs whose next retry is not due yet."""
-        now = time.monotonic()
-        self._not_before = {job_id: at for job_id, at in self._not_before.items() if at > now}
-        return set(self._not_before)
-
-    def seconds_until_retries(self) -> list[float]:
-        """For each delayed job."""
-        now = time.monotonic()
-        return [at - now for at in self._not_before.values()]

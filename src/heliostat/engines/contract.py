@@ -58,6 +58,17 @@ class Finding:
     hint: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LeftoverAttempt:
+    """An attempt of an earlier server, as the engine finds it without the database."""
+
+    id: AttemptId
+    is_running: bool  # or may run: the engine cannot tell
+    unix_user: str  # empty: unknown
+    started_at: datetime | None
+    place: str  # "processes 4711, 4712", "Slurm job 815"
+
+
 class Engine(Protocol):
     name: str
     capabilities: Capabilities
@@ -95,7 +106,13 @@ class Engine(Protocol):
         """The ends of these attempts are recorded: their files may be removed."""
 
     def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
-        """After a restart: remove the files of all other attempts."""
+        """After a restart: stop all other attempts and remove their files."""
+
+    def recorded_attempts(self) -> set[AttemptId]:
+        """After a restart: the attempts of which the engine has files or processes."""
+
+    def find_leftovers(self, attempt_ids: Iterable[AttemptId]) -> list[LeftoverAttempt]:
+        """Those of these attempts that were started. Changes nothing."""
 
     def set_observation_callback(self, report: ObservationCallback) -> None:
         """Report starts and ends of attempts to this function from now on, as soon as they are known."""

@@ -312,7 +312,7 @@ class WaitReason:
 
     reason: str
     kind: str  # priority, resources, nodes, quota, reservation, array, held, dependency, begin_time, suspended,
-    # engine_unavailable, other
+    # engine_unavailable, paused, other
     position: int | None = None  # 1: next; None: it has none, for example while held
     queue_length: int | None = None  # number of waiting jobs
     starts_at: datetime | None = None  # planned by the engine

@@ -5,10 +5,8 @@ accounts and the jobs that Slurm cannot run are held, and the line in `cluster.t
 written, the engine has not changed; a repeated migration continues.
 """
 
-import fcntl
 import os
 import pwd
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +23,9 @@ from heliostat.engines.job_folders import AttemptRefused, require_run_as_user
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
 from heliostat.models import ACTIVE_STATES, Caller, Job, JobId, JobState, Role, User
 from heliostat.services.accounts.slurm_sync import AccountSynchronization
+from heliostat.services.home_lock import lock_out_server
 from heliostat.store.database import Store
+from heliostat.store.database_copy import copy_database, move_into_place
 from heliostat.store.job_writes import JobTransition, apply_transitions
 from heliostat.store.jobs import get_jobs, list_unfinished_jobs
 from heliostat.store.schema_upgrade import LATEST_REVISION, database_revision
@@ -107,7 +107,7 @@ def migrate_to_slurm(
     home = settings.home
     if settings.server.engine == "slurm":
         return MigrationResult(plan_migration(settings), ())
-    with _lock_out_server(home):
+    with lock_out_server(home, "Stop it first: helio down. --dry-run works while it runs."):
         slurm = (read_slurm or _read_slurm)(_require_local(settings))
         plan = _plan(settings, slurm)
         plan.require_ready(hold_unfit)
@@ -198,21 +198,6 @@ def _unsupported_reason(job: Job, data_class: int, slurm: ChecksRequests) -> str
     return None
 
 
-@contextmanager
-def _lock_out_server(home: Home) -> Iterator[None]:
-    """Raises Conflict if a server runs; none can start within the block."""
-    home.path.mkdir(parents=True, exist_ok=True)
-    with open(home.lock_file, "a", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(
-                f"Heliostat is running on {home.path}.",
-                "Stop it first: helio down. --dry-run works while it runs.",
-            ) from None
-        yield
-
-
 def _unfinished(home: Home) -> tuple[list[Job], dict[str, int]]:
     """Unfinished jobs (pending ones with their specs), and the data classes of projects."""
     if not home.database.exists():
@@ -253,22 +238,8 @@ def _make_backups(home: Home) -> Iterator[Path]:
         yield copy
     if home.database.exists():
         copy = home.database.with_name(home.database.name + _BACKUP_SUFFIX)
-        _copy_database(home.database, copy)
+        copy_database(home.database, copy)
         yield copy
-
-
-def _copy_database(path: Path, copy: Path) -> None:
-    """As one consistent file, including the write-ahead log."""
-    draft = copy.with_name(copy.name + ".draft")
-    draft.unlink(missing_ok=True)
-    draft.touch(0o600)
-    source, target = sqlite3.connect(path), sqlite3.connect(draft)
-    try:
-        source.backup(target)
-    finally:
-        target.close()
-        source.close()
-    _move_into_place(draft, copy)
 
 
 def _read(path: Path) -> str:
@@ -286,18 +257,7 @@ def _write(path: Path, text: str, like: Path) -> None:
     draft.write_bytes(text.encode("utf-8"))
     if like.exists():
         draft.chmod(like.stat().st_mode & 0o777)
-    _move_into_place(draft, path)
-
-
-def _move_into_place(draft: Path, path: Path) -> None:
-    with open(draft, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(draft, path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    move_into_place(draft, path)
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from sqlalchemy.exc import DatabaseError
 
 from heliostat.errors import HeliostatError
 from heliostat.store.database import sqlite_url
+from heliostat.store.database_copy import copy_database
 from heliostat.store.schema import metadata
 
 LATEST_REVISION = "0026"  # the newest file in migrations/versions; a test checks this
@@ -30,7 +31,17 @@ def migrate(path: Path) -> None:
                 code="newer_database",
             )
         elif revision != LATEST_REVISION:
+            _keep_copy(path, revision)
             upgrade(path)
+
+
+def _keep_copy(path: Path, revision: str) -> None:
+    """An older Heliostat cannot read the upgraded database. Copies of earlier upgrades are removed."""
+    copy = path.with_name(f"{path.name}.schema-{revision}")
+    copy_database(path, copy)
+    for earlier in path.parent.glob(f"{path.name}.schema-*"):
+        if earlier != copy:
+            earlier.unlink()
 
 
 def upgrade(path: Path, revision: str = "head") -> None:

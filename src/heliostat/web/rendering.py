@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from heliostat import __version__
 from heliostat.auth.web_logins import create_csrf_token, secret_digest
 from heliostat.models import User
-from heliostat.services.cluster.outage import outage_notice
+from heliostat.services.cluster.notice import notice_for_all
 from heliostat.web import cookies, formatting
 from heliostat.web.assets import asset_url
 from heliostat.web.request_context import AnonymousRequest, AuthenticatedRequest
@@ -155,7 +155,7 @@ def _layout_context(
         csrf_token=create_csrf_token(request.secret),
         flashes=flashes.take(request.secret) if take_flashes else (),
         live_url=_live_url(http, page) if page.live_topics else "",
-        notice="" if user is None else outage_notice(request.context),
+        notice="" if user is None else notice_for_all(request.context),
     )
 
 

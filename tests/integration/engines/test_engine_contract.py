@@ -237,6 +237,27 @@ def test_after_a_restart_a_running_attempt_goes_on_or_is_lost_as_the_engine_says
     assert bench.wait_for_end(attempt).cause is EndCause.STOPPED
 
 
+def test_after_a_restart_a_running_attempt_is_found_without_the_database_and_stopped_unless_it_is_kept(
+    bench: Bench,
+) -> None:
+    attempt = bench.running_long()
+    bench.start(attempt)
+    bench.wait_for_start(attempt)
+    attempt = as_running(attempt, bench.reports_of(attempt)[0].at)
+    bench.restart()
+    found = bench.engine.find_leftovers(bench.engine.recorded_attempts())
+    if not bench.engine.capabilities.survives_restart or not found:
+        assert bench.engine.name == "simulated"
+        return
+    assert [(left.id, left.is_running) for left in found] == [(attempt.id, True)]
+    bench.engine.forget_all_except([attempt.id])
+    assert isinstance(bench.engine.observe([attempt])[0], AttemptStarted)
+    bench.engine.forget_all_except([])
+    bench.wait_until(
+        lambda: not any(left.is_running for left in bench.engine.find_leftovers([attempt.id])), "it to be stopped"
+    )
+
+
 def test_nodes_are_up_with_cpus_and_memory_and_names_of_their_own(bench: Bench) -> None:
     nodes = bench.engine.nodes()
     assert nodes

@@ -232,7 +232,7 @@ def test_a_running_server_allows_only_the_plan(home: Home) -> None:
 
 
 @needs_root
-@pytest.mark.parametrize("step", ["_copy_database", "_hold", "_move_into_place"])
+@pytest.mark.parametrize("step", ["copy_database", "_hold", "move_into_place"])
 def test_an_interrupted_migration_can_be_repeated(home: Home, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     fill(home, a_job(1), a_job(2, resources=Resources(gpus=0.5)))
 

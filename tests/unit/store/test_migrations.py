@@ -122,3 +122,12 @@ def test_a_damaged_database_is_refused_and_not_touched(tmp_path: Path, first_dam
         migrate(path)
     assert "Restore a backup" in refused.value.hint
     assert path.read_bytes() == damaged
+
+
+def test_a_migration_keeps_a_copy_of_the_database_before_it_and_none_older(tmp_path: Path) -> None:
+    path = tmp_path / "heliostat.db"
+    upgrade(path, "0023")
+    (tmp_path / "heliostat.db.schema-0011").touch()
+    migrate(path)
+    assert [copy.name for copy in tmp_path.glob("heliostat.db.schema-*")] == ["heliostat.db.schema-0023"]
+    assert database_revision(tmp_path / "heliostat.db.schema-0023") == "0023"

@@ -49,6 +49,9 @@ class ClaimFiles:
     def path(self, attempt_id: AttemptId, suffix: str = "") -> str:
         return f"{self.folder}/{attempt_id}{suffix}"
 
+    def attempt_ids(self) -> set[AttemptId]:
+        return {_attempt_of(name) for name in os.listdir(self.folder) if name.endswith(".started")}
+
     def is_claimed(self, attempt_id: AttemptId) -> bool:
         return os.access(self.path(attempt_id, ".started"), os.F_OK)
 

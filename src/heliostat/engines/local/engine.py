@@ -14,19 +14,25 @@ from signal import Signals
 from heliostat.config import Settings
 from heliostat.engines.code_layout import CodeLayout
 from heliostat.engines.containers import container_enter_script
-from heliostat.engines.contract import Capabilities, ObservationCallback
+from heliostat.engines.contract import Capabilities, LeftoverAttempt, ObservationCallback
 from heliostat.engines.exec import ExecCommand, render_exec_script, setpriv_argv, terminal_variables
 from heliostat.engines.job_files import JobFiles
 from heliostat.engines.job_folders import AttemptRefused, JobFolder, require_run_as_user
 from heliostat.engines.job_variables import CHECKPOINT_FILE, DEFAULT_PATH, RunAsUser
 from heliostat.engines.local import containers, launch
-from heliostat.engines.local.cgroup_fallback import MARK_VARIABLE, FallbackCgroupTree, with_wrapper_session
+from heliostat.engines.local.cgroup_fallback import (
+    MARK_VARIABLE,
+    FallbackCgroupTree,
+    make_marked_group,
+    with_wrapper_session,
+)
 from heliostat.engines.local.cgroups import Cgroup, CgroupsUnavailable, CgroupTree, find_cgroups
 from heliostat.engines.local.claim_files import ClaimFiles
 from heliostat.engines.local.containers import ContainerPaths
 from heliostat.engines.local.endpoints import LocalEndpoint
 from heliostat.engines.local.exit_status import RunningAttempt, describe_os_error, utc_now
 from heliostat.engines.local.image_stores import RunningImageCleanup, start_store_cleanups
+from heliostat.engines.local.leftovers import make_leftover
 from heliostat.engines.local.local_node import make_local_node, resolve_node_name
 from heliostat.engines.local.log_order import read_log_order
 from heliostat.engines.local.payload_script import PayloadContext, base_variables
@@ -150,6 +156,7 @@ class LocalEngine:
             self._reapers.submit(containers.remove_container_files, paths, ended)
 
     def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
+        self._kill_ungrouped_except(attempt_ids)
         self._claims.remove_all_except(attempt_ids)
         claims = [self._claims.read_claim(attempt_id) for attempt_id in attempt_ids]
         for name in set(self._groups.names()) - {claim.cgroup_name for claim in claims if claim}:
@@ -158,6 +165,31 @@ class LocalEngine:
         paths = ContainerPaths(self._settings, self._instance)
         orphans = containers.find_orphaned_containers(paths, attempt_ids)
         self._reapers.submit(containers.remove_container_files, paths, orphans)
+
+    def recorded_attempts(self) -> set[AttemptId]:
+        return self._claims.attempt_ids()
+
+    def find_leftovers(self, attempt_ids: Iterable[AttemptId]) -> list[LeftoverAttempt]:
+        return [
+            make_leftover(attempt_id, group, self._claims)
+            for attempt_id, group in self._groups_of_claimed(attempt_ids)
+        ]
+
+    def _groups_of_claimed(self, attempt_ids: Iterable[AttemptId]) -> Iterator[tuple[AttemptId, Cgroup | None]]:
+        """The attempts that a wrapper has claimed; without a group if that was before the last boot."""
+        for attempt_id in attempt_ids:
+            if claim := self._claims.read_claim(attempt_id):
+                group = self._groups.find(claim.cgroup_name) or make_marked_group(self._instance, attempt_id)
+                yield attempt_id, with_wrapper_session(group, claim)
+            elif self._claims.read_exit(attempt_id).exit_code is not None:
+                yield attempt_id, None
+
+    def _kill_ungrouped_except(self, attempt_ids: Collection[AttemptId]) -> None:
+        """Without cgroups, processes are found through the claims."""
+        others = self._claims.attempt_ids().difference(attempt_ids) if self._no_cgroups else ()
+        for _, group in self._groups_of_claimed(others):
+            if group:
+                group.kill()
 
     def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> ExecCommand:
         with self._lock:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from heliostat.engines.contract import Capabilities, ObservationCallback
+from heliostat.engines.contract import Capabilities, LeftoverAttempt, ObservationCallback
 from heliostat.engines.simulated.behaviour import (
     EXIT_CODE_VARIABLE,
     EXIT_KILLED,
@@ -107,6 +107,12 @@ class SimulatedEngine:
 
     def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
         """Nothing to do: nothing outlives the process."""
+
+    def recorded_attempts(self) -> set[AttemptId]:
+        return set()
+
+    def find_leftovers(self, attempt_ids: Iterable[AttemptId]) -> list[LeftoverAttempt]:
+        return []
 
     def close(self) -> None:
         with self._lock:

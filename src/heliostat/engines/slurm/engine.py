@@ -12,7 +12,7 @@ from functools import partial
 
 from heliostat.config import Settings
 from heliostat.engines.code_layout import CodeLayout
-from heliostat.engines.contract import Capabilities, ObservationCallback
+from heliostat.engines.contract import Capabilities, LeftoverAttempt, ObservationCallback
 from heliostat.engines.exec import ExecCommand
 from heliostat.engines.job_files import JobFiles, LogChunk, read_log_file
 from heliostat.engines.relay.pool import RelayEndpoint, RelayPool
@@ -26,6 +26,7 @@ from heliostat.engines.slurm.containers import check_container
 from heliostat.engines.slurm.exec import ExecBuilder
 from heliostat.engines.slurm.foreign_jobs import ForeignJobs
 from heliostat.engines.slurm.journal import SubmissionJournal
+from heliostat.engines.slurm.leftovers import find_leftovers
 from heliostat.engines.slurm.mapping import make_name_mapping
 from heliostat.engines.slurm.node_probe import probe_partitions
 from heliostat.engines.slurm.observer import Observer
@@ -194,6 +195,13 @@ class SlurmEngine:
 
     def forget_all_except(self, attempt_ids: Collection[AttemptId]) -> None:
         self._sync.forget_all_but(attempt_ids)
+
+    def recorded_attempts(self) -> set[AttemptId]:
+        return set(self._tracked.journal.attempt_ids())
+
+    def find_leftovers(self, attempt_ids: Iterable[AttemptId]) -> list[LeftoverAttempt]:
+        with self._sync.slurm_lock:
+            return find_leftovers(self._tracked.journal, self._client, attempt_ids)
 
     def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> ExecCommand:
         return self._exec.build_exec(attempt, command, terminal)

@@ -10,6 +10,7 @@ from heliostat.errors import Conflict, NotFound, invalid_field, safe_repr
 from heliostat.models import Caller, Node, NodeState, Recomposition, User
 from heliostat.services.accounts.data_classes import MAX_DATA_CLASS, node_data_class_warning
 from heliostat.services.accounts.slurm_sync import check_slurm_accounts, probe_nodes
+from heliostat.services.backups.findings import check_backups
 from heliostat.services.cluster.outage import check_outage
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin, write_as_caller
@@ -99,6 +100,7 @@ def diagnose_installation(context: Context, caller: Caller, *, probe: bool = Fal
     return [
         *check_installation(context.settings, nodes=context.node_inventory.fresh_nodes()),
         *check_outage(context),
+        *check_backups(context.settings),
         *check_slurm_accounts(context),
     ]
 

@@ -1,0 +1,1 @@
+"""Backups of an installation: create, verify and restore. They work on files, with or without a server."""
