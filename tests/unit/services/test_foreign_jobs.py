@@ -17,7 +17,7 @@ from unit.services.site import Machines, Site
 class SharedMachines(Machines):
     jobs: list[ForeignJob] = field(default_factory=list)
 
-    wait_reason = final_usage = acknowledge_usage = lambda *_: None
+    wait_reason = final_usage = acknowledge_usage = outage = forecast_start = lambda *_: None
 
     def foreign_jobs(self) -> Sequence[ForeignJob]:
         return self.jobs
