@@ -25,12 +25,12 @@ from heliostat.api.serialization import (
     serialize_public_job,
 )
 from heliostat.errors import Invalid
-from heliostat.models import TERMINAL_STATES, Caller, Job, JobEvent, JobId, JobState
+from heliostat.models import TERMINAL_STATES, Caller, Job, JobEvent, JobId, JobRequest, JobState
 from heliostat.services.context import Context
 from heliostat.services.efficiency import total_attempt_usage
 from heliostat.services.jobs import control as services
 from heliostat.services.jobs.job_history import load_dependency_view
-from heliostat.services.jobs.submission import submit_jobs
+from heliostat.services.jobs.submission import preview_jobs, submit_jobs
 from heliostat.services.logs.reader import LogRange, read_log, read_stream_order
 from heliostat.services.permissions import (
     may_inspect,
@@ -44,9 +44,11 @@ from heliostat.store.schedules import find_schedule_origin
 from heliostat.store.usage import list_attempt_usage
 
 router = BodyRouter(tags=["jobs"])
+_MAX_PREVIEWED = 100
 HIDDEN_VALUE = "(hidden)"
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 IdQueryParam = Annotated[int | None, Query(ge=1, le=MAX_ID)]
+DryRun = Annotated[bool, Query(description="Only make all checks; return the jobs as they would be submitted.")]
 FilterText = Annotated[
     str | None, Query(max_length=128, pattern=r"^[^\x00]*$")
 ]  # SQLite would end the text at NUL
@@ -54,9 +56,15 @@ FilterText = Annotated[
 
 @router.post("/jobs", status_code=201)
 def submit_job(
-    body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
+    body: JobBody,
+    caller: CallerDep,
+    context: ContextDep,
+    idempotency_key: IdempotencyKey = None,
+    dry_run: DryRun = False,
 ) -> Response:
     """Submit one job, or with `array` one job per index. Responds when it is stored on disk."""
+    if dry_run:
+        return _preview(context, caller, [body.to_request()])
     submitted = submit_jobs(context, caller, [body.to_request()], idempotency_key, body.fingerprint())
     if submitted.array_ids:
         ids = list(submitted.job_ids)
@@ -66,9 +74,15 @@ def submit_job(
 
 @router.post("/jobs/bulk", status_code=201)
 def submit_bulk(
-    body: BulkSubmitBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
+    body: BulkSubmitBody,
+    caller: CallerDep,
+    context: ContextDep,
+    idempotency_key: IdempotencyKey = None,
+    dry_run: DryRun = False,
 ) -> Response:
     """Submit up to 10,000 jobs in one transaction: all, or none if one is invalid."""
+    if dry_run:
+        return _preview(context, caller, body.to_requests())
     submitted = submit_jobs(context, caller, body.to_requests(), idempotency_key, body.fingerprint())
     ids = list(submitted.job_ids)
     return JSONResponse({"count": len(ids), "job_ids": ids, "array_ids": list(submitted.array_ids)}, 201)
@@ -220,6 +234,15 @@ def show_log_order(
     """Show the recorded order in which stdout and stderr were written: each part reaches up to its `end`."""
     order = read_stream_order(context, require_inspectable_job(context, caller, job_id), attempt)
     return JSONResponse({"items": [{"stream": stream, "end": end} for stream, end in order], "next_cursor": None})
+
+
+def _preview(context: Context, caller: Caller, requests: list[JobRequest]) -> Response:
+    """One job of each array."""
+    jobs = preview_jobs(context, caller, requests).jobs
+    first = {job.array_id or f"job {job.id}": job for job in reversed(jobs)}
+    shown = [*first.values()][::-1][:_MAX_PREVIEWED]
+    views = [serialize_job_detail(job, None, None, []) | {"id": None, "array_id": None} for job in shown]
+    return JSONResponse({"count": len(jobs), "jobs": views})
 
 
 def _view(context: Context, caller: Caller, job: Job) -> dict[str, Any]:

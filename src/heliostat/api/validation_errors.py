@@ -95,11 +95,13 @@ def _subject(place: Place, body: object) -> str:
 
 
 def _job_title(jobs: Sequence[object], index: int) -> str:
+    if len(jobs) == 1:
+        return ""
     job = jobs[index]
     name = job.get("name") if isinstance(job, Mapping) else None
     if isinstance(name, str) and name.strip():
         return f"job {_short(name)}"
-    return f"job {index + 1} of {len(jobs)}" if len(jobs) > 1 else ""
+    return f"job {index + 1} of {len(jobs)}"
 
 
 def _join(sentences: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("notebook", "notebooks:notebook", "Start JupyterLab, or run a notebook as a job."),
         CommandEntry("session", "sessions:session", "Interactive sessions: JupyterLab, VS Code, any web server."),
         CommandEntry("service", "services:service", "Long-running web services with replicas behind one address."),
-        CommandEntry("submit", "submit:submit", "Submit the jobs in a YAML or JSON file."),
+        CommandEntry("submit", "submit:submit", "Submit the jobs in a YAML or JSON file, or a script."),
         CommandEntry("rerun", "rerun:rerun", "Submit a job again with the same request and code."),
         CommandEntry("env", "environments:env", "Software environments for jobs, built once and cached."),
         CommandEntry("image", "images:image", "Your container images: build, push, use."),

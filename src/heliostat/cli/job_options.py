@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
+from heliostat.cli.coercion import install_light_converters
+from heliostat.cli.job_defaults import merge_job_fields, read_job_defaults
 from heliostat.cli.value_format import parse_duration_option
 from heliostat.models.job_fields import JOB_FIELDS, FieldKind, JobField
 
@@ -38,16 +41,22 @@ _TYPES: dict[FieldKind, Any] = {"count": int | None, "gpus": float | None, "flag
 
 
 def job_options(
-    command: str, fields: Sequence[JobField] = JOB_FIELDS, short: Mapping[str, str] | None = None
+    command: str,
+    fields: Sequence[JobField] = JOB_FIELDS,
+    short: Mapping[str, str] | None = None,
+    *,
+    with_defaults: bool = True,
 ) -> Callable[[CommandFunction], CommandFunction]:
-    """Adds to a command the options of its job fields. The parsed values are passed as its parameter `job`."""
+    """Adds to a command the options of its job fields. The parsed values, and by default the user's defaults, are
+    passed as its parameter `job`."""
     fields_of_command = [field for field in fields if command in field.cli_commands]
 
     def decorate(function: CommandFunction) -> CommandFunction:
         @wraps(function)
         def with_options(**given: Any) -> None:
             values = [(field, given.pop(field.name)) for field in fields_of_command]
-            function(**given, job=read_job_options(values))
+            defaults = read_job_defaults(fields_of_command) if with_defaults else {}
+            function(**given, job=merge_job_fields(defaults, read_job_options(values)))
 
         parameters: list[inspect.Parameter] = []
         for parameter in inspect.signature(function).parameters.values():
@@ -85,6 +94,22 @@ def read_job_options(values: Iterable[tuple[JobField, Any]]) -> dict[str, Any]:
         else:
             job[field.python_name] = _READ[field.kind](value, field.cli_flags[0]) if field.kind in _READ else value
     return job
+
+
+def parse_option_words(words: Sequence[str]) -> dict[str, Any]:
+    """Reads words as options of `helio run`, by their name in the Python client. Raises TyperException."""
+    found: dict[str, Any] = {}
+
+    @job_options("run", with_defaults=False)
+    def collect(*, job: dict[str, Any], isolate: IsolateOption = False) -> None:
+        found.update(isolate_job(job) if isolate else job)
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(collect)
+    command = get_command(app)
+    install_light_converters(command)
+    command.main(list(words), prog_name="helio run", standalone_mode=False)
+    return found
 
 
 def parse_command(words: Sequence[str] | None, *, has_script: bool = False) -> str | list[str] | None:
@@ -136,6 +161,13 @@ def _script(name: str, option: str) -> str:
         raise typer.BadParameter(f"{name} cannot be read: {error.strerror}.", param_hint=option) from error
 
 
+def _duration(text: str, option: str) -> str:
+    """A number alone would be seconds, which few people expect."""
+    if text.strip().isdecimal() and int(text):
+        raise typer.BadParameter(f"{text} has no unit; write {text}m, {text}h or {text}s.", param_hint=option)
+    return text
+
+
 def _mount(text: str) -> str:
     """Makes the source of `data:/data` absolute. Without a destination, it is the same path in the container."""
     source, _, rest = text.partition(":")
@@ -169,6 +201,7 @@ def _environment(given: Sequence[str]) -> dict[str, Any]:
 _READ: dict[FieldKind, Callable[[Any, str], Any]] = {
     "script": _script,
     "gpus": lambda number, _: int(number) if number.is_integer() else number,
+    "duration": _duration,
     "seconds": parse_duration_option,
     "begin": normalize_begin_time,
     "causes": _words,

@@ -1,22 +1,20 @@
 """`helio run`: submits a command as a job, an array of jobs or a sweep."""
 
+import os
 from typing import Annotated, Any
 
 import typer
 
 from heliostat.cli.connection import connect
+from heliostat.cli.job_defaults import merge_job_fields
 from heliostat.cli.job_options import IsolateOption, isolate_job, job_options, parse_command
+from heliostat.cli.job_submission import DryRunOption, ReportFlags, job_layers, submit_job, upload_job_folder
 from heliostat.cli.output import JsonFlag
-from heliostat.cli.submitted_job_report import (
-    FollowOption,
-    WaitOption,
-    report_submitted_array,
-    report_submitted_job,
-)
-from heliostat.cli.uploads import upload_with_progress
+from heliostat.cli.script_options import has_script_options, read_script
+from heliostat.cli.submitted_job_report import FollowOption, WaitOption
 
 
-@job_options("run")
+@job_options("run", with_defaults=False)
 def run(
     command: Annotated[
         list[str] | None,
@@ -34,6 +32,7 @@ def run(
     no_record: Annotated[
         bool, typer.Option("--no-record", help="Do not record the git state of the code.")
     ] = False,
+    dry_run: DryRunOption = False,
     wait: WaitOption = False,
     follow: FollowOption = False,
     as_json: JsonFlag = False,
@@ -44,21 +43,26 @@ def run(
     """
     if not command and "script" not in job:
         raise typer.BadParameter("The command is missing: helio run [OPTIONS] -- CMD", param_hint="CMD")
+    words, job, script_name = command or [], isolate_job(job) if isolate else job, None
+    text = None if "script" in job else read_script(words[0])
+    if text is not None and has_script_options(text):
+        job, script_name, words = {**job, "script": text}, os.path.basename(words[0]), words[1:]
+    job |= {"command": parse_command(words, has_script="script" in job)}
+    job |= {"record": False} if no_record else {}
+    layers = job_layers(job, script_name)
+    job = merge_job_fields(*layers.values())
     if sweep and "array" in job:
         raise typer.BadParameter("A sweep is an array already: omit --array.", param_hint="--sweep")
-    job = isolate_job(job) if isolate else job
-    client = connect()
-    job |= {"command": parse_command(command, has_script="script" in job)}
-    job |= {"upload": upload_with_progress(client, job["upload"])} if "upload" in job else {}
-    job |= {"record": False} if no_record else {}
+    flags = ReportFlags(wait, follow, as_json, dry_run)
     if sweep:
         from heliostat.cli.sweeps import submit_grid
 
-        submit_grid(client, job, sweep, wait, follow, as_json)
-    elif "array" in job:
-        report_submitted_array(client, client.submit(**job), wait, follow, as_json)
+        if dry_run:
+            raise typer.BadParameter("Not possible with --sweep.", param_hint="--dry-run")
+        client = connect()
+        submit_grid(client, upload_job_folder(client, job), sweep, wait, follow, as_json)
     else:
-        report_submitted_job(client, client.submit(**job), wait, follow, as_json)
+        submit_job(connect(), layers, flags)
 
 
 # Options after the first word of CMD belong to CMD, with or without `--`.

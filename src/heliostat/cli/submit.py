@@ -9,11 +9,13 @@ import typer
 from heliostat.cli.connection import connect
 from heliostat.cli.document_files import file_error, read_file
 from heliostat.cli.job_options import normalize_begin_time
+from heliostat.cli.job_submission import DryRunOption, ReportFlags, job_layers, submit_job
 from heliostat.cli.output import JsonFlag, format_count, print_json, print_message
+from heliostat.cli.script_options import read_script
 from heliostat.cli.submitted_job_report import first_failed_exit_code, print_left_running_hint
 from heliostat.cli.uploads import upload_job_folders
 from heliostat.cli.value_format import format_time
-from heliostat.client.request_bodies import with_environment_spec
+from heliostat.client.request_bodies import rename_api_fields, with_environment_spec
 from heliostat.models.job_fields import JOB_FIELDS, normalize_yaml_job
 from heliostat.models.schedules import is_chronos_job
 
@@ -31,9 +33,10 @@ def submit(
     no_record: Annotated[
         bool, typer.Option("--no-record", help="Do not record the git state of the code.")
     ] = False,
+    dry_run: DryRunOption = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Submit the jobs in a YAML or JSON file.
+    """Submit the jobs in a YAML or JSON file, or a script.
 
     The file contains one job, a list of jobs, or {"jobs": [...]}.
     A job may wait for other jobs of the file: `after: NAME`.
@@ -44,13 +47,19 @@ def submit(
     Fields of a job:
     """
     client = connect()
+    if (script := read_script(file)) is not None:
+        job = {"script": script, **({"record": False} if no_record else {})}
+        submit_job(client, job_layers(job, Path(file).name), ReportFlags(wait, False, as_json, dry_run))
+        return
     jobs = read_job_file(file)
     if any(is_chronos_job(job) for job in jobs):
         submit_chronos_jobs(client, file, jobs, as_json)
         return
-    bodies = upload_job_folders(
-        client, [normalize_job_fields(job, client.address.default_workdir()) for job in jobs]
-    )
+    bodies = [normalize_job_fields(job, client.address.default_workdir()) for job in jobs]
+    if dry_run:
+        _print_preview(client, bodies, as_json)
+        return
+    bodies = upload_job_folders(client, bodies)
     response = client.submit_bodies(bodies, record=not no_record)
     ids: list[int] = response["job_ids"]
     if as_json and not wait:
@@ -76,6 +85,16 @@ def submit(
 
 _FIELDS_HELP = "".join(f"      {field.name:<14}  {field.help_with_choices}\n" for field in JOB_FIELDS)
 submit.__doc__ = f"{(submit.__doc__ or '').rstrip()}\n{_FIELDS_HELP}"
+
+
+def _print_preview(client: "Client", bodies: list[dict[str, Any]], as_json: bool) -> None:
+    from heliostat.cli.job_preview import print_job_preview, print_jobs_preview
+
+    preview = client.preview_bodies([{**body, "upload": None} for body in bodies])
+    if len(bodies) == 1:
+        print_job_preview(preview, {"file": rename_api_fields(bodies[0])}, as_json)
+    else:
+        print_jobs_preview(preview, as_json)
 
 
 def read_job_file(file: str) -> list[dict[str, Any]]:

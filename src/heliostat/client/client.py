@@ -157,6 +157,21 @@ class Client:
         )
         return response
 
+    def preview(
+        self, command: Command | None = None, *, array: str | None = None, **options: Unpack[JobOptions]
+    ) -> dict[str, Any]:
+        """As `submit`, without submitting: the server makes all checks. Returns `{"count", "jobs"}`, the jobs as
+        they would be submitted, one of each array. A folder to `upload` is not uploaded."""
+        fields = {"command": command, "array": array, **options, "record": None, "upload": None}
+        return self.preview_bodies([self._with_workdir(job_body(fields))])
+
+    def preview_bodies(self, bodies: list[dict[str, Any]]) -> dict[str, Any]:
+        """As `preview`, with unchecked fields of the API."""
+        response: dict[str, Any] = self._transport.call(
+            "POST", "/jobs/bulk", {"jobs": bodies}, query=[("dry_run", True)], may_repeat=True
+        )
+        return response
+
     def wait(
         self, jobs: Iterable[SupportsInt], timeout: float | None = None, *, check: bool = False
     ) -> list[JobHandle]:

@@ -17,7 +17,7 @@ _OTHER_NAMES = {name: field.python_name for field in JOB_FIELDS for name in (fie
 
 def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The body of POST /jobs; fields that are None get the server's default."""
-    values = {_OTHER_NAMES.get(name, name): value for name, value in fields.items()}
+    values = rename_api_fields(fields)
     if unknown_fields := values.keys() - _FIELDS.keys():
         raise TypeError(_unknown_field_message(min(unknown_fields)))
     if isinstance(begin := values.get("begin"), datetime | timedelta):
@@ -25,6 +25,11 @@ def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
     values = with_environment_spec(values)
     given = [(_FIELDS[name], value) for name, value in values.items() if value is not None]
     return {field.name: _to_json(field.kind, value) for field, value in given}
+
+
+def rename_api_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the API and of job files by their name in this client."""
+    return {_OTHER_NAMES.get(name, name): value for name, value in fields.items()}
 
 
 def _unknown_field_message(unknown: str) -> str:

@@ -239,3 +239,22 @@ def test_news_that_cannot_be_are_refused_with_their_field(
     answer = server.ask("POST", "/announcements", body)
     assert answer.status == 422
     assert list(answer.error["fields"]) == [field]
+
+
+def test_a_dry_run_makes_all_checks_and_stores_nothing(server: RunningServer) -> None:
+    jobs = [
+        {"name": "prep", "command": "true"},
+        {"command": "true", "after": "prep", "array": "0-2", "env": {"A": "1"}},
+    ]
+    before = server.ask("GET", "/jobs?limit=1").json["items"]
+    answer = server.ask("POST", "/jobs/bulk?dry_run=true", {"jobs": jobs})
+    assert (answer.status, answer.json["count"]) == (200, 4), answer.body
+    assert [(job["id"], job["name"], job["request"]["project"]) for job in answer.json["jobs"]] == [
+        (None, "prep", "default"),
+        (None, "true", "default"),
+    ]
+    assert server.ask("POST", "/jobs?dry_run=true", {"command": "true", "gpus": 99}).status == 422
+    assert server.ask("POST", "/jobs?dry_run=true", {"command": "true", "after": 10**6}).status == 422
+    assert server.ask("GET", "/jobs?limit=1").json["items"] == before
+    submitted = server.ask("POST", "/jobs/bulk", {"jobs": jobs}).json["job_ids"]
+    assert submitted == [*range(submitted[0], submitted[0] + 4)]

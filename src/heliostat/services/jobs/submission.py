@@ -54,6 +54,25 @@ def submit_jobs(
     return context.store.write(prepare_submission(context, caller, requests, key, about))
 
 
+def preview_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> SubmissionResult:
+    """Makes all checks of a submission and stores nothing: its transaction is rolled back."""
+    submit = prepare_submission(context, caller, requests)
+
+    def change(tx: Transaction) -> None:
+        raise _RolledBack(submit(tx))
+
+    try:
+        context.store.write(change)
+    except _RolledBack as rolled_back:
+        return rolled_back.result
+    raise AssertionError("the change always raises")
+
+
+class _RolledBack(Exception):
+    def __init__(self, result: SubmissionResult) -> None:
+        self.result = result
+
+
 def prepare_submission(
     context: Context,
     caller: Caller,

@@ -62,8 +62,8 @@ def _values(field: JobField, value: object) -> list[str]:
         return [f"{key}={text}" for key, text in value.items()]
     if isinstance(value, list):
         return [str(item) for item in value]
-    if field.kind == "seconds" and isinstance(value, int | float):
-        return [duration_text(value)]
+    if field.kind in ("duration", "seconds") and str(value).replace(".", "", 1).isdecimal():
+        return [duration_text(float(str(value)))]
     return [str(value)]
 
 
