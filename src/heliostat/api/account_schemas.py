@@ -7,9 +7,10 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, Field
 
 from heliostat.api.request_bodies import Entries, RequestBody
+from heliostat.api.zoned_times import ZonedTime
 from heliostat.models import AuditEntry, Caller, Department, Project, ProjectRole, Role, Token, TokenScope, User
 from heliostat.services.accounts.data_classes import MAX_DATA_CLASS
-from heliostat.services.accounts.projects import MAX_SHARE
+from heliostat.services.accounts.projects import MAX_SHARE, ProjectOrDepartmentChange
 from heliostat.services.accounts.quotas import QuotaChange
 
 T = TypeVar("T")
@@ -83,12 +84,20 @@ class DepartmentChangeBody(_QuotaChangeBody):
 
 
 class ProjectChangeBody(_QuotaChangeBody):
-    """Only given fields change."""
+    """Only given fields change; `closes_at: null` opens the project again."""
 
     share: ShareWeight | None = Field(
         default=None, description="Share of its department, relative to the other projects."
     )
     data_class: DataClass | None = None
+    department: str | None = None
+    closes_at: ZonedTime | None = Field(default=None, description="From then on it accepts no new jobs.")
+
+    def project_change(self) -> ProjectOrDepartmentChange:
+        reopen = "closes_at" in self.model_fields_set and self.closes_at is None
+        return ProjectOrDepartmentChange(
+            self.share, self.data_class, self.quota_change(), self.department, self.closes_at, reopen
+        )
 
 
 class PasswordBody(RequestBody):
@@ -210,6 +219,7 @@ class ProjectResponse(BaseModel):
     department: str
     share: int
     data_class: int
+    closes_at: datetime | None = Field(description="From then on it accepts no new jobs. Null: it is open.")
     quota: QuotaResponse
     members: list[MemberResponse]
     note: str | None = Field(default=None, description="After a change: its effect on the jobs of the project.")
@@ -221,6 +231,7 @@ class ProjectResponse(BaseModel):
             department=project.department,
             share=project.share,
             data_class=project.data_class,
+            closes_at=project.closes_at,
             quota=QuotaResponse.model_validate(project.quota, from_attributes=True),
             members=[MemberResponse(user=user, role=role) for user, role in project.members],
             note=note,

@@ -152,11 +152,10 @@ def get_project(name: str, caller: CallerDep, context: ContextDep) -> ProjectRes
     return ProjectResponse.of(projects.get_project(context, caller, name))
 
 
-@router.patch("/projects/{name}", summary="Change the share, data class or quota of a project")
+@router.patch("/projects/{name}", summary="Change, move or close a project")
 def update_project(name: str, body: ProjectChangeBody, caller: CallerDep, context: ContextDep) -> ProjectResponse:
-    _not_null(body, "share", "data_class")
-    change = projects.ProjectOrDepartmentChange(body.share, body.data_class, body.quota_change())
-    return ProjectResponse.of(*projects.update_project(context, caller, name, change))
+    _not_null(body, "share", "data_class", "department")
+    return ProjectResponse.of(*projects.update_project(context, caller, name, body.project_change()))
 
 
 @router.put("/projects/{name}/members/{user}", summary="Add a member or change the role of a member")

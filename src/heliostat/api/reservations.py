@@ -1,43 +1,20 @@
 """Endpoints of reservations of nodes."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from heliostat.api.account_schemas import ListResponse
 from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import SingleLine
+from heliostat.api.zoned_times import ZonedTime
 from heliostat.models import Reservation
 from heliostat.services.cluster import reservations as services
 
 router = BodyRouter(tags=["cluster"])
-_MAX_TIME_LENGTH = 40  # characters
-
-
-def _aware(value: object) -> datetime:
-    """Requires a time zone, so that a time is unambiguous for all users."""
-    if not isinstance(value, str) or len(value) > _MAX_TIME_LENGTH:
-        raise ValueError("must be a time as text: 2026-12-03T09:00:00+01:00")
-    try:
-        at = datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError("is not a time in ISO 8601; write 2026-12-03T09:00:00+01:00") from None
-    if at.tzinfo is None:
-        raise ValueError("has no time zone; write 2026-12-03T09:00:00+01:00, or Z at its end for UTC")
-    try:
-        return at.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("is too far away") from None
-
-
-ZonedTime = Annotated[
-    datetime,
-    BeforeValidator(_aware, json_schema_input_type=str),
-    Field(description="ISO 8601 with a time zone."),
-]
 StrictInteger = Annotated[int, Field(strict=True)]
 NodeName = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True)]
 

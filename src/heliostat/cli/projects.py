@@ -1,12 +1,22 @@
 """`helio project`: projects, their members, shares and quotas."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from heliostat.cli.command_tree import command_group
 from heliostat.cli.connection import connect
-from heliostat.cli.output import Column, JsonFlag, print_fields, print_json, print_message, print_table
+from heliostat.cli.output import (
+    Column,
+    JsonFlag,
+    print_fields,
+    print_json,
+    print_message,
+    print_table,
+    sanitize_text,
+)
+from heliostat.cli.value_format import format_time, parse_time
 from heliostat.errors import Invalid
 
 project = command_group("Projects, their members, shares and quotas.")
@@ -47,7 +57,8 @@ def list_projects(as_json: JsonFlag = False) -> None:
         print("You are not a member of a project. An admin can add you: helio project add PROJECT USER")
         return
     numbers = [Column(title, right_aligned=True) for title in ("SHARE", "DATA CLASS", "MEMBERS")]
-    print_table([Column("PROJECT"), Column("DEPARTMENT"), *numbers, Column("GPU QUOTA")], map(_project_row, items))
+    columns = [Column("PROJECT"), Column("DEPARTMENT"), *numbers, Column("GPU QUOTA"), Column("CLOSES")]
+    print_table(columns, map(_project_row, items))
 
 
 @project.command("show")
@@ -65,17 +76,28 @@ def change_project(
     data_class: Annotated[
         int | None, typer.Option(metavar="0-3", help="Class of its data: 0 (open) to 3 (secret).")
     ] = None,
+    department: Annotated[str | None, typer.Option(metavar="NAME", help="Move it to this department.")] = None,
+    closes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="It accepts no new jobs from then on: '2027-01-31 18:00', your local time; 'now', or 'none'.",
+        ),
+    ] = None,
     running_gpus: RunningGpusOption = None,
     queued_gpus: QueuedGpusOption = None,
     gpu_hours: GpuHoursOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Change the share, data class or quota of a project."""
-    changes: dict[str, Any] = {"share": share, "data_class": data_class}
+    """Change the share, data class or quota of a project, move it, or close it."""
+    changes: dict[str, Any] = {"share": share, "data_class": data_class, "department": department}
     changes = {field: value for field, value in changes.items() if value is not None}
+    if closes is not None:
+        changes["closes_at"] = _closing_time(closes)
     changes |= parse_quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
-        raise typer.BadParameter(f"Nothing to change. Use --share, --data-class, {QUOTA_OPTION_NAMES}.")
+        options = f"--share, --data-class, --department, --closes, {QUOTA_OPTION_NAMES}"
+        raise typer.BadParameter(f"Nothing to change. Use {options}.")
     _print_project(connect().projects.change(name, **changes), as_json)
 
 
@@ -98,7 +120,25 @@ def remove_member(name: ProjectArgument, user: UserArgument, as_json: JsonFlag =
 
 def _project_row(data: dict[str, Any]) -> list[str]:
     numbers = (data["share"], data["data_class"], len(data["members"]))
-    return [data["name"], data["department"], *map(str, numbers), format_quota(data["quota"])]
+    closes = format_time(data["closes_at"])
+    return [data["name"], data["department"], *map(str, numbers), format_quota(data["quota"]), closes]
+
+
+def _is_past(text: str | None) -> bool:
+    at = parse_time(text)
+    return at is not None and at <= datetime.now(UTC)
+
+
+def _closing_time(text: str) -> str | None:
+    if text.lower() == "none":
+        return None
+    if text.lower() == "now":
+        return datetime.now(UTC).isoformat()
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone().isoformat()
+    except (ValueError, OverflowError):
+        hint = "Write '2027-01-31 18:00', now, or none."
+        raise Invalid(f"--closes: {sanitize_text(text)!r} is not a time.", hint) from None
 
 
 def _print_project(data: dict[str, Any], as_json: bool) -> None:
@@ -112,6 +152,7 @@ def _print_project(data: dict[str, Any], as_json: bool) -> None:
             ("department", data["department"]),
             ("share", str(data["share"])),
             ("data class", str(data["data_class"])),
+            ("closed since" if _is_past(data["closes_at"]) else "closes", format_time(data["closes_at"])),
             ("GPU quota", format_quota(data["quota"])),
             ("members", members or "none yet"),
         ]

@@ -84,7 +84,11 @@ class Projects(ApiResource):
         return self._call("POST", "/projects", {"name": name, "department": department})
 
     def change(self, name: str, **changes: Any) -> JsonObject:
-        """Fields: `share`, `data_class`, `quota` (as for a user). `note` in the response: effects on its jobs."""
+        """Fields: `share`, `data_class`, `department`, `closes_at`, `quota` (as for a user).
+
+        From `closes_at` (ISO 8601, with a time zone) on, the project accepts no new jobs; None opens it again.
+        `note` in the response: effects on its jobs.
+        """
         return self._call("PATCH", f"/projects/{quote_path_segment(name)}", changes)
 
     def add_member(self, project: str, user: str, role: str = "member") -> JsonObject:

@@ -71,7 +71,7 @@ def _add_rules(tx: Transaction, now: datetime) -> None:
     """Shares, quotas and a reservation."""
     for project in PROJECTS:
         accounts.ensure_project(tx, project.name, project.department)
-        shares_and_quotas.set_project_share(tx, project.name, project.share)
+        shares_and_quotas.update_project(tx, project.name, share=project.share)
     for department in DEPARTMENTS:
         shares_and_quotas.set_department_share(tx, department.name, department.share)
         set_quota(tx, QuotaLevel.DEPARTMENT, department.name, department.quota)

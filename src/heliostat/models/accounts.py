@@ -45,6 +45,10 @@ class Project:
     share: int = 1  # of its department, relative to the other projects
     quota: Quota = Quota()
     data_class: int = 0  # sensitivity of its data: 0 open … 3 secret
+    closes_at: datetime | None = None  # from then on it accepts no new jobs
+
+    def is_closed(self, now: datetime) -> bool:
+        return self.closes_at is not None and self.closes_at <= now
 
 
 @dataclass(frozen=True, slots=True)

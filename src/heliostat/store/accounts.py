@@ -22,7 +22,7 @@ from heliostat.models import (
 )
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.shares_and_quotas import NO_QUOTA, QuotaLevel, find_quota, list_quotas
+from heliostat.store.shares_and_quotas import NO_QUOTA, QuotaLevel, find_quota, list_quotas, row_to_project
 from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _users, _memberships, _tokens, _audit = schema.users, schema.memberships, schema.tokens, schema.audit
@@ -94,7 +94,7 @@ def find_project(conn: Connection, name: str) -> Project | None:
     row = conn.execute(select(_projects).where(_projects.c.name == name)).first()
     if row is None:
         return None
-    return _project(row, _members(conn, [name])[name], find_quota(conn, QuotaLevel.PROJECT, name))
+    return row_to_project(row, _members(conn, [name])[name], find_quota(conn, QuotaLevel.PROJECT, name))
 
 
 def list_projects(conn: Connection, names: Collection[str] | None = None) -> list[Project]:
@@ -104,7 +104,7 @@ def list_projects(conn: Connection, names: Collection[str] | None = None) -> lis
         statement = statement.where(_projects.c.name.in_(names))
     members, quotas = _members(conn, names), list_quotas(conn, QuotaLevel.PROJECT)
     rows = conn.execute(statement)
-    return [_project(row, members[row.name], quotas.get(row.name, NO_QUOTA)) for row in rows]
+    return [row_to_project(row, members[row.name], quotas.get(row.name, NO_QUOTA)) for row in rows]
 
 
 def add_project(tx: Transaction, name: str, department: str) -> None:
@@ -278,10 +278,6 @@ def _user(row: Row[Any], memberships: Collection[Membership], quota: Quota) -> U
 
 def _membership(row: Row[Any]) -> Membership:
     return Membership(row.project, ProjectRole(row.role))
-
-
-def _project(row: Row[Any], members: Collection[tuple[str, ProjectRole]], quota: Quota) -> Project:
-    return Project(row.name, row.department, tuple(members), row.share, quota, row.data_class)
 
 
 def _token(row: Row[Any]) -> Token:

@@ -41,6 +41,7 @@ projects = Table(
     Column("department", ForeignKey("departments.name"), nullable=False),
     Column("share", Integer, nullable=False, server_default="1"),
     Column("data_class", Integer, nullable=False, server_default="0"),
+    Column("closes_at", Float),
 )
 
 quotas = Table(

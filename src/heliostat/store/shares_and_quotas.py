@@ -1,13 +1,15 @@
 """Shares, quotas, data classes, and the Slurm associations created by Heliostat, in the database."""
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from heliostat.models import Department, Project, Quota
+from heliostat.models import Department, Project, ProjectRole, Quota
 from heliostat.store import schema
 from heliostat.store.database import Transaction
+from heliostat.store.timestamps import to_datetime
 
 _projects, _departments = schema.projects, schema.departments
 
@@ -64,10 +66,19 @@ def find_department(conn: Connection, name: str) -> Department | None:
 def list_projects_without_members(conn: Connection) -> list[Project]:
     """For share calculations, which do not need the members."""
     quotas = list_quotas(conn, QuotaLevel.PROJECT)
-    return [
-        Project(row.name, row.department, (), row.share, quotas.get(row.name, NO_QUOTA), row.data_class)
-        for row in conn.execute(select(_projects))
-    ]
+    return [row_to_project(row, (), quotas.get(row.name, NO_QUOTA)) for row in conn.execute(select(_projects))]
+
+
+def row_to_project(row: Row[Any], members: Collection[tuple[str, ProjectRole]], quota: Quota) -> Project:
+    return Project(
+        name=row.name,
+        department=row.department,
+        members=tuple(members),
+        share=row.share,
+        quota=quota,
+        data_class=row.data_class,
+        closes_at=to_datetime(row.closes_at),
+    )
 
 
 def project_data_classes(conn: Connection) -> dict[str, int]:
@@ -81,13 +92,8 @@ def set_department_share(tx: Transaction, name: str, share: int) -> None:
     tx.changes.rules_changed = True
 
 
-def set_project_share(tx: Transaction, name: str, share: int) -> None:
-    tx.conn.execute(update(_projects).where(_projects.c.name == name).values(share=share))
-    tx.changes.rules_changed = True
-
-
-def set_project_data_class(tx: Transaction, name: str, data_class: int) -> None:
-    tx.conn.execute(update(_projects).where(_projects.c.name == name).values(data_class=data_class))
+def update_project(tx: Transaction, name: str, **columns: Any) -> None:
+    tx.conn.execute(update(_projects).where(_projects.c.name == name).values(columns))
     tx.changes.rules_changed = True
 
 

@@ -129,6 +129,21 @@ def test_the_name_of_somebody_who_is_there_is_refused_above_the_form(admin: Surf
     assert 'value="plain"' in seen.text
 
 
+def test_a_project_is_moved_and_closed_at_a_local_time(server: RunningServer, admin: Surfer) -> None:
+    server.ask("POST", "/departments", {"name": "surgery"})
+    kept = (("share", "1"), ("data_class", "0"))
+    fields = (("department", "surgery"), ("closes_at", "2020-12-31T18:30"))
+    assert send(admin, "/admin/projects/other/set", *kept, *fields).status == 303
+    project = server.ask("GET", "/projects/other").json
+    assert (project["department"], project["closes_at"]) == ("surgery", "2020-12-31T17:30:00Z")
+    assert 'value="2020-12-31T18:30"' in admin.get("/admin/projects/other").text
+    refused = server.ask("POST", "/jobs", {"command": "true", "project": "other"})
+    assert (refused.status, "is closed since" in refused.error["message"]) == (422, True)
+    assert send(admin, "/admin/projects/other/set", *kept, ("closes_at", "31 December")).status == 422
+    assert send(admin, "/admin/projects/other/set", *kept, ("closes_at", "")).status == 303
+    assert server.ask("GET", "/projects/other").json["closes_at"] is None
+
+
 def test_unknown_roles_and_projects_are_refused(admin: Surfer) -> None:
     assert send(admin, "/admin/new-user", ("name", "zed"), ("role", "emperor")).status == 400
     seen = send(admin, "/admin/new-user", ("name", "zed"), ("role", "user"), ("project", HOSTILE))

@@ -1,6 +1,7 @@
 """What the commands about shares, quotas, nodes and reservations send and print."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ PROJECT = {
     "department": "imaging",
     "share": 2,
     "data_class": 1,
+    "closes_at": None,
     "quota": QUOTA,
     "members": [],
     "note": "No node accepts data of class 1.",
@@ -82,6 +84,18 @@ def test_a_project_is_set_and_what_that_means_is_said_beside_the_result(helio, s
     assert sent(server)[1] == {"data_class": 1, "quota": {"gpu_hours_per_month": 500}}
     assert "data class  1" in ran.out
     assert ran.err.strip() == PROJECT["note"]
+
+
+def test_a_project_is_moved_closed_and_opened_again(helio, serve):
+    server = serve(*(answer({**PROJECT, "closes_at": at}) for at in ("2020-01-31T17:00:00Z", None, None)))
+    words = ("project", "set", "tumours", "--department", "surgery", "--closes")
+    assert "closed since  2020-01-31" in helio(*words, "2020-01-31 18:00+01:00").out
+    assert sent(server)[1]["department"] == "surgery"
+    assert datetime.fromisoformat(sent(server)[1]["closes_at"]) == datetime(2020, 1, 31, 17, tzinfo=UTC)
+    assert "closed" not in helio(*words, "none").out
+    assert sent(server)[1]["closes_at"] is None
+    assert helio(*words, "now").code == 0
+    assert helio(*words, "soon").code == 2
 
 
 def test_a_user_gets_a_quota(helio, serve):

@@ -11,6 +11,7 @@ from heliostat.api.validation import read_job
 from heliostat.errors import Conflict, Forbidden, HeliostatError, Invalid, NotFound, StoreUnavailable
 from heliostat.models import Caller, Job, JobState
 from heliostat.models.schedules import CatchUpMode, Firing, FiringState, OverlapPolicy, Schedule, ScheduleState
+from heliostat.services.accounts.projects import ProjectOrDepartmentChange, update_project
 from heliostat.services.accounts.users import UserChange, update_user
 from heliostat.services.schedules import lifecycle as services
 from heliostat.services.schedules.firing import ReconcileTrigger, reconcile_schedules
@@ -105,6 +106,20 @@ def test_a_schedule_that_starts_now_fires_at_once_and_finishes(site: Site) -> No
     assert reconcile_schedules(site.context, EVERYTHING) is None
     assert states(site, schedule) == ["running"]
     assert now(site, schedule).state is ScheduleState.FINISHED
+
+
+def test_a_schedule_of_a_closed_project_is_paused_and_says_why(site: Site) -> None:
+    schedule = create(site)
+    close = ProjectOrDepartmentChange(closes_at=site.clock() + timedelta(minutes=90))
+    update_project(site.context, site.root, "default", close)
+    for _ in range(4):
+        site.clock.turn(hours=1)
+        reconcile_schedules(site.context, EVERYTHING)
+    assert states(site, schedule)[-1] == "refused"
+    assert "project default is closed since" in (firings(site, schedule)[-1].reason or "")
+    stopped = now(site, schedule)
+    assert (stopped.state, stopped.next_at) == (ScheduleState.PAUSED, None)
+    assert states(site, schedule).count("refused") == 1
 
 
 def test_it_ends_after_the_given_number_of_firings(site: Site) -> None:

@@ -4,6 +4,7 @@ An admin may change everything; a manager adds and removes members of their own 
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field, safe_repr
 from heliostat.models import Caller, Department, Project, ProjectRole, User
@@ -20,17 +21,21 @@ from heliostat.services.permissions import require_admin, write_as_caller
 from heliostat.store import accounts, shares_and_quotas
 from heliostat.store.database import Transaction
 from heliostat.store.shares_and_quotas import QuotaLevel
+from heliostat.store.timestamps import to_timestamp
 
 MAX_SHARE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectOrDepartmentChange:
-    """Changes to a department or project; None: unchanged. Departments have no data class."""
+    """Changes to a department or project; None: unchanged. Departments have only a share and a quota."""
 
     share: int | None = None
     data_class: int | None = None
     quota: QuotaChange = field(default_factory=dict)
+    department: str | None = None
+    closes_at: datetime | None = None  # the project accepts no new jobs from then on
+    reopen: bool = False
 
 
 def create_department(context: Context, caller: Caller, name: str) -> Department:
@@ -82,8 +87,7 @@ def create_project(context: Context, caller: Caller, name: str, department: str)
         require_admin(actor)
         if accounts.find_project(tx.conn, name) is not None:
             raise Conflict(f"There is already a project {name}.", "Choose another name.")
-        if not accounts.has_department(tx.conn, department):
-            raise invalid_field("department", f"there is no department {safe_repr(department)}")
+        _check_department(tx, department)
         accounts.add_project(tx, name, department)
         accounts.add_audit_entry(tx, caller, "project.create", name, {"department": department}, context.now())
         return Project(name, department)
@@ -94,9 +98,10 @@ def create_project(context: Context, caller: Caller, name: str, department: str)
 def update_project(
     context: Context, caller: Caller, name: str, changes: ProjectOrDepartmentChange
 ) -> tuple[Project, str | None]:
-    """Change share, data class and quota in one transaction; with a warning about affected jobs.
+    """Change all fields in one transaction; with a warning about affected jobs.
 
-    A new data class applies to waiting jobs at once; running jobs are not stopped.
+    A new data class applies to waiting jobs at once; running jobs are not stopped. A closed project accepts no new
+    jobs; those that it has run to their end.
     """
     require_admin(caller.user)
     _check_share(changes.share)
@@ -178,13 +183,31 @@ def _member_to_change(tx: Transaction, actor: User, project: str, user: str) -> 
 def _change_project(tx: Transaction, before: Project, changes: ProjectOrDepartmentChange) -> dict[str, object]:
     """Old and new value of each changed field, for the audit log."""
     details = change_quota(tx, QuotaLevel.PROJECT, before.name, before.quota, changes.quota)
-    if changes.share not in (None, before.share):
-        shares_and_quotas.set_project_share(tx, before.name, changes.share or before.share)
-        details["share"] = [before.share, changes.share]
-    if changes.data_class not in (None, before.data_class):
-        shares_and_quotas.set_project_data_class(tx, before.name, changes.data_class or 0)
-        details["data_class"] = [before.data_class, changes.data_class]
+    if changes.department is not None:
+        _check_department(tx, changes.department)
+    values: dict[str, object] = {
+        "share": changes.share,
+        "data_class": changes.data_class,
+        "department": changes.department,
+    }
+    new = {name: value for name, value in values.items() if value not in (None, getattr(before, name))}
+    details |= {name: [getattr(before, name), value] for name, value in new.items()}
+    closes_at = None if changes.reopen else changes.closes_at or before.closes_at
+    if closes_at != before.closes_at:
+        new["closes_at"] = to_timestamp(closes_at)
+        details["closes_at"] = [_iso(before.closes_at), _iso(closes_at)]
+    if new:
+        shares_and_quotas.update_project(tx, before.name, **new)
     return details
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
+
+
+def _check_department(tx: Transaction, name: str) -> None:
+    if not accounts.has_department(tx.conn, name):
+        raise invalid_field("department", f"there is no department {safe_repr(name)}")
 
 
 def _require_department(tx: Transaction, name: str) -> Department:

@@ -42,7 +42,7 @@ def project_not_found(name: str) -> NotFound:
 
 def find_default_project(context: Context, user: User) -> str | None:
     """The project of a job that names none; None: the user must name one."""
-    own_projects = [membership.project for membership in user.memberships]
+    own_projects = [name for name in _own_projects(user) if project_closed_reason(context, name) is None]
     if context.settings.auth.default_project in own_projects:
         return context.settings.auth.default_project
     return own_projects[0] if len(own_projects) == 1 else None
@@ -69,18 +69,32 @@ def is_unix_user_missing(context: Context, user: User) -> bool:
     return context.authenticator.unix_accounts.find_by_name(user.unix_user) is None
 
 
+def project_closed_reason(context: Context, name: str) -> str | None:
+    """Why the project accepts no new jobs; None: it does."""
+    project = context.scheduling_rules.share_accounts().projects.get(name)
+    if project is None or project.closes_at is None or not project.is_closed(context.now()):
+        return None
+    return f"project {name} is closed since {project.closes_at:%Y-%m-%d %H:%M} UTC: it accepts no new jobs"
+
+
+def _own_projects(user: User) -> list[str]:
+    return [membership.project for membership in user.memberships]
+
+
 def resolve_project(context: Context, user: User, name: str | None) -> str:
-    own_projects = [membership.project for membership in user.memberships]
-    hint = f"Your projects: {', '.join(own_projects) or 'none; ask an admin to add you to one'}."
+    """The project of a new job; None: the user's default project. Raises Invalid, also if it is closed."""
+    own_projects = [own for own in _own_projects(user) if project_closed_reason(context, own) is None]
+    hint = f"Your projects: {', '.join(own_projects) or 'none is open; ask an admin to add you to one'}."
     if name is None:
         if (default := find_default_project(context, user)) is not None:
             return default
         raise Invalid("No project is given.", f"Add --project NAME. {hint}", fields={"project": "missing"})
-    if name in own_projects:
-        return name
     with context.store.read() as conn:
         exists = accounts.find_project(conn, name) is not None
-    if exists and user.is_admin:
+    if name in _own_projects(user) or (exists and user.is_admin):
+        if reason := project_closed_reason(context, name):
+            hint = f"{hint} An admin can open it again: helio project set {name} --closes none"
+            raise Invalid(f"{reason[0].upper()}{reason[1:]}.", hint, fields={"project": "is closed"})
         return name
     # The same message whether the project exists or not, so that it reveals no project names.
     raise Invalid(f"You are not a member of a project {name!r}.", hint, fields={"project": "not one of yours"})

@@ -25,8 +25,9 @@ class JobChoices:
 
 
 def job_choices_for(context: Context, caller: Caller) -> JobChoices:
-    """The GPU types of the cluster, and the projects of the caller."""
-    names = tuple(project.name for project in list_projects(context, caller))
+    """The GPU types of the cluster, and the open projects of the caller."""
+    now = context.now()
+    names = tuple(project.name for project in list_projects(context, caller) if not project.is_closed(now))
     return JobChoices(
         gpu_types=_gpu_types(context),
         projects=names,

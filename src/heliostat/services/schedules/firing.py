@@ -10,7 +10,7 @@ from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotFou
 from heliostat.models import Caller, JobId
 from heliostat.models.schedules import Firing, FiringState, OverlapPolicy, Schedule, ScheduleId, ScheduleState
 from heliostat.schedules.due_times import MAX_COUNTED_MISSES, CatchUpRule, FiringDecision, decide_firing
-from heliostat.services.accounts.required_accounts import is_unix_user_missing
+from heliostat.services.accounts.required_accounts import is_unix_user_missing, project_closed_reason
 from heliostat.services.context import Context
 from heliostat.services.jobs.control import cancel_in_transaction
 from heliostat.services.jobs.submission import SubmissionResult, prepare_submission
@@ -52,6 +52,7 @@ class PreparedFiring:
     firing_decision: FiringDecision
     submission: PreparedSubmission | None = None
     refusal: str | None = None
+    pauses: bool = False  # later firings would be refused, too
 
 
 def reconcile_schedules(context: Context, trigger: ReconcileTrigger) -> datetime | None:
@@ -140,6 +141,8 @@ def _prepare(context: Context, schedule: Schedule, now: datetime) -> PreparedFir
         return PreparedFiring(schedule, decision, None, f"the account {schedule.user} is deactivated")
     if is_unix_user_missing(context, owner):
         return PreparedFiring(schedule, decision, None, f"the Unix user {owner.unix_user} no longer exists")
+    if closed := project_closed_reason(context, schedule.project):
+        return PreparedFiring(schedule, decision, None, f"{closed}. The schedule is paused", pauses=True)
     unfinished_before = earlier if schedule.overlap in (OverlapPolicy.QUEUE, OverlapPolicy.REPLACE) else []
     request = job_request_for(schedule, decision.due_at, unfinished_before[-1:])
     try:
@@ -169,6 +172,8 @@ def _write_firing(context: Context, prepared: PreparedFiring, now: datetime) -> 
             _add_missed(tx, schedule, decision.missed_from, decision.missed_count, now)
         has_job = _fire(context, tx, schedule, prepared, now)
         _advance(tx, schedule, decision.due_at, now, has_job)
+        if prepared.pauses:
+            stored.update_schedule(tx, schedule.id, state=ScheduleState.PAUSED, next_at=None)
         return True
 
     return change
@@ -185,7 +190,7 @@ def _fire(context: Context, tx: Transaction, schedule: Schedule, prepared: Prepa
     if known is not None:
         fired.remove_firing(tx, known.id)
     earlier = fired.list_unfinished_firings(tx.conn, schedule.id)
-    if earlier and schedule.overlap is OverlapPolicy.SKIP:
+    if earlier and schedule.overlap is OverlapPolicy.SKIP and not prepared.pauses:
         reason = f"job {earlier[-1].job_id} of an earlier firing has not ended"
         fired.add_firing(tx, Firing(0, schedule.id, due_at, now, FiringState.SKIPPED, reason))
         return False

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -21,7 +23,7 @@ from heliostat.web.admin_fields import (
 )
 from heliostat.web.forms import FormReader, FormState, form_with_errors
 from heliostat.web.rendering import PageSpec, redirect, render_page
-from heliostat.web.request_context import AdminDep, AuthenticatedDep, AuthenticatedRequest, FormDep
+from heliostat.web.request_context import AdminDep, AuthenticatedDep, AuthenticatedRequest, FormDep, SubmittedForm
 from heliostat.web.view_models import Confirmation
 
 router = APIRouter()
@@ -39,6 +41,7 @@ class ProjectOrDepartmentRow:
     data_class: int | None = None
     members: int = 0
     managers: str = ""
+    closes_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,9 @@ class ProjectView:
     members: tuple[MemberRow, ...]
     roles: tuple[tuple[str, str], ...]
     data_class_options: tuple[tuple[str, str], ...]
+    departments: tuple[tuple[str, str], ...]
+    time_zone: str
+    is_closed: bool
     form: FormState
 
 
@@ -104,7 +110,7 @@ def create_project(request: AdminDep, form: FormDep) -> Response:
 @router.get("/admin/projects/{name}")
 def show_project(request: AuthenticatedDep, name: NameParam) -> Response:
     project = _get_managed_project(request, name)
-    return _project_page(request, project, FormState(_values(project)))
+    return _project_page(request, project, FormState(_values(request, project)))
 
 
 @router.post("/admin/projects/{name}/set")
@@ -116,11 +122,14 @@ def update_project(request: AdminDep, name: NameParam, form: FormDep) -> Respons
             share=reader.read_integer("share", 1, MAX_SHARE),
             data_class=reader.read_integer("data_class", 0, MAX_DATA_CLASS),
             quota=read_quota_fields(reader),
+            department=form.get("department") or None,
+            closes_at=_read_closing_time(request, reader, form, project),
+            reopen=not form.get("closes_at"),
         )
         reader.raise_if_invalid()
         _, note = services.update_project(request.context, request.caller, name, change)
     except _FORM_ERRORS as error:
-        return _project_page(request, project, form_with_errors(form, error, _values(project)))
+        return _project_page(request, project, form_with_errors(form, error, _values(request, project)))
     message = f"Saved. {note}" if note else "Saved."
     return redirect(request, f"/admin/projects/{name}", message, "note" if note else "good")
 
@@ -133,7 +142,7 @@ def add_member(request: AuthenticatedDep, name: NameParam, form: FormDep) -> Res
         role = ProjectRole.MANAGER if form.get("member_role") == "manager" else ProjectRole.MEMBER
         services.add_member(request.context, request.caller, name, user, role)
     except _FORM_ERRORS as error:
-        return _project_page(request, project, form_with_errors(form, error, _values(project), "user"))
+        return _project_page(request, project, form_with_errors(form, error, _values(request, project), "user"))
     return redirect(request, f"/admin/projects/{name}", f"{user} is a {role.value} of {name}.")
 
 
@@ -186,22 +195,49 @@ def _project_row(one: Project) -> ProjectOrDepartmentRow:
     managers = ", ".join(name for name, role in one.members if role is ProjectRole.MANAGER)
     quota = describe_quota(one.quota)
     return ProjectOrDepartmentRow(
-        "project", one.name, one.share, quota, one.data_class, len(one.members), managers
+        "project", one.name, one.share, quota, one.data_class, len(one.members), managers, one.closes_at
     )
 
 
-def _values(project: Project) -> Mapping[str, str]:
-    own = {"share": str(project.share), "data_class": str(project.data_class), "user": "", "member_role": "member"}
+def _values(request: AuthenticatedRequest, project: Project) -> Mapping[str, str]:
+    own = {
+        "share": str(project.share),
+        "data_class": str(project.data_class),
+        "department": project.department,
+        "closes_at": _closing_time_value(request, project),
+        "user": "",
+        "member_role": "member",
+    }
     return own | quota_form_values(project.quota)
 
 
+def _closing_time_value(request: AuthenticatedRequest, project: Project) -> str:
+    """In the time zone of the cluster."""
+    if project.closes_at is None:
+        return ""
+    zone = ZoneInfo(request.context.settings.server.effective_time_zone)
+    return f"{project.closes_at.astimezone(zone):%Y-%m-%dT%H:%M}"
+
+
+def _read_closing_time(
+    request: AuthenticatedRequest, reader: FormReader, form: SubmittedForm, project: Project
+) -> datetime | None:
+    """None: unchanged, or empty. The field shows no seconds."""
+    if form.get("closes_at") in ("", _closing_time_value(request, project)):
+        return None
+    return reader.read_time("closes_at", request.context.settings.server.effective_time_zone)
+
+
 def _new_project_page(request: AuthenticatedRequest, form: FormState) -> Response:
-    departments = services.list_departments(request.context, request.caller)
-    view = NewProjectView(form, tuple((one.name, one.name) for one in departments))
+    view = NewProjectView(form, _department_options(request))
     page = PageSpec(
         "admin/new_project.html", "New project", breadcrumbs=(ADMIN_BREADCRUMB, _PROJECTS), status=form.status
     )
     return render_page(request, page, view)
+
+
+def _department_options(request: AuthenticatedRequest) -> tuple[tuple[str, str], ...]:
+    return tuple((one.name, one.name) for one in services.list_departments(request.context, request.caller))
 
 
 def _project_page(request: AuthenticatedRequest, project: Project, form: FormState) -> Response:
@@ -214,6 +250,9 @@ def _project_page(request: AuthenticatedRequest, project: Project, form: FormSta
         members=tuple(MemberRow(name, manages, is_admin or not manages) for name, manages in members),
         roles=_MEMBER_ROLES,
         data_class_options=DATA_CLASS_OPTIONS,
+        departments=_department_options(request),
+        time_zone=request.context.settings.server.effective_time_zone,
+        is_closed=project.is_closed(request.context.now()),
         form=form,
     )
     page = PageSpec("admin/project.html", project.name, breadcrumbs=_breadcrumbs(request), status=form.status)

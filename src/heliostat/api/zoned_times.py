@@ -1,0 +1,31 @@
+"""Times in requests: ISO 8601 with a time zone."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+_MAX_TIME_LENGTH = 40  # characters
+
+
+def _aware(value: object) -> datetime:
+    """Requires a time zone, so that a time is unambiguous for all users."""
+    if not isinstance(value, str) or len(value) > _MAX_TIME_LENGTH:
+        raise ValueError("must be a time as text: 2026-12-03T09:00:00+01:00")
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("is not a time in ISO 8601; write 2026-12-03T09:00:00+01:00") from None
+    if at.tzinfo is None:
+        raise ValueError("has no time zone; write 2026-12-03T09:00:00+01:00, or Z at its end for UTC")
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is too far away") from None
+
+
+ZonedTime = Annotated[
+    datetime,
+    BeforeValidator(_aware, json_schema_input_type=str),
+    Field(description="ISO 8601 with a time zone."),
+]
