@@ -1,5 +1,6 @@
 """Opens a one-time login link in the browser of the user."""
 
+import getpass
 import html
 import os
 import subprocess
@@ -31,6 +32,25 @@ def open_in_browser(link: str) -> None:
         open_login_link(link)
         return
     print_message(f"Cannot open a browser here. This address logs you in once; do not share it: {link}")
+
+
+def print_ssh_forwarding(*urls: str) -> None:
+    """In an SSH session, the command that makes these addresses of this machine reachable from the user's own."""
+    connection = os.environ.get("SSH_CONNECTION", "").split()
+    addresses = [urlsplit(url) for url in urls]
+    ports = dict.fromkeys(address.port for address in addresses if _is_loopback(address.hostname) and address.port)
+    if len(connection) != 4 or not ports:
+        return
+    *_, host, ssh_port = connection
+    forwards = " ".join(f"-L {port}:127.0.0.1:{port}" for port in ports)
+    option = "" if ssh_port == "22" else f"-p {ssh_port} "
+    print_message(f"Run this on your own machine first: ssh {option}{forwards} {getpass.getuser()}@{host}")
+
+
+def _is_loopback(host: str | None) -> bool:
+    return host is not None and (
+        host in ("localhost", "::1") or host.startswith("127.") or host.endswith(".localhost")
+    )
 
 
 def open_login_link(link: str) -> None:

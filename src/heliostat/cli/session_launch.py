@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from heliostat.cli.browser import open_in_browser
+from heliostat.cli.browser import has_browser, open_in_browser, print_ssh_forwarding
 from heliostat.cli.connection import connect
 from heliostat.cli.output import print_json, print_message
+from heliostat.cli.value_format import format_time
 from heliostat.cli.wait_display import WaitDisplay
 
 if TYPE_CHECKING:
@@ -48,9 +49,16 @@ def wait_until_session_up(client: "Client", job: int, *, quiet: bool) -> Any:
 
 
 def _print_session(client: "Client", session: Any, open_it: bool, as_json: bool) -> None:
+    """With an address that logs a browser in: that of the session asks for a login."""
+    page = f"/sessions/{session['id']}?go=true"
     if as_json:
         print_json(session)
     else:
-        print(session["url"])
-    if open_it:
-        open_in_browser(client.auth.web_link(f"/sessions/{session['id']}?go=true")["url"])
+        print(session["url"], flush=True)
+        link = client.auth.web_link(page)
+        until = format_time(link["expires_at"])
+        print_message(f"Log in and open it with this address. It works once, until {until}; do not share it:")
+        print_message(f"  {link['url']}")
+        print_ssh_forwarding(link["url"], session["url"])
+    if open_it and (as_json or has_browser()):
+        open_in_browser(client.auth.web_link(page)["url"])

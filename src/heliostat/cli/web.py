@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from heliostat.cli.browser import has_browser, open_login_link
+from heliostat.cli.browser import has_browser, open_login_link, print_ssh_forwarding
 from heliostat.cli.connection import connect
 from heliostat.cli.output import JsonFlag, print_json, print_message
 from heliostat.cli.value_format import format_time
@@ -26,5 +26,6 @@ def web(
     print_message(
         f"This address logs you in. It works once, until {format_time(link['expires_at'])}. Do not share it."
     )
+    print_ssh_forwarding(link["url"])
     if not no_browser and has_browser():
         open_login_link(link["url"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -143,6 +144,11 @@ def test_the_commands_start_list_and_show(server: RunningServer) -> None:
     server.ask("POST", f"/jobs/{number}/cancel?force=true")
     server.finished(int(number))
     assert number not in [str(one["id"]) for one in json.loads(helio(server, "session", "list", "--json").stdout)]
+    ran = helio(server, "session", "start", "--cpus", "1", *echo_command())
+    (link,) = re.findall(r"^  (http://\S+/login\S+)$", ran.stderr, re.MULTILINE)
+    other = ran.stdout.strip().rstrip("/").rpartition("/")[2]
+    assert f"%2Fsessions%2F{other}" in link
+    server.ask("POST", f"/jobs/{other}/cancel?force=true")
     failed = helio(server, "notebook", "--env", "PATH=/usr/bin:/bin")
     assert (failed.returncode, "Add a line jupyterlab to your requi" in failed.stderr) == (1, True)
 

@@ -44,3 +44,34 @@ def test_the_file_is_removed_soon_after(
     assert opened
     while list(tmp_path.glob("heliostat-login-*")):
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("connection", "urls", "command"),
+    [
+        (
+            "10.0.0.9 50000 10.0.0.1 22",
+            ["http://127.0.0.1:8470/x", "http://127.0.0.1:8471/s/7/"],
+            "-L 8470:127.0.0.1:8470 -L 8471:127.0.0.1:8471 ann@10.0.0.1",
+        ),
+        (
+            "10.0.0.9 50000 10.0.0.1 2222",
+            ["http://s7.localhost:8471/"],
+            "-p 2222 -L 8471:127.0.0.1:8471 ann@10.0.0.1",
+        ),
+        ("10.0.0.9 50000 10.0.0.1 22", ["https://gpu.example.org/login"], None),
+        ("", ["http://127.0.0.1:8470/x"], None),
+    ],
+)
+def test_over_ssh_the_command_that_forwards_the_ports_is_printed(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    connection: str,
+    urls: list[str],
+    command: str | None,
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", connection)
+    monkeypatch.setenv("LOGNAME", "ann")
+    browser.print_ssh_forwarding(*urls)
+    printed = capsys.readouterr().err
+    assert printed == (f"Run this on your own machine first: ssh {command}\n" if command else "")
