@@ -1,4 +1,4 @@
-"""Reads failure reasons from the folder of a job: of image fetches and pushes, and of notebooks.
+"""Reads failure reasons from the folder of a job: of images, of notebooks, and of commands that are not found.
 
 The folder belongs to the user, so its files are not trusted. They are read before the end is recorded.
 """
@@ -8,7 +8,9 @@ from dataclasses import replace
 from heliostat.engines.contract import Engine, RunsPrograms
 from heliostat.engines.job_files import read_file_without_links
 from heliostat.engines.job_variables import IMAGE_DIGEST_FILE
+from heliostat.errors import HeliostatError
 from heliostat.models import AttemptEnded, EndCause, Job, JobId
+from heliostat.models.command_failures import NOT_FOUND_EXIT_CODE, explain_command_not_found
 from heliostat.models.image_failures import explain_fetch_failure, explain_push_failure
 
 _MAX_MESSAGE_BYTES = 4000
@@ -61,6 +63,22 @@ def add_image_fetch_failure(engine: Engine, job: Job, end: AttemptEnded) -> Atte
         return end
     image, _, output = printable_lines(text.removeprefix(_FAILED)).partition("\n")
     return replace(end, detail=explain_fetch_failure(image, output)[:_MAX_DETAIL_LENGTH])
+
+
+def add_command_not_found(engine: Engine, job: Job, end: AttemptEnded) -> AttemptEnded:
+    """With the command that was not found, if it ended with exit code 127."""
+    if end.cause is not EndCause.EXITED or end.exit_code != NOT_FOUND_EXIT_CODE or end.detail:
+        return end
+    if not isinstance(engine, RunsPrograms):
+        return end
+    try:
+        log = engine.read_log(job.id, job.attempt, "stderr", -_MAX_MESSAGE_BYTES, _MAX_MESSAGE_BYTES)
+    except (OSError, HeliostatError):
+        return end
+    output = printable_lines(log.data.decode("utf-8", "replace"))
+    return replace(
+        end, detail=explain_command_not_found(output, "in its image" if job.spec.image else "on this node")
+    )
 
 
 def add_image_push_failure(engine: Engine, job: Job, end: AttemptEnded) -> AttemptEnded:

@@ -11,7 +11,12 @@ import re
 from collections.abc import Iterable, Mapping
 
 from heliostat.config import Home
-from heliostat.controller.failure_details import add_image_fetch_failure, add_notebook_failure, read_job_text
+from heliostat.controller.failure_details import (
+    add_command_not_found,
+    add_image_fetch_failure,
+    add_notebook_failure,
+    read_job_text,
+)
 from heliostat.engines.contract import Engine
 from heliostat.engines.job_files import read_owned_file
 from heliostat.engines.job_variables import OUTPUT_VALUES_FILE, job_workflow_membership, workflow_job_folder
@@ -34,7 +39,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", re.ASCII)
 def collect_results(store: Store, engine: Engine, home: Home, job: Job, seen: AttemptEnded) -> AttemptEnded:
     """Called before the end is recorded, so that dependent jobs see the results. Idempotent: after a crash the
     same files are read and stored again."""
-    seen = add_notebook_failure(engine, job, add_image_fetch_failure(engine, job, seen))
+    for add_failure in (add_image_fetch_failure, add_notebook_failure, add_command_not_found):
+        seen = add_failure(engine, job, seen)
     if job.part is None:
         return seen
     values, metrics = read_outputs(home, job), read_metrics(engine, job.id)

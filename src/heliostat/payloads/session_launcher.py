@@ -66,11 +66,23 @@ def serve(app: str, command: list[str], folder: str) -> int:
         port, started_at = find_free_port(), time.monotonic()
         argv = server_argv(app, command, port, folder)
         report_port(port)
-        status = subprocess.Popen(argv, env=server_variables(app, port, folder)).wait()
+        status = start_server(argv, server_variables(app, port, folder)).wait()
         if status == 0 or time.monotonic() - started_at > EARLY_EXIT_SECONDS or not is_port_taken(port):
             return as_exit_code(status)
         print(f"Port {port} is in use by another process; trying another port.", file=sys.stderr, flush=True)
     return 1
+
+
+def start_server(argv: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Exits as a shell does if it cannot be started."""
+    try:
+        return subprocess.Popen(argv, env=variables)
+    except FileNotFoundError:
+        print(f"{argv[0]}: not found", file=sys.stderr)
+        sys.exit(127)
+    except OSError as error:
+        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)
+        sys.exit(126)
 
 
 def serve_behind_shim(argv: list[str], folder: str) -> int:

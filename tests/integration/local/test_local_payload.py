@@ -106,11 +106,12 @@ def test_a_script_whose_interpreter_is_missing_does_not_run(server: RunningServe
     assert err
 
 
-def test_a_missing_command_is_127_and_said_in_stderr(server: RunningServer) -> None:
+def test_a_missing_command_is_127_and_the_reason_names_it(server: RunningServer) -> None:
     job, out, err = run(server, command=["no-such-command", "x"])
     assert (job["state"], job["exit_code"]) == ("failed", 127)
     assert out == ""
     assert "no-such-command" in err
+    assert job["reason"].startswith("no-such-command: not found on this node; ")
 
 
 def test_what_cannot_be_executed_is_126(server: RunningServer) -> None:

@@ -81,6 +81,14 @@ def test_what_a_user_has_in_the_environment_and_the_folder_changes_nothing(
     assert ran.stdout == (tmp_path / ".session-1").read_text().strip() + " /s/7/\n"
 
 
+def test_a_mistyped_command_of_a_session_is_not_found_without_a_traceback(tmp_path: Path) -> None:
+    more = {"HELIOSTAT_CHECKPOINT_DIR": str(tmp_path), "HELIOSTAT_ATTEMPT": "1", "HELIOSTAT_JOB_ID": "7"}
+    ran = run(tmp_path, pack_program(SESSION_LAUNCHER), "custom", "tensorbord", "--port", "5", **more)
+    assert (ran.returncode, ran.stderr) == (127, "tensorbord: not found\n")
+    ran = run(tmp_path, pack_program(SESSION_LAUNCHER), "custom", "/", **more)
+    assert (ran.returncode, ran.stderr) == (126, "/: Permission denied\n")
+
+
 @pytest.mark.parametrize("program", [SESSION_LAUNCHER, NOTEBOOK_RUNNER, JUPYTERHUB_LAUNCHER])
 def test_a_script_that_names_a_program_becomes_that_program(program: str) -> None:
     assert resolve_script(program_script(program)) == pack_program(program)
