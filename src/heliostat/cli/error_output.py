@@ -11,5 +11,7 @@ def print_error(message: str, hint: str | None = None) -> None:
 
 
 def _print_lines(label: str, text: str) -> None:
+    from heliostat.cli.output import sanitize_text
+
     for number, line in enumerate(filter(None, (" ".join(line.split()) for line in text.splitlines()))):
-        print(f"{' ' * len(label) if number else label}{line}", file=sys.stderr)
+        print(f"{' ' * len(label) if number else label}{sanitize_text(line)}", file=sys.stderr)

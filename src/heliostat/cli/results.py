@@ -1,6 +1,6 @@
 """`helio results`: download the results folder of a job."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,15 +10,15 @@ from heliostat.cli.output import (
     format_count,
     print_json,
     print_message,
+    sanitize_text,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def results(
     job: Annotated[int, typer.Argument(metavar="JOB", help="Job id.")],
-    to: Annotated[str | None, typer.Option(help="Folder to save into. Default: results-JOB.")] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Folder to save into: a new one, or one of yours. Default: results-JOB.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Download the results folder of a job.
@@ -31,5 +31,5 @@ def results(
         print_json({"job_id": job, "files": saved})
         return
     for path in saved:
-        print(path)
+        print(sanitize_text(path))
     print_message(f"{format_count(len(saved), 'file')} saved." if saved else f"Job {job} has no results yet.")

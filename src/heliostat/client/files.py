@@ -1,13 +1,13 @@
 """Client API for files of jobs: list, read, and download the results folder."""
 
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import SupportsInt, TypedDict
 
+from heliostat.client.destination_folder import DestinationFolder
 from heliostat.client.transport import ApiResource
-from heliostat.errors import HeliostatError, Invalid, ServerUnreachable
+from heliostat.errors import HeliostatError, ServerUnreachable
 
 RESULTS_FOLDER = "results"
 _CHUNK_BYTES = 2**18
@@ -48,9 +48,13 @@ class Files(ApiResource):
     def save_results(self, job: SupportsInt, to: str | os.PathLike[str]) -> PathList:
         """Downloads the folder `results` of a job into the folder `to`. Returns the saved files.
 
-        An existing file is replaced when the new one is complete.
+        That must be a new folder, or one of yours. An existing file is replaced when the new one is complete.
         """
-        return [self._save(job, path, Path(to)) for path in self._files_below(job, RESULTS_FOLDER, _MAX_DEPTH)]
+        folder = DestinationFolder(to)
+        return [
+            folder.save(path.split("/")[1:], self.read(job, path))
+            for path in self._files_below(job, RESULTS_FOLDER, _MAX_DEPTH)
+        ]
 
     def _files_below(self, job: SupportsInt, path: str, depth: int) -> Iterator[str]:
         for entry in self.list(job, path):
@@ -63,20 +67,3 @@ class Files(ApiResource):
                 yield f"{path}/{name}"
             elif entry["kind"] == "folder" and depth > 0:
                 yield from self._files_below(job, f"{path}/{name}", depth - 1)
-
-    def _save(self, job: SupportsInt, path: str, to: Path) -> Path:
-        target = to / path.removeprefix(f"{RESULTS_FOLDER}/")
-        partial = target.with_name(f".{target.name[:200]}.part")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with open(partial, "wb") as file:
-                file.writelines(self.read(job, path))
-            os.replace(partial, target)
-        except OSError as error:
-            raise Invalid(
-                f"{target} cannot be written: {error.strerror}.", "Name another folder: --to."
-            ) from error
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink()
-        return target
