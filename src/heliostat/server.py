@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import gc
 import json
 import os
@@ -17,7 +18,6 @@ from types import FrameType
 from typing import Any, Protocol, TextIO
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from heliostat import __version__
 from heliostat.api.app import create_app
@@ -32,6 +32,12 @@ from heliostat.controller.shares_and_quotas import SchedulingRules, policy_from_
 from heliostat.engines.contract import CleansUpImages, Engine
 from heliostat.engines.factory import make_engine
 from heliostat.errors import Conflict, HeliostatError
+from heliostat.http_protocol import (
+    ConnectionLimiter,
+    ConnectionLimits,
+    LimitedHttpProtocol,
+    peer_uid,
+)
 from heliostat.loops.backup_maker import BackupMaker
 from heliostat.loops.environment_cleanup import EnvironmentCleaner
 from heliostat.loops.file_cleanup import JobFolderCleaner, UploadCleaner, WorkflowFileCleaner
@@ -41,6 +47,7 @@ from heliostat.loops.provenance_recorder import ProvenanceRecorder, ProvenanceSo
 from heliostat.loops.sampler import EngineUsageRecorder, Sampler, SamplerSources
 from heliostat.loops.schedule_loop import ScheduleLoop
 from heliostat.loops.services_and_sessions import ServiceReconciler, SessionMonitor
+from heliostat.open_files import raise_open_files_limit
 from heliostat.payloads.archive import build_zipapp
 from heliostat.proxy.proxy_server import ProxyServer, open_proxy_listener
 from heliostat.server_log import configure_logging, get_logger
@@ -75,6 +82,7 @@ def serve(
     configure_logging()
     _reset_ignored_signals()
     _close_descriptors_on_exec()
+    open_files = raise_open_files_limit()
     _make_home(settings.home)
     build_zipapp()  # now: an upgrade may replace the installed files while the server runs
     with _lock(settings.home), contextlib.ExitStack() as stack:
@@ -104,7 +112,9 @@ def serve(
         _write_status(settings.home, status)
         stack.callback(settings.home.status_file.unlink, missing_ok=True)
         stack.callback(settings.home.socket.unlink, missing_ok=True)
-        proxy = ProxyServer(context, proxy_socket)
+        limits = ConnectionLimits.for_open_files(open_files, settings.server.max_connections_per_client)
+        limiter = ConnectionLimiter(limits, settings.server.trusted_proxies)
+        proxy = ProxyServer(context, proxy_socket, limiter)
         proxy.start()
         gc.set_threshold(20_000, 20, 20)
         gc.enable()  # the command that started the server may have disabled it
@@ -112,7 +122,7 @@ def serve(
         stack.callback(proxy.close)
         ready(context, url)
         log.info("serving", url=url, home=str(settings.home.path), engine=context.engine.name)
-        restart = _run_http(app, sockets, settings)
+        restart = _run_http(app, sockets, settings, limiter)
     log.info("restarting" if restart else "stopped")
     if restart:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - its own command line
@@ -325,16 +335,14 @@ def _write_status(home: Home, facts: dict[str, Any]) -> None:
     draft.replace(home.status_file)
 
 
-class _PeerProtocol(HttpToolsProtocol):
-    """Records the uid of the client of a Unix socket. Nothing a client sends can change it."""
+class _PeerProtocol(LimitedHttpProtocol):
+    """Records the uid of the client of a Unix socket."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family == socket.AF_UNIX:
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            uid = int.from_bytes(credentials[4:8], sys.byteorder)
-            self.app_state = {**self.app_state, "peer_uid": uid}
+            self.app_state = {**self.app_state, "peer_uid": peer_uid(connection)}
 
 
 class _Server(uvicorn.Server):
@@ -371,11 +379,12 @@ def _has_terminal() -> bool:
     return True
 
 
-def _run_http(app: Any, sockets: list[socket.socket], settings: Settings) -> bool:
+def _run_http(app: Any, sockets: list[socket.socket], settings: Settings, limiter: ConnectionLimiter) -> bool:
     """Returns whether the server is to start again."""
+    protocol: Any = functools.partial(_PeerProtocol, limiter)
     config = uvicorn.Config(
         app,
-        http=_PeerProtocol,
+        http=protocol,
         ws="none",
         log_config=None,
         access_log=False,

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import State
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from heliostat.api.event_feed import EventFeed, EventFollower, FollowerTooSlow
 from heliostat.api.request_bodies import BodyRouter
@@ -69,9 +70,10 @@ async def stream_events(
     """Stream events as they happen. Starts after `after` or the header Last-Event-ID; default: from now."""
     if job_id is not None:
         await run_in_threadpool(require_inspectable_job, context, caller, job_id)
+    limit = context.stream_limit.acquire(caller.user.name)
     start = last_event_id if last_event_id is not None else after
     source = _EventSource(context, _AccessCheck(request, caller), job_id, request.app.state.feed)
-    return _event_stream_response(source.run(start))
+    return EventStreamResponse(source.run(start), limit)
 
 
 @router.get("/jobs/{job_id}/logs/follow")
@@ -92,11 +94,12 @@ async def follow_logs(
     """
     job = await run_in_threadpool(require_inspectable_job, context, caller, job_id)
     await run_in_threadpool(require_log, context, job)  # a stream that has started cannot respond with 4xx
+    limit = context.stream_limit.acquire(caller.user.name)
     offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
     names = STREAMS if stream == "both" else (stream,)
     start_offsets = {name: offsets[name] for name in names}
     source = _LogSource(context, job, start_offsets, _AccessCheck(request, caller), request.app.state)
-    return _event_stream_response(source.run(attempt, from_attempt))
+    return EventStreamResponse(source.run(attempt, from_attempt), limit)
 
 
 class _AccessRevoked(Exception):
@@ -316,9 +319,18 @@ def _text(kind: str, data: dict[str, Any]) -> str:
 _KEEP_ALIVE = ": still here\n\n"
 
 
-def _event_stream_response(source: AsyncGenerator[str]) -> Response:
-    headers = {"Cache-Control": "no-store"}
-    return StreamingResponse(_until_revoked(source), media_type="text/event-stream", headers=headers)
+class EventStreamResponse(StreamingResponse):
+    """Counts as an open stream of its user until it ends. Raises TooManyRequests."""
+
+    def __init__(self, source: AsyncGenerator[str], limit: contextlib.AbstractContextManager[None]) -> None:
+        headers = {"Cache-Control": "no-store"}
+        super().__init__(_until_revoked(source), media_type="text/event-stream", headers=headers)
+        self._limit = contextlib.ExitStack()
+        self._limit.enter_context(limit)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._limit:
+            await super().__call__(scope, receive, send)
 
 
 async def _until_revoked(source: AsyncGenerator[str]) -> AsyncIterator[str]:

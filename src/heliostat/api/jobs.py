@@ -140,7 +140,7 @@ async def wait_for_jobs(
     feed: EventFeed = request.app.state.feed
     deadline = time.monotonic() + body.timeout_seconds
     waiter = JobWaiter(context, caller, body.job_ids, lambda job: _view(context, caller, job))
-    with feed.follow() as follower:
+    with context.stream_limit.acquire(caller.user.name), feed.follow() as follower:
         await run_in_threadpool(waiter.refresh)
         while waiter.unfinished and (seconds := deadline - time.monotonic()) > 0:
             try:

@@ -47,6 +47,12 @@ def find_client(connection: Connection, forwarded_for: str, trusted_proxies: Seq
     return ClientAddress(ip, uid)
 
 
+def is_trusted_proxy(connection: Connection, trusted_proxies: Sequence[str]) -> bool:
+    """Whether the connection itself comes from a trusted proxy."""
+    is_named = _is_in(_plain_ip(connection.client[0]), _parse_networks(tuple(trusted_proxies)))
+    return is_named and _may_be_proxy(_find_uid(connection))
+
+
 def describe_client(scope: Mapping[str, Any]) -> str:
     """The client of an ASGI request, whose `client` is that of `find_client`; or the user of the Unix socket."""
     if client := scope.get("client"):

@@ -115,6 +115,13 @@ class ServerSettings:
         minimum=1024,
         maximum=2**40,
     )
+    max_connections_per_client: int = setting(
+        1000,
+        "maximum number of open connections of a Unix user of this machine, or of an address elsewhere; "
+        "`trusted_proxies` have no limit",
+        minimum=1,
+        maximum=1e6,
+    )
     time_zone: str | None = setting(
         None,
         "time zone of weekly reservations, and of schedules without one: they keep their time of day when clocks "

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from heliostat.config import ServerSettings
 from heliostat.errors import Conflict
+from heliostat.http_protocol import ConnectionLimiter, LimitedHttpProtocol
 from heliostat.proxy.app import Proxy
 from heliostat.proxy.websocket_tunnel import WebSocketTunnel
 from heliostat.server_log import get_logger
@@ -25,12 +25,13 @@ _MAX_COALESCED_BYTES = 64 * 1024  # copying more costs more than another system 
 
 
 class ProxyServer:
-    def __init__(self, context: Context, listener: socket.socket) -> None:
+    def __init__(self, context: Context, listener: socket.socket, limiter: ConnectionLimiter) -> None:
         proxy = Proxy(context)
         tunnel: Any = partial(WebSocketTunnel, proxy)
+        protocol: Any = partial(WriteCoalescingProtocol, limiter)
         config = uvicorn.Config(
             proxy,
-            http=WriteCoalescingProtocol,
+            http=protocol,
             ws=tunnel,
             lifespan="off",
             log_config=None,
@@ -105,7 +106,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-class WriteCoalescingProtocol(HttpToolsProtocol):
+class WriteCoalescingProtocol(LimitedHttpProtocol):
     """HTTP protocol of the proxy."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -120,6 +121,9 @@ class WriteCoalescingProtocol(HttpToolsProtocol):
         if isinstance(self.transport, WriteCoalescingTransport):
             self.transport = self.transport.unwrap()  # a tunnel does not coalesce writes
         super().handle_websocket_upgrade()
+        tunnel = self.transport.get_protocol()
+        if isinstance(tunnel, WebSocketTunnel):
+            tunnel.on_disconnect = self.release
 
 
 class WriteCoalescingTransport(asyncio.Transport):

@@ -6,6 +6,7 @@ upgrade, it receives only the handshake request; any other response is forwarded
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
@@ -38,6 +39,7 @@ class WebSocketTunnel(asyncio.Protocol):
         self._has_head = False
         self._counting = contextlib.ExitStack()
         self.transport: asyncio.Transport
+        self.on_disconnect: Callable[[], None] = lambda: None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -61,6 +63,7 @@ class WebSocketTunnel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
+        self.on_disconnect()
         if self._upstream is not None:
             self._upstream.disconnect()
 
@@ -173,6 +176,7 @@ class _UpstreamEnd(asyncio.Protocol):
         self.is_upgraded = False
         self.has_response, self.closed = asyncio.Event(), asyncio.Event()
         self.transport: asyncio.Transport
+        self.on_disconnect: Callable[[], None] = lambda: None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)

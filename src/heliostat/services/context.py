@@ -25,6 +25,7 @@ from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import UploadStore
 
 _MAX_CONCURRENT = 4
+_MAX_STREAMS, _MAX_STREAMS_PER_USER = 5000, 200  # of events and logs, and waits for jobs
 T = TypeVar("T")
 _CACHE_SECONDS = 2.0
 _MAX_ENTRIES = 500
@@ -100,30 +101,37 @@ class ReplicaTraffic:
 
 
 class ConcurrencyLimit:
-    """A limit for slow requests: one at a time per user, and a maximum in total.
+    """A limit for slow requests, per user and in total.
 
     Thread-safe. A request above the limit fails at once, because waiting would occupy a thread.
     """
 
-    def __init__(self, noun: str, maximum: int = _MAX_CONCURRENT) -> None:
-        self._noun, self._maximum = noun, maximum
+    def __init__(self, noun: str, maximum: int = _MAX_CONCURRENT, per_user: int = 1) -> None:
+        self._noun, self._maximum, self._per_user = noun, maximum, per_user
         self._lock = threading.Lock()
-        self._active_users: set[str] = set()
+        self._active: Counter[str] = Counter()
 
     @contextlib.contextmanager
     def acquire(self, user: str) -> Iterator[None]:
         """Raises TooManyRequests."""
         with self._lock:
-            if user in self._active_users:
-                raise TooManyRequests(f"Your previous {self._noun} is still running.", "Wait until it has ended.")
-            if len(self._active_users) >= self._maximum:
+            if self._active[user] >= self._per_user:
+                raise self._too_many()
+            if self._active.total() >= self._maximum:
                 raise TooManyRequests("Too many concurrent requests.", "Try again in a few seconds.")
-            self._active_users.add(user)
+            self._active[user] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._active_users.discard(user)
+                self._active[user] -= 1
+                if not self._active[user]:
+                    del self._active[user]
+
+    def _too_many(self) -> TooManyRequests:
+        if self._per_user == 1:
+            return TooManyRequests(f"Your previous {self._noun} is still running.", "Wait until it has ended.")
+        return TooManyRequests(f"You have {self._per_user} open {self._noun}s.", "Close some of them.")
 
 
 def utc_now() -> datetime:
@@ -146,6 +154,9 @@ class Context:
     import_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("file"))
     search_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("search"))
     upload_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("upload", maximum=1000))
+    stream_limit: ConcurrencyLimit = field(
+        default_factory=lambda: ConcurrencyLimit("stream", _MAX_STREAMS, _MAX_STREAMS_PER_USER)
+    )
     notebook_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("notebook"))
     now: Callable[[], datetime] = field(default=utc_now)
     traffic: ReplicaTraffic = field(default_factory=ReplicaTraffic)

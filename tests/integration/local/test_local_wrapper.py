@@ -89,3 +89,9 @@ def test_the_trace_of_a_wrapper_of_an_earlier_version_names_its_cgroup(tmp_path:
     assert traces.read_exit("2.1").exit_code is None
     (tmp_path / "2.1.started").write_text(f"77 1.00 {boot_id()}:5 1.1 003+\n")
     assert traces.read_exit("2.1").exit_code == 3
+
+
+def test_a_job_has_the_limit_of_open_files_that_the_server_was_started_with(tmp_path: Path) -> None:
+    wrapper = WrapperUnderTest(tmp_path, {"HELIOSTAT_OPEN_FILES": "123"})
+    wrapper.run("1.1", 'ulimit -S -n; echo "${HELIOSTAT_OPEN_FILES-}"')
+    assert wrapper.output("1.1") == "123\n\n"

@@ -8,6 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from heliostat.http_protocol import ConnectionLimiter, ConnectionLimits
 from heliostat.proxy import proxy_server
 from heliostat.proxy.proxy_server import ProxyServer
 from heliostat.services.context import Context
@@ -32,7 +33,9 @@ made: list[ProxyOfNothing] = []
 def test_connections_and_threads_are_given_up_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy_server, "Proxy", ProxyOfNothing)
     listener = socket.create_server(("127.0.0.1", 0))
-    server = ProxyServer(cast(Context, SimpleNamespace(engine=None)), listener)
+    server = ProxyServer(
+        cast(Context, SimpleNamespace(engine=None)), listener, ConnectionLimiter(ConnectionLimits(100, 100, 100))
+    )
     server.start()
     with urlopen(f"http://127.0.0.1:{listener.getsockname()[1]}/", timeout=60) as answer:
         assert answer.read() == b"well"

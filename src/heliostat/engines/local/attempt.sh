@@ -20,6 +20,8 @@
 
 trace=$1 boot=$2 limit=$3 grace=$4 contained=$5 groups=$6
 shift 6
+[ -z "$HELIOSTAT_OPEN_FILES" ] || ulimit -S -n "$HELIOSTAT_OPEN_FILES" # the server has raised its own limit
+unset HELIOSTAT_OPEN_FILES
 exec 9>&2 2>/dev/null # keep messages of the shell ("Killed") out of the job's log
 
 members() { # pids in the cgroup and in those below it, which only container tools create

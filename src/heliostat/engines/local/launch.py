@@ -26,6 +26,7 @@ from heliostat.engines.local.payload_script import (
 from heliostat.engines.local.posix_spawn import Program, spawn_program
 from heliostat.engines.local.processes import boot_id
 from heliostat.models import Attempt, JobId
+from heliostat.open_files import ORIGINAL_LIMIT_VARIABLE
 from heliostat.runtimes.contract import SEALED_DESCRIPTOR, RuntimeCommand
 
 _WRAPPER = str(Path(__file__).with_name("attempt.sh"))
@@ -116,8 +117,9 @@ def start_wrapper(prepared: PreparedAttempt, folder: JobFolder, claim_path: str,
             descriptors[SEALED_DESCRIPTOR] = _in_memory(prepared.container_commands[0].sealed_content, stack)
         environment = {
             **_ENVIRONMENT,
-            MARK_VARIABLE: prepared.context.process_mark,
-        }  # its processes are found by it
+            MARK_VARIABLE: prepared.context.process_mark,  # its processes are found by it
+            ORIGINAL_LIMIT_VARIABLE: os.environ.get(ORIGINAL_LIMIT_VARIABLE, ""),
+        }
         return WrapperClaim(spawn_program(Program(argv, environment, descriptors, _DEFAULT_SIGNALS)))
 
 
