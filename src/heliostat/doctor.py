@@ -13,7 +13,7 @@ from heliostat.config import Home, ServerSettings, Settings
 from heliostat.config.load import list_changed_settings
 from heliostat.config.pause import find_pause
 from heliostat.engines.contract import Finding
-from heliostat.engines.factory import examine_engine, read_local_nodes
+from heliostat.engines.factory import examine_engine, examine_environments, read_local_nodes
 from heliostat.errors import HeliostatError
 from heliostat.models import Node, NodeState
 
@@ -31,6 +31,11 @@ def check_installation(settings: Settings, nodes: Sequence[Node] | None = None) 
         findings += _port(settings.server)
         nodes = read_local_nodes(settings)
     return [*findings, *_nodes(nodes), *examine_engine(settings)]
+
+
+def check_environments(settings: Settings) -> list[Finding]:
+    """What prevents environments that all users share. Empty: nothing."""
+    return examine_environments(settings)
 
 
 def _home(home: Home) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from heliostat.errors import Conflict, Forbidden, ServerUnreachable
 
 if TYPE_CHECKING:
     from heliostat.client.api_types import ServerStatus
+    from heliostat.config import Settings
 
 NOT_RUNNING_EXIT_CODE = 3
 
@@ -59,9 +60,11 @@ def up(
     if background:
         started = start_server_in_background(home, options)
         _print_running(started.status, as_json, "is running" if started.started_by_us else "is already running")
+        _warn_of_private_environments(settings)
         return
     from heliostat.server import serve
 
+    _warn_of_private_environments(settings)
     print_message("Heliostat runs in the foreground. Ctrl-C stops it; running jobs continue.")
     try:
         serve(settings)
@@ -145,6 +148,15 @@ def _explain_pause(reason: str) -> None:
             explain_pause(client)
         except Forbidden:
             print(f"Heliostat is paused: {reason}.")
+
+
+def _warn_of_private_environments(settings: "Settings") -> None:
+    from heliostat.doctor import check_environments
+
+    for found in check_environments(settings):
+        print_message(f"{found.level}: {found.message}")
+        if found.hint:
+            print_message(f"hint: {found.hint}")
 
 
 def _home_of(address: Any) -> dict[str, str]:

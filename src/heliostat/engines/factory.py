@@ -41,6 +41,15 @@ def examine_engine(settings: Settings) -> list[Finding]:
     return list(examine_local(settings))
 
 
+def examine_environments(settings: Settings) -> list[Finding]:
+    """What prevents environments that all users share; on other engines than the local one they are private."""
+    if settings.server.engine != "local":
+        return []
+    from heliostat.engines.local.installation_checks import examine_environments
+
+    return list(examine_environments(settings))
+
+
 def read_local_nodes(settings: Settings) -> list[Node]:
     """This machine as a node; the engine need not run. Empty if the engine's nodes are other machines."""
     if settings.server.engine == "slurm":

@@ -56,6 +56,11 @@ def examine_local(settings: Settings) -> Iterator[Finding]:
         yield Finding("image stores", "ok", usage)
 
 
+def examine_environments(settings: Settings) -> Iterator[Finding]:
+    """What prevents shared environments, if anything."""
+    return (found for found in _environments(settings, _this_machine()) if found.level != "ok")
+
+
 def read_local_node(settings: Settings) -> Node:
     """This machine with its current GPUs."""
     gpus = find_gpus(settings.server.simulate_gpus)

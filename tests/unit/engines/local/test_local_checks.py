@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import Home, ServerSettings, Settings
+from heliostat.doctor import check_environments
+from heliostat.engines.local import installation_checks
 from heliostat.engines.local.installation_checks import HostAccount, HostFacts, examine_host, examine_local
 
 SETTINGS = Settings(Home(Path("/srv/h")))
@@ -54,6 +56,18 @@ def test_where_all_is_there_all_is_well():
 def test_what_is_missing_is_told_with_what_to_do(machine, check, level, word, hint):
     found = next(one for one in examine_host(SETTINGS, machine) if one.check == check)
     assert (found.level, word in found.message, hint in (found.hint or "")) == (level, True, True), found
+
+
+def test_the_start_says_only_what_prevents_shared_environments(monkeypatch):
+    machine = replace(WELL, accounts=(ANN,))
+    monkeypatch.setattr(installation_checks, "_this_machine", lambda: machine)
+    (found,) = check_environments(SETTINGS)
+    assert "no account heliostat-build" in found.message
+    machine = WELL
+    assert check_environments(SETTINGS) == []
+    machine = replace(WELL, is_root=False, accounts=())
+    assert check_environments(SETTINGS) == []
+    assert check_environments(replace(SETTINGS, server=ServerSettings(engine="slurm"))) == []
 
 
 def test_nobody_without_root_needs_the_builder():
