@@ -434,3 +434,10 @@ def test_folders_of_users_are_walked_and_removed_in_one_module() -> None:
             for call in ("shutil.rmtree", "os.walk", ".rglob(", '"rm", "-rf"'):
                 allowed = 1 if (file.name, call) == ("containers.py", '"rm", "-rf"') else 0  # in a user namespace
                 assert text.count(call) <= allowed, f"{file.relative_to(ROOT)} uses {call}: use untrusted_folders"
+
+
+def test_migrations_follow_each_other_in_one_line() -> None:
+    """Two that were made at the same time must not have the same number: no database could be upgraded."""
+    names = sorted(path.name for path in (ROOT / "store/migrations/versions").glob("0*.py"))
+    numbers = [name.partition("_")[0] for name in names]
+    assert len(numbers) == len(set(numbers)), numbers
