@@ -10,6 +10,7 @@ from pathlib import Path
 
 from heliostat.auth.client_address import can_identify_local_users
 from heliostat.config import Home, ServerSettings, Settings
+from heliostat.config.file_system import SHARED_DATABASE_HINT, check_database_folder
 from heliostat.config.load import list_changed_settings
 from heliostat.config.pause import find_pause
 from heliostat.engines.contract import Finding
@@ -51,8 +52,8 @@ def _home(home: Home) -> Iterator[Finding]:
             "Run as its owner, or set HELIOSTAT_HOME.",
         )
         return
-    if loose := [name for name in ("heliostat.db", "attempts") if _open_to_others(path / name)]:
-        names = " ".join(str(path / name) for name in loose)
+    if loose := [file for file in (home.database, home.attempts) if _open_to_others(file)]:
+        names = " ".join(map(str, loose))
         yield Finding("permissions", "problem", f"Other users can read {names}.", f"chmod -R go-rwx {names}")
     elif os.geteuid() == 0 and (closed := _closed_parent(path)):
         hint = f"chmod a+x {closed}, or choose another HELIOSTAT_HOME."
@@ -97,6 +98,12 @@ def _disk(home: Home) -> Iterator[Finding]:
 
 def _database(home: Home) -> Iterator[Finding]:
     path = home.database
+    try:
+        cause = check_database_folder(home)
+    except HeliostatError as error:
+        cause = error.message
+    if cause:
+        yield Finding("database", "problem", cause, SHARED_DATABASE_HINT)
     if not path.exists():
         return
     try:

@@ -23,6 +23,7 @@ from heliostat import __version__
 from heliostat.api.app import create_app
 from heliostat.auth.authentication import Authenticator
 from heliostat.config import Home, ServerSettings, Settings
+from heliostat.config.file_system import check_database_folder
 from heliostat.config.load import list_changed_settings
 from heliostat.config.pause import Pause, find_pause, pause
 from heliostat.controller.controller import Controller, ControllerComponents, Resumption
@@ -86,9 +87,13 @@ def serve(
     _make_home(settings.home)
     build_zipapp()  # now: an upgrade may replace the installed files while the server runs
     with _lock(settings.home), contextlib.ExitStack() as stack:
+        if settings.home.database_folder:
+            stack.enter_context(_lock_file(settings.home.database_lock_file, _LOCK_SECONDS))
         sockets = [_tcp_socket(settings.server), _unix_socket(settings.home)]
         url, proxy_socket = _url(sockets[0]), open_proxy_listener(settings.server, sockets[0])
         settings.home.rename_old_files()
+        if cause := check_database_folder(settings.home):
+            log.warning("database_on_shared_file_system", cause=cause, hint="helio doctor")
         _require_database_of_jobs(settings.home)
         migrate(settings.home.database)
         context = _start_components(settings, engine or make_engine(settings), before, stack)
@@ -247,6 +252,7 @@ def _make_home(home: Home) -> None:
         ):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(mode)
+        home.database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise HeliostatError(
             f"The data directory {home.path} cannot be used: {error.strerror}.",
@@ -261,7 +267,8 @@ def _require_database_of_jobs(home: Home) -> None:
     if is_empty and (_highest_job_id(home.jobs) or any(os.scandir(home.attempts))):
         raise HeliostatError(
             f"{home.database} is missing or empty, but {home.path} has files of jobs. These may still run.",
-            f"Restore a backup of the database. To start without these jobs: wait until they have ended, then move"
+            f"Restore a backup: helio backup restore. If storage.database_folder was changed, move heliostat.db"
+            f" there. To start without these jobs: wait until they have ended, then move"
             f" {home.jobs} and {home.attempts} to another place.",
             code="missing_database",
         )
@@ -272,15 +279,19 @@ def _highest_job_id(jobs: Path) -> int:
     return max((int(entry.name) for entry in os.scandir(jobs) if entry.name.isdecimal()), default=0)
 
 
+def _lock(home: Home, wait_seconds: float = _LOCK_SECONDS) -> contextlib.AbstractContextManager[None]:
+    return _lock_file(home.lock_file, wait_seconds)
+
+
 @contextlib.contextmanager
-def _lock(home: Home, wait_seconds: float = _LOCK_SECONDS) -> Iterator[None]:
+def _lock_file(path: Path, wait_seconds: float) -> Iterator[None]:
     """Waits a moment: a child that a killed server had just forked holds the lock until it calls exec."""
     deadline = time.monotonic() + wait_seconds
-    with open(home.lock_file, "a", encoding="utf-8") as file:
+    with open(path, "a", encoding="utf-8") as file:
         while not _try_lock(file):
             if time.monotonic() > deadline:
                 raise Conflict(
-                    f"Heliostat is already running on {home.path}.",
+                    f"Heliostat is already running on {path.parent}.",
                     "`helio status` shows it, `helio down` stops it.",
                 )
             time.sleep(0.02)

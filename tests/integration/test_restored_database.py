@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.config import Home
+from heliostat.config import Home, load_settings
 from heliostat.services.backups.create import create_backup
 from heliostat.services.backups.restore import restore_backup
 from integration.running_server import RunningServer, wait_for
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    server = RunningServer()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Its database has a folder of its own."""
+    folder = tmp_path_factory.mktemp("disk") / "database"
+    server = RunningServer(f'[storage]\ndatabase_folder = "{folder}"\n')
+    assert not (server.home / "heliostat.db").exists()
     yield server
     server.remove()
 
@@ -32,15 +35,23 @@ def wait_for_state(server: RunningServer, job: int, state: str) -> None:
     wait_for(lambda: server.show(job)["state"] == state, f"job {job} to be {state}", lambda: server.show(job))
 
 
+def configured_home(server: RunningServer) -> Home:
+    return load_settings(Home(server.home)).home
+
+
 def copy_database(server: RunningServer, to: Path) -> None:
-    with closing(sqlite3.connect(server.home / "heliostat.db")) as source, closing(sqlite3.connect(to)) as target:
+    with (
+        closing(sqlite3.connect(configured_home(server).database)) as source,
+        closing(sqlite3.connect(to)) as target,
+    ):
         source.backup(target)
 
 
 def put_back(server: RunningServer, kept: Path) -> None:
+    database = configured_home(server).database
     for suffix in ("-wal", "-shm"):
-        (server.home / f"heliostat.db{suffix}").unlink(missing_ok=True)
-    shutil.copy(kept, server.home / "heliostat.db")
+        database.with_name(f"heliostat.db{suffix}").unlink(missing_ok=True)
+    shutil.copy(kept, database)
 
 
 def test_jobs_that_an_older_database_does_not_know_go_on_until_an_admin_decides(
@@ -98,7 +109,7 @@ def test_a_job_that_ran_since_the_backup_is_not_run_again_unasked(server: Runnin
     runs = tmp_path / "runs"
     count = ["sh", "-c", f"echo run >>{runs}"]
     job = server.submit(command=count, memory=64, held=True)
-    backup = create_backup(Home(server.home), tmp_path)
+    backup = create_backup(configured_home(server), tmp_path)
     server.ask("POST", f"/jobs/{job}/release")
     server.finished(job)
     server.stop()
@@ -124,12 +135,11 @@ def test_a_restore_drill_elsewhere_touches_no_job_and_runs_none_again(
     wait_for_state(server, running, "running")
     wait_for(runs.exists, "the job to begin")
     waiting = server.submit(command=["true"], memory=64, held=True)
-    backup = create_backup(Home(server.home), tmp_path)
+    backup = create_backup(configured_home(server), tmp_path)
     drill = RunningServer()
     try:
         drill.stop()
-        restore_backup(Home(drill.home), backup)
-        (drill.home / "cluster.toml").write_text("[server]\nport = 0\n")
+        restore_backup(Home(drill.home), backup, settings=False)
         drill.start()
         assert drill.ask("GET", "/status").json["paused"]
         assert drill.show(running)["state"] == "running"  # as in the backup

@@ -56,6 +56,9 @@ def verify(
 @backup.command()
 def restore(
     file: Annotated[Path | None, typer.Argument(help="Backup. Default: the newest in the folder.")] = None,
+    without_settings: Annotated[
+        bool, typer.Option("--without-settings", help="Keep the cluster.toml of this home; for drills.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Replace the database, the keys and cluster.toml by those of a backup.
@@ -65,7 +68,7 @@ def restore(
     from heliostat.config import find_home
     from heliostat.services.backups.restore import restore_backup
 
-    restored = restore_backup(find_home(), file or _newest())
+    restored = restore_backup(find_home(), file or _newest(), settings=not without_settings)
     kept = [str(path) for path in restored.replaced]
     if as_json:
         print_json({"created_at": restored.manifest.created_at, "kept": kept})

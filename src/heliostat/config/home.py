@@ -10,13 +10,14 @@ DEFAULT_PORT = 8470
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The data directory: it contains all files of one installation."""
+    """The data directory: it contains all files of one installation. Its databases may have another folder."""
 
     path: Path
+    database_folder: Path | None = None  # None: the data directory
 
     @property
     def database(self) -> Path:
-        return self.path / "heliostat.db"
+        return (self.database_folder or self.path) / "heliostat.db"
 
     @property
     def socket(self) -> Path:
@@ -60,7 +61,7 @@ class Home:
     @property
     def samples(self) -> Path:
         """Usage samples of jobs and nodes: large, and not needed in a backup."""
-        return self.path / "samples.db"
+        return self.database.with_name("samples.db")
 
     @property
     def backups(self) -> Path:
@@ -74,6 +75,11 @@ class Home:
     @property
     def lock_file(self) -> Path:
         return self.path / "server.lock"
+
+    @property
+    def database_lock_file(self) -> Path:
+        """Against a second home with the same database."""
+        return self.database.with_name(self.lock_file.name)
 
     @property
     def status_file(self) -> Path:

@@ -1,12 +1,13 @@
 """Reads `cluster.toml`, checks every key and value, and builds the settings."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from heliostat.config.home import Home
 from heliostat.config.renamed_settings import REMOVED_SETTINGS, RENAMED_SETTINGS
+from heliostat.config.sections import StorageSettings
 from heliostat.config.setting_rules import advise_value, find_value_fault, format_toml, redact_value
 from heliostat.config.settings import COMMAND_LINE_SOURCE, SECTIONS, Settings, section_fields
 from heliostat.errors import Invalid
@@ -39,7 +40,16 @@ def load_settings(home: Home, options: SectionValues | None = None) -> Settings:
         name: record(**_frozen({**written.get(name, {}), **chosen.get(name, {})}))
         for name, record in SECTIONS.items()
     }
-    return Settings(home, **sections, sources=sources)
+    return Settings(_with_database_folder(home, sections["storage"]), **sections, sources=sources)
+
+
+def find_configured_home(home: Home, config_file: Path) -> Home:
+    """The home with the database folder that this file names; other settings need not be valid. Raises Invalid."""
+    storage = read_config(config_file).get("storage")
+    folder = storage.get("database_folder") if isinstance(storage, Mapping) else None
+    return _with_database_folder(
+        home, StorageSettings(database_folder=folder if isinstance(folder, str) else None)
+    )
 
 
 def list_changed_settings(running: Settings) -> list[str]:
@@ -96,6 +106,10 @@ def find_closest_match(word: str, known: Iterable[str]) -> str | None:
     import difflib
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+
+
+def _with_database_folder(home: Home, storage: StorageSettings) -> Home:
+    return replace(home, database_folder=Path(storage.database_folder) if storage.database_folder else None)
 
 
 def _refuse(place: object, problems: list[ConfigProblem]) -> None:

@@ -435,10 +435,22 @@ class AuthSettings:
     )
 
 
+def _is_absolute(path: str) -> bool:
+    return path.startswith("/")
+
+
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """Files of jobs, and uploaded code."""
+    """The database, files of jobs, and uploaded code."""
 
+    database_folder: str | None = setting(
+        None,
+        "folder of the databases, on a disk of this machine, if the data directory is on a shared file system. "
+        "Not set: the data directory",
+        is_valid=_is_absolute,
+        example='"/var/lib/heliostat-database"',
+        see="admins.md#the-data-directory",
+    )
     keep_job_folders_days: int = setting(
         0, "days to keep the folder of a job, with its output, after its end; 0: forever", minimum=0
     )
@@ -468,10 +480,6 @@ class StorageSettings:
         "days to keep uploaded code after its last use; code of unfinished jobs and of schedules is kept",
         minimum=1,
     )
-
-
-def _is_absolute(path: str) -> bool:
-    return path.startswith("/")
 
 
 @dataclass(frozen=True, slots=True)

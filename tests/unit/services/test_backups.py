@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.config import BackupSettings, Home
+from heliostat.config import BackupSettings, Home, load_settings
 from heliostat.config.pause import find_pause
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.loops.backup_maker import BackupMaker
@@ -169,3 +169,18 @@ def test_of_a_damaged_database_no_backup_is_made_and_none_removed(home: Home) ->
     with pytest.raises(HeliostatError, match=r"damaged|cannot be copied"):
         create_backup(home, home.backups)
     assert [path.name for path in home.backups.iterdir()] == [kept.name]
+
+
+def test_a_drill_never_replaces_a_database_that_has_its_own_folder(home: Home, tmp_path: Path) -> None:
+    home.config_file.write_text(f'[storage]\ndatabase_folder = "{tmp_path}/disk"\n')
+    path = create_backup(home, tmp_path / "backups")
+    restore_backup(home, path)
+    assert "before" in departments(load_settings(home).home)
+    assert (tmp_path / "disk" / "heliostat.db").exists()
+    write_department(load_settings(home).home, "later")
+    drill = Home(tmp_path / "drill")
+    with pytest.raises(Conflict, match="would use the database"):
+        restore_backup(drill, path)
+    restore_backup(drill, path, settings=False)
+    assert "later" not in departments(drill)
+    assert "later" in departments(load_settings(home).home)

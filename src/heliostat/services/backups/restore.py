@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from heliostat.config import Home
+from heliostat.config.load import find_configured_home
 from heliostat.config.pause import pause
-from heliostat.errors import HeliostatError
+from heliostat.errors import Conflict, HeliostatError
 from heliostat.services.backups.archive import (
     DATABASE,
     KEYS,
@@ -26,7 +27,7 @@ from heliostat.services.backups.archive import (
     read_files,
     read_manifest,
 )
-from heliostat.services.home_lock import lock_out_server
+from heliostat.services.home_lock import lock_database, lock_out_server
 from heliostat.store.database_copy import copy_database, find_damage, move_into_place
 from heliostat.store.schema_upgrade import LATEST_REVISION
 
@@ -43,20 +44,40 @@ def verify_backup(path: Path) -> Manifest:
         return _unpack(path, Path(folder), with_logs=False)
 
 
-def restore_backup(home: Home, path: Path) -> RestoredBackup:
-    """Nothing is changed unless the whole backup is in order. Replaced files are kept. It can be repeated."""
+def restore_backup(home: Home, path: Path, *, settings: bool = True) -> RestoredBackup:
+    """Nothing is changed unless the whole backup is in order. Replaced files are kept. It can be repeated.
+    Without `settings`, `cluster.toml` stays as it is."""
     with lock_out_server(home), _unpacked(home, path) as (manifest, folder):
-        made = manifest.created_at.removesuffix("+00:00").replace("T", " ") + " UTC"
-        pause(home, f"it was restored from the backup of {made}", after_restore=True)
-        suffix = f".before-restore-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        replaced = [
-            kept
-            for name in (*KEYS, SETTINGS)
-            if (kept := _replace(folder / name, home.path / name, suffix)) is not None
-        ]
-        replaced += _replace_database(folder / DATABASE, home.database, suffix)
-        _restore_logs(home, folder)
-    return RestoredBackup(manifest, tuple(replaced))
+        if not settings:
+            (folder / SETTINGS).unlink(missing_ok=True)
+        home = _home_after(home, folder / SETTINGS, manifest)
+        with lock_database(home):
+            return RestoredBackup(manifest, tuple(_put_in_place(home, folder, manifest)))
+
+
+def _home_after(home: Home, settings: Path, manifest: Manifest) -> Home:
+    """With the database folder of the settings that will be in place. Raises Conflict if that belongs to another
+    home: a drill must not replace the real database."""
+    after = find_configured_home(home, settings if settings.exists() else home.config_file)
+    if settings.exists() and after.database_folder and manifest.home != str(home.path):
+        raise Conflict(
+            f"With the settings of this backup, {home.path} would use the database of {manifest.home}"
+            f" in {after.database_folder}.",
+            "Keep the settings of this home: helio backup restore --without-settings",
+        )
+    return after
+
+
+def _put_in_place(home: Home, folder: Path, manifest: Manifest) -> Iterator[Path]:
+    """Pauses first. Yields the new names of the replaced files."""
+    made = manifest.created_at.removesuffix("+00:00").replace("T", " ") + " UTC"
+    pause(home, f"it was restored from the backup of {made}", after_restore=True)
+    suffix = f".before-restore-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    for name in (*KEYS, SETTINGS):
+        if (kept := _replace(folder / name, home.path / name, suffix)) is not None:
+            yield kept
+    yield from _replace_database(folder / DATABASE, home.database, suffix)
+    _restore_logs(home, folder)
 
 
 @contextmanager
