@@ -262,6 +262,7 @@ def serialize_share_account(account: AccountShare) -> Json:
         "share": account.share,
         "entitled": None if account.entitled is None else round(account.entitled, 4),
         "usage_gpu_hours": round(account.usage, 2),
+        "reserved_gpu_hours": round(account.reserved, 2),
         "usage_ratio": round(account.ratio, 3),
         "priority_penalty": round(account.points, 3),
         "children": [serialize_share_account(child) for child in account.children],

@@ -1,5 +1,6 @@
 """The `helio` command tree; modules of commands are imported when they are needed."""
 
+import difflib
 import importlib
 from typing import Any
 
@@ -41,10 +42,20 @@ _STYLE: dict[str, Any] = {
 
 def command_group(help_text: str) -> typer.Typer:
     """A command with subcommands, such as `helio node drain`."""
-    return typer.Typer(help=help_text, **_STYLE)
+    return typer.Typer(help=help_text, cls=SuggestingGroup, **_STYLE)
 
 
-class LazyGroup(TyperGroup):
+class SuggestingGroup(TyperGroup):
+    """A group that suggests a similar name for an unknown command."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            similar = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            ctx.fail(f"No such command {args[0]!r}" + (f" (did you mean {similar[0]}?)." if similar else "."))
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(SuggestingGroup):
     """Lists all commands by name and imports only the module of the requested one."""
 
     def list_commands(self, ctx: Any) -> list[str]:

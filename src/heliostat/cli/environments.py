@@ -94,8 +94,12 @@ def list_environments(
 
 
 @env.command()
-def show(digest: DigestArgument, as_json: JsonFlag = False) -> None:
-    """Show an environment: its files, its state and the installed packages."""
+def show(
+    digest: DigestArgument,
+    full: Annotated[bool, typer.Option("--full", help="Print its files and the installed packages too.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show an environment: its state, its size and the number of its packages."""
     data = connect().environments.get(digest)
     if as_json:
         print_json(data)
@@ -113,11 +117,21 @@ def show(digest: DigestArgument, as_json: JsonFlag = False) -> None:
             ("Last used", format_time(data["used_at"])),
             ("Build job", str(data["build_job"])),
             ("Folder", data["folder"]),
+            ("Files", ", ".join(data["files"])),
+            (
+                "Packages",
+                f"{_count_packages(data['lock'])} installed; --full lists them" if data["lock"] else None,
+            ),
         ]
     )
-    for name, text in [*data["files"].items(), ("Installed", data["lock"] or "")]:
+    for name, text in [*data["files"].items(), ("Installed", data["lock"] or "")] if full else ():
         if text:
             print(f"\n{sanitize_text(name)}:\n{indent_text(text)}")
+
+
+def _count_packages(lock: str) -> int:
+    """Lines without comments, options and hashes."""
+    return sum(bool(line) and not line.startswith(("#", "@", " ", "-")) for line in lock.splitlines())
 
 
 @env.command()

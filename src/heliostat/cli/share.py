@@ -19,8 +19,9 @@ _SHARE_COLUMNS = (
     Column("DEPARTMENT > PROJECT > USER", shrinkable=True),
     Column("SHARE", right_aligned=True),
     Column("ENTITLED", right_aligned=True),
-    Column("GPU-HOURS", right_aligned=True),
     Column("USED", right_aligned=True),
+    Column("RESERVED", right_aligned=True),
+    Column("OF SHARE", right_aligned=True),
     Column("PENALTY", right_aligned=True),
 )
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -29,8 +30,9 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 def share(as_json: JsonFlag = False) -> None:
     """Show fair shares and recent usage.
 
-    ENTITLED: part of the cluster that the account gets while all others use theirs. USED: recent usage as a
-    multiple of that. PENALTY: priority points that its jobs lose for it.
+    ENTITLED: part of the cluster that the account gets while all others use theirs. USED: recent GPU-hours.
+    RESERVED: GPU-hours that its running jobs may still use. OF SHARE: both as a multiple of what it is entitled
+    to. PENALTY: priority points that its jobs lose for it.
     """
     response = connect().queue.share()
     tree = response["items"]
@@ -54,12 +56,13 @@ def _share_row(account: "ShareEntry", depth: int) -> list[str]:
     entitled = account["entitled"]
     name = "  " * depth + account["name"]
     if entitled is None:
-        return [name, str(account["share"]), "-", "-", "-", "-"]
+        return [name, str(account["share"]), "-", "-", "-", "-", "-"]
     return [
         name,
         str(account["share"]),
         f"{entitled:.1%}",
-        f"{account['usage_gpu_hours']:.1f}",
+        f"{account['usage_gpu_hours'] - account['reserved_gpu_hours']:.1f}",
+        f"{account['reserved_gpu_hours']:.1f}",
         f"{account['usage_ratio']:.2f}{_TIMES}",
         f"-{account['priority_penalty']:.1f}" if account["priority_penalty"] >= 0.05 else "0",
     ]

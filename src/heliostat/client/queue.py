@@ -17,7 +17,8 @@ class ShareEntry(TypedDict):
     name: str
     share: int
     entitled: float | None
-    usage_gpu_hours: float
+    usage_gpu_hours: float  # with what running jobs may still use
+    reserved_gpu_hours: float  # what running jobs may still use
     usage_ratio: float
     priority_penalty: float
     children: "list[ShareEntry]"

@@ -201,6 +201,7 @@ class QueueState:
             free=self._free,
             past_usage=self._ledger.decayed_usage(len(self._leaves.items), seconds),
             current_usage=partial(self._present_usage, now=seconds),
+            reserved_usage=partial(self._reserved_usage, now=seconds),
             held_devices=self._held,
             shared_device_use=self._shared_use,
             accounts=self.accounts,
@@ -340,9 +341,12 @@ class QueueState:
         """Usage of running jobs so far and up to their time limits, so that a user with new large jobs counts as
         served."""
         so_far = self._ledger.decayed_seconds(np.minimum(running["started"], now), now)
+        return np.asarray(running["rate"] * so_far + self._reserved_usage(running, now))
+
+    def _reserved_usage(self, running: Array, now: float) -> Array:
+        """What running jobs may still use, up to their time limits."""
         limit = np.where(running["has_limit"], running["limit"], self.policy.assumed_limit_seconds)
-        ahead = np.maximum(running["started"] + limit - now, 0.0)
-        return np.asarray(running["rate"] * (so_far + ahead))
+        return np.asarray(running["rate"] * np.maximum(running["started"] + limit - now, 0.0))
 
     def _add_to_month(self, user: str, project: str, class_name: str, hours: float) -> None:
         for scope in (*quota_keys(user, project, self.accounts), (class_name, project)):

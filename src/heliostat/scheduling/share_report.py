@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from heliostat.models import Project
 from heliostat.scheduling.fair_share_tree import level_weights
 from heliostat.scheduling.policy import SchedulingPolicy
@@ -20,6 +22,7 @@ class AccountShare:
     share: int  # set by an admin; 1 for every user
     entitled: float | None = None  # fraction of the cluster; None: not used recently
     usage: float = 0.0  # GPU-hours at the policy's charge rates: past usage decays, running jobs count in full
+    reserved: float = 0.0  # the part of the usage that running jobs have not used yet
     ratio: float = 0.0  # usage as a multiple of the share
     points: float = 0.0  # priority points that its jobs lose, with those of the levels above
     children: tuple["AccountShare", ...] = ()
@@ -37,6 +40,7 @@ class _ReportBuilder:
         self._accounts, self._tree, self._policy = snapshot.accounts, snapshot.share_tree, policy
         self._levels = current_share_levels(snapshot, policy) if snapshot.share_tree.leaves else None
         self._weights = level_weights(self._levels) if self._levels else (0.0, 0.0, 0.0)
+        self._reserved = snapshot.reserved_by_leaf
         self._max_points = policy.share_weight * MAX_SHARE_RATIO
         used = set(snapshot.share_tree.projects)
         self._projects: dict[str, list[Project]] = {}
@@ -81,8 +85,15 @@ class _ReportBuilder:
         depth = _KINDS.index(account.kind)
         level = self._levels[depth]
         ratio = float(level.usage_ratio[index])
+        reserved = np.bincount(level.account_of_leaf, self._reserved, len(level.usage))[index]
         points = lost + self._policy.share_weight * self._weights[depth] * ratio
-        return replace(account, usage=float(level.usage[index]), ratio=ratio, points=min(points, self._max_points))
+        return replace(
+            account,
+            usage=float(level.usage[index]),
+            reserved=float(reserved),
+            ratio=ratio,
+            points=min(points, self._max_points),
+        )
 
 
 def _index_of(names: tuple[str, ...], name: str) -> int | None:

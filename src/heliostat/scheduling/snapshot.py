@@ -69,7 +69,8 @@ class Snapshot:
     share_tree: FairShareTree
     free: FreeResources  # by node
     past_usage: Array  # by leaf: decayed usage without running jobs
-    current_usage: Callable[[Array], Array]  # usage by running row
+    current_usage: Callable[[Array], Array]  # usage by running row, up to its time limit
+    reserved_usage: Callable[[Array], Array]  # the part of it that is not used yet
     held_devices: Mapping[str, JobId]  # whole devices in use, and their jobs
     shared_device_use: Mapping[str, float] = field(default_factory=dict)  # used fraction of each shared device
     accounts: ShareAccounts = field(default_factory=ShareAccounts)
@@ -95,6 +96,11 @@ class Snapshot:
             return self.past_usage
         present = self.current_usage(self.running)
         return self.past_usage + np.bincount(self.running["leaf"], present, len(self.past_usage))
+
+    @cached_property
+    def reserved_by_leaf(self) -> Array:
+        """By leaf: what running jobs may still use."""
+        return np.bincount(self.running["leaf"], self.reserved_usage(self.running), len(self.past_usage))
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,9 @@ def test_the_commands_build_list_show_and_remove(server: ServerProcess, tmp_path
     assert "+ tiny==1.0" in done.stderr
     assert digest in helio(server, "env", "list").stdout
     shown = helio(server, "env", "show", digest).stdout
-    assert "tiny<3" in shown
+    assert "1 installed; --full lists them" in shown
+    assert "tiny<3" not in shown
+    assert "tiny<3" in helio(server, "env", "show", digest, "--full").stdout
     run = helio(server, "run", "--env", f"@{digest}", "--wait", "--", "tiny")
     assert run.returncode == 0, run.stderr
     assert "removed" in helio(server, "env", "remove", digest).stdout

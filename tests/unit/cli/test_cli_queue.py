@@ -140,6 +140,7 @@ def test_share_is_a_tree(helio, serve):
             "share": 2,
             "entitled": entitled,
             "usage_gpu_hours": 12.34,
+            "reserved_gpu_hours": 4.2,
             "usage_ratio": 2.1,
             "priority_penalty": 1.26,
             "children": list(children),
@@ -151,7 +152,7 @@ def test_share_is_a_tree(helio, serve):
     lines = helio("share").out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["lab", "mri", "anna"]
     assert lines[3].startswith("    anna")
-    assert lines[3].split()[1:] == ["2", "50.0%", "12.3", "2.10\N{MULTIPLICATION SIGN}", "-1.3"]
+    assert lines[3].split()[1:] == ["2", "50.0%", "8.1", "4.2", "2.10\N{MULTIPLICATION SIGN}", "-1.3"]
 
 
 LINE = {

@@ -66,6 +66,13 @@ def test_usage_adds_up_and_the_ratio_shows_overuse() -> None:
     assert clinic.usage == clinic.ratio == 0
 
 
+def test_what_running_jobs_may_still_use_is_apart() -> None:
+    board = a_shared_board()
+    _, _, lab = build_share_report(board.snapshot(NOW + timedelta(hours=1)), board.policy)
+    ann = lab.children[1].children[0]
+    assert lab.reserved == ann.reserved == pytest.approx((ann.usage - ann.reserved) * 89, rel=0.01)
+
+
 def test_lost_points_match_the_queue_order() -> None:
     board = a_shared_board()
     snapshot = board.snapshot(NOW)

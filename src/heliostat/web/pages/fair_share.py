@@ -28,7 +28,8 @@ class ShareRow:
     may_manage: bool
     share: int
     entitled_fraction: float | None  # None: no recent usage
-    usage_gpu_hours: float  # decayed
+    usage_gpu_hours: float  # decayed, without the reserved ones
+    reserved_gpu_hours: float
     used_fraction: float  # of the total usage
     ratio: float
     share_status: str
@@ -103,7 +104,8 @@ def _row(share: AccountShare, user: User, scale: _Scale, row_id: str) -> ShareRo
         may_manage=user.is_admin if share.kind != "project" else user.may_manage(share.name),
         share=share.share,
         entitled_fraction=share.entitled,
-        usage_gpu_hours=share.usage,
+        usage_gpu_hours=share.usage - share.reserved,
+        reserved_gpu_hours=share.reserved,
         used_fraction=used_fraction,
         ratio=share.ratio,
         share_status=_share_status(share),
