@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 
 from heliostat import __version__
 from heliostat.client.address import ServerAddress
-from heliostat.errors import HeliostatError, ServerUnreachable, error_class_for_status
+from heliostat.errors import HeliostatError, Invalid, ServerUnreachable, error_class_for_status
 
 API_PREFIX = "/api/v1"
 DEFAULT_TIMEOUT_SECONDS = 120.0
@@ -84,11 +84,11 @@ class Transport:
                 if not (reused and may_repeat):
                     raise
                 response = _exchange(connection, request.method, target, content, headers)
-        except (OSError, HTTPException) as error:
+        except BaseException as error:  # Ctrl-C too: the next request must not read the response to this one
             connection.close()
-            raise unreachable_error(self.address, error) from error
-        except BaseException:
-            connection.close()  # Ctrl-C before the response: the next request must not read the old response
+            del self._local.connection  # it may hold parts of a request
+            if isinstance(error, OSError | HTTPException):
+                raise unreachable_error(self.address, error) from error
             raise
         if self.on_notice is not None and (notice := response.headers.get("Heliostat-Notice")):
             self.on_notice(notice)
@@ -185,6 +185,7 @@ class Transport:
         if self.address.token:
             headers["Authorization"] = f"Bearer {self.address.token}"
         headers.update(extra)
+        _check_headers(headers)
         if body is None:
             return None, headers
         headers["Content-Type"] = "application/json"
@@ -317,6 +318,13 @@ def unreachable_error(address: ServerAddress, error: BaseException) -> ServerUnr
         f"Cannot connect to a Heliostat server at {address}: {cause}.",
         "Check HELIOSTAT_URL or your `helio login`.",
     )
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not (value.isascii() and value.isprintable()):
+            subject = "The token" if name == "Authorization" else name
+            raise Invalid(f"{subject} must be one line of ASCII characters.", "Change it and try again.")
 
 
 def _exchange(

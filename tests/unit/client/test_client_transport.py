@@ -54,6 +54,26 @@ def test_a_repeated_submission_carries_the_same_key(serve, tmp_path):
     assert keys[0] == keys[1]
 
 
+@pytest.mark.parametrize("key", ["a\nb", "a\r\nX: y", "é", "\0"])
+def test_a_header_that_cannot_be_sent_is_refused_and_the_client_can_go_on(serve, tmp_path, key):
+    server = serve(answer(JOB, 201), answer({"version": "1"}))
+    client = Client(home=tmp_path)
+    client.submit("true")
+    with pytest.raises(Invalid, match="Idempotency-Key must be one line of ASCII characters"):
+        client.submit("true", idempotency_key=key)
+    assert client.status()["version"] == "1"
+    assert len(server.requests) == 2
+
+
+def test_a_request_that_cannot_be_written_leaves_nothing_for_the_next_one(serve, tmp_path):
+    server = serve(answer({"version": "1"}))
+    client = Client(home=tmp_path)
+    with pytest.raises(ServerUnreachable):
+        client._transport.call("GET", "/a path")
+    assert client.status()["version"] == "1"
+    assert server.requests[0].startswith(b"GET /api/v1/status HTTP/1.1\r\n")
+
+
 def test_a_request_that_must_not_be_repeated_is_sent_once(serve, tmp_path):
     server = serve(answer({"version": "1"}), None, answer(JOB))
     client = Client(home=tmp_path)
