@@ -306,7 +306,7 @@ def matching_event_ids(notification: Notification, events: Sequence[EventWithJob
 
 
 def _matches(notification: Notification, row: EventWithJob) -> bool:
-    if row.is_imported:
+    if not row.is_notified:
         return False
     triggers = triggers_of_event(row.event)
     if notification.project is not None:

@@ -31,8 +31,9 @@ ACTIVE_STATES = frozenset({JobState.STARTING, JobState.RUNNING})
 _AFTER_AN_ATTEMPT = TERMINAL_STATES | {JobState.PENDING, JobState.HELD, JobState.PREEMPTED}
 
 ALLOWED_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    JobState.HELD: frozenset({JobState.PENDING, JobState.CANCELLED}),
-    JobState.PENDING: frozenset({JobState.HELD, JobState.STARTING, JobState.CANCELLED}),
+    # A waiting job fails when its environment cannot be built.
+    JobState.HELD: frozenset({JobState.PENDING, JobState.CANCELLED, JobState.FAILED}),
+    JobState.PENDING: frozenset({JobState.HELD, JobState.STARTING, JobState.CANCELLED, JobState.FAILED}),
     JobState.STARTING: frozenset({JobState.RUNNING}) | _AFTER_AN_ATTEMPT,
     JobState.RUNNING: _AFTER_AN_ATTEMPT,
     JobState.PREEMPTED: frozenset({JobState.PENDING, JobState.HELD, JobState.CANCELLED}),

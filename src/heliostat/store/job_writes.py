@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -170,7 +170,7 @@ def _remove_from_engine_queue(tx: Transaction, job: _ChangingJob, transition: Jo
 def _settle_children(
     tx: Transaction, parent: JobTransition, decider: workflow_start_decisions.WorkflowStartDecider
 ) -> list[JobTransition]:
-    """Update the jobs that depend on an ended one; return the cancellations of those that cannot start."""
+    """Update the jobs that depend on an ended one; return the ends of those that cannot start."""
     broken: list[JobTransition] = []
     children = dependencies.take_unsettled_children(tx, parent.job_id)
     jobs = _read_states(tx, [child.job_id for child in children])
@@ -187,7 +187,11 @@ def _settle_children(
         if child.condition.is_met_by(parent.to_state):
             _settle_parent(tx, child.job_id, jobs[child.job_id], parent)
             continue
-        broken.append(cancellation_transition(_broken_reason(parent), child.job_id, parent.at))
+        if child.condition is DependencyCondition.BUILT:
+            broken.append(_failed_build_transition(parent, child.job_id))
+            continue
+        reason = describe_broken_dependency(parent.job_id, parent.to_state)
+        broken.append(cancellation_transition(reason, child.job_id, parent.at))
     return broken
 
 
@@ -197,11 +201,13 @@ def cancellation_transition(reason: str | None, job_id: JobId, at: datetime) -> 
     return JobTransition(job_id, JobState.CANCELLED, "ended", at, None, values, reason)
 
 
-def _broken_reason(parent: JobTransition) -> str:
-    """The reason of a failed build is more useful than the number of the build job."""
-    if parent.detail is not None and parent.detail.startswith(BUILD_FAILURE_PREFIX):
-        return parent.detail
-    return describe_broken_dependency(parent.job_id, parent.to_state)
+def _failed_build_transition(build: JobTransition, job_id: JobId) -> JobTransition:
+    """Of a job whose environment was not built: it fails for the reason of the build, or is cancelled with it."""
+    reason = build.detail or ""
+    if not reason.startswith(BUILD_FAILURE_PREFIX):
+        reason = f"{BUILD_FAILURE_PREFIX}job {build.job_id} {describe_end(build.to_state)}"
+    cancelled = cancellation_transition(reason, job_id, build.at)
+    return cancelled if build.to_state is JobState.CANCELLED else replace(cancelled, to_state=JobState.FAILED)
 
 
 def _settle_parent(tx: Transaction, child: JobId, job: _ChangingJob, parent: JobTransition) -> None:

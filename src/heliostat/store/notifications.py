@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, exists, func, insert, not_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from heliostat.models import JobEvent, JobId, JobState
+from heliostat.models import DependencyCondition, JobEvent, JobId, JobState
+from heliostat.models.environments import BUILD_JOB_KINDS
 from heliostat.models.notifications import (
     LATE_EVENT,
     NOTIFIED_EVENT_KINDS,
@@ -29,6 +30,7 @@ _notifications, _deliveries, _cursor = (
     schema.notification_cursor,
 )
 _events, _jobs, _forecasts = schema.events, schema.jobs, schema.forecasts
+_dependencies = schema.dependencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,21 @@ class EventWithJob:
     user: str
     project: str
     notify: tuple[str, ...]
-    is_imported: bool
+    is_notified: (
+        bool  # not of an imported job, nor of a build: the jobs that wait for the build report its failure
+    )
 
 
+_has_waiting_jobs = exists().where(
+    _dependencies.c.parent_id == _events.c.job_id, _dependencies.c.rule == DependencyCondition.BUILT.value
+)
 _EVENTS_WITH_JOBS = select(
-    *_events.c, _jobs.c.name, _jobs.c.user, _jobs.c.project, _jobs.c.notify, _jobs.c.origin
+    *_events.c,
+    _jobs.c.name,
+    _jobs.c.user,
+    _jobs.c.project,
+    _jobs.c.notify,
+    (_jobs.c.origin.is_(None) & not_(_jobs.c.kind.in_(BUILD_JOB_KINDS) & _has_waiting_jobs)).label("is_notified"),
 ).join_from(_events, _jobs, _jobs.c.id == _events.c.job_id)
 
 
@@ -221,8 +233,9 @@ def _event_with_job(row: Any) -> EventWithJob:
     event = JobEvent(
         row.id, row.job_id, row.attempt, to_datetime(row.at), row.kind, JobState(row.state), row.detail
     )
-    is_imported = row.origin is not None
-    return EventWithJob(event, row.name, row.user, row.project, tuple(json.loads(row.notify)), is_imported)
+    return EventWithJob(
+        event, row.name, row.user, row.project, tuple(json.loads(row.notify)), bool(row.is_notified)
+    )
 
 
 def _notification(row: Row[Any]) -> Notification:

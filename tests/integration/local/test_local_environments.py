@@ -146,7 +146,7 @@ def test_nobody_can_change_what_everybody_shares(server: RunningServer, ann: Per
 def test_a_broken_requirement_ends_the_job_with_the_resolvers_words(server: RunningServer, ann: Person) -> None:
     job_id = server.submit(ann.uid, command=USE, environment={"requirements": "tiny>=7"})
     job = over(server, job_id, ann.uid)
-    assert job["state"] == "cancelled"
+    assert job["state"] == "failed"
     assert job["reason"].startswith("its environment cannot be built: ")
     assert "tiny<=1.0" in job["reason"] or "tiny>=7" in job["reason"]
     assert "Traceback" not in job["reason"]

@@ -53,7 +53,7 @@ def test_a_job_runs_with_its_packages_and_the_next_waits_for_no_build(server: Ru
 
 def test_a_broken_requirement_ends_the_job_with_the_resolvers_words(server: RunningServer) -> None:
     job = over(server, server.submit(command="tiny", cpus=1, environment={"requirements": "tiny>5"}))
-    assert job["state"] == "cancelled"
+    assert job["state"] == "failed"
     assert job["reason"].startswith("its environment cannot be built: ")
 
 

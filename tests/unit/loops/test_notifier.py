@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from heliostat.config import NotificationSettings
 from heliostat.loops.notifier import NotificationTiming, Notifier, NotifierComponents, matching_event_ids
-from heliostat.models import JobEvent, JobState
+from heliostat.models import Dependency, DependencyCondition, JobEvent, JobState
 from heliostat.models.notifications import (
     ENDS_SOON_EVENT,
     NOTIFICATION_TRIGGERS,
@@ -25,7 +25,7 @@ from heliostat.models.notifications import (
 from heliostat.notifications.addresses import DeliveryFailed
 from heliostat.notifications.messages import NotificationMessage
 from heliostat.services.accounts import users
-from heliostat.store import job_writes
+from heliostat.store import dependencies, job_writes
 from heliostat.store import notifications as stored
 from heliostat.store.notifications import EventWithJob
 from support.waiting import wait_until
@@ -237,6 +237,23 @@ def test_what_others_emit_is_told_too(site: Site) -> None:
     assert post.taken[0][1].subject == "Job 1 ends soon (job)"
 
 
+def test_a_failed_build_is_told_of_the_job_that_waited_for_it(site: Site) -> None:
+    post = Post()
+    a_notification(site, triggers=("failed",))
+    after = (Dependency(1, DependencyCondition.BUILT),)
+    site.add_job(1, kind="build", name="environment 8f2b", state=JobState.RUNNING)
+    child = site.add_job(2, name="train.py", after=after, parents_left=1)
+    reason = "its environment cannot be built: no tiny"
+    failed = job_writes.JobTransition(1, JobState.FAILED, "ended", datetime.now(UTC), detail=reason)
+    with notifying(site, post):
+        site.context.store.write(lambda tx: dependencies.add_dependencies(tx, [child], set()))
+        site.context.store.write(lambda tx: job_writes.apply_transitions(tx, [failed]))
+        wait_until(lambda: post.taken, "it is told", SECONDS)
+    message = post.taken[0][1]
+    assert message.subject == "Job 2 failed (train.py)"
+    assert reason in message.text
+
+
 triggers = st.lists(st.sampled_from(NOTIFICATION_TRIGGERS), unique=True).map(tuple)
 
 
@@ -260,15 +277,15 @@ def test_everybody_is_told_what_they_asked_for_and_nothing_else(
 ) -> None:
     notification = Notification(1, "ada", of, NotificationChannel.EMAIL, "x", wanted, "s", datetime.now(UTC), 0)
     event = JobEvent(7, 1, 1, datetime.now(UTC), kind, state)
-    told = matching_event_ids(notification, [EventWithJob(event, "n", user, project, asked, False)]) == [7]
+    told = matching_event_ids(notification, [EventWithJob(event, "n", user, project, asked, True)]) == [7]
     meant = set(wanted) if of else {*wanted, *asked}
     is_about = project == of if of else user == "ada"
     assert told == (is_about and bool(triggers_of_event(event) & meant))
-    assert not matching_event_ids(notification, [EventWithJob(event, "n", user, project, asked, True)]), (
+    assert not matching_event_ids(notification, [EventWithJob(event, "n", user, project, asked, False)]), (
         "it was brought in"
     )
     assert not matching_event_ids(
-        replace(notification, after_event=7), [EventWithJob(event, "n", user, project, asked, False)]
+        replace(notification, after_event=7), [EventWithJob(event, "n", user, project, asked, True)]
     )
 
 

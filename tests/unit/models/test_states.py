@@ -38,9 +38,12 @@ def test_a_job_can_be_cancelled_as_long_as_it_is_not_over() -> None:
     ) - TERMINAL_STATES
 
 
-def test_only_what_ran_can_succeed_fail_or_run_out_of_time() -> None:
-    for end in (JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, JobState.LOST):
+def test_only_what_ran_can_succeed_or_run_out_of_time_and_what_waits_can_fail_too() -> None:
+    for end in (JobState.COMPLETED, JobState.TIMED_OUT, JobState.LOST):
         assert {state for state in JobState if may_transition(state, end)} == ACTIVE_STATES
+    assert {
+        state for state in JobState if may_transition(state, JobState.FAILED)
+    } == ACTIVE_STATES | WAITING_STATES
 
 
 @given(st.lists(st.sampled_from(JobState), max_size=30))

@@ -113,6 +113,19 @@ def test_a_child_whose_parent_does_not_complete_is_cancelled_and_says_why(store:
     assert (job(store, 4).state, job(store, 4).parents_left) == (JobState.PENDING, 0)
 
 
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED])
+def test_a_job_whose_environment_cannot_be_built_fails_and_is_cancelled_with_the_build(
+    store: Store, state: JobState
+) -> None:
+    built = DependencyCondition.BUILT
+    add(store, a_job(1, kind="build"), a_child(2, 1, rule=built), a_child(3, 1, rule=built, state=JobState.HELD))
+    end(store, 1, state)
+    expected = JobState.CANCELLED if state is JobState.CANCELLED else JobState.FAILED
+    assert [job(store, number).state for number in (2, 3)] == [expected] * 2
+    assert (job(store, 2).reason or "").startswith("its environment cannot be built: job 1 ")
+    assert job(store, 2).ended_at == LATER
+
+
 def test_a_job_that_waits_for_a_failure_is_cancelled_when_all_went_well(store: Store) -> None:
     add(
         store,
@@ -180,7 +193,7 @@ def test_however_jobs_end_every_child_does_what_its_rules_say_and_is_told_once(
         number, state = data.draw(st.sampled_from(ready)), data.draw(ends)
         end(store, number, state)
         believed[number] = state
-        _let_fall(family, believed)
+        _let_fall(store, family, believed)
     for one in family:
         found = job(store, one.id)
         assert found.state is believed[one.id]
@@ -196,14 +209,20 @@ def _may_run(one: Job, states: dict[int, JobState]) -> bool:
     )
 
 
-def _let_fall(family: Sequence[Job], states: dict[int, JobState]) -> None:
+def _let_fall(store: Store, family: Sequence[Job], states: dict[int, JobState]) -> None:
     for one in family:  # parents come first
-        broken = any(
-            states[edge.parent_id] in TERMINAL_STATES and not edge.condition.is_met_by(states[edge.parent_id])
+        possible = {
+            _end_by(edge.condition, states[edge.parent_id])
             for edge in one.after
-        )
-        if broken and states[one.id] not in TERMINAL_STATES:
-            states[one.id] = JobState.CANCELLED
+            if states[edge.parent_id] in TERMINAL_STATES and not edge.condition.is_met_by(states[edge.parent_id])
+        }
+        if possible and states[one.id] not in TERMINAL_STATES:  # of several, the first counts
+            states[one.id] = job(store, one.id).state if len(possible) > 1 else possible.pop()
+
+
+def _end_by(condition: DependencyCondition, parent: JobState) -> JobState:
+    is_failed_build = condition is DependencyCondition.BUILT and parent is not JobState.CANCELLED
+    return JobState.FAILED if is_failed_build else JobState.CANCELLED
 
 
 def test_the_fields_of_a_child_survive_a_change_of_others(store: Store) -> None:
