@@ -30,7 +30,7 @@ from heliostat.controller.controller import Controller, ControllerComponents, Re
 from heliostat.controller.forecaster import Forecaster
 from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.shares_and_quotas import SchedulingRules, policy_from_settings
-from heliostat.engines.contract import CleansUpImages, Engine
+from heliostat.engines.contract import CleansUpImages, Engine, SyncsAccounts
 from heliostat.engines.factory import make_engine
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.http_protocol import (
@@ -48,6 +48,7 @@ from heliostat.loops.provenance_recorder import ProvenanceRecorder, ProvenanceSo
 from heliostat.loops.sampler import EngineUsageRecorder, Sampler, SamplerSources
 from heliostat.loops.schedule_loop import ScheduleLoop
 from heliostat.loops.services_and_sessions import ServiceReconciler, SessionMonitor
+from heliostat.loops.slurm_accounts import SlurmAccountUpdater
 from heliostat.open_files import raise_open_files_limit
 from heliostat.payloads.archive import build_zipapp
 from heliostat.proxy.proxy_server import ProxyServer, open_proxy_listener
@@ -233,6 +234,8 @@ def _loops(context: Context) -> Iterator[_BackgroundLoop]:
     yield EnvironmentCleaner(store, context.engine, home, settings.environments, utc_now)
     if isinstance(context.engine, CleansUpImages):
         yield ImageCleaner(context.engine.start_image_cleanups)
+    if isinstance(context.engine, SyncsAccounts) and settings.slurm.apply_accounts:
+        yield SlurmAccountUpdater(context)
     yield BackupMaker(home, settings.backup)
     yield EngineUsageRecorder(context.engine, store)
     yield ScheduleLoop(context)

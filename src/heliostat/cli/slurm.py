@@ -25,7 +25,7 @@ def plan(as_json: JsonFlag = False) -> None:
     if planned["steps"]:
         print_message(f"{format_count(len(planned['steps']), 'step')}. Apply them: helio slurm apply")
     else:
-        print(f"Slurm's accounts on {planned['cluster']} are up to date.")
+        print(f"Slurm's accounts on {planned['cluster']} are up to date{_exceptions(planned)}.")
 
 
 @slurm.command()
@@ -40,9 +40,13 @@ def apply(as_json: JsonFlag = False) -> None:
         return
     _print(applied)
     if applied["steps"]:
-        print(f"Done: {format_count(len(applied['steps']), 'step')}.")
+        print(f"Done: {format_count(len(applied['steps']), 'step')}{_exceptions(applied)}.")
     else:
-        print(f"Slurm's accounts on {applied['cluster']} were up to date already.")
+        print(f"Slurm's accounts on {applied['cluster']} were up to date already{_exceptions(applied)}.")
+
+
+def _exceptions(plan: "SlurmAccountsPlan") -> str:
+    return ", except for what is listed above" if plan["unmanaged"] or plan["unsupported"] else ""
 
 
 def _print(plan: "SlurmAccountsPlan") -> None:

@@ -567,6 +567,11 @@ class SlurmSettings:
         pattern=_WORD,
         example='{ A100 = "nvidia_a100_80gb" }',
     )
+    apply_accounts: bool = setting(
+        False,
+        "apply changes of users, projects, shares and quotas to Slurm's accounts, as `helio slurm apply` does",
+        see="admins.md#accounts-in-slurm",
+    )
     node_command: tuple[str, ...] = setting(
         (),
         "command that stops and starts slurmd on a node whose GPUs change",

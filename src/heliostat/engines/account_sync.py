@@ -37,6 +37,8 @@ class AccountPlan:
     steps: tuple[AccountStep, ...]
     unmanaged: tuple[str, ...]  # accounts of the engine that Heliostat did not create
     unsupported: tuple[str, ...]  # settings of Heliostat that the engine cannot express
+    missing_users: int = 0  # which the engine does not have yet
+    missing_projects: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,6 @@ class AccountSync(Protocol):
     def apply_step(self, step: AccountStep) -> bool:
         """True if this call made the change, False if it was made already. Raises Conflict, or EngineUnavailable
         when the outcome is unknown."""
-
-    def count_missing(self, ours: HeliostatAccounts) -> tuple[int, int]:
-        """How many users and projects the engine does not have yet. Raises EngineUnavailable, Conflict."""
 
     def account_usage(self) -> Sequence[AccountUsage]:
         """Usage as counted by the engine, a few seconds old; while the engine is unavailable, the last known."""

@@ -96,7 +96,7 @@ def test_slurms_accounts_follow_ours_and_nothing_else_is_touched(
     again = ask(server, "POST", "/slurm/apply")
     assert again["steps"] == []
     findings = ask(server, "GET", "/doctor")["findings"]
-    assert any("All users and projects are in Slurm." in one["message"] for one in findings), findings
+    assert any("in Slurm, except: The account byhand" in one["message"] for one in findings), findings
 
 
 def test_a_job_is_counted_in_its_projects_account_with_its_class(

@@ -94,7 +94,7 @@ def test_the_doctor_finds_no_problem_and_slurm_has_all_that_its_accounts_want(re
     assert "of partition main can use /srv/heliostat, has the same ids for 2 users" in found
     plan = gpu1.run("helio slurm plan").stdout
     assert "as it is set up" not in plan
-    assert "Slurm's accounts on lab are up to date." in plan
+    assert "Slurm's accounts on lab are up to date" in plan
 
 
 def test_repeated_it_changes_nothing(ready: list[SystemdMachine]) -> None:

@@ -31,14 +31,15 @@ def test_a_plan_shows_steps_then_what_is_not_ours_and_what_slurm_cannot(helio, s
 
 
 def test_a_plan_without_steps_says_so(helio, serve):
-    serve(answer(NOTHING), answer(NOTHING))
+    serve(answer(NOTHING), answer(NOTHING), answer({**PLAN, "steps": []}))
     assert helio("slurm", "plan").out == "Slurm's accounts on lab are up to date.\n"
     assert helio("slurm", "apply").out == "Slurm's accounts on lab were up to date already.\n"
+    assert helio("slurm", "plan").out.endswith("up to date, except for what is listed above.\n")
 
 
 def test_apply_says_what_was_done(helio, serve):
     server = serve(answer(PLAN), answer(PLAN))
-    assert helio("slurm", "apply").out.endswith("\nDone: 1 step.\n")
+    assert helio("slurm", "apply").out.endswith("\nDone: 1 step, except for what is listed above.\n")
     assert server.requests[0].startswith(b"POST /api/v1/slurm/apply ")
     assert json.loads(helio("slurm", "apply", "--json").out) == PLAN
 

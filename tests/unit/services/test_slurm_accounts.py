@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from heliostat.engines.account_sync import AccountPlan
 from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
 from heliostat.engines.slurm.accounts.sync import SlurmAccountSync
 from heliostat.engines.slurm.client import SlurmRefused
@@ -14,7 +15,9 @@ from heliostat.engines.slurm.cluster_state import check_priority_class
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.mapping import NameMapping
 from heliostat.errors import Conflict, EngineUnavailable, Forbidden, Invalid
+from heliostat.loops.slurm_accounts import SlurmAccountUpdater
 from heliostat.services.accounts.slurm_sync import apply_slurm_accounts, check_slurm_accounts, plan_slurm_accounts
+from heliostat.services.accounts.users import UserChange, update_user
 from heliostat.store.shares_and_quotas import list_slurm_associations
 from unit.services.site import Site, a_job
 
@@ -125,6 +128,35 @@ def test_the_doctor_counts_users_missing_in_slurm(site: Site, slurm: EmptySlurm)
     (finding,) = check_slurm_accounts(site.context)
     assert (finding.level, finding.message) == ("warning", "1 user and 1 project are not in Slurm yet.")
     assert "helio slurm plan" in (finding.hint or "")
+
+
+def test_the_doctor_names_what_is_left_out(site: Site, slurm: EmptySlurm) -> None:
+    class Sync:
+        def plan(self, *_: object) -> AccountPlan:
+            return AccountPlan("lab", (), ("The account old stays unchanged.", "Another."), ())
+
+    cast(SimpleNamespace, site.context.engine).account_sync = Sync()
+    (finding,) = check_slurm_accounts(site.context)
+    assert finding.level == "ok"
+    assert finding.message == "All users and projects are in Slurm, except: The account old stays unchanged."
+
+
+def test_accounts_of_newcomers_are_applied_once_and_after_a_refusal_again(site: Site, slurm: EmptySlurm) -> None:
+    updater = SlurmAccountUpdater(site.context)
+    updater.run_once()
+    assert made(site) == {("default", "root")}
+    done = len(slurm.done)
+    updater.run_once()
+    assert len(slurm.done) == done  # nothing has changed in the database
+    site.person("ann")
+    update_user(site.context, site.root, "ann", UserChange(unix_user="ann"))
+    slurm.refuses_users = refusal("Access denied")
+    with pytest.raises(Conflict):
+        updater.run_once()
+    slurm.refuses_users = None
+    updater.run_once()
+    assert made(site) == {("default", "root"), ("default", "ann")}
+    assert (site.audit()[0].user, site.audit()[0].via) == ("heliostat", "automatic")
 
 
 def test_no_class_is_refused_while_slurm_is_unavailable(slurm: EmptySlurm) -> None:

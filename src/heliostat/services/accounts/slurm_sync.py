@@ -16,7 +16,7 @@ from heliostat.engines.account_sync import (
 )
 from heliostat.engines.contract import Finding, ProbesNodes, SyncsAccounts
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError
-from heliostat.models import Caller
+from heliostat.models import Caller, Role, User
 from heliostat.models.amounts import format_count
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin
@@ -29,7 +29,9 @@ __all__ = [
     "AccountSynchronization",
     "AppliedAccountPlan",
     "apply_slurm_accounts",
+    "apply_slurm_accounts_automatically",
     "check_slurm_accounts",
+    "heliostat_accounts",
     "plan_slurm_accounts",
     "probe_nodes",
 ]
@@ -114,15 +116,34 @@ def check_slurm_accounts(context: Context) -> list[Finding]:
     if not isinstance(context.engine, SyncsAccounts):
         return []
     try:
-        users, projects = context.engine.account_sync.count_missing(
-            _heliostat_accounts(context.store, context.settings)
-        )
+        plan = _synchronization(context).plan()
     except HeliostatError:
         return []  # another check reports that the accounting does not respond
-    if not users and not projects:
+    missing = (
+        f"{format_count(plan.missing_users, 'user')} and {format_count(plan.missing_projects, 'project')} are not"
+        " in Slurm yet."
+    )
+    is_missing = plan.missing_users + plan.missing_projects > 0
+    if plan.steps:
+        message = missing if is_missing else f"{format_count(len(plan.steps), 'change')} not applied to Slurm yet."
+        hint = "See what is missing: helio slurm plan. Then: helio slurm apply"
+        return [Finding("slurm", "warning", message, hint)]
+    if not plan.unmanaged:
         return [Finding("slurm", "ok", "All users and projects are in Slurm.")]
-    message = f"{format_count(users, 'user')} and {format_count(projects, 'project')} are not in Slurm yet."
-    return [Finding("slurm", "warning", message, "See what is missing: helio slurm plan. Then: helio slurm apply")]
+    message = f"All users and projects are in Slurm, except: {plan.unmanaged[0]}"
+    return [Finding("slurm", "warning" if is_missing else "ok", message, "All exceptions: helio slurm plan")]
+
+
+def heliostat_accounts(context: Context) -> HeliostatAccounts:
+    """The accounts from which those of Slurm are derived."""
+    return _heliostat_accounts(context.store, context.settings)
+
+
+def apply_slurm_accounts_automatically(context: Context) -> AppliedAccountPlan:
+    """As `apply_slurm_accounts`, because the settings say so."""
+    name = "heliostat"
+    server = User(name, Role.ADMIN, None, True, context.now())
+    return _synchronization(context).apply(Caller(server, "automatic", ""))
 
 
 def probe_nodes(context: Context) -> None:

@@ -267,6 +267,16 @@ def test_a_normal_class_that_is_not_above_scavengers_is_said() -> None:
     assert not any("QOS normal" in line for line in plan_accounting(wish, raised, frozenset()).unsupported)
 
 
+def test_far_larger_shares_beside_ours_are_said_with_what_is_left_for_us() -> None:
+    wish = wanted([], [Project("a", "imaging")])  # a department with the share 2
+    beside = AddAccount("physics", "root", "by hand", 198, AccountLimits()).apply_to(EMPTY)
+    (line,) = plan_accounting(wish, beside, frozenset()).unmanaged
+    assert "far larger shares (physics 198)" in line
+    assert "together are entitled to 1% of the cluster" in line
+    alike = AddAccount("physics", "root", "by hand", 5, AccountLimits()).apply_to(EMPTY)
+    assert plan_accounting(wish, alike, frozenset()).unmanaged == ()
+
+
 def test_hours_a_month_are_a_limit_where_slurm_counts_by_the_month() -> None:
     by_month = replace(ENFORCING, resets_usage_monthly=True)
     wish = wanted([], [Project("a", "d", quota=Quota(gpu_hours_per_month=10))], by_month)

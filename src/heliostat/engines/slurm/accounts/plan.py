@@ -6,6 +6,7 @@ account by the database's record that Heliostat added them.
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from statistics import mean
 
 from heliostat.engines.account_sync import HeliostatAccounts
 from heliostat.engines.slurm.accounts.steps import (
@@ -27,6 +28,7 @@ from heliostat.engines.slurm.accounts.steps import (
     ownership_description,
 )
 from heliostat.models import Quota
+from heliostat.models.amounts import format_percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class AccountingConfig:
 
 
 # Jobs are submitted with --no-requeue: Slurm ends a preempted job, and Heliostat retries it.
+_FAR_LARGER = 10  # times as large
+_MAX_LISTED = 3
 _CLASSES = (
     DesiredQos("scavenger", 0, (), "cancel"),
     DesiredQos("interactive", 200, ("scavenger",), "cluster"),
@@ -197,6 +201,7 @@ def plan_accounting(
     for person in desired.users:
         draft.person(person)
     draft.removals()
+    draft.compare_shares()
     notes = (*desired.notes, *_qos_notes(draft.observed))
     return AccountingPlan(observed.cluster, tuple(draft.steps), tuple(draft.unmanaged), notes)
 
@@ -303,6 +308,27 @@ class _Draft:
         for key in sorted(self.managed - desired_keys):
             if key in self.observed.associations and self._is_ours(key[0]):
                 self.do(RemoveUser(*key))
+
+    def compare_shares(self) -> None:
+        """Next to accounts with large shares, Heliostat's own would hardly get anything."""
+        departments = {group.account for group in self.desired.accounts if group.kind == "department"}
+        shares = {
+            account: association.share
+            for (account, user), association in self.observed.associations.items()
+            if not user and association.parent == "root" and association.share is not None
+        }
+        ours = [share for account, share in shares.items() if account in departments and self._is_ours(account)]
+        others = {account: share for account, share in shares.items() if account not in departments}
+        if not ours or not others or mean(ours) * _FAR_LARGER > mean(others.values()):
+            return
+        largest = sorted(others, key=lambda account: (-others[account], account))[:_MAX_LISTED]
+        listed = ", ".join(f"{account} {others[account]}" for account in largest)
+        percent = format_percent(sum(ours) / (sum(ours) + sum(others.values())))
+        self.unmanaged.append(
+            f"Accounts below root that Heliostat does not manage have far larger shares ({listed}):"
+            f" all of Heliostat's departments together are entitled to {percent} of the cluster."
+            " To change that: helio department set NAME --share N"
+        )
 
     def _keep(self, account: str, person: DesiredUser, existing: Association) -> None:
         if (account, person.user) not in self.managed or not self._is_ours(account):

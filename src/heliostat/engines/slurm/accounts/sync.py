@@ -41,21 +41,17 @@ class SlurmAccountSync:
 
     def plan(self, ours: HeliostatAccounts, created: Collection[EngineMembership]) -> AccountPlan:
         access = self._refresh()
-        plan = plan_accounting(
-            build_desired_accounting(ours, access.config, self._instance), access.accounting, created
-        )
+        desired = build_desired_accounting(ours, access.config, self._instance)
+        plan = plan_accounting(desired, access.accounting, created)
         steps = tuple(_make_account_step(step, plan.cluster) for step in plan.steps)
-        return AccountPlan(plan.cluster, steps, plan.unmanaged, plan.unsupported)
+        missing = _missing(desired, access.accounting)
+        return AccountPlan(plan.cluster, steps, plan.unmanaged, plan.unsupported, *missing)
 
     def apply_step(self, step: AccountStep) -> bool:
         try:
             return run_sacctmgr(self._accounts.client, step.argv)
         except SlurmRefused as error:
             raise Conflict(first_error_line(error), "See `sacctmgr show associations`.") from error
-
-    def count_missing(self, ours: HeliostatAccounts) -> tuple[int, int]:
-        access = self._refresh()
-        return _missing(build_desired_accounting(ours, access.config, self._instance), access.accounting)
 
     def account_usage(self) -> Sequence[AccountUsage]:
         return self._accounts.account_usage()
