@@ -4,11 +4,13 @@ from typing import Any
 import pytest
 
 from heliostat.errors import Forbidden, Invalid, NotFound
-from heliostat.models import Caller, JobState, Quota, Role
+from heliostat.models import Caller, JobRequest, JobSpec, JobState, Quota, Role
 from heliostat.services.accounts import projects, users
 from heliostat.services.accounts.projects import ProjectOrDepartmentChange
 from heliostat.services.accounts.users import UserChange
 from heliostat.services.cluster.nodes import NodeChange, update_node
+from heliostat.services.jobs.submission import submit_jobs
+from heliostat.store.jobs import get_job
 from unit.services.site import Site
 
 
@@ -128,10 +130,19 @@ def test_only_the_user_and_admins_see_a_user_quota(site: Site) -> None:
     assert users.get_user(site.context, bob, "ann").quota == Quota()
 
 
-def test_a_project_without_a_suitable_node_gets_a_warning(site: Site) -> None:
+def test_without_a_suitable_node_waiting_jobs_of_a_project_wait_and_new_ones_are_refused(site: Site) -> None:
+    site.add_job(7)
     _, note = projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(data_class=2))
     assert note is not None
     assert "No node accepts data of class 2" in note
+    assert "waiting jobs of default wait until one does, and new ones are refused" in note
+    with pytest.raises(Invalid, match="No node may run jobs of a project with data of class 2") as caught:
+        submit_jobs(site.context, site.root, [JobRequest(JobSpec(("true",)))])
+    assert "helio node set NAME --data-class 2" in (caught.value.hint or "")
+    with site.context.store.read() as conn:
+        waiting = get_job(conn, 7)
+    assert waiting is not None
+    assert waiting.state is JobState.PENDING
     update_node(site.context, site.root, "n1", NodeChange(data_class=2))
     _, note = projects.update_project(site.context, site.root, "default", ProjectOrDepartmentChange(data_class=2))
     assert note is None

@@ -27,10 +27,10 @@ def project_data_class_warning(context: Context, project: str) -> str | None:
     if any(accepts_data_class(node, data_class) for node in nodes.values()):
         return warning
     no_node = (
-        f"No node accepts data of class {data_class}: jobs of {project} wait until one does "
-        f"(helio node set NAME --data-class {data_class})."
+        f"No node accepts data of class {data_class}: waiting jobs of {project} wait until one does, and new ones "
+        f"are refused. To clear a node: helio node set NAME --data-class {data_class}"
     )
-    return f"{no_node} {warning}" if warning else no_node
+    return f"{no_node}. {warning}" if warning else no_node
 
 
 def node_data_class_warning(context: Context, node: Node) -> str | None:

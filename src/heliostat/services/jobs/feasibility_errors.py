@@ -59,7 +59,8 @@ def _no_clearance(nodes: Sequence[Node], data_class: int) -> Invalid:
     ranges = ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in classes)
     return _error(
         f"No node may run jobs of a project with data of class {data_class}.",
-        f"The nodes accept data of class {ranges}; an admin can clear another node.",
+        f"The nodes accept data of class {ranges}. "
+        f"An admin can clear one: helio node set NAME --data-class {data_class}",
         {"project": f"no node for data of class {data_class}"},
     )
 
