@@ -65,7 +65,7 @@ def test_runs_get_their_values_and_what_they_report_is_a_table(server: RunningSe
 
 def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client: Client, tmp_path: Path) -> None:
     options = ("--cpus", "1", "--memory", "64M", "--json", "--sweep", "lr=0.1,0.01", "--sweep", "seed=1..3")
-    done = helio(server, "run", *options, "--", "echo", "{lr}", "s{seed}", "{x}")
+    done = helio(server, "run", *options, "--", "echo", "{lr}", "s{seed}", "{{x}}")
     made = json.loads(done.stdout)
     assert (made["count"], made["parameters"]) == (6, ["lr", "seed"])
     runs = client.sweeps.get(made["id"]).runs

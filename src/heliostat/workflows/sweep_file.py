@@ -18,6 +18,8 @@ _FIELDS = ("name", "job", "grid", "list", "random", "at_once", "retries", "retry
 _SOURCES = ("grid", "list", "random")
 _FORBIDDEN_FIELDS = ("array", "after_each", "name", "record")
 _MAX_BYTES = 64 * 2**20
+_ESCAPED = r"\{[A-Za-z_][\w-]*\}"
+_PLACEHOLDER = re.compile(r"(?<![{$])\{([A-Za-z_][\w-]*)\}", re.ASCII)
 _LARGEST_LOG = 709.78  # math.exp overflows above
 _DIGITS = 6  # of a random number
 
@@ -54,6 +56,7 @@ def parse_sweep(given: object) -> SweepDocument:
         raise invalid_field("grid", "a sweep needs exactly one of grid, list and random")
     table = _sample(given["random"]) if sources == ["random"] else parse_matrix(sources[0], given[sources[0]])
     _check_no_shell(job, table[0])
+    _check_names(job, table[0])
     body = {str(key): value for key, value in job.items()}
     at_once = "" if given.get("at_once") is None else f"%{_count('at_once', given['at_once'], 1, MAX_VARIANTS)}"
     return SweepDocument(
@@ -66,10 +69,10 @@ def parse_sweep(given: object) -> SweepDocument:
 
 
 def fill_words(words: Sequence[str], values: ValueMap) -> tuple[str, ...]:
-    """Replace `{lr}` by its value, in arguments that no shell reads; other braces stay."""
+    """Replace `{lr}` by its value, in arguments that no shell reads; `{{lr}}` becomes `{lr}`."""
     names = "|".join(map(re.escape, values))
-    pattern = re.compile(rf"\{{({names})\}}")
-    return tuple(pattern.sub(lambda match: as_text(values[match[1]]), word) for word in words)
+    pattern = re.compile(rf"\{{({_ESCAPED})\}}|\{{({names})\}}", re.ASCII)
+    return tuple(pattern.sub(lambda match: match[1] or as_text(values[match[2]]), word) for word in words)
 
 
 def parameter_environment(values: ValueMap) -> dict[str, str]:
@@ -92,6 +95,22 @@ def _check_no_shell(job: Mapping[str, object], values: ValueMap) -> None:
         if isinstance(text, str) and (name := next((key for key in values if f"{{{key}}}" in text), None)):
             hint = f"Write the command as a list, or use ${environment_variable(name)}."
             raise invalid_field(f"job.{field}", f"{{{name}}} is not allowed in text that a shell reads", hint)
+
+
+def _check_names(job: Mapping[str, object], values: ValueMap) -> None:
+    """A misspelled name would be passed to every run as it is."""
+    command, env = job.get("command"), job.get("env")
+    texts = {
+        "command": command if isinstance(command, list) else (),
+        "env": env.values() if isinstance(env, Mapping) else (),
+    }
+    for field, words in texts.items():
+        for name in _PLACEHOLDER.findall(" ".join(word for word in words if isinstance(word, str))):
+            if name not in values:
+                reason = (
+                    f"there is no parameter {name[:60]}{suggest_name(name, values)}; known: {format_list(values)}"
+                )
+                raise invalid_field(f"job.{field}", reason, f"Write {{{{{name[:60]}}}}} for a word in braces.")
 
 
 def _sample(given: object) -> tuple[ValueMap, ...]:

@@ -89,7 +89,7 @@ def test_the_version_is_printed(helio):
     [
         (["rnu"], "No such command 'rnu' (did you mean run?)."),
         (["xyzzy"], "No such command 'xyzzy'."),
-        (["node", "lisst"], "No such command 'lisst' (did you mean list?)."),
+        (["user", "lisst"], "No such command 'lisst' (did you mean list?)."),
         (["ps", "--limit", "x"], "'x' is not a whole number"),
         (["ps", "--limit", "0"], "at least 1"),
         (["run"], "The command is missing"),

@@ -40,8 +40,14 @@ def test_random_samples_depend_only_on_the_seed() -> None:
 def test_values_become_arguments_and_environment_variables() -> None:
     values = {"lr": 0.1, "name": "a b; $(id)", "on": True, "n": 3.0}
     words = ("--lr={lr}", "{name}", "{on}{n}", "{other} {} {{lr}}", "{lr}{lr}")
-    assert fill_words(words, values) == ("--lr=0.1", "a b; $(id)", "true3", "{other} {} {0.1}", "0.10.1")
+    assert fill_words(words, values) == ("--lr=0.1", "a b; $(id)", "true3", "{other} {} {lr}", "0.10.1")
     assert parameter_environment(values)["HELIOSTAT_PARAM_NAME"] == "a b; $(id)"
+
+
+def test_braces_that_name_no_parameter_stay() -> None:
+    words = ["{{x}}", "${HOME}", '{"a": 1}', "{}", "{0}", "{lr}"]
+    assert sweep(grid={"lr": [1]}, job={"command": words}).job_fields["command"] == words
+    assert fill_words(words, {"lr": 1}) == ("{x}", "${HOME}", '{"a": 1}', "{}", "{0}", "1")
 
 
 def test_filled_in_values_are_not_expanded_again() -> None:
@@ -55,13 +61,21 @@ def test_filled_in_values_are_not_expanded_again() -> None:
         ({"grid": {"a": [1]}, "list": [{"a": 1}]}, "exactly one of grid, list and random"),
         ({"grid": {"a": []}}, "must be a list of values"),
         ({"grid": {"a": [1]}, "grdi": 1}, r"unknown field \(did you mean grid\?\)"),
-        ({"grid": {"a": [1]}, "at_once": 0}, "from 1 to 10000"),
-        ({"grid": {"a": [1]}, "retries": "x"}, "from 0 to 100"),
+        ({"grid": {"lr": [1]}, "at_once": 0}, "from 1 to 10000"),
+        ({"grid": {"lr": [1]}, "retries": "x"}, "from 0 to 100"),
         ({"grid": {"a": [1]}, "name": "../x"}, "letters, digits"),
         ({"grid": {"a": [1]}, "job": []}, "must be a mapping of fields"),
         ({"grid": {"a": [1]}, "job": {"command": ["x"], "array": "0-3"}}, "is not allowed in a sweep"),
         ({"grid": {"a": [1]}, "job": {"command": "echo {a}"}}, "that a shell reads"),
         ({"grid": {"a": [1]}, "job": {"script": "#!/bin/sh\necho {a}"}}, "that a shell reads"),
+        (
+            {"grid": {"lr": [1]}, "job": {"command": ["x", "{lr}", "{lrr}"]}},
+            r"job.command: there is no parameter lrr \(did you mean lr\?\); known: lr",
+        ),
+        (
+            {"grid": {"lr": [1]}, "job": {"command": ["x"], "env": {"A": "{b}"}}},
+            "job.env: there is no parameter b",
+        ),
         ({"random": {"values": {"a": [1]}}}, "whole number from 1 to 10000"),
         ({"random": {"count": 10**9, "values": {"a": [1]}}}, "whole number from 1 to 10000"),
         ({"random": {"count": 1, "values": {}}}, "must be a mapping of names"),
