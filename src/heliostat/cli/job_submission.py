@@ -8,7 +8,7 @@ from heliostat.cli.job_defaults import merge_job_fields, read_job_defaults
 from heliostat.cli.output import print_message
 from heliostat.cli.script_options import read_script_options
 from heliostat.cli.submitted_job_report import report_submitted_array, report_submitted_job
-from heliostat.cli.uploads import upload_with_progress
+from heliostat.cli.uploads import upload_with_progress, warn_about_empty_folder
 
 if TYPE_CHECKING:
     from heliostat.client import Client
@@ -45,6 +45,7 @@ def job_layers(job: dict[str, Any], script_name: str | None = None) -> dict[str,
 def submit_job(client: "Client", layers: dict[str, dict[str, Any]], flags: ReportFlags) -> None:
     """Submits one job or an array, or with --dry-run shows it."""
     job = merge_job_fields(*layers.values())
+    warn_about_empty_folder(client, [job], ("--upload .", "--workdir PATH"))
     if flags.dry_run:
         from heliostat.cli.job_preview import print_job_preview
 

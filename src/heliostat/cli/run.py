@@ -12,6 +12,7 @@ from heliostat.cli.job_submission import DryRunOption, ReportFlags, job_layers, 
 from heliostat.cli.output import JsonFlag
 from heliostat.cli.script_options import has_script_options, read_script
 from heliostat.cli.submitted_job_report import FollowOption, WaitOption
+from heliostat.cli.uploads import warn_about_empty_folder
 
 
 @job_options("run", with_defaults=False)
@@ -60,6 +61,7 @@ def run(
         if dry_run:
             raise typer.BadParameter("Not possible with --sweep.", param_hint="--dry-run")
         client = connect()
+        warn_about_empty_folder(client, [job], ("--upload .", "--workdir PATH"))
         submit_grid(client, upload_job_folder(client, job), sweep, wait, follow, as_json)
     else:
         submit_job(connect(), layers, flags)

@@ -13,7 +13,7 @@ from heliostat.cli.job_submission import DryRunOption, ReportFlags, job_layers, 
 from heliostat.cli.output import JsonFlag, format_count, print_json, print_message
 from heliostat.cli.script_options import read_script
 from heliostat.cli.submitted_job_report import first_failed_exit_code, print_left_running_hint
-from heliostat.cli.uploads import upload_job_folders
+from heliostat.cli.uploads import upload_job_folders, warn_about_empty_folder
 from heliostat.cli.value_format import format_time
 from heliostat.client.request_bodies import rename_api_fields, with_environment_spec
 from heliostat.models.job_fields import JOB_FIELDS, normalize_yaml_job
@@ -56,6 +56,7 @@ def submit(
         submit_chronos_jobs(client, file, jobs, as_json)
         return
     bodies = [normalize_job_fields(job, client.address.default_workdir()) for job in jobs]
+    warn_about_empty_folder(client, bodies, ("`upload: .`", "`workdir: PATH`"))
     if dry_run:
         _print_preview(client, bodies, as_json)
         return

@@ -2,10 +2,11 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from heliostat.cli.output import print_message
 from heliostat.client.uploads import is_upload_id
 
 if TYPE_CHECKING:
@@ -52,6 +53,18 @@ def format_progress(sent: int, total: int, seconds: float) -> str:
     """`1.0 of 2.0 MiB, 0.5 MiB/s`; the speed only after some time."""
     amount = f"{sent / 2**20:.1f} of {total / 2**20:.1f} MiB"
     return f"{amount}, {sent / 2**20 / seconds:.1f} MiB/s" if sent and seconds >= _MIN_SECONDS else amount
+
+
+def warn_about_empty_folder(client: "Client", jobs: Iterable[Mapping[str, Any]], options: tuple[str, str]) -> None:
+    """From another machine, a job without code and working directory starts in an empty folder. `options` name the
+    two in the words of the command or file."""
+    if client.address.is_local_socket or all(job.get("upload") or job.get("workdir") for job in jobs):
+        return
+    upload, workdir = options
+    print_message(
+        f"The server is on another machine: the job starts in an empty folder there."
+        f" {upload} sends this folder with it; {workdir} names a folder of the cluster."
+    )
 
 
 def upload_job_folders(client: "Client", bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -117,3 +117,11 @@ def test_a_dry_run_shows_each_value_and_where_it_is_from(helio, serve, script, d
 
 def test_a_time_needs_a_unit(helio):
     assert "5 has no unit; write 5m, 5h or 5s." in helio("run", "--time", "5", "--", "true").err
+
+
+def test_from_another_machine_a_job_without_code_is_said_to_start_in_an_empty_folder(helio, monkeypatch, tmp_path):
+    monkeypatch.setenv("HELIOSTAT_URL", "http://127.0.0.1:1")  # nothing listens there
+    assert "an empty folder there. --upload . sends this folder" in helio("run", "--", "true").err
+    assert "empty folder" not in helio("run", "--workdir", "/data", "--", "true").err
+    (tmp_path / "job.yaml").write_text("command: 'true'")
+    assert "`upload: .` sends this folder" in helio("submit", str(tmp_path / "job.yaml")).err
