@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.config import Home
+from heliostat.engines.folder_access import ENTER, ENTER_AND_LIST, NONE, grant_folder_access
 from heliostat.engines.job_variables import (
     OUTPUT_VALUES_FILE,
     RunAsUser,
@@ -19,6 +20,7 @@ from heliostat.engines.job_variables import (
     workflow_job_folder,
 )
 from heliostat.models import Attempt, Job, JobId
+from heliostat.models.environments import IMAGE_BUILD_JOB, IMAGE_PUSH_JOB
 from heliostat.models.uploads import FileTree, TreeFile, blob_path, text_to_tree, tree_path, user_upload_folder
 from heliostat.payloads.archive import resolve_script
 from heliostat.untrusted_folders import remove_folder
@@ -69,7 +71,7 @@ def prepare_job_folder(
     All belong to the user alone, and their content stays for the next attempt. Raises AttemptRefused when the
     uploaded code is gone.
     """
-    _make_job_folder(folder, run_as)
+    _make_job_folder(attempt.job, folder, run_as)
     spec = attempt.job.spec
     script, workdir = None, spec.workdir
     if spec.script is not None:
@@ -87,18 +89,20 @@ def prepare_job_folder(
 
 def lay_out_code(job: Job, run_as: RunAsUser, folder: JobFolder, uploads: Path) -> None:
     """Copy the job's uploaded code, unless that is done. Raises AttemptRefused or OSError."""
-    _make_job_folder(folder, run_as)
+    _make_job_folder(job, folder, run_as)
     try:
         copy_upload(uploads, job.user, job.spec.upload or "", folder.code_folder, run_as)
     except UploadMissing as error:
         raise AttemptRefused(f"{error}: submit it again with --upload") from error
 
 
-def _make_job_folder(folder: JobFolder, run_as: RunAsUser) -> None:
+def _make_job_folder(job: Job, folder: JobFolder, run_as: RunAsUser) -> None:
+    """Only its user can enter it. With podman everybody can: it prepares containers with user ids of its own."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder.path, 0o700)
-    if not _is_server_user(run_as):
-        os.chmod(folder.path, 0o711)  # always: the last run may have crashed between mkdir and chmod
+    if not _is_server_user(run_as):  # always: the last run may have crashed after mkdir
+        uses_podman = job.spec.uses_container or job.kind in (IMAGE_BUILD_JOB, IMAGE_PUSH_JOB)
+        grant_folder_access(folder.path, run_as.uid, ENTER, others=ENTER if uses_podman else NONE)
 
 
 def check_environment_exists(job: Job, installation: str) -> None:
@@ -146,17 +150,20 @@ def _write(path: str, content: bytes, run_as: RunAsUser, mode: int) -> None:
 
 def prepare_workflow_folder(job: Job, installation: str, run_as: RunAsUser) -> None:
     """Create the job's output folder, owned by its user. The folders above belong to the server, so that no entry
-    can be replaced.
+    can be replaced; the user can list that of the workflow.
 
     Removes output values of an earlier attempt.
     """
     part = job_workflow_membership(job)
     if part is None:
         return
-    for folder in (f"{installation}/workflows", workflow_folder(installation, part)):
+    top, shared = f"{installation}/workflows", workflow_folder(installation, part)
+    for folder in (top, shared):
         with contextlib.suppress(FileExistsError):
-            os.mkdir(folder)
-        os.chmod(folder, 0o711)
+            os.mkdir(folder, 0o700)
+    os.chmod(top, 0o711)
+    if not _is_server_user(run_as):
+        grant_folder_access(shared, run_as.uid, ENTER_AND_LIST, others=ENTER)
     own = workflow_job_folder(installation, part)
     with contextlib.suppress(FileExistsError):
         os.mkdir(own, 0o700)

@@ -101,8 +101,8 @@ def test_its_files_are_its_users_and_nobody_elses(
     server: RunningServer, ann: Person, her_running_job: int
 ) -> None:
     folder = server.home / "jobs" / str(her_running_job)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o711
-    assert folder.stat().st_uid == 0
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o710  # and an ACL for her
+    assert folder.stat().st_uid == folder.stat().st_gid == 0
     entries = list(folder.iterdir())
     assert {entry.name for entry in entries} >= {"1.stdout", "1.stderr", "1.script", "work"}
     for entry in entries:
@@ -126,8 +126,10 @@ def test_the_other_user_can_read_and_list_none_of_it(
                 os.listdir(place)
         for entry in entries:
             for flags in (os.O_RDONLY, os.O_WRONLY):
-                with pytest.raises((PermissionError, IsADirectoryError)):
+                with pytest.raises(PermissionError):
                     os.open(entry, flags)
+            with pytest.raises(PermissionError):  # not even its size and time
+                entry.lstat()
         with pytest.raises(PermissionError):
             (folder / "work" / "mine").read_text()
         for change in (folder / "x", server.home / "x", server.home / "jobs" / "x"):
@@ -174,7 +176,7 @@ def test_a_job_cannot_swap_its_files_for_others(server: RunningServer, ann: Pers
     assert "root:" not in server.output(job_id, ann.uid)
     assert Path("/etc/shadow").stat().st_uid == Path("/etc").stat().st_uid == 0
     folder = server.home / "jobs" / str(job_id)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o711
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o710
     assert not any(entry.is_symlink() for entry in folder.iterdir())
 
 
@@ -330,3 +332,20 @@ def test_nobody_else_can_look_into_her_checkpoints(server: RunningServer, ann: P
     assert (facts.st_uid, stat.S_IMODE(facts.st_mode)) == (ann.uid, 0o700)
     with acting_as(bob.uid), pytest.raises(PermissionError):
         os.listdir(folder)
+
+
+def test_her_jobs_list_the_folder_of_their_workflow_and_nobody_else_does(
+    server: RunningServer, ann: Person, bob: Person
+) -> None:
+    list_all = 'cd "$HELIOSTAT_WORKFLOW_DIR"; python3 -c "import glob; print(sorted(glob.glob(\'*/*.txt\')))"'
+    jobs = {
+        "first": {"command": 'echo data > "$HELIOSTAT_OUTPUT_DIR/data.txt"'},
+        "second": {"command": list_all, "needs": ["first"]},
+    }
+    document = {"name": "passing", "jobs": jobs}
+    made = server.ask("POST", "/workflows", {"workflow": document}, uid=ann.uid).json
+    second = max(job["job_id"] for job in server.ask("GET", f"/workflows/{made['id']}", uid=ann.uid).json["jobs"])
+    server.finished(second, ann.uid)
+    assert server.output(second, ann.uid) == "['first/data.txt']\n"
+    with acting_as(bob.uid), pytest.raises(PermissionError):
+        os.listdir(server.home / "workflows" / str(made["id"]))

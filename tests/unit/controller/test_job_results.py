@@ -69,7 +69,7 @@ def test_others_read_a_jobs_folder_and_only_it_writes_there_in_containers(tmp_pa
     assert (
         workflow_mounts(a_job(None), "/h") == workflow_mounts(a_job(WorkflowMembership(SWEEP, 1, "0")), "/h") == []
     )
-    assert (tmp_path / "workflows/3").stat().st_mode & 0o777 == 0o711
+    assert (tmp_path / "workflows/3").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "workflows/3/prep").stat().st_mode & 0o777 == 0o700
 
 
