@@ -77,7 +77,7 @@ def _home(home: Home) -> Iterator[Finding]:
 def _pause(home: Home) -> Iterator[Finding]:
     if paused := find_pause(home):
         message = f"Heliostat is paused: {paused.reason}. No job starts."
-        yield Finding("pause", "warning", message, "helio resume")
+        yield Finding("pause", "problem", message, "helio resume")
 
 
 def _disk(home: Home) -> Iterator[Finding]:

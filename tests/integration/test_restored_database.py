@@ -71,6 +71,7 @@ def test_jobs_that_an_older_database_does_not_know_go_on_until_an_admin_decides(
     paused = server.ask("GET", "/pause").json
     assert [job["job_id"] for job in paused["unknown_jobs"]] == [unknown]
     assert server.ask("GET", "/status").json["paused"]["reason"] == "jobs run that the database does not know"
+    assert "Heliostat is paused" in server.ask("GET", "/jobs").headers["heliostat-notice"]
     new = server.submit(command=["true"], memory=64)
     assert "paused" in server.show(new)["reason"]
     refused = server.ask("POST", "/resume", {})

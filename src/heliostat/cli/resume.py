@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.connection import connect
 from heliostat.cli.output import JsonFlag, print_json
+from heliostat.errors import Forbidden
 
 if TYPE_CHECKING:
     from heliostat.client import Client
@@ -31,10 +31,10 @@ def resume(
     Jobs start again after `helio up --paused` or a restore. Asks about running jobs that the database does not
     know. Admins only.
     """
-    with connect() as client:
+    with _connect() as client:
         details = client.pause_details()
         if details["paused"] and not as_json:
-            print_pause(details)
+            _print_pause(details)
         choice = unknown_jobs or (_ask(details) if details["unknown_jobs"] else None)
         client.resume(choice.value if choice else None)
     if as_json:
@@ -45,18 +45,30 @@ def resume(
         print("Heliostat is not paused.")
 
 
-def explain_pause(client: "Client") -> None:
+def explain_pause(reason: str) -> None:
     """After the start of a paused server. On a terminal, asks about unknown jobs."""
-    details = client.pause_details()
-    print_pause(details)
-    if details["unknown_jobs"] and (choice := _ask(details)):
-        client.resume(choice.value)
-        print("Heliostat is no longer paused: jobs start.")
-    else:
-        print("Next:  helio ps    helio doctor    helio resume")
+    with _connect() as client:
+        try:
+            details = client.pause_details()
+        except Forbidden:
+            print(f"Heliostat is paused: {reason}.")
+            return
+        _print_pause(details)
+        if details["unknown_jobs"] and (choice := _ask(details)):
+            client.resume(choice.value)
+            print("Heliostat is no longer paused: jobs start.")
+        else:
+            print("Next:  helio ps    helio doctor    helio resume")
 
 
-def print_pause(details: "PauseDetails") -> None:
+def _connect() -> "Client":
+    """Without the notice that the server is paused."""
+    from heliostat.client import Client
+
+    return Client()
+
+
+def _print_pause(details: "PauseDetails") -> None:
     print(
         f"Heliostat is paused: {details['reason']}. It starts no job, fires no schedule and sends no notification."
     )

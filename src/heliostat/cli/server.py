@@ -7,7 +7,7 @@ import typer
 from heliostat.cli.forecast_format import format_forecast_accuracy
 from heliostat.cli.output import JsonFlag, print_fields, print_json, print_message
 from heliostat.cli.value_format import format_time
-from heliostat.errors import Conflict, Forbidden, ServerUnreachable
+from heliostat.errors import Conflict, ServerUnreachable
 
 if TYPE_CHECKING:
     from heliostat.client.api_types import ServerStatus
@@ -134,20 +134,11 @@ def _print_running(running: "ServerStatus", as_json: bool, state: str) -> None:
         return
     print(f"Heliostat {state}: {running['url']} (process {running['pid']}, data in {running.get('home', '?')})")
     if paused := running.get("paused"):
-        _explain_pause(paused["reason"])
+        from heliostat.cli.resume import explain_pause
+
+        explain_pause(paused["reason"])
         return
     print("Next:  helio run --follow -- hostname    helio nodes    helio top    helio down")
-
-
-def _explain_pause(reason: str) -> None:
-    from heliostat.cli.connection import connect
-    from heliostat.cli.resume import explain_pause
-
-    with connect() as client:
-        try:
-            explain_pause(client)
-        except Forbidden:
-            print(f"Heliostat is paused: {reason}.")
 
 
 def _warn_of_private_environments(settings: "Settings") -> None:

@@ -52,7 +52,8 @@ class Client:
     ) -> None:
         """Without arguments: HELIOSTAT_URL and HELIOSTAT_TOKEN, a stored login, or this machine's socket.
 
-        `on_notice` is called with a notice of the server that concerns its responses: Slurm does not answer.
+        `on_notice` is called with a notice of the server that concerns all responses: it is paused, or Slurm does
+        not answer.
         """
         transport = self._transport = Transport(find_address(url, token, home))
         transport.on_notice = on_notice

@@ -67,6 +67,48 @@ def test_up_of_a_running_server_says_so(helio, serve):
     assert "already running" in ran.out
 
 
+UNKNOWN = {
+    "job_id": 7,
+    "attempt_id": "7.1",
+    "unix_user": "ann",
+    "started_at": "2026-11-18T20:00:00Z",
+    "place": "process 4711",
+}
+PAUSED = {
+    "paused": True,
+    "paused_at": "2026-11-18T20:00:00Z",
+    "reason": "it was restored from a backup",
+    "after_restore": True,
+    "unknown_jobs": [UNKNOWN],
+}
+
+
+def test_up_of_a_paused_server_lists_the_jobs_that_it_does_not_know_and_asks_on_a_terminal(
+    helio, serve, monkeypatch
+):
+    paused = answer({**STATUS, "paused": {"at": "", "reason": PAUSED["reason"]}}, Connection="close")
+    serve(paused, answer(PAUSED))
+    ran = helio("up", "--background")
+    assert "paused: it was restored from a backup" in ran.out
+    assert "job 7 of ann, since 2026-11-18T20:00:00Z, process 4711" in ran.out
+    assert "helio resume" in ran.out
+
+
+def test_resume_sends_what_is_answered_on_a_terminal(helio, serve, monkeypatch):
+    server = serve(answer(PAUSED), answer(None, 204))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda question: "leave")
+    assert helio("resume").code == 0
+    assert server.requests[1].endswith(b'{"unknown_jobs":"leave"}')
+
+
+def test_a_server_that_runs_cannot_be_started_paused(helio, serve):
+    serve(answer(STATUS))
+    ran = helio("up", "--paused")
+    assert ran.code == 6
+    assert "not paused" in ran.err
+
+
 def test_down_of_nothing_says_so(helio):
     ran = helio("down")
     assert ran.code == 0

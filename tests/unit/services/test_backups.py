@@ -184,3 +184,30 @@ def test_a_drill_never_replaces_a_database_that_has_its_own_folder(home: Home, t
     restore_backup(drill, path, settings=False)
     assert "later" not in departments(drill)
     assert "later" in departments(load_settings(home).home)
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_an_interrupted_restore_leaves_a_database_and_can_be_repeated(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    path = create_backup(home, tmp_path / "backups")
+    write_department(home, "later")
+    home.notification_key.write_bytes(b"new key")
+    calls = 0
+
+    def fail_once(source: object, target: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == step:
+            raise OSError(28, "No space left on device")
+        rename(source, target)
+
+    rename = os.rename  # as os.replace, which is replaced here
+    monkeypatch.setattr(os, "replace", fail_once)
+    if step <= 4:  # the pause, the key, the settings, the database
+        with pytest.raises(OSError, match="No space"):
+            restore_backup(home, path)
+        assert "later" in departments(home)
+    restore_backup(home, path)
+    assert find_pause(home) is not None
+    assert "later" not in departments(home)

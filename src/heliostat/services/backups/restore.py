@@ -131,7 +131,7 @@ def _replace(source: Path, target: Path, suffix: str) -> Path | None:
     kept = None
     if target.exists() and target.read_bytes() != source.read_bytes():
         kept = target.with_name(target.name + suffix)
-        os.link(target, kept)
+        _keep(target, kept)
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(target.name + ".draft")
     draft.write_bytes(source.read_bytes())
@@ -140,11 +140,17 @@ def _replace(source: Path, target: Path, suffix: str) -> Path | None:
     return kept
 
 
+def _keep(file: Path, kept: Path) -> None:
+    """Under a second name, until the first one is replaced. The name exists if a restore was just interrupted."""
+    with contextlib.suppress(FileExistsError):
+        os.link(file, kept)
+
+
 def _replace_database(source: Path, database: Path, suffix: str) -> Iterator[Path]:
     """The write-ahead log of the former database must never be beside the new one."""
     kept = database.with_name(database.name + suffix)
     if database.exists():
-        os.link(database, kept)
+        _keep(database, kept)
         yield kept
     for end in ("-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
