@@ -101,6 +101,7 @@ def list_jobs(
     submitted_after: datetime | None = None,
     submitted_before: datetime | None = None,
     unfinished: bool = False,
+    newest_replicas: bool = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     cursor: Annotated[str | None, Query(max_length=32)] = None,
 ) -> Response:
@@ -117,6 +118,7 @@ def list_jobs(
         node=node,
         submitted_after=_aware(submitted_after),
         submitted_before=_aware(submitted_before),
+        newest_replicas=newest_replicas,
     )
     with context.store.read() as conn:
         jobs = stored.list_jobs(conn, job_filter, limit + 1, _before(cursor))

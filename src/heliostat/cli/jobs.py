@@ -56,7 +56,8 @@ def ps(
 ) -> None:
     """List jobs, newest first.
 
-    Without options, the waiting and running jobs of all users.
+    Without options, the waiting and running jobs of all users. Of the ended replicas of a service, only the newest
+    is listed, unless --name is given.
     """
     if foreign:
         _list_foreign_jobs(node, limit, as_json)
@@ -71,6 +72,7 @@ def ps(
         node=node,
         array_id=array,
         unfinished=None if includes_ended else True,
+        newest_replicas=True if name is None else None,
         limit=limit if as_json else limit + 1,
     )
     jobs = [job.data for job in found]

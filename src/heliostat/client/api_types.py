@@ -82,6 +82,7 @@ class JobFilters(TypedDict, total=False):
     submitted_after: datetime | str | None
     submitted_before: datetime | str | None
     unfinished: bool | None
+    newest_replicas: bool | None
 
 
 class JobData(TypedDict, total=False):

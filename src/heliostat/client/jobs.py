@@ -340,7 +340,7 @@ class Jobs(ApiResource):
         """Jobs that match all filters, newest first; pages are fetched as needed.
 
         Filters: state (one or several), user, project, name, array_id, node, submitted_after,
-        submitted_before, unfinished.
+        submitted_before, unfinished, newest_replicas (of the ended replicas of a service only the newest).
         """
         pages = self._pages("/jobs", _filter_query(filters), limit)
         return (JobHandle(self._transport, data["id"], data) for data in pages)

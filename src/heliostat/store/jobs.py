@@ -5,7 +5,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, ScalarSelect, Select, bindparam, func, or_, select, union_all
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    ScalarSelect,
+    Select,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.sql import ColumnElement
 
 from heliostat.models import TERMINAL_STATES, AttemptRecord, Job, JobEvent, JobId, JobState
@@ -63,6 +74,19 @@ class JobFilter:
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
     search: JobSearch | None = None
+    newest_replicas: bool = False  # of the ended replicas of a service, only the newest
+
+
+def _older_replicas() -> Select[Any]:
+    """Ids of ended replicas of services, except the newest of each service. Uses the index `jobs_of_services`."""
+    replicas = _jobs.alias("replicas")
+    rank = func.row_number().over(partition_by=(replicas.c.user, replicas.c.name), order_by=replicas.c.id.desc())
+    ended = (replicas.c.kind == literal_column("'service'")) & replicas.c.ended_at.is_not(None)
+    ranked = select(replicas.c.id, rank.label("rank")).where(ended).subquery("ranked")
+    return select(ranked.c.id).where(ranked.c.rank > 1)
+
+
+_OLDER_REPLICAS = _older_replicas()
 
 
 def get_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
@@ -257,6 +281,8 @@ def _filtered(query: Select[Any], job_filter: JobFilter) -> Select[Any]:
         query = query.where(_jobs.c.submitted_at >= to_timestamp(job_filter.submitted_after))
     if job_filter.submitted_before is not None:
         query = query.where(_jobs.c.submitted_at < to_timestamp(job_filter.submitted_before))
+    if job_filter.newest_replicas:
+        query = query.where(_jobs.c.id.not_in(_OLDER_REPLICAS))
     for name in ("user", "project", "array_id", "node"):
         if (value := getattr(job_filter, name)) is not None:
             query = query.where(_jobs.c[name] == value)

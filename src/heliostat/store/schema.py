@@ -207,6 +207,7 @@ jobs = Table(
     Index("jobs_by_array", "array_id", "id"),
     # A past job is imported only once; other systems may reuse their job numbers.
     partial_index("jobs_by_origin", "origin", "submitted_at", unique=True, where="origin IS NOT NULL"),
+    partial_index("jobs_of_services", "user", "name", "id", where="kind = 'service' AND ended_at IS NOT NULL"),
     partial_index("jobs_by_environment", "environment", where="environment IS NOT NULL"),
 )
 

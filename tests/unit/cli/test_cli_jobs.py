@@ -261,6 +261,7 @@ def test_a_list_is_plain_when_nobody_looks(helio, serve):
     assert title.split() == ["ID", "NAME", "USER", "STATE", "GPUS", "CPUS", "MEM", "TIME", "NODE", "REASON"]
     assert row.split()[:7] == ["7", "train", "anna", "pending", "2xA100", "4", "16G"]
     assert "\x1b" not in ran.out
+    assert b"newest_replicas=true" in server.requests[0]
     assert b"unfinished=true" in server.requests[0]
 
 

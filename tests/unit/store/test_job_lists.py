@@ -30,6 +30,8 @@ FILTERS = [
     JobFilter(search=JobSearch("train", "ann", ("speech",))),
     JobFilter(search=JobSearch("%_")),
     JobFilter(node="n1", project="vision"),
+    JobFilter(newest_replicas=True),
+    JobFilter(newest_replicas=True, user="ann", states={JobState.FAILED}),
 ]
 
 
@@ -38,7 +40,7 @@ def _job(number: int, rng: random.Random) -> Job:
     at = START + timedelta(hours=number)
     return Job(
         id=number,
-        kind="batch",
+        kind=rng.choice(["batch", "service"]),
         name=rng.choice(["train", "Train-7", "eval", "a%_b"]),
         state=state,
         user=rng.choice(["ann", "bob"]),
@@ -75,14 +77,25 @@ def store(tmp_path_factory: pytest.TempPathFactory, jobs: list[Job]) -> Iterator
         yield store
 
 
-def _fits(job: Job, wanted: JobFilter) -> bool:
+def _fits(job: Job, wanted: JobFilter, jobs: list[Job]) -> bool:
     search = wanted.search
     return (
-        (wanted.states is None or job.state in wanted.states)
+        not (wanted.newest_replicas and _is_older_replica(job, jobs))
+        and (wanted.states is None or job.state in wanted.states)
         and wanted.user in (None, job.user)
         and wanted.project in (None, job.project)
         and wanted.node in (None, job.node)
         and (search is None or _is_found(job, search))
+    )
+
+
+def _is_older_replica(job: Job, jobs: list[Job]) -> bool:
+    return any(
+        (other.kind, other.user, other.name) == ("service", job.user, job.name)
+        and other.ended_at is not None
+        and other.id > job.id
+        for other in jobs
+        if job.kind == "service" and job.ended_at is not None
     )
 
 
@@ -100,7 +113,7 @@ def _key(job: Job, sort: str) -> tuple[object, ...]:
 def test_every_order_and_page_is_as_sorted_by_hand(store: Store, jobs: list[Job], wanted: JobFilter) -> None:
     with store.read() as conn:
         for sort, descending, offset in product(SORT_COLUMNS, (False, True), (0, 7)):
-            fitting = [job for job in jobs if _fits(job, wanted) and (sort != "ended_at" or job.ended_at)]
+            fitting = [job for job in jobs if _fits(job, wanted, jobs) and (sort != "ended_at" or job.ended_at)]
             fitting.sort(key=lambda job: _key(job, sort), reverse=descending)  # type: ignore[arg-type, return-value]
             found = list_jobs_page(conn, wanted, JobListPage(sort, descending, offset, 10))
             assert [job.id for job in found] == [job.id for job in fitting[offset : offset + 10]], (
@@ -114,5 +127,5 @@ def test_counts_are_as_counted_by_hand(store: Store, jobs: list[Job], wanted: Jo
     everything = replace(wanted, states=None)
     with store.read() as conn:
         counts = count_by_state(conn, everything)
-    fitting = [job.state for job in jobs if _fits(job, everything)]
+    fitting = [job.state for job in jobs if _fits(job, everything, jobs)]
     assert counts == {state: fitting.count(state) for state in set(fitting)}

@@ -18,7 +18,8 @@ PAGE_SIZE = 50
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which jobs, in which order; None does not restrict."""
+    """Which jobs, in which order; None does not restrict. Without a text, of the ended replicas of a service only
+    the newest."""
 
     states: Collection[JobState] | None = None
     user: str | None = None
@@ -89,6 +90,7 @@ def _filter(user: User, query: JobQuery) -> stored.JobFilter:
         node=query.node,
         array_id=query.array_id,
         search=_search(user, query.text) if query.text else None,
+        newest_replicas=not query.text,
     )
 
 
