@@ -25,6 +25,7 @@ class FairShareTree:
     department_shares: Array  # of everything; they add up to 1
     project_shares: Array  # of its department
     leaf_shares: Array  # of its project
+    user_of: Array  # by leaf: the same number for all projects of a user
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ def build_fair_share_tree(leaves: tuple[Leaf, ...], accounts: ShareAccounts) -> 
     department_of_name = {project: accounts.project_or_default(project).department for project in projects}
     departments = tuple(dict.fromkeys(department_of_name.values()))
     number_of = {name: number for number, name in enumerate(projects)}
+    user_number = {name: number for number, name in enumerate(dict.fromkeys(user for _, user in leaves))}
     department_number = {name: number for number, name in enumerate(departments)}
     project_of = np.array([number_of[project] for project, _ in leaves], np.int32)
     department_of_project = np.array(
@@ -66,6 +68,7 @@ def build_fair_share_tree(leaves: tuple[Leaf, ...], accounts: ShareAccounts) -> 
             len(departments),
         ),
         _fractions_of_parent(project_of, np.ones(len(leaves)), len(projects)),
+        np.array([user_number[user] for _, user in leaves], np.int32),
     )
 
 

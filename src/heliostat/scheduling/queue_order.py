@@ -8,7 +8,8 @@ Time in the state held does not count as waiting.
 A booked job is the exception: once the planner has promised its start, no job of its class or below passes it.
 
 Each job is charged in advance for the jobs of the same account ahead of it: 300 jobs of one user do not delay the
-10 jobs of another.
+10 jobs of another. The first job of a user who has used nothing gets extra points: shares count little on a
+cluster that is hardly used, and there the jobs of others would stay ahead because they have waited longer.
 """
 
 import numpy as np
@@ -25,6 +26,7 @@ _FIRST_HOUR = 1.0  # hours of waiting that a new job starts with
 _SMALLEST = 0.1  # GPU-hours: smaller jobs count as this size
 MAX_SHARE_RATIO = 8.0  # higher ratios count as this one
 _FLOOR_HOURS = 24.0
+_FIRST_JOB_SHARES = 2.0  # usage of this many shares less
 _RANKS = 128  # larger than the number of ranks
 _TIE = 1e-12  # between equal jobs, the one submitted first is ahead
 
@@ -68,9 +70,19 @@ def priority_points(snapshot: Snapshot, policy: SchedulingPolicy, now: float) ->
     if not len(rows) or len(snapshot.share_tree.leaves) < 2:
         return ranked
     order = _move_preemptible_back(np.argsort(-ranked), rows, policy)
-    return _within_projects(
-        without_share - policy.share_weight * share_ratios_by_row(snapshot, policy, order), snapshot
-    )
+    shares = share_ratios_by_row(snapshot, policy, order) - _first_job_shares(snapshot, order)
+    return _within_projects(without_share - policy.share_weight * shares, snapshot)
+
+
+def _first_job_shares(snapshot: Snapshot, order: Array) -> Array:
+    """By row: the advantage of the first job, in this order, of each user who has used and runs nothing."""
+    tree, running = snapshot.share_tree, snapshot.running["leaf"]
+    used = np.bincount(tree.user_of, snapshot.usage_by_leaf)
+    is_new = (used < _SMALLEST) & (np.bincount(tree.user_of[running], minlength=len(used)) == 0)
+    users, firsts = np.unique(tree.user_of[snapshot.pending["leaf"][order]], return_index=True)
+    result = np.zeros(len(order))
+    result[order[firsts[is_new[users]]]] = _FIRST_JOB_SHARES
+    return result
 
 
 def share_ratios_by_row(snapshot: Snapshot, policy: SchedulingPolicy, order: Array) -> Array:

@@ -10,6 +10,7 @@ from unit.scheduling.random_cases import Case
 Account = tuple[str, ...]  # (department,), (department, project), (department, project, user)
 WEIGHTS = (0.5, 0.3, 0.2)
 FLOOR_HOURS, SMALLEST, MOST_OVER, PER_PRIORITY = 24.0, 0.1, 8.0, 3.0
+FIRST_JOB_SHARES = 2.0  # of a user who has used nothing
 TIE = 1e-12  # of equals, the one submitted first
 
 
@@ -21,7 +22,8 @@ def reference_points(case: Case) -> dict[int, float]:
         return ranked
     usage = _usage(case)
     ahead: defaultdict[Account, float] = defaultdict(float)
-    found = {}
+    found: dict[int, float] = {}
+    seen = {job.user for job in case.running}
     for job in _preemptible_last(case, sorted(case.pending, key=lambda job: (-ranked[job.id], job.id))):
         total, weights = 0.0, 0.0
         for level, weight in enumerate(WEIGHTS):
@@ -30,7 +32,9 @@ def reference_points(case: Case) -> dict[int, float]:
                 total += weight * (usage[account] + ahead[account]) / _part(case, usage, account)
                 weights += weight
         over = min(total / weights, MOST_OVER) if weights else 0.0
+        over -= FIRST_JOB_SHARES * (job.user not in seen)
         found[job.id] = plain[job.id] - case.policy.share_weight * over
+        seen.add(job.user)
         for account in _accounts(case, job):
             ahead[account] += _cost(case, job)
     return _within_projects(case, found)

@@ -135,6 +135,19 @@ def test_a_stream_of_small_jobs_does_not_starve_a_large_one(large: Job, preset: 
     assert world.started_at[1] <= NOW + timedelta(hours=24)
 
 
+@pytest.mark.parametrize("project", ["default", "other"])
+def test_the_first_job_of_a_new_user_starts_before_the_next_of_a_flood(project: str) -> None:
+    world = Simulation(a_queue_state((a_node("a", gpus=4),), []), takes=lambda job: 300.0)
+    one_gpu = {"resources": Resources(1, 10, 1), "time_limit_seconds": 1800}
+    world.arrive(a_job(number, user="ann", **one_gpu) for number in range(1, 401))
+    late = NOW + timedelta(hours=2, seconds=1)
+    world.arrive(a_job(1000 + n, user="new", project=project, submitted_at=late, **one_gpu) for n in (0, 1))
+    world.run(NOW + timedelta(hours=4))
+    started = sorted((at, -number) for number, at in world.started_at.items() if at > late)
+    assert started[0] == (NOW + timedelta(hours=2, minutes=5), -1000)
+    assert world.started_at.get(1001, world.now) > world.started_at[1000], "the second has no advantage"
+
+
 def test_two_gangs_that_need_everything_run_one_after_the_other() -> None:
     nodes = tuple(a_node(name, gpus=2) for name in "abc")
     gangs = [
