@@ -37,10 +37,11 @@ _MAX_TOPICS = 8
 @router.get("/live")
 async def stream_changes(
     request: AuthenticatedDep,
-    topic: Annotated[list[str], Query(max_length=_MAX_TOPICS)],
+    topic: Annotated[list[str], Query(max_length=_MAX_TOPICS)] = [],  # noqa: B006 - FastAPI copies it
     after: int | None = None,
 ) -> Response:
-    """Server-sent events: `change` with the topics that changed. `after`: the revision that the page shows."""
+    """Server-sent events: `change` with the topics that changed, and `alive` now and then, so that a page notices
+    the loss of the server. `after`: the revision that the page shows."""
     for name in topic:
         await run_in_threadpool(_check_topic, request, name)
     hub: LiveUpdateHub = request.http.app.state.live
@@ -142,7 +143,7 @@ async def _event_stream(
             while _is_logged_in(request):
                 changed = await subscription.wait_for_changes(_KEEP_ALIVE_SECONDS)
                 if not changed:
-                    yield ": still here\n\n"
+                    yield "event: alive\ndata:\n\n"
                     continue
                 await hub.refresh_rate.wait_for_slot()
                 changed |= subscription.take_changes()

@@ -101,7 +101,10 @@ class LayoutContext:
     breadcrumbs: tuple[tuple[str, str], ...]  # title and path of the parent pages
     csrf_token: str
     flashes: tuple[FlashMessage, ...]
-    live_url: str  # event stream of changes; empty: no live updates
+    live_url: (
+        str  # event stream of changes, which also shows whether the server responds; empty: nobody is logged in
+    )
+    is_live: bool  # the page updates itself
     notice: str  # concerns all pages; empty: none
     version: str = __version__
 
@@ -154,7 +157,8 @@ def _layout_context(
         breadcrumbs=tuple(page.breadcrumbs),
         csrf_token=create_csrf_token(request.secret),
         flashes=flashes.take(request.secret) if take_flashes else (),
-        live_url=_live_url(http, page) if page.live_topics else "",
+        live_url="" if user is None else _live_url(http, page),
+        is_live=bool(page.live_topics),
         notice="" if user is None else notice_for_all(request.context),
     )
 

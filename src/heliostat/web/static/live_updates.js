@@ -1,8 +1,10 @@
 // Live updates: an event stream reports changes, and the page then requests its fragments (data-live="name") again.
-// Nothing is requested while the page is hidden.
+// A banner says when the server does not respond. Nothing is requested while the page is hidden.
 import { morphChildren } from "./dom_morph.js";
 
-const MAX_WAIT_MS = 60000;
+const MAX_WAIT_MS = 15000;
+const MAX_SILENCE_MS = 50000; // the server sends something every 20 s
+const MAX_PROBE_MS = 10000;
 
 export function startLive(refreshed) {
   const address = document.body.dataset.liveUrl;
@@ -26,6 +28,7 @@ class Live {
     this.stale = false;
     this.known = null; // fingerprint of the shown fragments
     this.shown = null;
+    this.silence = null; // timer
   }
 
   start() {
@@ -51,30 +54,63 @@ class Live {
     this.source.addEventListener("open", () => {
       this.wait = 1000;
       this.showState("on", "live");
+      this.showLoss(false);
+      this.expectSigns();
       if (this.stale) this.refresh();
     });
-    this.source.addEventListener("change", () => this.refresh());
+    this.source.addEventListener("alive", () => this.expectSigns());
+    this.source.addEventListener("change", () => {
+      this.expectSigns();
+      this.refresh();
+    });
     this.source.addEventListener("over", (event) => this.end(event.data));
     this.source.addEventListener("error", () => this.retry());
   }
 
+  // A server that lost its power or its network closes no connection.
+  expectSigns() {
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => this.retry(), MAX_SILENCE_MS);
+  }
+
   close() {
+    clearTimeout(this.silence);
     this.source?.close();
     this.source = null;
     this.showState("off", "paused");
   }
 
-  retry() {
+  async retry() {
     this.close();
     this.stale = true;
     this.showState("off", "reconnecting");
+    const status = await this.probe();
+    if (this.source) return; // connected meanwhile
+    if (status === 401) return this.end("login");
+    if (status === 0 || status >= 500) this.showLoss(true);
     setTimeout(() => this.update(), this.wait * (0.75 + Math.random() / 2));
     this.wait = Math.min(this.wait * 2, MAX_WAIT_MS);
   }
 
+  // The HTTP status, which an EventSource does not tell; 0 without a response.
+  async probe() {
+    const stop = new AbortController();
+    const timer = setTimeout(() => stop.abort(), MAX_PROBE_MS);
+    try {
+      return (await fetch(this.address, { signal: stop.signal })).status;
+    } catch {
+      return 0;
+    } finally {
+      clearTimeout(timer);
+      stop.abort();
+    }
+  }
+
   end(reason) {
     this.close();
-    if (reason === "login") location.reload();
+    this.showLoss(false);
+    const isLive = document.querySelector("[data-live]") !== null; // another page may hold a form
+    if (reason === "login" && isLive) location.reload();
     else this.showState("off", "not live: too many pages are open");
   }
 
@@ -118,6 +154,10 @@ class Live {
       if (fresh) morphChildren(part, fresh.content);
     }
     this.refreshed();
+  }
+
+  showLoss(isLost) {
+    document.querySelector("[data-server-lost]").hidden = !isLost;
   }
 
   showState(state, text) {
