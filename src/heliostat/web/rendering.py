@@ -101,9 +101,7 @@ class LayoutContext:
     breadcrumbs: tuple[tuple[str, str], ...]  # title and path of the parent pages
     csrf_token: str
     flashes: tuple[FlashMessage, ...]
-    live_url: (
-        str  # event stream of changes, which also shows whether the server responds; empty: nobody is logged in
-    )
+    live_url: str  # event stream of changes, which also shows whether the server responds; empty: no login
     is_live: bool  # the page updates itself
     notice: str  # concerns all pages; empty: none
     version: str = __version__
