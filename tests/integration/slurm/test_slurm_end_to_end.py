@@ -3,9 +3,13 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from heliostat.config import Home
+from heliostat.services.backups.create import create_backup
+from heliostat.services.backups.restore import restore_backup
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from integration.web.surfing import Surfer
@@ -129,6 +133,38 @@ def test_a_killed_server_finds_its_jobs_again_and_doubles_none(slurm: SlurmTestC
         for job in (running, waiting):
             assert server.finished(job)["state"] == "completed"
             assert server.output(job) == "once\n"
+    finally:
+        server.remove()
+
+
+def test_a_restored_server_finds_the_jobs_that_slurm_has_got_since_the_backup(
+    slurm: SlurmTestCluster, tmp_path: Path
+) -> None:
+    server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
+    try:
+        script = f"echo ran; until test -e {server.folder}/go-on; do sleep 0.1; done"
+        known = server.submit(command=["sh", "-c", script], memory=64, held=True)
+        backup = create_backup(Home(server.home), tmp_path)
+        server.ask("POST", f"/jobs/{known}/release")
+        unknown = server.submit(command=["sleep", "600"], memory=64)
+        for job in (known, unknown):
+            wait_for(lambda job=job: server.show(job)["state"] == "running", f"job {job} runs")
+        server.stop()
+        restore_backup(Home(server.home), backup)
+        server.start()
+        (found,) = server.ask("GET", "/pause").json["unknown_jobs"]
+        assert (found["job_id"], found["place"].startswith("Slurm job ")) == (unknown, True)
+        assert server.ask("POST", "/resume", {"unknown_jobs": "stop"}).status == 204
+        wait_for(
+            lambda: server.show(known)["state"] == "running", "the job is taken up", lambda: server.show(known)
+        )
+        number = found["place"].removeprefix("Slurm job ")
+        wait_for(
+            lambda: not slurm.run("squeue", "-h", "-j", number, "-t", "R").strip(), "the unknown job is stopped"
+        )
+        (server.folder / "go-on").touch()
+        assert server.finished(known)["state"] == "completed"
+        assert server.output(known) == "ran\n"
     finally:
         server.remove()
 
