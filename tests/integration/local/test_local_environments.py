@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from heliostat.client import Client, LogWait
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root, people
 from support.package_index import PackageIndex, running_package_index
@@ -115,7 +116,16 @@ def test_two_people_who_ask_for_the_same_at_once_have_it_built_once(
     index.hold_files.set()
     first = server.submit(ann.uid, command=["both"], environment={"requirements": "both==1.0"})
     second = server.submit(bob.uid, command=["both"], environment={"requirements": "# mine\nboth==1.0"})
-    index.hold_files.clear()
+    waits: list[LogWait] = []
+
+    def release(wait: LogWait) -> None:
+        waits.append(wait)
+        if "which builds its environment (running)" in (wait.reason or ""):
+            index.hold_files.clear()
+
+    output = "".join(chunk.text for chunk in Client(home=server.home).logs.follow(first, on_wait=release))
+    assert output == "both 1.0\n"
+    assert waits[-1].reason is None, "it does not wait any more"
     jobs = [over(server, first, ann.uid), over(server, second, bob.uid)]
     assert [job["state"] for job in jobs] == ["completed", "completed"], (jobs, server.log)
     assert jobs[0]["environment"] == jobs[1]["environment"]
