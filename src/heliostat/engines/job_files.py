@@ -16,12 +16,12 @@ from itertools import islice
 from pathlib import Path
 
 from heliostat.engines.job_folders import JobFolder
+from heliostat.engines.log_holes import find_holes
 from heliostat.errors import Conflict, NotFound
 from heliostat.models import JobId
 
 MAX_ENTRIES = 500
 MAX_HOLES = 16  # of a log; later ones are read as zeros
-DISK_BLOCK_BYTES = 512  # the unit of st_blocks
 CHUNK_BYTES = 256 * 1024
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -141,28 +141,15 @@ def read_log_file(path: str, offset: int, limit: int) -> LogChunk:
         descriptor = os.open(path, _FILE_FLAGS)
     except FileNotFoundError:
         return LogChunk(b"", 0, 0)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        size = status.st_size
+    try:
+        size = os.fstat(descriptor).st_size
         start = max(0, size + offset) if offset < 0 else min(offset, size)
-        holes = tuple(islice(_holes(descriptor, status), MAX_HOLES))
+        holes = tuple(islice(find_holes(descriptor), MAX_HOLES))
         start = next((end for begin, end in holes if begin <= start < end), start)
         limit = min(limit, next((begin for begin, _ in holes if begin > start), size) - start)
-        file.seek(start)
-        return LogChunk(file.read(limit), start, size, holes)
-
-
-def _holes(descriptor: int, status: os.stat_result) -> Iterator[tuple[int, int]]:
-    at = 0
-    while at < status.st_size and status.st_blocks * DISK_BLOCK_BYTES < status.st_size:
-        begin = os.lseek(descriptor, at, os.SEEK_HOLE)
-        if begin >= status.st_size:
-            return
-        try:
-            at = os.lseek(descriptor, begin, os.SEEK_DATA)
-        except OSError:  # ENXIO: up to the end
-            at = status.st_size
-        yield begin, min(at, status.st_size)
+        return LogChunk(os.pread(descriptor, limit, start), start, size, holes)
+    finally:
+        os.close(descriptor)
 
 
 def read_owned_file(folder: str, name: str, most_bytes: int, *, end: bool = False) -> str:

@@ -124,10 +124,28 @@ def test_logs_are_kept_on_request_and_links_in_their_place_are_not_followed(home
     path = create_backup(home, tmp_path / "backups", logs=True)
     restore_backup(other := Home(tmp_path / "other"), path)
     assert [entry.name for entry in (other.jobs / "12").iterdir()] == ["1.stdout"]
+    assert (other.jobs / "12").stat().st_mode & 0o007 == 0
     assert (other.jobs / "12" / "1.stdout").read_text() == "epoch 1\n"
     (folder / "1.stdout").write_text("epoch 1\nepoch 2\n")
     restore_backup(home, path)
     assert (folder / "1.stdout").read_text() == "epoch 1\nepoch 2\n"  # a newer log stays
+
+
+def test_holes_of_logs_are_left_out(home: Home, tmp_path: Path) -> None:
+    (home.jobs / "12").mkdir()
+    log = home.jobs / "12" / "1.stdout"
+    log.write_bytes(b"first" + b"\n" * (2**16 - 5))
+    for size in (2**40, 2**41):
+        os.truncate(log, size)
+        with log.open("ab") as file:
+            file.write(b"more\n")
+    os.truncate(log, 2**42)
+    path = create_backup(home, tmp_path / "backups", logs=True)
+    restore_backup(other := Home(tmp_path / "other"), path)
+    output = (other.jobs / "12" / "1.stdout").read_bytes()
+    assert output.startswith(b"first\n")
+    assert output.count(b"more\n") == 2
+    assert len(output) < 2**20
 
 
 def test_nothing_is_restored_under_a_running_server(home: Home, tmp_path: Path) -> None:

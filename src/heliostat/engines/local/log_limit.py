@@ -10,9 +10,9 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from heliostat.engines.job_files import DISK_BLOCK_BYTES
 from heliostat.engines.job_folders import JobFolder
 from heliostat.engines.local.log_order import STREAMS
+from heliostat.engines.log_holes import DISK_BLOCK_BYTES
 from heliostat.models import Attempt
 from heliostat.server_log import get_logger
 

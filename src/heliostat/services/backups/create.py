@@ -16,6 +16,7 @@ from typing import IO
 
 from heliostat import __version__
 from heliostat.config import Home
+from heliostat.engines.log_holes import OutputReader
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.services.backups.archive import DATABASE, KEYS, MANIFEST, SETTINGS, Manifest, is_log, list_backups
 from heliostat.store.database_copy import copy_database, find_damage, move_into_place
@@ -125,7 +126,11 @@ def _open_log(path: Path) -> IO[bytes] | None:
 def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str:
     info = archive.gettarinfo(arcname=name, fileobj=content)
     info.type, info.linkname = tarfile.REGTYPE, ""  # also if it has several names
-    reader = _Reader(content, info.size)
+    output: OutputReader | IO[bytes] = content
+    if is_log(name):  # which may be a terabyte of holes
+        output = OutputReader(content.fileno())
+        info.size = output.size
+    reader = _Reader(output, info.size)
     archive.addfile(info, reader)  # type: ignore[arg-type] # only read
     return reader.digest.hexdigest()
 
@@ -133,7 +138,7 @@ def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str:
 class _Reader:
     """Exactly this many bytes, also of a log that grows or shrinks meanwhile; and their checksum."""
 
-    def __init__(self, content: IO[bytes], size: int) -> None:
+    def __init__(self, content: OutputReader | IO[bytes], size: int) -> None:
         self._content, self._left, self.digest = content, size, hashlib.sha256()
 
     def read(self, size: int) -> bytes:

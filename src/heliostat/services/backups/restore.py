@@ -12,6 +12,7 @@ from pathlib import Path
 from heliostat.config import Home
 from heliostat.config.load import find_configured_home
 from heliostat.config.pause import pause
+from heliostat.engines.folder_access import ENTER, NONE, grant_folder_access
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.services.backups.archive import (
     DATABASE,
@@ -164,9 +165,11 @@ def _restore_logs(home: Home, folder: Path) -> None:
     """Logs that still exist stay as they are."""
     for source in folder.glob("jobs/*/*"):
         target = home.path / source.relative_to(folder)
-        for parent in (home.jobs, target.parent):
-            if not parent.exists():
-                parent.mkdir()
-                parent.chmod(0o711)
+        if not home.jobs.exists():
+            home.jobs.mkdir()
+            home.jobs.chmod(0o711)
+        if not target.parent.exists():
+            target.parent.mkdir(0o700)
+            grant_folder_access(str(target.parent), source.stat().st_uid, ENTER, others=NONE)
         with contextlib.suppress(FileExistsError):
             os.link(source, target, follow_symlinks=False)

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from heliostat.engines.job_files import DISK_BLOCK_BYTES, JobFiles, LogChunk
+from heliostat.engines.job_files import JobFiles, LogChunk
 from heliostat.engines.local import log_limit
 from heliostat.engines.local.log_limit import LogLimit
+from heliostat.engines.log_holes import DISK_BLOCK_BYTES
 from heliostat.models import Attempt, Resources
 from unit.scheduling.builders import a_job
 
