@@ -29,7 +29,7 @@ from heliostat.config.pause import Pause, find_pause, pause
 from heliostat.controller.controller import Controller, ControllerComponents, Resumption
 from heliostat.controller.forecaster import Forecaster
 from heliostat.controller.node_inventory import NodeInventory
-from heliostat.controller.shares_and_quotas import SchedulingRules, policy_from_settings
+from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.engines.contract import CleansUpImages, Engine, SyncsAccounts
 from heliostat.engines.factory import make_engine
 from heliostat.errors import Conflict, HeliostatError
@@ -52,6 +52,7 @@ from heliostat.loops.slurm_accounts import SlurmAccountUpdater
 from heliostat.open_files import raise_open_files_limit
 from heliostat.payloads.archive import build_zipapp
 from heliostat.proxy.proxy_server import ProxyServer, open_proxy_listener
+from heliostat.scheduling_settings import policy_from_settings
 from heliostat.server_log import configure_logging, get_logger
 from heliostat.services.context import Context, utc_now
 from heliostat.services.pause import find_unknown_jobs, read_left_attempts

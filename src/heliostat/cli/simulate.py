@@ -21,7 +21,8 @@ from heliostat.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from heliostat.simulation.comparison import PolicyResult, ReplayProgressCallback, ReplayScenario
+    from heliostat.simulation.cluster import ReplayCluster
+    from heliostat.simulation.comparison import ComparisonColumn, ReplayProgressCallback, ReplayScenario
     from heliostat.simulation.policies import NamedPolicy
     from heliostat.simulation.traces.reader import TraceReadOptions
     from heliostat.simulation.traces.trace import Trace
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 MAX_SYNTHETIC_JOBS = 1_000_000
 DEFAULT_POLICY = "fairshare"
 DEFAULT_NODES = "8x8"
+CURRENT_NODES = "current"
 
 
 def simulate(
@@ -36,15 +38,23 @@ def simulate(
         Path | None, typer.Argument(metavar="TRACE", help="Trace file: history, SWF or CSV; may be .gz.")
     ] = None,
     nodes: Annotated[
-        str | None,
-        typer.Option(help="Nodes x GPUs: 8x8; with types: 4x8xA100,10x2xT4; without GPUs: 20xcpu. Default: 8x8."),
+        list[str] | None,
+        typer.Option(
+            help="Nodes x GPUs: 8x8; with types: 4x8xA100,10x2xT4; without GPUs: 20xcpu; 'current': the nodes of"
+            " the running cluster. Default: 8x8. May be repeated to compare clusters."
+        ),
     ] = None,
-    cpus: Annotated[int | None, typer.Option(help="CPUs per node. Default: enough for all jobs.", min=1)] = None,
+    cpus: Annotated[
+        int | None,
+        typer.Option(help="CPUs per node. Default: enough for all jobs; of current nodes, their own.", min=1),
+    ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Memory per node: 256G. Default: enough for all jobs.")
+        str | None,
+        typer.Option(help="Memory per node: 256G. Default: enough for all jobs; of current nodes, their own."),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Scheduling policy: a preset or a TOML file. Default: fairshare.")
+        str | None,
+        typer.Option(help="Scheduling policy: a preset, a TOML file, or a cluster.toml. Default: fairshare."),
     ] = None,
     compare: Annotated[str | None, typer.Option(help="Policies to compare: fifo,easy,mine.toml.")] = None,
     trace_format: Annotated[
@@ -78,41 +88,49 @@ def simulate(
     report: Annotated[Path | None, typer.Option(help="Write an HTML report with plots to this file.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Replay past jobs on a simulated cluster to compare policies.
+    """Replay past jobs on a simulated cluster to compare policies, or on several to compare clusters.
 
-    Prints wait times, completion times, slowdowns, utilization and fairness of each policy, side by side.
+    Prints wait times, completion times, slowdowns, utilization and fairness of each, side by side.
     """
-    from heliostat.simulation.cluster import parse_cluster
-    from heliostat.simulation.comparison import ReplayScenario
-    from heliostat.simulation.comparison import compare_policies as replay_all
+    from heliostat.simulation.comparison import ReplayScenario, compare_clusters
     from heliostat.simulation.traces.csv_format import parse_column_map, parse_row_filter
     from heliostat.simulation.traces.reader import TraceReadOptions
-    from heliostat.simulation.workload import build_workload
+    from heliostat.simulation.workload import build_workloads
 
     policies = _policies(policy, compare)
-    cluster = parse_cluster(nodes or DEFAULT_NODES, cpus, _memory(memory))
+    clusters = [_cluster(text, cpus, _memory(memory)) for text in dict.fromkeys(nodes or [DEFAULT_NODES])]
     _check_report(report)
     _above_zero("--limit-factor", limit_factor)
     columns, rows = parse_column_map(column_map or ()), parse_row_filter(where or ())
     classes = dict.fromkeys(name for item in policies for name in item.policy.classes)
     options = TraceReadOptions(trace_format, columns, rows, limit_factor, skip_bad, classes)
     jobs_trace = (
-        _read(trace, options) if generate is None else _generate(trace, generate, seed, load, cluster.gpus)
+        _read(trace, options) if generate is None else _generate(trace, generate, seed, load, clusters[0].gpus)
     )
-    scenario = ReplayScenario(
-        cluster, build_workload(jobs_trace.jobs, cluster, any_type=any_type), _duration(checkpoint)
-    )
-    _check_any_job_fits(scenario, jobs_trace, nodes)
-    with _progress([item.name for item in policies], len(scenario.workload.jobs)) as report_progress:
-        outcomes = replay_all(scenario, policies, parallel or len(os.sched_getaffinity(0)), report_progress)
+    workloads = build_workloads(jobs_trace.jobs, clusters, any_type=any_type)
+    saved = _duration(checkpoint)
+    scenarios = [ReplayScenario(*pair, saved) for pair in zip(clusters, workloads, strict=True)]
+    _check_any_job_fits(scenarios, jobs_trace, is_default=not nodes)
+    with _progress([item.name for item in policies], len(workloads[0].jobs)) as report_progress:
+        compared = compare_clusters(scenarios, policies, parallel or len(os.sched_getaffinity(0)), report_progress)
     if report is not None:
-        _write(report, jobs_trace, scenario, outcomes)
-    _print(jobs_trace, scenario, outcomes, as_json)
-    if scenario.workload.impossible and nodes is None:
+        _write(report, jobs_trace, scenarios, compared)
+    _print(jobs_trace, scenarios, compared, as_json)
+    if workloads[0].impossible and not nodes:
         print_message(f"hint: {_OWN_NODES}")
 
 
 _OWN_NODES = f"These are the default nodes, {DEFAULT_NODES}. Describe your own: --nodes 4x8xA100,10x2xT4."
+
+
+def _cluster(text: str, cpus: int | None, memory_mib: int | None) -> "ReplayCluster":
+    from heliostat.simulation.cluster import parse_cluster, read_current_cluster
+
+    if text != CURRENT_NODES:
+        return parse_cluster(text, cpus, memory_mib)
+    from heliostat.cli.connection import connect
+
+    return read_current_cluster(text, connect().nodes.list(), cpus, memory_mib)
 
 
 def _policies(policy: str | None, compare: str | None) -> "list[NamedPolicy]":
@@ -180,15 +198,17 @@ def _above_zero(option: str, value: float | None) -> None:
         raise typer.BadParameter(f"{option} must be above 0.")
 
 
-def _check_any_job_fits(scenario: "ReplayScenario", trace: "Trace", nodes: str | None) -> None:
+def _check_any_job_fits(scenarios: "Sequence[ReplayScenario]", trace: "Trace", *, is_default: bool) -> None:
     from heliostat.errors import Invalid
 
-    if not scenario.workload.jobs:
+    if not scenarios[0].workload.jobs:
         reasons = ", ".join(
-            f"{reason} ({format_count(count, 'job')})" for reason, count in scenario.workload.impossible.items()
+            f"{reason} ({format_count(count, 'job')})"
+            for reason, count in scenarios[0].workload.impossible.items()
         )
-        message = f"The nodes {scenario.cluster.nodes_text} cannot run any job of {trace.name}: {reasons}."
-        raise Invalid(sanitize_text(message), _OWN_NODES if nodes is None else "Change --nodes.")
+        nodes = " and ".join(scenario.cluster.nodes_text for scenario in scenarios)
+        message = f"The nodes {nodes} cannot run any job of {trace.name}: {reasons}."
+        raise Invalid(sanitize_text(message), _OWN_NODES if is_default else "Change --nodes.")
 
 
 @contextmanager
@@ -205,28 +225,30 @@ def _progress(names: Sequence[str], jobs: int) -> "Iterator[ReplayProgressCallba
         yield lambda name, finished: bars.update(tasks[name], completed=finished)
 
 
-def _write(path: Path, trace: "Trace", scenario: "ReplayScenario", outcomes: "Sequence[PolicyResult]") -> None:
+def _write(
+    path: Path, trace: "Trace", scenarios: "Sequence[ReplayScenario]", columns: "Sequence[ComparisonColumn]"
+) -> None:
     from heliostat.simulation.report.html_page import render_page
-    from heliostat.simulation.summary import describe_scenario
+    from heliostat.simulation.summary import describe_scenarios
 
     title = f"Replay of {trace.name}"
-    path.write_text(render_page(title, describe_scenario(trace, scenario), scenario, outcomes), encoding="utf-8")
+    path.write_text(render_page(title, describe_scenarios(trace, scenarios), columns), encoding="utf-8")
     print_message(f"Report: {path}")
 
 
-def _print(trace: "Trace", scenario: "ReplayScenario", outcomes: "Sequence[PolicyResult]", as_json: bool) -> None:
-    from heliostat.simulation.summary import METRIC_ROWS, build_summary, describe_scenario, list_warnings
+def _print(
+    trace: "Trace", scenarios: "Sequence[ReplayScenario]", columns: "Sequence[ComparisonColumn]", as_json: bool
+) -> None:
+    from heliostat.simulation.summary import METRIC_ROWS, build_summary, describe_scenarios, list_warnings
 
     if as_json:
-        print_json(build_summary(trace, scenario, outcomes))
+        print_json(build_summary(trace, columns))
         return
-    print(
-        sanitize_text(", ".join(f"{name} {value}" for name, value in describe_scenario(trace, scenario).items())),
-        end="\n\n",
-    )
-    columns = [Column("METRIC"), *(Column(item.policy, right_aligned=True) for item in outcomes)]
+    facts = describe_scenarios(trace, scenarios).items()
+    print(sanitize_text(", ".join(f"{name} {value}" for name, value in facts)), end="\n\n")
     print_table(
-        columns, ([row.title, *(row.format_value(item.metrics) for item in outcomes)] for row in METRIC_ROWS)
+        [Column("METRIC"), *(Column(column.title, right_aligned=True) for column in columns)],
+        ([row.title, *(row.format_value(column.result.metrics) for column in columns)] for row in METRIC_ROWS),
     )
-    for warning in list_warnings(trace, scenario, outcomes):
+    for warning in list_warnings(trace, columns):
         print_message(sanitize_text(warning))

@@ -43,6 +43,13 @@ def load_settings(home: Home, options: SectionValues | None = None) -> Settings:
     return Settings(_with_database_folder(home, sections["storage"]), **sections, sources=sources)
 
 
+def read_section(file: Path, name: str, written: Mapping[str, Any]) -> Any:
+    """The settings of one section in the contents of a file. Raises Invalid."""
+    values = written.get(name, {})
+    _refuse(file, find_problems({name: values}))
+    return SECTIONS[name](**_frozen(values))
+
+
 def find_configured_home(home: Home, config_file: Path) -> Home:
     """The home with the database folder that this file names; other settings need not be valid. Raises Invalid."""
     storage = read_config(config_file).get("storage")

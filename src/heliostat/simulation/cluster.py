@@ -3,9 +3,10 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from heliostat.engines.simulated.cluster import DEVICE_MODELS
 from heliostat.errors import Invalid
@@ -51,6 +52,28 @@ def parse_cluster(text: str, cpus: int | None = None, memory_mib: int | None = N
         raise Invalid("Nodes without GPUs need a number of cpus.", "Give the cpus of each node: --cpus 32.")
     resources = (UNLIMITED_CPUS if cpus is None else cpus, UNLIMITED_MIB if memory_mib is None else memory_mib)
     return ReplayCluster(text, tuple(_nodes(groups, *resources)))
+
+
+def read_current_cluster(
+    name: str, found: Iterable[Mapping[str, Any]], cpus: int | None = None, memory_mib: int | None = None
+) -> ReplayCluster:
+    """Nodes as the API reports them, also those that are down. Cpus and memory: instead of their own."""
+    nodes = tuple(
+        Node(
+            node["name"],
+            cpus or node["cpus"],
+            memory_mib or node["memory_mib"],
+            tuple(
+                Device(device["uuid"], device["index"], device["type"], device["name"], device["memory_mib"])
+                for device in node["devices"]
+            ),
+            splits_devices=node["splits_devices"],
+        )
+        for node in found
+    )
+    if not nodes:
+        raise Invalid("The cluster has no nodes.", "Describe nodes: --nodes 4x8xA100.")
+    return ReplayCluster(name, nodes)
 
 
 def _read_group(part: str) -> tuple[int, int, str]:

@@ -41,6 +41,36 @@ class PolicyResult:
     replay_seconds: float  # real time that the replay took
 
 
+@dataclass(frozen=True, slots=True)
+class ComparisonColumn:
+    """One policy on one cluster, with a title that names what differs from the other columns."""
+
+    title: str
+    scenario: ReplayScenario
+    result: PolicyResult
+
+
+def compare_clusters(
+    scenarios: Sequence[ReplayScenario],
+    policies: Sequence[NamedPolicy],
+    parallel: int,
+    report_progress: ReplayProgressCallback,
+) -> list[ComparisonColumn]:
+    """Every policy on every cluster."""
+
+    def title(scenario: ReplayScenario, result: PolicyResult) -> str:
+        if len(scenarios) == 1:
+            return result.policy
+        nodes = scenario.cluster.nodes_text
+        return nodes if len(policies) == 1 else f"{result.policy} on {nodes}"
+
+    return [
+        ComparisonColumn(title(scenario, result), scenario, result)
+        for scenario in scenarios
+        for result in compare_policies(scenario, policies, parallel, report_progress)
+    ]
+
+
 def compare_policies(
     scenario: ReplayScenario,
     policies: Sequence[NamedPolicy],

@@ -7,8 +7,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from heliostat.config.load import read_section
+from heliostat.config.settings import SECTIONS
 from heliostat.errors import Invalid
 from heliostat.scheduling.policy import DEFAULT_PRIORITY_CLASSES, POLICY_PRESETS, PriorityClass, SchedulingPolicy
+from heliostat.scheduling_settings import policy_from_settings
 
 T = TypeVar("T")
 _SHARES = ("projects", "departments")
@@ -43,12 +46,25 @@ def read_policy(text: str) -> NamedPolicy:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"{path} is not valid TOML: {error}.", "Fix that line.") from error
-    return _Reader(path).named(values)
+    return _Reader(path).of_settings(values) if values.keys() & SECTIONS else _Reader(path).named(values)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
     path: Path
+
+    def of_settings(self, values: Mapping[str, Any]) -> NamedPolicy:
+        """A `cluster.toml`, of which the section [queue] counts; shares may be added."""
+        rest = {name: value for name, value in values.items() if name not in SECTIONS}
+        shares = {kind: self._shares(kind, rest.pop(kind, {})) for kind in _SHARES}
+        if rest:
+            name = next(iter(rest))
+            raise Invalid(
+                f"{self.path}: unknown setting {name}.",
+                "Beside the sections of cluster.toml there may be [projects] and [departments] with shares.",
+            )
+        policy = policy_from_settings(read_section(self.path, "queue", values))
+        return NamedPolicy(self.path.stem, replace(policy, classes=dict(policy.classes)), **shares)
 
     def named(self, values: Mapping[str, Any]) -> NamedPolicy:
         """`preset` names the policy that the file changes; default: fairshare."""

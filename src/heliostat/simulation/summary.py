@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliostat.models.amounts import format_count
-from heliostat.simulation.comparison import PolicyResult, ReplayScenario
+from heliostat.simulation.comparison import ComparisonColumn, ReplayScenario
 from heliostat.simulation.metrics import ReplayMetrics
 from heliostat.simulation.traces.csv_format import NOT_SELECTED
 from heliostat.simulation.traces.trace import Trace
@@ -21,8 +21,10 @@ class MetricRow:
     format_value: Callable[[ReplayMetrics], str]
 
 
-def build_summary(trace: Trace, scenario: ReplayScenario, results: Sequence[PolicyResult]) -> dict[str, Any]:
-    workload, cluster = scenario.workload, scenario.cluster
+def build_summary(trace: Trace, columns: Sequence[ComparisonColumn]) -> dict[str, Any]:
+    """The workloads of all clusters have the same jobs."""
+    workload = columns[0].scenario.workload
+    scenarios = {column.scenario.cluster.nodes_text: column.scenario for column in columns}
     return {
         "trace": {
             "name": trace.name,
@@ -31,42 +33,47 @@ def build_summary(trace: Trace, scenario: ReplayScenario, results: Sequence[Poli
             "replayed": len(workload.jobs),
             "impossible": dict(workload.impossible),
         },
-        "cluster": {
-            "nodes": cluster.nodes_text,
-            "count": len(cluster.nodes),
-            "gpus": cluster.gpus,
-            "offered_load": compute_offered_load(scenario),
-        },
-        "policies": {
-            result.policy: result.metrics.as_dict() | {"replay_seconds": result.replay_seconds}
-            for result in results
-        },
+        "clusters": [
+            {
+                "nodes": nodes,
+                "count": len(scenario.cluster.nodes),
+                "gpus": scenario.cluster.gpus,
+                "offered_load": compute_offered_load(scenario),
+                "policies": {
+                    column.result.policy: column.result.metrics.as_dict()
+                    | {"replay_seconds": column.result.replay_seconds}
+                    for column in columns
+                    if column.scenario is scenario
+                },
+            }
+            for nodes, scenario in scenarios.items()
+        ],
     }
 
 
-def describe_scenario(trace: Trace, scenario: ReplayScenario) -> Mapping[str, str]:
+def describe_scenarios(trace: Trace, scenarios: Sequence[ReplayScenario]) -> Mapping[str, str]:
     """Trace, jobs, nodes and offered load, as text."""
-    workload = scenario.workload
+    workload = scenarios[0].workload
     return {
         "trace": trace.name,
         "jobs": _format_fraction(len(workload.jobs), len(trace.jobs)),
-        "nodes": scenario.cluster.nodes_text,
-        "offered load": f"{compute_offered_load(scenario):.2f}",
+        "nodes": " and ".join(scenario.cluster.nodes_text for scenario in scenarios),
+        "offered load": " and ".join(f"{compute_offered_load(scenario):.2f}" for scenario in scenarios),
     }
 
 
-def list_warnings(trace: Trace, scenario: ReplayScenario, results: Sequence[PolicyResult]) -> list[str]:
+def list_warnings(trace: Trace, columns: Sequence[ComparisonColumn]) -> list[str]:
     """Jobs that the metrics do not include, and why."""
     lines = {reason: count for reason, count in trace.skipped.items() if reason != NOT_SELECTED}
     warnings = [f"{format_count(count, 'line')} skipped: {reason}." for reason, count in lines.items()]
     warnings += [
         f"{format_count(count, 'job')} cannot run on these nodes: {reason}."
-        for reason, count in scenario.workload.impossible.items()
+        for reason, count in columns[0].scenario.workload.impossible.items()
     ]
     warnings += [
-        f"{format_count(result.metrics.unstarted, 'job')} never started under {result.policy}."
-        for result in results
-        if result.metrics.unstarted
+        f"{format_count(column.result.metrics.unstarted, 'job')} never started under {column.title}."
+        for column in columns
+        if column.result.metrics.unstarted
     ]
     return warnings
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -35,17 +35,31 @@ class Workload:
 
 def build_workload(trace_jobs: Iterable[TraceJob], cluster: ReplayCluster, *, any_type: bool = False) -> Workload:
     """The jobs that the empty cluster could run; others are counted. `any_type` ignores requested GPU types."""
-    shapes = _ShapeCache(cluster, any_type)
-    fitting: list[tuple[TraceJob, TaskShape]] = []
+    return build_workloads(trace_jobs, [cluster], any_type=any_type)[0]
+
+
+def build_workloads(
+    trace_jobs: Iterable[TraceJob], clusters: Sequence[ReplayCluster], *, any_type: bool = False
+) -> list[Workload]:
+    """The same jobs for each cluster: those that all of the empty clusters could run."""
+    caches = [_ShapeCache(cluster, any_type) for cluster in clusters]
+    fitting: list[tuple[TraceJob, list[TaskShape]]] = []
     impossible: Counter[str] = Counter()
-    departments: dict[str, str] = {}
     for job in trace_jobs:
-        shape = shapes.of(job)
-        if isinstance(shape, str):
-            impossible[shape] += 1
+        shapes = [cache.of(job) for cache in caches]
+        if reasons := [shape for shape in shapes if isinstance(shape, str)]:
+            impossible[reasons[0]] += 1
         else:
-            fitting.append((job, shape))
-            departments.setdefault(job.project, job.department)
+            fitting.append((job, [shape for shape in shapes if not isinstance(shape, str)]))
+    return [
+        _workload([(job, shapes[index]) for job, shapes in fitting], impossible) for index in range(len(clusters))
+    ]
+
+
+def _workload(fitting: Sequence[tuple[TraceJob, TaskShape]], impossible: Mapping[str, int]) -> Workload:
+    departments: dict[str, str] = {}
+    for job, _ in fitting:
+        departments.setdefault(job.project, job.department)
     began_at = fitting[0][0].submitted_at if fitting else 0.0
     return Workload(
         tuple(_job(number, job, shape) for number, (job, shape) in enumerate(fitting, 1)),

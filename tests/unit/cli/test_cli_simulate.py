@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from unit.client.stand_in_server import answer
+
 CASES = Path(__file__).parents[2] / "cases" / "traces"
 MAP = "submitted_at=stamp,run_seconds=seconds,gpus=num_gpus,project=cluster"
 
@@ -25,28 +27,61 @@ def test_json_has_the_trace_the_cluster_and_every_policy(helio):
     said = json.loads(ran.out)
     assert said["trace"]["jobs"] == 2
     assert said["trace"]["skipped"] == {"not selected": 2}
-    assert said["cluster"]["gpus"] == 8
-    assert list(said["policies"]) == ["fifo", "easy"]
-    fifo = said["policies"]["fifo"]
+    (cluster,) = said["clusters"]
+    assert cluster["gpus"] == 8
+    assert list(cluster["policies"]) == ["fifo", "easy"]
+    fifo = cluster["policies"]["fifo"]
     assert fifo["wait"]["mean"] == pytest.approx((2951.5 - 251) / 2)
     assert fifo["jobs"] == 2
+
+
+def test_two_clusters_are_compared_side_by_side_with_the_same_jobs(helio, tmp_path):
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus\n0,10,1\n1,10,8\n2,10,16\n")
+    page = tmp_path / "out.html"
+    words = ("simulate", str(tmp_path / "t.csv"), "--nodes", "1x8", "--nodes", "2x8", "--policy", "fifo")
+    ran = helio(*words, "--report", str(page))
+    assert ran.out.splitlines()[0].startswith("trace t.csv, jobs 2 of 3, nodes 1x8 and 2x8, ")
+    assert ran.out.splitlines()[2].split() == ["METRIC", "1x8", "2x8"]
+    assert "1 job cannot run on these nodes: larger than the cluster." in ran.err
+    assert page.read_text().count("<svg") == 4
+    both = helio(*words[:-2], "--compare", "fifo,easy").out
+    assert "fifo on 1x8" in both
+    assert "easy on 2x8" in both
+    said = json.loads(helio(*words, "--json").out)
+    assert [(one["nodes"], one["gpus"], list(one["policies"])) for one in said["clusters"]] == [
+        ("1x8", 8, ["fifo"]),
+        ("2x8", 16, ["fifo"]),
+    ]
+
+
+def test_the_nodes_of_the_running_cluster_are_used_as_they_are(helio, serve, tmp_path):
+    device = {"uuid": "g0", "index": 0, "type": "A100", "name": "NVIDIA A100", "memory_mib": 81920}
+    node = {"name": "n1", "cpus": 2, "memory_mib": 1024, "devices": [device], "splits_devices": False}
+    serve(answer({"items": [node]}), answer({"items": []}))
+    (tmp_path / "t.csv").write_text(
+        "submitted_at,run_seconds,gpus,gpu_type,cpus\n0,10,1,A100,2\n1,10,1,A100,3\n2,10,1,T4,1\n"
+    )
+    ran = helio("simulate", str(tmp_path / "t.csv"), "--nodes", "current")
+    assert ran.out.splitlines()[0].startswith("trace t.csv, jobs 1 of 3, nodes current, ")
+    assert "has no nodes" in helio("simulate", str(tmp_path / "t.csv"), "--nodes", "current").err
 
 
 def test_processes_give_what_one_process_gives(helio):
     words = ["--generate", "80", "--nodes", "1x8", "--compare", "fifo,easy", "--json", "--parallel"]
     alone, together = (json.loads(helio("simulate", *words, count).out) for count in ("1", "2"))
-    for figures in (*alone["policies"].values(), *together["policies"].values()):
-        del figures["replay_seconds"]
+    for said in (alone, together):
+        for figures in said["clusters"][0]["policies"].values():
+            del figures["replay_seconds"]
     assert alone == together
 
 
 def test_our_own_history_and_swf_are_known_by_their_names(helio):
     ran = helio("simulate", str(CASES / "history.jsonl"), "--nodes", "1x8xA100", "--policy", "fifo", "--json")
-    assert json.loads(ran.out)["policies"]["fifo"]["jobs"] == 1
+    assert json.loads(ran.out)["clusters"][0]["policies"]["fifo"]["jobs"] == 1
     ran = helio(
         "simulate", str(CASES / "small.swf"), "--nodes", "4xcpu", "--cpus", "4", "--policy", "fifo", "--json"
     )
-    assert json.loads(ran.out)["policies"]["fifo"]["jobs"] == 3
+    assert json.loads(ran.out)["clusters"][0]["policies"]["fifo"]["jobs"] == 3
 
 
 def test_impossible_jobs_are_told(helio):

@@ -47,9 +47,29 @@ radiology = 2
     assert (named.projects, named.departments) == ({"vision": 3}, {"radiology": 2})
 
 
+def test_of_a_cluster_toml_the_queue_section_counts_and_shares_may_be_added(tmp_path: Path) -> None:
+    text = """
+[server]
+port = 9000
+[queue]
+half_life_days = 1
+preemption = false
+gpu_charges = { A100 = 3 }
+[projects]
+vision = 3
+"""
+    named = read_policy(written(tmp_path, text))
+    assert (named.policy.half_life_seconds, named.policy.preempts) == (86400, False)
+    assert named.policy.charges.gpus == {"a100": 3.0}
+    assert named.projects == {"vision": 3}
+    assert read_policy(written(tmp_path, "[server]\nport = 1\n")).policy == read_policy("fairshare").policy
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("[queue]\nhalf_life = 1", "half_life"),
+        ("[queue]\nhalf_life_days = 1\n[classes.urgent]\nrank = 9", "unknown setting classes"),
         ("order = ", "is not valid TOML"),
         ('order = "luck"', "order = 'luck'"),
         ("backfil = true", "unknown setting backfil"),

@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from heliostat.simulation.comparison import PolicyResult, ReplayScenario
+from heliostat.simulation.comparison import ComparisonColumn
 from heliostat.simulation.metrics import compute_job_sizes, compute_job_times
 from heliostat.simulation.report import curves, svg_charts
 from heliostat.simulation.summary import METRIC_ROWS
@@ -14,75 +14,80 @@ from heliostat.simulation.summary import METRIC_ROWS
 _MAX_PROJECTS = 20
 
 
-def render_page(
-    title: str, facts: Mapping[str, str], scenario: ReplayScenario, results: Sequence[PolicyResult]
-) -> str:
+def render_page(title: str, facts: Mapping[str, str], columns: Sequence[ComparisonColumn]) -> str:
     """A complete HTML document without scripts and external resources."""
-    plots = "".join(_figure(caption, svg) for caption, svg in _plots(scenario, results))
+    plots = "".join(_figure(caption, svg) for caption, svg in _plots(columns))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{_STYLE}</style></head>
 <body><main><h1>{escape(title)}</h1>
 <p>{" · ".join(f"{escape(name)}: <b>{escape(value)}</b>" for name, value in facts.items())}</p>
-{_table(results)}
-<p class="legend">{_legend(results)}</p>
+{_table(columns)}
+<p class="legend">{_legend(columns)}</p>
 {plots}</main></body></html>
 """
 
 
-def _table(results: Sequence[PolicyResult]) -> str:
-    head = "".join(f"<th>{escape(result.policy)}</th>" for result in results)
+def _table(columns: Sequence[ComparisonColumn]) -> str:
+    head = "".join(f"<th>{escape(column.title)}</th>" for column in columns)
     body = "".join(
         f"<tr><th>{escape(row.title)}</th>"
-        + "".join(f"<td>{escape(row.format_value(result.metrics))}</td>" for result in results)
+        + "".join(f"<td>{escape(row.format_value(column.result.metrics))}</td>" for column in columns)
         + "</tr>"
         for row in METRIC_ROWS
     )
     return f'<div class="wide"><table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _legend(results: Sequence[PolicyResult]) -> str:
+def _legend(columns: Sequence[ComparisonColumn]) -> str:
     return " ".join(
-        f'<span class="key k{nth}">{escape(result.policy)}</span>' for nth, result in enumerate(results)
+        f'<span class="key k{nth}">{escape(column.title)}</span>' for nth, column in enumerate(columns)
     )
 
 
-def _plots(scenario: ReplayScenario, results: Sequence[PolicyResult]) -> Iterable[tuple[str, str]]:
-    workload, cluster = scenario.workload, scenario.cluster
-    sizes = compute_job_sizes(workload, cluster)
-    times_by_policy = {result.policy: compute_job_times(workload, result.attempts) for result in results}
-    until = max(result.metrics.makespan_seconds for result in results)
+def _plots(columns: Sequence[ComparisonColumn]) -> Iterable[tuple[str, str]]:
+    until = max(column.result.metrics.makespan_seconds for column in columns)
     time = svg_charts.elapsed_time_axis("time since first submission", until)
     waits = {
-        name: curves.cumulative_distribution(times.wait_seconds, 1.0) for name, times in times_by_policy.items()
+        column.title: curves.cumulative_distribution(
+            compute_job_times(column.scenario.workload, column.result.attempts).wait_seconds, 1.0
+        )
+        for column in columns
     }
-    longest = max(result.metrics.wait.max for result in results)
+    longest = max(column.result.metrics.wait.max for column in columns)
     percent = svg_charts.linear_axis("jobs, %", 100.0)
     yield (
         "Wait of jobs",
         svg_charts.line_chart("wait of jobs", svg_charts.duration_axis("wait at most", longest), percent, waits),
     )
-    used = {
-        result.policy: curves.utilisation_over_time(result.attempts, sizes, cluster.size, until)
-        for result in results
-    }
-    share = svg_charts.linear_axis(f"{'GPUs' if cluster.gpus else 'CPUs'} in use, %", 100.0)
+    used = {column.title: _utilisation(column, until) for column in columns}
+    unit = "GPUs" if all(column.scenario.cluster.gpus for column in columns) else "CPUs"
+    share = svg_charts.linear_axis(f"{unit} in use, %", 100.0)
     yield "Utilisation of the cluster", svg_charts.line_chart("utilisation", time, share, used)
-    submitted = workload.submitted_seconds
     queues = {
-        result.policy: curves.queue_length_over_time(result.attempts, submitted, until) for result in results
+        column.title: curves.queue_length_over_time(
+            column.result.attempts, column.scenario.workload.submitted_seconds, until
+        )
+        for column in columns
     }
     most = max((y for points in queues.values() for _, y in points), default=1.0)
     count = svg_charts.linear_axis("pending jobs", max(most, 1.0), "{:,.0f}".format if most > 5 else "{:g}".format)
     yield "Queue length", svg_charts.line_chart("queue length", time, count, queues)
-    yield _slowdowns(scenario, results)
+    yield _slowdowns(columns)
 
 
-def _slowdowns(scenario: ReplayScenario, results: Sequence[PolicyResult]) -> tuple[str, str]:
-    counts = Counter(job.project for job in scenario.workload.jobs)
+def _utilisation(column: ComparisonColumn, until: float) -> curves.Points:
+    scenario = column.scenario
+    sizes = compute_job_sizes(scenario.workload, scenario.cluster)
+    return curves.utilisation_over_time(column.result.attempts, sizes, scenario.cluster.size, until)
+
+
+def _slowdowns(columns: Sequence[ComparisonColumn]) -> tuple[str, str]:
+    counts = Counter(job.project for job in columns[0].scenario.workload.jobs)
     groups = [name for name, _ in counts.most_common(_MAX_PROJECTS)]
     means = {
-        result.policy: [result.metrics.projects.slowdowns.get(name, 1.0) for name in groups] for result in results
+        column.title: [column.result.metrics.projects.slowdowns.get(name, 1.0) for name in groups]
+        for column in columns
     }
     highest = float(np.max(list(means.values()), initial=1.0))
     x = svg_charts.factor_axis("mean bounded slowdown (1: no wait)", highest)

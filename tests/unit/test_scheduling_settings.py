@@ -1,7 +1,7 @@
 from heliostat.config import QueueSettings
-from heliostat.controller.shares_and_quotas import policy_from_settings
 from heliostat.models import Resources
 from heliostat.scheduling.policy import SchedulingPolicy
+from heliostat.scheduling_settings import policy_from_settings
 
 
 def test_the_defaults_of_the_settings_are_those_of_the_policy() -> None:
