@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.client import Client
+from heliostat.client import Client, JobHandle
 from heliostat.client.report_metric import report_metric
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from integration.running_server import RunningServer
+from integration.web.surfing import Surfer
 
 SMALL = {"cpus": 1, "memory": 64}
 REPORT = (
@@ -61,6 +62,21 @@ def test_runs_get_their_values_and_what_they_report_is_a_table(server: RunningSe
     assert shown.splitlines()[0] == "index,job,state,lr,acc"
     with pytest.raises(Invalid, match="there is no column 'accuracy'"):
         client.sweeps.get(made, sort="accuracy")
+
+
+def test_a_metric_of_a_plain_job_is_shown_and_compared(server: RunningServer, client: Client) -> None:
+    def job(value: str) -> JobHandle:
+        command = [sys.executable, "-c", REPORT.format(path=sys.path), value]
+        return client.submit(command, env={"HELIOSTAT_PARAM_LR": ""}, **SMALL)
+
+    one, other = client.wait([job("0.1"), job("0.3")], timeout=120, check=True)
+    assert client.jobs.get(one).data["metrics"] == {
+        "acc": {"value": 0.2, "step": 2, "least": 0.1, "most": 0.2, "count": 2}
+    }
+    assert "acc 0.2 (step 2)" in helio(server, "show", str(one.id)).stdout
+    differences = client.jobs.diff(one, other)["differences"]
+    assert {"section": "result", "field": "metric acc", "first": "0.2", "second": "0.6"} in differences
+    assert "<td>acc</td>" in Surfer(server).by_link().get(f"/jobs/{one.id}").text
 
 
 def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client: Client, tmp_path: Path) -> None:

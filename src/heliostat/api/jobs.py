@@ -22,6 +22,7 @@ from heliostat.api.serialization import (
     serialize_forecast,
     serialize_job,
     serialize_job_detail,
+    serialize_metrics,
     serialize_public_job,
 )
 from heliostat.errors import Invalid
@@ -30,6 +31,7 @@ from heliostat.services.context import Context
 from heliostat.services.efficiency import total_attempt_usage
 from heliostat.services.jobs import control as services
 from heliostat.services.jobs.job_history import load_dependency_view
+from heliostat.services.jobs.metrics import get_metrics_of
 from heliostat.services.jobs.submission import preview_jobs, submit_jobs
 from heliostat.services.logs.reader import LogRange, read_log, read_stream_order
 from heliostat.services.permissions import (
@@ -164,6 +166,7 @@ def show_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response
     view = serialize_job_detail(
         job, context.controller.wait_reason(job), forecast, attempts
     ) | serialize_dependencies(dependencies)
+    view["metrics"] = serialize_metrics(get_metrics_of(context, job))
     view["schedule"] = serialize_schedule_origin(origin)
     view["part"] = job.part and {"of": job.part.of, "number": job.part.number, "key": job.part.key}
     view["accounting_usage"] = None if accounting_usage is None else asdict(accounting_usage)

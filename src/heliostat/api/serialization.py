@@ -1,12 +1,13 @@
 """JSON representations of jobs, nodes, events, forecasts, wait reasons and shares."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
 from heliostat.models import AttemptRecord, DependencyCondition, Job, JobEvent, Node, TaskPlacement
 from heliostat.models.nodes import Device
+from heliostat.models.workflows import Metric
 from heliostat.services.accounts.shares import AccountShare
 from heliostat.services.cluster.foreign_jobs import ForeignJobOnNode
 from heliostat.services.jobs.explanation import (
@@ -93,6 +94,20 @@ def serialize_job_detail(
         },
         "attempts": [_attempt_view(attempt) for attempt in attempts],
         "request": serialize_request(job),
+    }
+
+
+def serialize_metrics(metrics: Mapping[str, Metric]) -> Json:
+    """By name: the last value and its step, and the least, most and count of all values."""
+    return {
+        name: {
+            "value": metric.value,
+            "step": metric.step,
+            "least": metric.least,
+            "most": metric.most,
+            "count": metric.count,
+        }
+        for name, metric in metrics.items()
     }
 
 

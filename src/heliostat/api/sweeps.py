@@ -10,9 +10,9 @@ from heliostat.api.account_schemas import ListResponse
 from heliostat.api.request_bodies import BodyRouter, JsonObject, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import Json, SourceCodeBody, with_source_code
-from heliostat.api.serialization import serialize_time
+from heliostat.api.serialization import serialize_metrics, serialize_time
 from heliostat.api.validation import read_job
-from heliostat.models.workflows import Metric, Sweep
+from heliostat.models.workflows import Sweep
 from heliostat.services.workflows import sweeps as services
 
 router = BodyRouter(tags=["sweeps"])
@@ -86,15 +86,5 @@ def _run_view(run: services.SweepRun) -> Json:
         "state": run.job.state.value,
         "reason": run.job.reason,
         "values": dict(run.values),
-        "metrics": {name: _metric_view(metric) for name, metric in run.metrics.items()},
-    }
-
-
-def _metric_view(metric: Metric) -> Json:
-    return {
-        "value": metric.value,
-        "step": metric.step,
-        "least": metric.least,
-        "most": metric.most,
-        "count": metric.count,
+        "metrics": serialize_metrics(run.metrics),
     }

@@ -108,6 +108,7 @@ def job_details(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("ended", format_time(job["ended_at"]) if job["ended_at"] else None),
         ("run time" if job["started_at"] else "wait time", format_duration(_time(job))),
         ("used", format_accounted_usage(job.get("accounting_usage"))),
+        ("metrics", format_metrics(job.get("metrics"))),
         ("attempt", _text(job["attempt"] or None)),
         ("retries", _retries(job)),
         ("notify", ", ".join(job.get("notify", [])) or None),
@@ -132,6 +133,15 @@ def format_accounted_usage(used: Mapping[str, Any] | None) -> str | None:
     if used["memory_mib"] is not None:
         parts.append(f"{format_mib(used['memory_mib'])} peak memory")
     return ", ".join([*parts, *(["out of memory"] if used["out_of_memory"] else [])]) or None
+
+
+def format_metrics(metrics: Mapping[str, Any] | None) -> str | None:
+    """`accuracy 0.93 (step 100), loss 0.1`."""
+    texts = [
+        f"{name} {data['value']:g}" + ("" if data["step"] is None else f" (step {data['step']})")
+        for name, data in (metrics or {}).items()
+    ]
+    return ", ".join(texts) or None
 
 
 def print_attempts(attempts: list[dict[str, Any]]) -> None:

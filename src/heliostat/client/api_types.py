@@ -136,6 +136,7 @@ class JobData(TypedDict, total=False):
     attempts: list[dict[str, Any]]
     request: dict[str, Any]
     parents_left: int  # number of parents that have not ended
+    metrics: dict[str, dict[str, Any]]  # by name: value, step, least, most, count
     begin_at: str | None
     environment: str | None  # digest of its software environment
     retry_on: list[str]

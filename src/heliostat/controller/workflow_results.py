@@ -1,4 +1,4 @@
-"""Reads outputs and metrics of jobs of workflows and sweeps when they end.
+"""Reads metrics of jobs, and outputs of jobs of workflows, when they end.
 
 They are in files of the job's user, in folders that no other user can write or replace. So a job needs no token to
 report.
@@ -21,6 +21,7 @@ from heliostat.engines.contract import Engine
 from heliostat.engines.job_files import read_owned_file
 from heliostat.engines.job_variables import OUTPUT_VALUES_FILE, job_workflow_membership, workflow_job_folder
 from heliostat.models import AttemptEnded, Job, JobId
+from heliostat.models.environments import INTERNAL_JOB_KINDS
 from heliostat.models.workflows import Metric
 from heliostat.store.database import Store, Transaction
 from heliostat.store.workflows import set_job_metrics, set_job_outputs
@@ -41,7 +42,7 @@ def collect_results(store: Store, engine: Engine, home: Home, job: Job, seen: At
     same files are read and stored again."""
     for add_failure in (add_image_fetch_failure, add_notebook_failure, add_command_not_found):
         seen = add_failure(engine, job, seen)
-    if job.part is None:
+    if job.kind in INTERNAL_JOB_KINDS:
         return seen
     values, metrics = read_outputs(home, job), read_metrics(engine, job.id)
 
@@ -49,7 +50,7 @@ def collect_results(store: Store, engine: Engine, home: Home, job: Job, seen: At
         set_job_outputs(tx, job.id, values)
         set_job_metrics(tx, job.id, metrics)
 
-    if values or metrics or job.attempt > 1:
+    if values or metrics or (job.part is not None and job.attempt > 1):
         store.write(change)
     return seen
 

@@ -22,10 +22,10 @@ class AccountShare:
     share: int  # set by an admin; 1 for every user
     entitled: float | None = None  # fraction of the cluster; None: not used recently
     usage: float = 0.0  # GPU-hours at the policy's charge rates: past usage decays, running jobs count in full
-    reserved: float = 0.0  # the part of the usage that running jobs have not used yet
     ratio: float = 0.0  # usage as a multiple of the share
     points: float = 0.0  # priority points that its jobs lose, with those of the levels above
     children: tuple["AccountShare", ...] = ()
+    reserved: float = 0.0  # the part of the usage that running jobs have not used yet
 
 
 def build_share_report(snapshot: Snapshot, policy: SchedulingPolicy) -> tuple[AccountShare, ...]:

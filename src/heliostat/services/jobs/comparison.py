@@ -1,14 +1,16 @@
 """Comparison of two jobs. Values of environment variables are never shown, only that they differ."""
 
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from heliostat.models import Caller, Job, JobId, User
 from heliostat.models.provenance import COMPARISON_SECTIONS, AttemptEnvironment, SourceCode
 from heliostat.models.uploads import FileTree
+from heliostat.models.workflows import Metric
 from heliostat.services.context import Context
+from heliostat.services.jobs.metrics import get_metrics_of
 from heliostat.services.jobs.reruns import JobWithProvenance, get_job_with_provenance
 from heliostat.services.permissions import may_see_env_values
 
@@ -40,7 +42,12 @@ class Comparison:
 def compare_jobs(context: Context, caller: Caller, first: JobId, second: JobId) -> Comparison:
     """The caller must be allowed to inspect both."""
     one, other = get_job_with_provenance(context, caller, first), get_job_with_provenance(context, caller, second)
-    return Comparison(first, second, tuple(find_differences(one, other, caller.user)))
+    metrics = _metric_texts(get_metrics_of(context, one.job)), _metric_texts(get_metrics_of(context, other.job))
+    names = dict.fromkeys([*metrics[0], *metrics[1]])
+    values = [{f"metric {name}": found.get(name, "") for name in names} for found in metrics]
+    differences = (*find_differences(one, other, caller.user), *_differences("result", values[0], values[1]))
+    order = list(COMPARISON_SECTIONS).index
+    return Comparison(first, second, tuple(sorted(differences, key=lambda found: order(found.section))))
 
 
 def find_differences(one: JobWithProvenance, other: JobWithProvenance, user: User) -> Iterator[Difference]:
@@ -144,6 +151,10 @@ def _node_environment(source: JobWithProvenance) -> dict[str, str]:
 
 def _result(job: Job) -> dict[str, str]:
     return {"state": job.state.value, "exit_code": _text(job.exit_code), "reason": _text(job.reason)}
+
+
+def _metric_texts(metrics: Mapping[str, Metric]) -> dict[str, str]:
+    return {name: f"{metric.value:g}" for name, metric in metrics.items()}
 
 
 def _times(job: Job) -> dict[str, str]:

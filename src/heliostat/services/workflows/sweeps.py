@@ -8,22 +8,20 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from heliostat.controller.workflow_results import read_metrics
 from heliostat.errors import Invalid, NotFound
-from heliostat.models import ACTIVE_STATES, Caller, Job, JobSpec
+from heliostat.models import Caller, Job, JobSpec
 from heliostat.models.workflows import SWEEP, Metric, Scalar, Sweep, WorkflowMembership
 from heliostat.services.context import Context
+from heliostat.services.jobs.metrics import get_metrics
 from heliostat.services.jobs.submission import prepare_submission
 from heliostat.services.workflows.plans import ParseJobRequest, with_retries
 from heliostat.store import job_writes, workflow_start_decisions
-from heliostat.store import workflows as reported
 from heliostat.store import workflows as stored
 from heliostat.store.database import Transaction
 from heliostat.store.jobs import get_jobs_without_spec
 from heliostat.workflows.sweep_file import check_expanded_size, fill_words, parameter_environment, parse_sweep
 
 PAGE_SIZE = 50
-_MAX_LIVE = 200  # running jobs whose metrics files are read for one view
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -111,9 +109,7 @@ def get_sweep(context: Context, caller: Caller, number: int, sort: str | None = 
             for job in get_jobs_without_spec(conn, ids).values()
             if job.array_id == sweep.array_id
         }
-        metrics = reported.get_job_metrics(conn, list(ids))
-    live = [job.id for job in jobs.values() if job.state in ACTIVE_STATES][:_MAX_LIVE]
-    metrics |= {job_id: read_metrics(context.engine, job_id) for job_id in live}
+        metrics = get_metrics(context, conn, jobs.values())
     runs = [
         SweepRun(index, values, jobs[index], metrics.get(jobs[index].id, {}))
         for index, values in enumerate(sweep.table)

@@ -12,13 +12,14 @@ from heliostat.errors import HeliostatError, NotFound
 from heliostat.models import ACTIVE_STATES, Caller, Job, JobId, JobState
 from heliostat.models.nodes import Device
 from heliostat.models.schedules import ScheduleOrigin
-from heliostat.models.workflows import WorkflowMembership
+from heliostat.models.workflows import Metric, WorkflowMembership
 from heliostat.services.cluster.stats import job_stats
 from heliostat.services.context import Context
 from heliostat.services.jobs import control as services
 from heliostat.services.jobs.explanation import explain_job
 from heliostat.services.jobs.files import has_own_folder
 from heliostat.services.jobs.job_history import JobHistory, devices_by_uuid, get_job_history
+from heliostat.services.jobs.metrics import get_metrics_of
 from heliostat.services.jobs.reruns import get_job_with_provenance
 from heliostat.web.job_page.details import (
     JobAction,
@@ -76,6 +77,7 @@ class JobView:
     schedule: ScheduleOrigin | None
     workflow_part: WorkflowMembership | None
     rerun: RerunView
+    metrics: tuple[Metric, ...]
     has_files: bool
     result_files: tuple[FileRow, ...]  # files in its results folder
     log: LogView | None  # None: not requested
@@ -197,6 +199,7 @@ def _view(request: AuthenticatedRequest, history: JobHistory, query: LogQuery, w
         schedule=history.schedule,
         workflow_part=job.part,
         rerun=build_rerun_view(get_job_with_provenance(request.context, request.caller, job.id)),
+        metrics=tuple(get_metrics_of(request.context, job).values()),
         has_files=has_own_folder(request.context, job),
         result_files=list_result_files(request, job),
         log=build_log_view(request, job, query) if is_full_page else None,
