@@ -32,6 +32,7 @@ from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.engines.contract import CleansUpImages, Engine, SyncsAccounts
 from heliostat.engines.factory import make_engine
+from heliostat.engines.job_programs import install_job_programs
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.http_protocol import (
     ConnectionLimiter,
@@ -97,6 +98,7 @@ def serve(
         if cause := check_database_folder(settings.home):
             log.warning("database_on_shared_file_system", cause=cause, hint="helio doctor")
         _require_database_of_jobs(settings.home)
+        install_job_programs(settings.home)
         migrate(settings.home.database)
         context = _start_components(settings, engine or make_engine(settings), before, stack)
         public_urls = build_public_urls(settings.server, url, _url(proxy_socket))

@@ -79,6 +79,13 @@ def test_a_metric_of_a_plain_job_is_shown_and_compared(server: RunningServer, cl
     assert "<td>acc</td>" in Surfer(server).by_link().get(f"/jobs/{one.id}").text
 
 
+def test_helio_is_on_the_path_of_a_job(client: Client) -> None:
+    script = "#!/bin/sh\nhelio report-metric loss -1e-3 --step 4 && helio show $HELIOSTAT_JOB_ID"
+    job = client.submit(script=script, **SMALL).wait(120, check=True)
+    assert client.jobs.get(job).data["metrics"]["loss"]["value"] == -0.001
+    assert "running" in job.logs()
+
+
 def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client: Client, tmp_path: Path) -> None:
     options = ("--cpus", "1", "--memory", "64M", "--json", "--sweep", "lr=0.1,0.01", "--sweep", "seed=1..3")
     done = helio(server, "run", *options, "--", "echo", "{lr}", "s{seed}", "{{x}}")

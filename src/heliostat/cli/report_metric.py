@@ -27,3 +27,6 @@ def report_metric(
     report(name, value, step)
     if as_json:
         print_json({"name": name, "value": value, "step": step})
+
+
+report_metric.context_settings = {"ignore_unknown_options": True}  # type: ignore[attr-defined] # -1e-3 is a value

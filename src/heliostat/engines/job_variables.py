@@ -33,6 +33,11 @@ class AttemptContext:
     checkpoint_folder: str  # outlives the attempt
 
 
+def programs_folder(installation: str) -> str:
+    """`helio` for jobs, at the end of their PATH: one that an admin has installed comes first."""
+    return f"{installation}/bin"
+
+
 def environment_folder(installation: str, digest: str) -> str:
     """The folder of a built environment, on every node that can read the installation."""
     return f"{installation}/environments/ready/{digest}"
@@ -64,7 +69,7 @@ def job_variables(
         "USER": run_as.name,
         "LOGNAME": run_as.name,
         "SHELL": run_as.shell,
-        "PATH": DEFAULT_PATH,
+        "PATH": f"{DEFAULT_PATH}:{programs_folder(context.installation_folder)}",
         "LANG": "C.UTF-8",
         "HELIOSTAT_HOME": context.installation_folder,
         "HELIOSTAT_JOB_ID": str(job.id),
@@ -92,7 +97,7 @@ def _software(job: Job, installation: str) -> dict[str, str]:
     if folder is None:
         return {}
     return {
-        "PATH": f"{folder}/bin:{DEFAULT_PATH}",
+        "PATH": f"{folder}/bin:{DEFAULT_PATH}:{programs_folder(installation)}",
         "VIRTUAL_ENV": folder,
         "HELIOSTAT_ENVIRONMENT": job.environment or "",
     }

@@ -14,6 +14,7 @@ SESSION_LAUNCHER = "session-launcher"
 NOTEBOOK_RUNNER = "notebook-runner"
 JUPYTERHUB_LAUNCHER = "jupyterhub-launcher"
 RELAY = "relay"
+JOB_COMMANDS = "job-commands"
 
 
 def program_script(program: str) -> str:
