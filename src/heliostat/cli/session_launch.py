@@ -38,7 +38,7 @@ def wait_until_session_up(client: "Client", job: int, *, quiet: bool) -> Any:
     with WaitDisplay() as display:
         while not (session := client.sessions.get(job).data)["is_up"] and session["state"] not in _TERMINAL:
             if not quiet:
-                display.show(f"Session {job}", session["step"], session.get("forecast"))
+                display.show(f"Session {job} {session['state']}", session["step"], session.get("forecast"))
             clock.sleep(_POLL_SECONDS)
     if session["is_up"]:
         return session

@@ -184,8 +184,9 @@ def _step(context: Context, job: Job, *, is_up: bool) -> str:
         case JobState.HELD:
             return "The session is held."
         case JobState.PENDING:
-            return f"The session waits: {find_wait_status(context, job).reason.rstrip('.')}."
-    text = job.reason or ""
+            text = find_wait_status(context, job).reason
+        case _:
+            text = job.reason or ""
     return text[:1].upper() + text[1:].rstrip(".") + "." if text else "The session has ended."
 
 
