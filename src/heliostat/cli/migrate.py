@@ -9,7 +9,7 @@ import typer
 from heliostat.cli.output import JsonFlag, format_count, print_json
 
 if TYPE_CHECKING:
-    from heliostat.services.slurm_migration import MigrationPlan
+    from heliostat.services.migration_to_slurm import MigrationPlan
 
 
 class MigrationTarget(StrEnum):
@@ -28,7 +28,7 @@ def migrate(
     Heliostat first. Nothing is changed if a check fails.
     """
     from heliostat.config import find_home, load_settings
-    from heliostat.services.slurm_migration import migrate_to_slurm, plan_migration
+    from heliostat.services.migration_to_slurm import migrate_to_slurm, plan_migration
 
     settings = load_settings(find_home())
     copies: list[str] = []

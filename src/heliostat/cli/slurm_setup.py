@@ -159,7 +159,7 @@ def _show(planned: "SetupPlan") -> None:
 def _use() -> Iterator[str]:
     """A generator, so that the migration starts only after the setup steps."""
     from heliostat.config import find_home, load_settings
-    from heliostat.services.slurm_migration import migrate_to_slurm
+    from heliostat.services.migration_to_slurm import migrate_to_slurm
 
     moved = migrate_to_slurm(load_settings(find_home()))
     if not moved.plan.is_done:

@@ -26,8 +26,8 @@ from heliostat.engines.slurm.mapping import make_name_mapping
 from heliostat.engines.slurm.request_checker import SlurmRequestChecker
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Job, JobSpec, JobState, PlacementRequest, Resources
-from heliostat.services import slurm_migration
-from heliostat.services.slurm_migration import TargetSlurm, migrate_to_slurm, plan_migration
+from heliostat.services import migration_to_slurm
+from heliostat.services.migration_to_slurm import TargetSlurm, migrate_to_slurm, plan_migration
 from heliostat.store.accounts import list_audit_entries
 from heliostat.store.database import Store
 from heliostat.store.job_writes import add_jobs
@@ -117,7 +117,7 @@ def stored(home: Home, number: int) -> Job:
     return job
 
 
-def move(home: Home, **options: bool) -> slurm_migration.MigrationResult:
+def move(home: Home, **options: bool) -> migration_to_slurm.MigrationResult:
     return migrate_to_slurm(load_settings(home), read_slurm=look, **options)
 
 
@@ -239,12 +239,12 @@ def test_an_interrupted_migration_can_be_repeated(home: Home, monkeypatch: pytes
     def broken(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    whole: Callable[..., object] = getattr(slurm_migration, step)
-    monkeypatch.setattr(slurm_migration, step, broken)
+    whole: Callable[..., object] = getattr(migration_to_slurm, step)
+    monkeypatch.setattr(migration_to_slurm, step, broken)
     with pytest.raises(OSError, match="No space"):
         move(home, hold_unfit=True)
     assert load_settings(home).server.engine == "local"
-    monkeypatch.setattr(slurm_migration, step, whole)
+    monkeypatch.setattr(migration_to_slurm, step, whole)
     move(home, hold_unfit=True)
     assert load_settings(home).server.engine == "slurm"
     assert [stored(home, number).state for number in (1, 2)] == [JobState.PENDING, JobState.HELD]
