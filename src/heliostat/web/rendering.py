@@ -56,18 +56,19 @@ class NavigationEntry:
     path: str
     icon: str  # a symbol of static/icons.svg
     admin_only: bool = False
+    also: tuple[str, ...] = ()  # other paths that belong to it
 
 
 NAVIGATION_ENTRIES = (
     NavigationEntry("Home", "/", "home"),
     NavigationEntry("Cluster", "/cluster", "cluster"),
-    NavigationEntry("Jobs", "/jobs", "jobs"),
+    NavigationEntry("Jobs", "/jobs", "jobs", also=("/arrays", "/compare")),
     NavigationEntry("Sessions", "/sessions", "session"),
     NavigationEntry("Services", "/services", "fabric"),
     NavigationEntry("Schedules", "/schedules", "timed_out"),
-    NavigationEntry("Workflows", "/workflows", "workflow"),
+    NavigationEntry("Workflows", "/workflows", "workflow", also=("/sweeps",)),
     NavigationEntry("Datasets", "/datasets", "dataset"),
-    NavigationEntry("Environments", "/environments", "environment"),
+    NavigationEntry("Environments", "/environments", "environment", also=("/images",)),
     NavigationEntry("Fair share", "/share", "share"),
     NavigationEntry("Reports", "/reports", "report"),
     NavigationEntry("Fabric", "/fabric", "fabric"),
@@ -267,9 +268,9 @@ def navigation_links(user: User, served: frozenset[str], path: str) -> tuple[Nav
         entry for entry in NAVIGATION_ENTRIES if entry.path in served and (user.is_admin or not entry.admin_only)
     )
     return tuple(
-        NavigationLink(entry.title, entry.path, entry.icon, _is_current(entry.path, path)) for entry in visible
+        NavigationLink(entry.title, entry.path, entry.icon, _is_current(entry, path)) for entry in visible
     )
 
 
-def _is_current(entry: str, path: str) -> bool:
-    return path == entry or (entry != "/" and path.startswith(entry + "/"))
+def _is_current(entry: NavigationEntry, path: str) -> bool:
+    return any(path == own or (own != "/" and path.startswith(own + "/")) for own in (entry.path, *entry.also))

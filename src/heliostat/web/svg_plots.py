@@ -120,6 +120,8 @@ def draw_legend(series: Sequence[Curve], limit: str = "") -> Markup:
             '<li><svg viewBox="0 0 16 8" aria-hidden="true"><path class="limit" d="M0 4H16"></path></svg>{}</li>'
         )
         items += dashed.format(limit)
+    if not items:
+        return Markup("")
     return Markup('<ul class="legend">{}</ul>').format(items)
 
 

@@ -22,7 +22,7 @@ def surfer(server: RunningServer) -> Surfer:
 def two_jobs(server: RunningServer) -> tuple[int, int]:
     code = {"commit": "a" * 40, "branch": HOSTILE, "diff": f"+{HOSTILE}\n+more\n", "untracked": [HOSTILE]}
     first = server.submit(command=["true"], env={"TOKEN": SECRET}, record=code, **SMALL)
-    body = {"changes": {"env": {"TOKEN": "other"}, "command": ["echo", HOSTILE]}}
+    body = {"changes": {"env": {"TOKEN": "other"}, "command": ["echo", HOSTILE], "memory": "512M"}}
     second = server.ask("POST", f"/jobs/{first}/rerun", body).json["job"]["id"]
     for job in (first, second):
         server.finished(job)
@@ -43,6 +43,7 @@ def test_two_jobs_are_compared(surfer: Surfer, two_jobs: tuple[int, int]) -> Non
     text = surfer.get(f"/compare?a={first}&b={second}").text
     assert "<h2>Request</h2>" in text
     assert "another value" in text
+    assert re.search(r">memory</th>\s*<td>256 MiB</td>\s*<td>512 MiB</td>", text)
     assert "Identical:" in text
     assert SECRET not in text
 

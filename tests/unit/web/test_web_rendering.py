@@ -1,10 +1,14 @@
+from datetime import UTC, datetime
+
 import pytest
 
 from heliostat.auth.web_logins import create_csrf_token, is_valid_csrf_token
+from heliostat.models import User
+from heliostat.models.accounts import Role
 from heliostat.services.change_topics import ChangedTopics, match_topics
 from heliostat.web import formatting
 from heliostat.web.error_pages import safe_redirect_path
-from heliostat.web.rendering import FlashMessage, FlashMessages
+from heliostat.web.rendering import FlashMessage, FlashMessages, navigation_links
 from heliostat.web.view_models import PageUrl, build_pager, build_sort_links, parse_sort
 
 
@@ -49,6 +53,18 @@ def test_few_hours_are_not_rounded_away() -> None:
         "99.9",
         "24,434",
     ]
+
+
+def test_every_page_of_a_topic_marks_its_link_in_the_navigation() -> None:
+    user = User("ann", Role.USER, "ann", True, datetime(2026, 3, 1, tzinfo=UTC))
+    served = frozenset({"/", "/jobs", "/workflows", "/environments"})
+    for path, title in (
+        ("/", "Home"),
+        ("/arrays/7", "Jobs"),
+        ("/sweeps", "Workflows"),
+        ("/images/x", "Environments"),
+    ):
+        assert [link.title for link in navigation_links(user, served, path) if link.is_current] == [title]
 
 
 def test_a_page_hears_only_of_what_it_shows() -> None:

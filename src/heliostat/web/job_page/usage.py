@@ -120,7 +120,8 @@ def _plot_series(
         return None
     facts = f"on average {measure.format(statistics.mean)}, at most {measure.format(statistics.peak)}"
     curves = [svg_plots.Curve(title, _points(series, measure), 1)]
-    return JobUsagePlot(title, facts, measure.limit_label, _draw(title, curves, measure), Markup(""))
+    legend = svg_plots.draw_legend([], measure.limit_label)
+    return JobUsagePlot(title, facts, measure.limit_label, _draw(title, curves, measure), legend)
 
 
 def _is_curve(series: TimeSeries) -> bool:
@@ -141,7 +142,7 @@ def _plot_devices(
     curves = (
         _device_curves(found, names, measure) if len(found) <= _MAX_CURVES else _summary_curves(found, measure)
     )
-    legend = svg_plots.draw_legend(curves) if len(curves) > 1 else Markup("")
+    legend = svg_plots.draw_legend(curves if len(curves) > 1 else [], measure.limit_label)
     return JobUsagePlot(title, facts, measure.limit_label, _draw(title, curves, measure), legend)
 
 

@@ -1,5 +1,6 @@
 """Page that shows the differences between two jobs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from starlette.responses import Response
 from heliostat.errors import HeliostatError
 from heliostat.models.provenance import COMPARISON_SECTIONS
 from heliostat.services.jobs.comparison import Comparison, Difference, compare_jobs
+from heliostat.web import formatting
 from heliostat.web.rendering import PageSpec, render_page
 from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest
 
@@ -17,9 +19,16 @@ JobIdText = Annotated[str, Query(max_length=20)]
 
 
 @dataclass(frozen=True, slots=True)
+class DifferenceRow:
+    field: str
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
 class DifferenceSection:
     title: str
-    differences: tuple[Difference, ...]
+    differences: tuple[DifferenceRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,37 @@ def _sections(compared: Comparison) -> list[DifferenceSection]:
         for name in COMPARISON_SECTIONS
     }
     return [
-        DifferenceSection(COMPARISON_SECTIONS[name], tuple(differences))
+        DifferenceSection(COMPARISON_SECTIONS[name], tuple(map(_row, differences)))
         for name, differences in by_name.items()
         if differences
     ]
+
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_mib": formatting.format_size,
+    "_seconds": formatting.format_duration,
+}
+
+
+def _row(difference: Difference) -> DifferenceRow:
+    """Fields in words, amounts with their units; names of variables stay as they are."""
+    field, first, second = difference.field, difference.first, difference.second
+    if difference.section == "environment":
+        return DifferenceRow(field, first, second)
+    for suffix, format_amount in _UNITS.items():
+        if field.endswith(suffix):
+            field, first, second = (
+                field.removesuffix(suffix),
+                *(_amount(t, format_amount) for t in (first, second)),
+            )
+    return DifferenceRow(_LABELS.get(field, field.replace("_", " ")), first, second)
+
+
+_LABELS = {"gpus": "GPUs", "cpus": "CPUs", "gpu_type": "GPU type", "ran": "run time", "waited": "wait time"}
+
+
+def _amount(text: str, format_amount: Callable[[float], str]) -> str:
+    try:
+        return format_amount(float(text))
+    except ValueError:
+        return text

@@ -190,7 +190,7 @@ def _job_rows(found: WorkflowView, selected: WorkflowJobs) -> tuple[WorkflowJobR
                 values=", ".join(f"{name}={value}" for name, value in row.values.items()),
                 outputs=", ".join(f"{name}={value[:60]}" for name, value in list(outputs.items())[:8]),
                 reason=job.reason or "",
-                start_count=job.retries + 1,
+                start_count=job.attempt,
                 started_at=job.started_at,
                 ended_at=job.ended_at,
             )
