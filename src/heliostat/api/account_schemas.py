@@ -6,7 +6,7 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
-from heliostat.api.request_bodies import Entries, RequestBody
+from heliostat.api.request_bodies import Entries, RequestBody, described, without_null
 from heliostat.api.zoned_times import ZonedTime
 from heliostat.models import AuditEntry, Caller, Department, Project, ProjectRole, Role, Token, TokenScope, User
 from heliostat.services.accounts.data_classes import MAX_DATA_CLASS
@@ -14,6 +14,9 @@ from heliostat.services.accounts.projects import MAX_SHARE, ProjectOrDepartmentC
 from heliostat.services.accounts.quotas import QuotaChange
 
 T = TypeVar("T")
+GroupName = Annotated[str, described(pattern="^[a-z0-9][a-z0-9_.-]{0,62}$")]
+UserName = Annotated[str, described(pattern="^[a-z_][a-z0-9_.-]{0,31}$")]
+NewPassword = Annotated[str, described(minLength=10)]
 StrictFlag = Annotated[bool, Field(strict=True)]
 StrictInteger = Annotated[int, Field(strict=True)]
 GpuLimit = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
@@ -28,16 +31,16 @@ class LoginBody(RequestBody):
 
 
 class TokenBody(RequestBody):
-    name: str
-    days: StrictInteger | None = None
+    name: Annotated[str, described(pattern="^[!-~]{1,64}$")]
+    days: Annotated[StrictInteger, described(minimum=1, maximum=366)] | None = None
     scope: TokenScope = TokenScope.FULL
 
 
 class UserBody(RequestBody):
-    name: str
+    name: UserName
     role: Role = Role.USER
-    unix_user: str | None = None
-    password: str | None = None
+    unix_user: UserName | None = None
+    password: NewPassword | None = None
     projects: Annotated[list[str], Entries(1000)] | None = Field(
         default=None, description="Default: only the default project."
     )
@@ -61,9 +64,9 @@ class _QuotaChangeBody(RequestBody):
 class UserChangeBody(_QuotaChangeBody):
     """Only given fields change; `unix_user: null` removes the Unix user."""
 
-    role: Role | None = None
-    active: StrictFlag | None = None
-    unix_user: str | None = None
+    role: Role | None = Field(default=None, json_schema_extra=without_null)
+    active: StrictFlag | None = Field(default=None, json_schema_extra=without_null)
+    unix_user: UserName | None = None
 
 
 class OwnedWorkResponse(BaseModel):
@@ -79,7 +82,9 @@ class DepartmentChangeBody(_QuotaChangeBody):
     """Only given fields change."""
 
     share: ShareWeight | None = Field(
-        default=None, description="Share of the cluster, relative to the other departments."
+        default=None,
+        description="Share of the cluster, relative to the other departments.",
+        json_schema_extra=without_null,
     )
 
 
@@ -87,10 +92,12 @@ class ProjectChangeBody(_QuotaChangeBody):
     """Only given fields change; `closes_at: null` opens the project again."""
 
     share: ShareWeight | None = Field(
-        default=None, description="Share of its department, relative to the other projects."
+        default=None,
+        description="Share of its department, relative to the other projects.",
+        json_schema_extra=without_null,
     )
-    data_class: DataClass | None = None
-    department: str | None = None
+    data_class: DataClass | None = Field(default=None, json_schema_extra=without_null)
+    department: GroupName | None = Field(default=None, json_schema_extra=without_null)
     closes_at: ZonedTime | None = Field(default=None, description="From then on it accepts no new jobs.")
 
     def project_change(self) -> ProjectOrDepartmentChange:
@@ -101,17 +108,17 @@ class ProjectChangeBody(_QuotaChangeBody):
 
 
 class PasswordBody(RequestBody):
-    password: str
+    password: NewPassword
     current: str | None = None
 
 
 class DepartmentBody(RequestBody):
-    name: str
+    name: GroupName
 
 
 class ProjectBody(RequestBody):
-    name: str
-    department: str
+    name: GroupName
+    department: GroupName
 
 
 class MemberBody(RequestBody):

@@ -29,7 +29,7 @@ from heliostat.api.account_schemas import (
     UserChangeBody,
     UserResponse,
 )
-from heliostat.api.request_bodies import BodyRouter
+from heliostat.api.request_bodies import BodyRouter, described
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath, client_address
 from heliostat.errors import Invalid
 from heliostat.services.accounts import owned_work, projects, tokens, users, web_logins
@@ -173,7 +173,7 @@ def list_audit(
     caller: CallerDep,
     context: ContextDep,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    cursor: str | None = None,
+    cursor: Annotated[str | None, described(pattern="^[0-9]{1,18}$")] = None,
     user: Annotated[str, Query(max_length=64, description="Only actions of this user.")] = "",
     text: Annotated[
         str, Query(max_length=128, description="Only entries with this text in action or target.")

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match
 
 from heliostat import __version__
 from heliostat.api import (
@@ -61,6 +61,7 @@ from heliostat.web import error_pages, request_context, routes
 
 log = get_logger()
 API_PREFIX = "/api/v1"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _LARGE_BODIES = ("/jobs/bulk", "/workflows", "/sweeps", "/uploads", "/history/slurm")
 
 
@@ -216,9 +217,18 @@ async def _http_error(request: Request, error: Exception) -> Response:
         raised = NotFound(f"The path {request.url.path[:200]} does not exist.", hint)
     elif error.status_code == 405:
         raised = BadRequest(f"The method {request.method} is not allowed for this path.", hint)
+        return await _error_response(request, raised, 405, {"Allow": ", ".join(_allowed_methods(request))})
     else:
         raised = BadRequest("The body cannot be read.", "Send a JSON object in UTF-8, not nested too deeply.")
     return await _error_response(request, raised, error.status_code, error.headers)
+
+
+def _allowed_methods(request: Request) -> Iterator[str]:
+    """Of all routes with this path; the error names only those of the first."""
+    for method in _METHODS:
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes):
+            yield method
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:

@@ -14,7 +14,15 @@ from heliostat.services.environments import lifecycle as services
 from heliostat.services.environments.lifecycle import EnvironmentView
 
 router = BodyRouter(tags=["environments"])
-DigestPath = Annotated[str, Path(min_length=1, max_length=64, description="The digest or its beginning.")]
+DigestPath = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=64,
+        description="The digest or its beginning.",
+        json_schema_extra={"pattern": "^[0-9a-f]{8,64}$"},
+    ),
+]
 
 
 class BuildEnvironmentBody(RequestBody):

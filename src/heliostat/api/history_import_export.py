@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
 from pydantic import StringConstraints
@@ -11,12 +11,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.zoned_times import TimeParam
 from heliostat.services.history_import_export import SacctImportRequest, export_history, import_slurm_history
 from heliostat.store.history import SubmissionPeriod
 
 router = BodyRouter(tags=["history"])
-SinceParam = Annotated[datetime | None, Query(alias="from")]
-UntilParam = Annotated[datetime | None, Query(alias="to")]
+_JSON_LINES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/x-ndjson": {}}}}
+SinceParam = Annotated[TimeParam, Query(alias="from")]
+UntilParam = Annotated[TimeParam, Query(alias="to")]
 
 AccountName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
@@ -33,7 +35,7 @@ class SacctBody(RequestBody):
         return SacctImportRequest(self.text, self.delimiter, self.projects, self.users)
 
 
-@router.get("/history")
+@router.get("/history", response_class=StreamingResponse, responses=_JSON_LINES)
 async def export_jobs(
     caller: CallerDep,
     context: ContextDep,

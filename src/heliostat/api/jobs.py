@@ -25,6 +25,7 @@ from heliostat.api.serialization import (
     serialize_metrics,
     serialize_public_job,
 )
+from heliostat.api.zoned_times import TimeParam
 from heliostat.errors import Invalid
 from heliostat.models import TERMINAL_STATES, Caller, Job, JobEvent, JobId, JobRequest, JobState
 from heliostat.services.context import Context
@@ -49,6 +50,7 @@ router = BodyRouter(tags=["jobs"])
 _MAX_PREVIEWED = 100
 HIDDEN_VALUE = "(hidden)"
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+_PREVIEW: dict[int | str, dict[str, Any]] = {200: {"description": "With `dry_run`: nothing was submitted."}}
 IdQueryParam = Annotated[int | None, Query(ge=1, le=MAX_ID)]
 DryRun = Annotated[bool, Query(description="Only make all checks; return the jobs as they would be submitted.")]
 FilterText = Annotated[
@@ -56,7 +58,7 @@ FilterText = Annotated[
 ]  # SQLite would end the text at NUL
 
 
-@router.post("/jobs", status_code=201)
+@router.post("/jobs", status_code=201, responses=_PREVIEW)
 def submit_job(
     body: JobBody,
     caller: CallerDep,
@@ -74,7 +76,7 @@ def submit_job(
     return JSONResponse(_view(context, caller, submitted.jobs[0]), 201)
 
 
-@router.post("/jobs/bulk", status_code=201)
+@router.post("/jobs/bulk", status_code=201, responses=_PREVIEW)
 def submit_bulk(
     body: BulkSubmitBody,
     caller: CallerDep,
@@ -100,8 +102,8 @@ def list_jobs(
     name: FilterText = None,
     node: FilterText = None,
     array_id: IdQueryParam = None,
-    submitted_after: datetime | None = None,
-    submitted_before: datetime | None = None,
+    submitted_after: TimeParam = None,
+    submitted_before: TimeParam = None,
     unfinished: bool = False,
     newest_replicas: bool = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,

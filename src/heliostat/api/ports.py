@@ -13,7 +13,7 @@ from heliostat.services.proxy_routes import create_program_key, open_port
 from heliostat.services.public_urls import PublicUrls
 
 router = BodyRouter(tags=["sessions"])
-PortPath = Annotated[int, Path(ge=1, le=MAX_PORT)]
+PortPath = Annotated[int, Path(ge=1, le=MAX_PORT, json_schema_extra={"minimum": 1024})]
 
 
 class PortResponse(BaseModel):

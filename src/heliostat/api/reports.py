@@ -13,7 +13,12 @@ from heliostat.services.cluster.usage_reports import monthly_usage_report, usage
 
 router = BodyRouter(tags=["reports"])
 MonthParam = Annotated[
-    str | None, Query(max_length=20, description="For example 2026-11. Default: the current month.")
+    str | None,
+    Query(
+        max_length=20,
+        description="For example 2026-11. Default: the current month.",
+        json_schema_extra={"pattern": "^(|(19[789]|[2-8][0-9]{2})[0-9]-(0[1-9]|1[0-2]))$"},
+    ),
 ]
 
 
@@ -28,7 +33,7 @@ class ReportFormat(StrEnum):
     CSV = "csv"
 
 
-@router.get("/report")
+@router.get("/report", responses={200: {"content": {"text/csv": {}}}})
 def show_report(
     caller: CallerDep,
     context: ContextDep,

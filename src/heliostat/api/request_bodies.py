@@ -13,6 +13,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationError,
@@ -97,6 +98,17 @@ def _moved(error: ValidationError, index: int) -> Iterator[InitErrorDetails]:
     for problem in error.errors(include_url=False):
         kind = PydanticCustomError(problem["type"], problem["msg"], problem.get("ctx"))
         yield InitErrorDetails(type=kind, loc=(index, *problem["loc"][1:]), input=problem["input"])
+
+
+def described(**schema: Any) -> Any:
+    """Only describes what services check themselves, with better messages."""
+    return Field(json_schema_extra=schema)
+
+
+def without_null(schema: dict[str, Any]) -> None:
+    """For fields that may be omitted, but not be null."""
+    schema["anyOf"] = [choice for choice in schema["anyOf"] if choice != {"type": "null"}]
+    schema.pop("default", None)
 
 
 def check_depth(value: dict[str, Any]) -> dict[str, Any]:

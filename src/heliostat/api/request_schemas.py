@@ -271,7 +271,9 @@ Command = Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[
 
 _PARENTS = [name for one in JOB_FIELDS if one.kind == "parents" for name in (one.name, one.alias) if name]
 _PARENT = {"type": ["integer", "string"]}
-_WORDS = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+_WORDS = WithJsonSchema(
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
+)
 _TYPES: dict[FieldKind, Any] = {
     "command": Command,
     "signal": Annotated[str, StringConstraints(max_length=10, strict=True), AfterValidator(parse_signal)],

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from heliostat.api.account_schemas import ListResponse
+from heliostat.api.account_schemas import GroupName, ListResponse
 from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import SingleLine
@@ -22,7 +22,7 @@ NodeName = Annotated[str, StringConstraints(min_length=1, max_length=128, strict
 class ReservationBody(RequestBody):
     """Nodes or GPUs to reserve. Without a project the reservation is for maintenance: no jobs run."""
 
-    name: Annotated[str, StringConstraints(max_length=200, strict=True)]
+    name: Annotated[GroupName, StringConstraints(max_length=200, strict=True)]
     nodes: Annotated[list[NodeName], Entries(10_000, minimum=1)]
     starts_at: ZonedTime
     ends_at: ZonedTime

@@ -32,7 +32,7 @@ HIDDEN_VALUE = "(hidden)"
 PREVIEW_TIMES = 10
 StrictInteger = Annotated[int, Field(strict=True)]
 ShortText = Annotated[str, StringConstraints(min_length=1, max_length=200, strict=True)]
-DurationSeconds = Annotated[StrictInteger, BeforeValidator(_seconds), Field(ge=1, le=366 * 86400)]
+DurationSeconds = Annotated[StrictInteger, Field(ge=1, le=366 * 86400), BeforeValidator(_seconds)]
 ScheduleReference = Annotated[
     str, Path(max_length=200, description="Its id, or the name of one of your schedules.")
 ]

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StrictBool, StringConstraints, model_validator
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -24,7 +24,7 @@ class UploadFileBody(RequestBody):
     path: RelativePath
     sha256: Digest
     size: Annotated[int, Field(ge=0, le=2**50, strict=True)]
-    executable: bool = False
+    executable: StrictBool = False
 
 
 class UploadLinkBody(RequestBody):

@@ -26,6 +26,17 @@ def _aware(value: object) -> datetime:
 
 ZonedTime = Annotated[
     datetime,
-    BeforeValidator(_aware, json_schema_input_type=str),
+    BeforeValidator(_aware),
     Field(description="ISO 8601 with a time zone."),
 ]
+
+
+def _iso_text(value: object) -> object:
+    """A number would be read as seconds since 1970."""
+    if isinstance(value, str) and value.lstrip("+-").replace(".", "", 1).isdecimal():
+        raise ValueError("must be a time: 2026-12-01T08:00Z")
+    return value
+
+
+TimeParam = Annotated[datetime | None, BeforeValidator(_iso_text)]
+"""A query parameter; without a zone it is UTC."""

@@ -491,6 +491,8 @@ def test_a_job_that_is_not_there_is_not_found_everywhere(server: RunningServer) 
 def test_a_wrong_method_says_where_to_look(server: RunningServer) -> None:
     for method, path in (("PATCH", "/jobs"), ("DELETE", "/jobs/1"), ("PUT", "/nodes"), ("GET", "/jobs/bulk")):
         assert_refused(server.ask(method, path), 405, 422)
+    allowed = server.ask("DELETE", "/users/root").headers["allow"]
+    assert allowed == "GET, PATCH"
 
 
 def test_logs_of_an_engine_that_keeps_none_are_a_conflict_also_when_followed(server: RunningServer) -> None:

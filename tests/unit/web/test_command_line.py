@@ -64,7 +64,7 @@ def _asked_for(words: list[str], given: str) -> list[dict[str, Any]]:
         patch.setattr(client._transport, "call", call)
         patch.setattr("heliostat.cli.run.connect", lambda: client)
         patch.setattr("heliostat.cli.submit.connect", lambda: client)
-        patch.setattr(sys, "stdin", io.StringIO(given))
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8"))
         build_root_command().main(words, standalone_mode=False)
     return sent
 
