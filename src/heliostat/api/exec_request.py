@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.types import Receive
 
-from heliostat.api.exec_process import TerminalSize
+from heliostat.api.exec_processes import TerminalSize
 from heliostat.errors import BadRequest, TooLarge
 
 _MAX_LINE_BYTES = 1024 * 1024

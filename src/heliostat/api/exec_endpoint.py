@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from heliostat.api.exec_process import ExecProcess, PipeProcess, TerminalProcess, TerminalSize
+from heliostat.api.exec_processes import ExecProcess, PipeProcess, TerminalProcess, TerminalSize
 from heliostat.api.exec_request import ExecRequestBody, read_exec_request
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath, is_still_authenticated
