@@ -17,7 +17,6 @@ from heliostat import __version__
 from heliostat.api import (
     accounts,
     announcements,
-    chronos,
     environments,
     event_streams,
     exec_endpoint,
@@ -45,6 +44,7 @@ from heliostat.api import (
     uploads,
     workflows,
 )
+from heliostat.api.chronos import endpoints as chronos
 from heliostat.api.event_feed import EventFeed
 from heliostat.api.event_streams import FolderWatcher
 from heliostat.api.middleware import BodyLimitMiddleware, ClientAddressMiddleware, ResponseHeadersMiddleware

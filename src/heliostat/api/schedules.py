@@ -6,8 +6,8 @@ from fastapi import Header, Path, Query
 from pydantic import BeforeValidator, Field, StrictBool, StringConstraints
 
 from heliostat.api.account_schemas import ListResponse
-from heliostat.api.chronos import create_or_replace_schedule
-from heliostat.api.chronos_documents import ChronosBody, document_to_schedule_request
+from heliostat.api.chronos.documents import ChronosBody, document_to_schedule_request
+from heliostat.api.chronos.endpoints import create_or_replace_schedule
 from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import JobBody, Json

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.api.chronos_documents import DOCUMENT_DEFAULTS, document_to_schedule_request, schedule_to_document
+from heliostat.api.chronos.documents import DOCUMENT_DEFAULTS, document_to_schedule_request, schedule_to_document
 from heliostat.errors import Invalid
 from heliostat.models.schedules import Schedule, ScheduleState, is_chronos_job
 from heliostat.services.schedules.schedule_requests import ScheduleRequest

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.api.chronos_stats import duration_histogram
+from heliostat.api.chronos.stats import duration_histogram
 
 NAMES = ("median", "75thPercentile", "95thPercentile", "98thPercentile", "99thPercentile")
 

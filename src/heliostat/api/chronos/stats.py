@@ -1,6 +1,6 @@
-"""Run statistics and dependency graphs in the format of Chronos, from firings and their jobs."""
+"""Run statistics in the format of Chronos, from firings and their jobs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from heliostat.errors import BadRequest
@@ -57,30 +57,6 @@ def schedule_run_state(context: Context, schedule: Schedule) -> str:
     return f"{running} running" if running else "queued" if jobs else "idle"
 
 
-def dependency_graph_dot(schedules: Sequence[Schedule]) -> str:
-    names = {schedule.id: _quoted(schedule.name) for schedule in schedules}
-    nodes = [f"  {name};" for name in names.values()]
-    edges = [
-        f"  {names[parent]} -> {names[schedule.id]};"
-        for schedule in schedules
-        for parent in schedule.parents
-        if parent in names
-    ]
-    return "\n".join(["digraph G {", *nodes, *edges, "}", ""])
-
-
-def dependency_graph_csv(schedules: Sequence[Schedule], states: Mapping[int, str]) -> str:
-    names = {schedule.id: _cell(schedule.name) for schedule in schedules}
-    nodes = [f"node,{names[schedule.id]},{_last_result(schedule)},{states[schedule.id]}" for schedule in schedules]
-    links = [
-        f"link,{names[parent]},{names[schedule.id]}"
-        for schedule in schedules
-        for parent in schedule.parents
-        if parent in names
-    ]
-    return "".join(f"{line}\n" for line in (*nodes, *links))
-
-
 def _runs(context: Context, schedule: Schedule) -> list[tuple[Firing, Job]]:
     """Newest first."""
     with context.store.read() as conn:
@@ -131,22 +107,3 @@ def _duration(job: Job) -> dict[str, str]:
             parts.append(f"{seconds // size}{unit}")
             seconds %= size
     return {"duration": "".join([*parts, f"{seconds}s"])}
-
-
-def _last_result(schedule: Schedule) -> str:
-    if schedule.succeeded_at is None and schedule.failed_at is None:
-        return "fresh"
-    if schedule.failed_at is None or (
-        schedule.succeeded_at is not None and schedule.succeeded_at > schedule.failed_at
-    ):
-        return "success"
-    return "failure"
-
-
-def _cell(name: str) -> str:
-    """Quotes a name for CSV if needed."""
-    return '"' + name.replace('"', '""') + '"' if set(name) & set(',"') else name
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

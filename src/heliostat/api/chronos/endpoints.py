@@ -13,8 +13,8 @@ from fastapi import Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from heliostat.api import chronos_stats as stats
-from heliostat.api.chronos_documents import ChronosBody, document_to_schedule_request, schedule_to_document
+from heliostat.api.chronos import graph, stats
+from heliostat.api.chronos.documents import ChronosBody, document_to_schedule_request, schedule_to_document
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import ContextDep, current_caller, token_caller
 from heliostat.api.validation import AsciiJSONResponse
@@ -145,14 +145,14 @@ def kill_tasks(name: ChronosJobName, caller: ChronosCallerDep, context: ContextD
 
 @router.get("/graph/dot", summary="Show the dependency graph for Graphviz")
 def graph_dot(caller: ChronosCallerDep, context: ContextDep) -> Response:
-    return PlainTextResponse(stats.dependency_graph_dot(services.list_schedules(context, caller)))
+    return PlainTextResponse(graph.dependency_graph_dot(services.list_schedules(context, caller)))
 
 
 @router.get("/graph/csv", summary="Show the dependency graph as CSV")
 def graph_csv(caller: ChronosCallerDep, context: ContextDep) -> Response:
     schedules = services.list_schedules(context, caller)
     states = {schedule.id: stats.schedule_run_state(context, schedule) for schedule in schedules}
-    return PlainTextResponse(stats.dependency_graph_csv(schedules, states))
+    return PlainTextResponse(graph.dependency_graph_csv(schedules, states))
 
 
 @router.get("/stats/{which}", summary="List run times of all jobs: mean, median, 75thPercentile…")
