@@ -17,6 +17,7 @@ from heliostat import __version__
 from heliostat.api import (
     accounts,
     announcements,
+    batch_notebooks,
     environments,
     event_streams,
     exec_endpoint,
@@ -25,7 +26,6 @@ from heliostat.api import (
     job_files,
     jobs,
     nodes,
-    notebooks,
     notifications,
     pause,
     ports,
@@ -91,7 +91,7 @@ _MODULES = (
     sweeps,
     sessions,
     ports,
-    notebooks,
+    batch_notebooks,
     job_files,
     services,
 )

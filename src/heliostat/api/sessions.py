@@ -1,4 +1,4 @@
-"""Endpoints of interactive sessions, and sharing them."""
+"""Endpoints of interactive sessions: start, show and share them, and list their notebooks."""
 
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -23,6 +23,7 @@ from heliostat.services.sessions.lifecycle import (
     start_session,
     unshare_session,
 )
+from heliostat.services.sessions.notebook_files import list_notebooks
 
 router = BodyRouter(tags=["sessions"])
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
@@ -114,6 +115,15 @@ def add_share(job_id: IdPath, user: UserPath, caller: CallerDep, context: Contex
 @router.delete("/sessions/{job_id}/shares/{user}", summary="Revoke the access of a user to your session")
 def remove_share(job_id: IdPath, user: UserPath, caller: CallerDep, context: ContextDep) -> SessionSharesResponse:
     return SessionSharesResponse(job_id=job_id, shared_with=unshare_session(context, caller, job_id, user))
+
+
+class NotebooksResponse(BaseModel):
+    items: list[str]
+
+
+@router.get("/sessions/{job_id}/notebooks", summary="List the notebooks in the working folder of your session")
+def list_session_notebooks(job_id: IdPath, caller: CallerDep, context: ContextDep) -> NotebooksResponse:
+    return NotebooksResponse(items=list_notebooks(context, caller, job_id))
 
 
 def _view(request: Request, context: Context, state: SessionState) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Endpoints that run a notebook as a batch job and list the notebooks of a session."""
+"""Endpoint that runs a notebook as a batch job."""
 
 from typing import Annotated, Any
 
@@ -7,12 +7,11 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue, StringConstrai
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.request_bodies import BodyRouter, Entries, check_depth
-from heliostat.api.request_context import CallerDep, ContextDep, IdPath
+from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import Argument, JobBody, SingleLine
 from heliostat.api.serialization import serialize_forecast, serialize_job
 from heliostat.models.notebooks import NotebookRequest
 from heliostat.services.batch_notebooks import run_notebook
-from heliostat.services.sessions.notebook_files import list_notebooks
 
 router = BodyRouter(tags=["notebooks"])
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
@@ -51,10 +50,6 @@ class NotebookBody(JobBody):
         return NotebookRequest(location.path, location.upload, location.session, parameters, self.kernel)
 
 
-class NotebooksResponse(BaseModel):
-    items: list[str]
-
-
 @router.post("/notebooks", status_code=201, summary="Run a notebook as a job")
 def submit_notebook(
     body: NotebookBody, caller: CallerDep, context: ContextDep, idempotency_key: IdempotencyKey = None
@@ -65,8 +60,3 @@ def submit_notebook(
         job, context.controller.wait_reason(job), serialize_forecast(context.forecaster.forecast_of(job))
     )
     return JSONResponse(view, 201)
-
-
-@router.get("/sessions/{job_id}/notebooks", summary="List the notebooks in the working folder of your session")
-def list_session_notebooks(job_id: IdPath, caller: CallerDep, context: ContextDep) -> NotebooksResponse:
-    return NotebooksResponse(items=list_notebooks(context, caller, job_id))
