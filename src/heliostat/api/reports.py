@@ -1,6 +1,7 @@
-"""Endpoint of the monthly usage report."""
+"""Endpoint of the usage report."""
 
 from dataclasses import asdict
+from datetime import date
 from enum import StrEnum
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep
-from heliostat.services.cluster.usage_reports import monthly_usage_report, usage_report_csv
+from heliostat.services.cluster.usage_reports import PeriodRequest, usage_report, usage_report_csv
 
 router = BodyRouter(tags=["reports"])
 MonthParam = Annotated[
@@ -21,11 +22,15 @@ MonthParam = Annotated[
     ),
 ]
 
+FirstDayParam = Annotated[date | None, Query(alias="from", description="First day, in UTC, instead of a month.")]
+LastDayParam = Annotated[date | None, Query(alias="to", description="Last day, in UTC. Default: today.")]
+
 
 class ReportGrouping(StrEnum):
     DEPARTMENT = "department"
     PROJECT = "project"
     USER = "user"
+    GPU_TYPE = "gpu_type"
 
 
 class ReportFormat(StrEnum):
@@ -38,11 +43,14 @@ def show_report(
     caller: CallerDep,
     context: ContextDep,
     month: MonthParam = None,
+    first_day: FirstDayParam = None,
+    last_day: LastDayParam = None,
     by: ReportGrouping = ReportGrouping.PROJECT,
     format: ReportFormat = ReportFormat.JSON,  # noqa: A002 - the name people expect
 ) -> Response:
-    """Show the usage of a month. Admins see all users, managers their projects, other users only themselves."""
-    lines = monthly_usage_report(context, caller, month, by.value)
+    """Show the usage of a month, or of the days `from` to `to`. Admins see all users, managers their projects,
+    other users only themselves."""
+    lines = usage_report(context, caller, PeriodRequest(month, first_day, last_day), by.value)
     if format is ReportFormat.CSV:
         headers = {"Content-Disposition": f'attachment; filename="heliostat-{by.value}.csv"'}
         return Response(usage_report_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)

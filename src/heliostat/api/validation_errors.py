@@ -18,6 +18,7 @@ _UNION_MEMBERS = ("constrained-", "list[", "function-", "EnvironmentBody")
 # By type of the problem, or by the first word of its type.
 _SENTENCES = {
     "bool": "must be true or false",
+    "date": "must be a day: 2026-12-01",
     "datetime": "must be a time: 2026-12-01T08:00Z",
     "dict": "must be a mapping of names to values",
     "enum": "must be {expected}",

@@ -46,7 +46,9 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
             "notification", "notifications:notification", "Messages about your jobs by e-mail, chat or webhook."
         ),
         CommandEntry("share", "share:share", "Show fair shares and recent usage."),
-        CommandEntry("report", "report:report", "Show the usage of a month by project, user or department."),
+        CommandEntry(
+            "report", "report:report", "Show the usage of a period by project, user, department or GPU type."
+        ),
     ),
     "Change": (
         CommandEntry("cancel", "jobs:cancel", "Cancel jobs."),

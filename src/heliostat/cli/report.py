@@ -1,4 +1,4 @@
-"""`helio report`: the usage of a month."""
+"""`helio report`: the usage of a month, or of some days."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ from heliostat.cli.output import (
 from heliostat.cli.value_format import format_duration
 
 if TYPE_CHECKING:
-    from heliostat.client.queue import UsageReportRow
+    from heliostat.client.queue import ReportDays, UsageReportRow
 
 _REPORT_COLUMNS = (
     Column("JOBS", right_aligned=True),
@@ -31,26 +31,37 @@ _REPORT_COLUMNS = (
 
 def report(
     month: Annotated[str | None, typer.Option(help="Month: 2026-11. Default: the current month.")] = None,
-    by: Annotated[str, typer.Option(help="Group by department, project or user.")] = "project",
+    first_day: Annotated[
+        str | None, typer.Option("--from", metavar="DAY", help="First day, instead of a month: 2026-11-01.")
+    ] = None,
+    last_day: Annotated[
+        str | None, typer.Option("--to", metavar="DAY", help="Last day: 2026-11-15. Default: today.")
+    ] = None,
+    by: Annotated[str, typer.Option(help="Group by department, project, user or gpu-type.")] = "project",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the usage of a month by project, user or department.
+    """Show the usage of a period by project, user, department or GPU type.
 
     Admins see all usage, managers that of their projects, other users their own.
     """
     client = connect()
+    by = by.replace("-", "_")
+    days: ReportDays = {"first_day": first_day, "last_day": last_day}
     if as_csv:
-        sys.stdout.write(client.queue.report_csv(month, by).replace("\r\n", "\n"))
+        sys.stdout.write(client.queue.report_csv(month, by, **days).replace("\r\n", "\n"))
         return
-    lines = client.queue.report(month, by)
+    lines = client.queue.report(month, by, **days)
     if as_json:
         print_json(lines)
         return
     if not lines:
-        print("No jobs ran in that month.")
+        print("No jobs ran in that period.")
         return
-    print_table((Column(by.upper(), shrinkable=True), *_REPORT_COLUMNS), (_report_row(line) for line in lines))
+    print_table(
+        (Column(by.upper().replace("_", " "), shrinkable=True), *_REPORT_COLUMNS),
+        (_report_row(line) for line in lines),
+    )
     print_message(
         "WASTED: GPU-hours since the last checkpoint of attempts that failed, timed out, were lost or preempted."
     )

@@ -26,6 +26,8 @@ _RENAMED = {
     "time_zone": "zone",
     "ends_after": "times",
     "parents": "after",
+    "from": "first_day",
+    "to": "last_day",
 }
 _ABOUT_JOB_FIELDS = re.compile(r"The fields of a job are described in \S+")
 _ABOUT_FIELDS = re.compile(r"The fields are described in \S+|Change that field and try again\.")

@@ -1,6 +1,7 @@
 """Client API for the queue: start forecasts, fair shares and usage reports."""
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Any, TypedDict, Unpack
 
 from heliostat.client.api_types import Forecast, ForecastAccuracy, JobOptions, RequestVariation
@@ -25,7 +26,7 @@ class ShareEntry(TypedDict):
 
 
 class UsageReportRow(TypedDict):
-    month: str
+    period: str
     name: str
     jobs: int
     gpu_hours: float
@@ -35,6 +36,13 @@ class UsageReportRow(TypedDict):
     wasted_cpu_hours: float
     mean_wait_seconds: float | None
     median_wait_seconds: float | None
+
+
+class ReportDays(TypedDict, total=False):
+    """The first and the last day of a report, in UTC."""
+
+    first_day: date | str | None
+    last_day: date | str | None
 
 
 class ShareTree(TypedDict, total=False):
@@ -73,11 +81,18 @@ class Queue(ApiResource):
         tree: ShareTree = self._transport.call("GET", "/share")
         return tree
 
-    def report(self, month: str | None = None, by: str = "project") -> list[UsageReportRow]:
-        """Usage of a month ("2026-11") by department, project or user."""
-        return self._items("/report", [("month", month), ("by", by)])
+    def report(
+        self, month: str | None = None, by: str = "project", **days: Unpack[ReportDays]
+    ) -> list[UsageReportRow]:
+        """Usage of a month ("2026-11"), or of the days `first_day` to `last_day`, by department, project, user or
+        gpu_type."""
+        return self._items("/report", _report_query(month, by, days))
 
-    def report_csv(self, month: str | None = None, by: str = "project") -> str:
+    def report_csv(self, month: str | None = None, by: str = "project", **days: Unpack[ReportDays]) -> str:
         """The same report as CSV."""
-        query = [("month", month), ("by", by), ("format", "csv")]
+        query = [*_report_query(month, by, days), ("format", "csv")]
         return self._transport.send(ApiRequest("GET", "/report", query=query)).body.decode("utf-8")
+
+
+def _report_query(month: str | None, by: str, days: ReportDays) -> list[tuple[str, object]]:
+    return [("month", month), ("from", days.get("first_day")), ("to", days.get("last_day")), ("by", by)]

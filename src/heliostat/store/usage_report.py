@@ -1,4 +1,4 @@
-"""Usage report of a period: used and wasted hours, and waiting times, by department, project or user."""
+"""Usage report of a period: used and wasted hours, and waiting times, by department, project, user or GPU type."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class WaitTimes:
 def sum_usage(
     conn: Connection, period: ReportPeriod, by: str, scope: ReportScope | None = None
 ) -> list[UsageTotals]:
-    """By department, project or user: of all attempts, the time within the period."""
+    """By department, project, user or GPU type: of all attempts, the time within the period."""
     name = _name(by)
     allocated = _allocated_seconds(period) * task_count_expression()
     is_wasted = _attempts.c.state.in_([state.value for state in _WASTED_STATES])
@@ -109,6 +109,10 @@ def find_first_attempt_start(conn: Connection) -> datetime | None:
 
 
 def _name(by: str) -> ColumnElement[str]:
+    if by == "gpu_type":  # of the devices; if unknown, as requested
+        return case(
+            (_jobs.c.gpus == 0, "none"), else_=func.coalesce(_attempts.c.gpu_type, _jobs.c.gpu_type, "unknown")
+        )
     return {"department": _projects.c.department, "project": _jobs.c.project, "user": _jobs.c.user}[by]
 
 

@@ -129,17 +129,34 @@ def test_the_report_shows_everybody_to_admins_and_else_oneself(
     server.ask("PUT", f"/projects/default/members/{bob.name}", {"role": "member"})
 
 
+def test_the_report_is_by_gpu_type_of_some_days(server: RunningServer, full: tuple[int, int]) -> None:
+    items = server.ask("GET", "/report?by=gpu_type&from=2020-01-01").json["items"]
+    assert {one["name"] for one in items} >= {"T4"}
+    assert items[0]["period"].startswith("2020-01-01..")
+    assert server.ask("GET", "/report?by=gpu_type&from=2020-01-01&to=2020-01-02").json["items"] == []
+
+
 def test_the_report_comes_as_csv(server: RunningServer, full: tuple[int, int]) -> None:
     answer = server.ask("GET", "/report?by=department&format=csv")
     assert answer.headers["content-type"].startswith("text/csv")
     head, line, *_ = answer.body.decode().split("\r\n")
-    assert head.startswith("month,department,jobs,gpu_hours")
+    assert head.startswith("period,department,jobs,gpu_hours")
     assert line.split(",")[1] == "default"
 
 
 @pytest.mark.parametrize(
     "query",
-    ["month=2026-13", "month=nonsense", "month=0001-01", "month=9999-12", "by=cat", "format=xml", "month=%00"],
+    [
+        "month=2026-13",
+        "month=nonsense",
+        "month=0001-01",
+        "month=9999-12",
+        "by=cat",
+        "format=xml",
+        "month=%00",
+        "from=x",
+        "month=2026-11&to=2026-11-03",
+    ],
 )
 def test_a_wrong_question_is_refused_with_a_hint(server: RunningServer, query: str) -> None:
     answer = server.ask("GET", f"/report?{query}")

@@ -156,7 +156,7 @@ def test_share_is_a_tree(helio, serve):
 
 
 LINE = {
-    "month": "2026-11",
+    "period": "2026-11",
     "name": "mri",
     "jobs": 12,
     "gpu_hours": 345.6,
@@ -175,13 +175,16 @@ def test_report_is_a_table_json_or_csv(helio, serve):
         answer({"items": [LINE]}),
         b"HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\nContent-Length: 7\r\n\r\na,b\r\n1\n",
         answer({"items": []}),
+        answer({"items": []}),
     )
     row = helio("report", "--month", "2026-11", "--by", "department").out.splitlines()[1].split()
     assert row == ["mri", "12", "345.6", "42%", "1000.0", "7.2", "1h02m", "-"]
     assert b"month=2026-11&by=department" in server.requests[0]
     assert json.loads(helio("report", "--json").out) == [LINE]
     assert helio("report", "--csv").out == "a,b\n1\n"
-    assert helio("report").out == "No jobs ran in that month.\n"
+    assert helio("report").out == "No jobs ran in that period.\n"
+    helio("report", "--from", "2026-11-01", "--to", "2026-11-02", "--by", "gpu-type")
+    assert b"from=2026-11-01&to=2026-11-02&by=gpu_type" in server.requests[4]
 
 
 def test_a_list_of_jobs_shows_when_they_start(helio, serve):

@@ -2,15 +2,17 @@
 
 import csv
 import io
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from sqlalchemy import insert
 
 from heliostat.errors import Invalid
 from heliostat.services.cluster.usage_reports import (
+    PeriodRequest,
     UsageReportLine,
     _month_span,
+    _resolve_period,
     list_report_months,
     usage_report_csv,
 )
@@ -34,7 +36,7 @@ def test_spreadsheet_formulas_are_quoted(name: str) -> None:
 def test_commas_and_quotes_are_escaped_and_unknown_values_are_empty() -> None:
     head, line = csv.reader(io.StringIO(usage_report_csv([a_line('a,"b')], "project")))
     assert dict(zip(head, line, strict=True)) == {
-        "month": "2026-11",
+        "period": "2026-11",
         "project": 'a,"b',
         "jobs": "3",
         "gpu_hours": "1.5",
@@ -50,6 +52,26 @@ def test_commas_and_quotes_are_escaped_and_unknown_values_are_empty() -> None:
 def test_december_ends_with_the_year() -> None:
     assert _month_span("2025-12", NOW).end == datetime(2026, 1, 1, tzinfo=UTC)
     assert _month_span("2026-11", NOW).end == datetime(2026, 12, 1, tzinfo=UTC)
+
+
+def test_a_period_of_days_includes_the_first_and_the_last() -> None:
+    name, span = _resolve_period(PeriodRequest(None, date(2026, 11, 1), date(2026, 11, 3)), NOW)
+    assert (name, span.end - span.start) == ("2026-11-01..2026-11-03", timedelta(days=3))
+    assert _resolve_period(PeriodRequest(None, date(2026, 11, 14)), NOW)[0] == "2026-11-14..2026-11-15"
+    assert _resolve_period(PeriodRequest(), NOW)[0] == "2026-11"
+
+
+@pytest.mark.parametrize(
+    "requested",
+    [
+        PeriodRequest("2026-11", date(2026, 11, 1)),
+        PeriodRequest(None, date(2026, 11, 3), date(2026, 11, 2)),
+        PeriodRequest(None, date(2026, 11, 16)),
+    ],
+)
+def test_a_period_that_is_none_is_refused(requested: PeriodRequest) -> None:
+    with pytest.raises(Invalid):
+        _resolve_period(requested, NOW)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
-"""Monthly usage reports: of all users for admins, of their projects for managers, of themselves for other
-users."""
+"""Usage reports of a month or of some days: of all users for admins, of their projects for managers, and of
+themselves for other users."""
 
 import csv
 import io
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 
 from heliostat.errors import Invalid
 from heliostat.models import Caller, ProjectRole
@@ -23,16 +23,17 @@ from heliostat.store.usage_report import (
 )
 
 _MAX_MONTHS = 120
+_EPOCH = date(1970, 1, 1)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
 class UsageReportLine:
-    """One department, project or user in one month."""
+    """One department, project, user or GPU type in one period."""
 
-    month: str
+    period: str  # 2026-11, or 2026-11-01..2026-11-15
     name: str
-    jobs: int  # that ran in this month
+    jobs: int  # that ran in this period
     gpu_hours: float
     cpu_hours: float
     fraction_of_total: float  # of the GPU-hours of all users
@@ -40,15 +41,27 @@ class UsageReportLine:
         float  # of attempts that failed, timed out, were lost or preempted, since their last checkpoint
     )
     wasted_cpu_hours: float
-    mean_wait_seconds: float | None  # of jobs that first started in this month
+    mean_wait_seconds: float | None  # of jobs that first started in this period
     median_wait_seconds: float | None
 
 
 def monthly_usage_report(context: Context, caller: Caller, month: str | None, by: str) -> list[UsageReportLine]:
-    """Sorted by GPU-hours, the most first. A month is `2026-11`, in UTC; None: the current one."""
-    now = context.now()
-    name = month or f"{now:%Y-%m}"
-    span = _month_span(name, now)
+    """A month is `2026-11`, in UTC; None: the current one."""
+    return usage_report(context, caller, PeriodRequest(month), by)
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodRequest:
+    """A month, or the days from the first to the last one, in UTC; nothing: the current month."""
+
+    month: str | None = None
+    first_day: date | None = None  # None: the first day of all usage
+    last_day: date | None = None  # None: today
+
+
+def usage_report(context: Context, caller: Caller, requested: PeriodRequest, by: str) -> list[UsageReportLine]:
+    """Sorted by GPU-hours, the most first."""
+    name, span = _resolve_period(requested, context.now())
     scope = _scope(caller)
     with context.store.read() as conn:
         used = sum_usage(conn, span, by, scope)
@@ -78,9 +91,9 @@ def usage_report_csv(lines: Sequence[UsageReportLine], by: str) -> str:
     return text.getvalue()
 
 
-def _line(month: str, totals: UsageTotals, wait: WaitTimes | None, total: float) -> UsageReportLine:
+def _line(period: str, totals: UsageTotals, wait: WaitTimes | None, total: float) -> UsageReportLine:
     return UsageReportLine(
-        month=month,
+        period=period,
         name=totals.name,
         jobs=totals.jobs,
         gpu_hours=round(totals.gpu_hours, 2),
@@ -107,6 +120,23 @@ def _month_span(month: str, now: datetime) -> ReportPeriod:
         fields = {"month": "has not begun"}
         raise Invalid(f"{month} has not begun.", f"The current month is {now:%Y-%m}.", fields=fields)
     return ReportPeriod(begins, datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC), now)
+
+
+def _resolve_period(requested: PeriodRequest, now: datetime) -> tuple[str, ReportPeriod]:
+    """Its name and its time span."""
+    if requested.first_day is None and requested.last_day is None:
+        month = requested.month or f"{now:%Y-%m}"
+        return month, _month_span(month, now)
+    if requested.month is not None:
+        fields = {"month": "not with from and to"}
+        raise Invalid("month: not with from and to.", "Give a month, or from and to.", fields=fields)
+    first, last = requested.first_day or _EPOCH, requested.last_day or now.date()
+    if last < first or first > now.date():
+        problem = "is after to" if last < first else "has not begun"
+        raise Invalid(f"from: {first} {problem}.", "Write days: 2026-11-01.", fields={"from": problem})
+    begins = datetime.combine(first, time(), UTC)
+    ends = datetime.combine(last, time(), UTC) + timedelta(days=1)
+    return f"{first}..{last}", ReportPeriod(begins, ends, now)
 
 
 def _scope(caller: Caller) -> ReportScope | None:

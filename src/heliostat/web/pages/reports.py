@@ -31,6 +31,7 @@ class ReportGrouping(StrEnum):
     DEPARTMENT = "department"
     PROJECT = "project"
     USER = "user"
+    GPU_TYPE = "gpu_type"
 
 
 @dataclass(frozen=True, slots=True)
