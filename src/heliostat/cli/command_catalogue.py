@@ -73,7 +73,9 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
     ),
     "Plan": (
         CommandEntry(
-            "simulate", "simulate:simulate", "Replay past jobs on a simulated cluster to compare policies."
+            "simulate",
+            "simulate:simulate",
+            "Replay past jobs on a simulated cluster to compare policies, or on several to compare clusters.",
         ),
         CommandEntry("history", "history:history", "Past jobs: export them, or import them from Slurm."),
     ),
