@@ -13,16 +13,9 @@ from heliostat.models.accounts import (
     User,
     WebLogin,
 )
+from heliostat.models.audit import AuditEntry
 from heliostat.models.dependencies import Dependency, DependencyCondition, ParentReference
-from heliostat.models.events import (
-    AttemptEnded,
-    AttemptStarted,
-    AuditEntry,
-    EndCause,
-    JobEvent,
-    Observation,
-    TimeLimitChanged,
-)
+from heliostat.models.events import JobEvent
 from heliostat.models.jobs import (
     Attempt,
     AttemptId,
@@ -44,6 +37,7 @@ from heliostat.models.jobs import (
 )
 from heliostat.models.nodes import Device, DeviceProcess, Node, Recomposition
 from heliostat.models.notifications import Announcement
+from heliostat.models.observations import AttemptEnded, AttemptStarted, EndCause, Observation, TimeLimitChanged
 from heliostat.models.quantities import ArrayRange
 from heliostat.models.reservations import Reservation
 from heliostat.models.samples import (
