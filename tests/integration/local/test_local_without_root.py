@@ -51,10 +51,10 @@ def test_a_job_of_somebody_else_fails_with_the_reason_and_never_runs_as_her(
     server: RunningServer, ann: Person, bob: Person
 ) -> None:
     made = server.ask(
-        "POST", "/users", {"name": bob.name, "unix_user": bob.name, "password": "x" * 12}, uid=ann.uid
+        "POST", "/users", {"name": bob.name, "unix_user": bob.name, "password": "a long enough word"}, uid=ann.uid
     )
     assert made.status == 201
-    login = server.ask("POST", "/login", {"name": bob.name, "password": "x" * 12}, tcp=True).json
+    login = server.ask("POST", "/login", {"name": bob.name, "password": "a long enough word"}, tcp=True).json
     proof = {"Authorization": f"Bearer {login['token']}"}
     answer = server.ask("POST", "/jobs", {"command": "touch /tmp/no"}, headers=proof, tcp=True)
     if answer.status == 201:

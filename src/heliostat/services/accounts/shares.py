@@ -52,10 +52,7 @@ def _visible(project: AccountShare, user: User) -> AccountShare:
 def slurm_share_tree(
     sync: AccountSync, accounts: ShareAccounts, names: Mapping[str, str]
 ) -> tuple[AccountShare, ...]:
-    """Departments by name, then the usage of other Slurm accounts. `names`: users by their Unix user.
-
-    Priority points stay 0: Slurm decides how much a share counts.
-    """
+    """Departments by name, then the usage of other Slurm accounts. `names`: users by their Unix user."""
     used = sync.account_usage()
     count = _UsageIndex(used, sync.account_name)
     departments = [_department(name, accounts, count, names) for name in sorted(accounts.departments)]
@@ -126,6 +123,5 @@ def _project(name: str, accounts: ShareAccounts, count: _UsageIndex, names: Mapp
 def _other_accounts(others: Sequence[AccountUsage], count: _UsageIndex) -> AccountShare:
     entitled = sum(count.entitled(entry) for entry in others)
     ratio = sum(count.fraction_of_used(entry) for entry in others) / entitled if entitled else 0.0
-    return AccountShare(
-        "department", OTHER_SLURM_ACCOUNTS, 1, entitled, sum(entry.gpu_hours for entry in others), ratio
-    )
+    usage = sum(entry.gpu_hours for entry in others)
+    return AccountShare("department", OTHER_SLURM_ACCOUNTS, 1, entitled, usage, ratio=ratio)
