@@ -40,8 +40,7 @@ def forecast_start(body: StartForecastBody, caller: CallerDep, context: ContextD
 
 @router.get("/share")
 def show_shares(caller: CallerDep, context: ContextDep) -> Response:
-    """Show the fair-share tree: share, usage and priority penalty of departments, projects, and users of your
-    projects."""
+    """Show the fair-share tree: share and usage of departments, projects, and users of your projects."""
     tree = [serialize_share_account(account) for account in share_tree(context, caller)]
     return JSONResponse({"items": tree, "next_cursor": None, "usage_source": usage_source(context)})
 

@@ -22,7 +22,6 @@ _SHARE_COLUMNS = (
     Column("USED", right_aligned=True),
     Column("RESERVED", right_aligned=True),
     Column("OF SHARE", right_aligned=True),
-    Column("PENALTY", right_aligned=True),
 )
 _TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -32,7 +31,7 @@ def share(as_json: JsonFlag = False) -> None:
 
     ENTITLED: part of the cluster that the account gets while all others use theirs. USED: recent GPU-hours.
     RESERVED: GPU-hours that its running jobs may still use. OF SHARE: both as a multiple of what it is entitled
-    to. PENALTY: priority points that its jobs lose for it.
+    to; the department, and in it the project, with the lowest number has the next turn.
     """
     response = connect().queue.share()
     tree = response["items"]
@@ -41,9 +40,7 @@ def share(as_json: JsonFlag = False) -> None:
         return
     print_table(_SHARE_COLUMNS, (_share_row(account, depth) for account, depth in _walk(tree)))
     if (source := response.get("usage_source", "heliostat")) != "heliostat":
-        print_message(
-            f"Usage as counted by {source.capitalize()}, including jobs submitted to it directly. No penalties."
-        )
+        print_message(f"Usage as counted by {source.capitalize()}, including jobs submitted to it directly.")
 
 
 def _walk(tree: "list[ShareEntry]", depth: int = 0) -> "Iterator[tuple[ShareEntry, int]]":
@@ -56,7 +53,7 @@ def _share_row(account: "ShareEntry", depth: int) -> list[str]:
     entitled = account["entitled"]
     name = "  " * depth + account["name"]
     if entitled is None:
-        return [name, str(account["share"]), "-", "-", "-", "-", "-"]
+        return [name, str(account["share"]), "-", "-", "-", "-"]
     return [
         name,
         str(account["share"]),
@@ -64,5 +61,4 @@ def _share_row(account: "ShareEntry", depth: int) -> list[str]:
         f"{account['usage_gpu_hours'] - account['reserved_gpu_hours']:.1f}",
         f"{account['reserved_gpu_hours']:.1f}",
         f"{account['usage_ratio']:.2f}{_TIMES}",
-        f"-{account['priority_penalty']:.1f}" if account["priority_penalty"] >= 0.05 else "0",
     ]

@@ -21,7 +21,6 @@ class ShareEntry(TypedDict):
     usage_gpu_hours: float  # with what running jobs may still use
     reserved_gpu_hours: float  # what running jobs may still use
     usage_ratio: float
-    priority_penalty: float
     children: "list[ShareEntry]"
 
 

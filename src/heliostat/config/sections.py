@@ -196,10 +196,11 @@ class QueueSettings:
     )
     share_weight: float = setting(
         2.0,
-        "penalty points for having used exactly one share; each point counts like doubling the wait",
-        minimum=0,
+        "points that a job loses when its user has used one equal share of the project; between projects, class "
+        "points that one share is worth",
+        minimum=0.1,
     )
-    size_weight: float = setting(1.0, "penalty points for requesting twice as many GPU-hours", minimum=0)
+    size_weight: float = setting(1.0, "points that a job loses for requesting twice as many GPU-hours", minimum=0)
     assumed_limit_hours: float = setting(24.0, "assumed run time of jobs without a time limit", minimum=_SMALLEST)
     backfill_reservations: int = setting(
         1, "number of blocked jobs for which resources are reserved while smaller jobs backfill", minimum=1

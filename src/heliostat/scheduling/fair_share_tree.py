@@ -9,7 +9,6 @@ from heliostat.scheduling.share_accounts import ShareAccounts
 
 Leaf = tuple[str, str]  # project, user
 _MIN_ENTITLED = 1e-9  # GPU-hours: avoids division by zero
-_WEIGHTS = (0.5, 0.3, 0.2)  # of the usage ratios of department, project, user
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +88,6 @@ def compute_share_levels(
         ShareLevel(tree.project_of, per_project, np.maximum(middle, _MIN_ENTITLED)),
         ShareLevel(np.arange(len(tree.leaves), dtype=np.int32), usage, np.maximum(bottom, _MIN_ENTITLED)),
     )
-
-
-def level_weights(levels: tuple[ShareLevel, ShareLevel, ShareLevel]) -> tuple[float, ...]:
-    """Weight of each level; a level with a single account has none."""
-    weights = [weight * (len(level.usage) > 1) for level, weight in zip(levels, _WEIGHTS, strict=True)]
-    return tuple(weight / (sum(weights) or 1.0) for weight in weights)
-
-
-def compute_share_ratios(
-    levels: tuple[ShareLevel, ShareLevel, ShareLevel], extra: tuple[Array, Array, Array], leaf: Array
-) -> Array:
-    """Weighted usage ratio of each leaf after an `extra` charge at each level; 1.0: exactly its share."""
-    total = np.zeros(len(leaf))
-    total_weight = 0.0
-    for level, charge, weight in zip(levels, extra, _WEIGHTS, strict=True):
-        if len(level.usage) > 1:
-            account = level.account_of_leaf[leaf]
-            total += weight * (level.usage[account] + charge) / level.entitled_usage[account]
-            total_weight += weight
-    return total / total_weight if total_weight else total
 
 
 def _fractions_of_parent(parent: Array, shares: Array, parents: int) -> Array:

@@ -1,21 +1,24 @@
-"""The order of the queue, by priority points.
+"""The order of the queue.
 
-Under the fair-share policy, doubling the wait adds one point and doubling the size subtracts one: a job of 10
-GPU-hours has the same priority after ten hours as a job of 1 GPU-hour after one. Usage above the share subtracts
-points, a high priority class adds some. The wait is unbounded and all other terms are bounded, so no job starves.
-Time in the state held does not count as waiting.
+Shares are entitlements: the department that has used least of its share has the next turn, in it the project that
+has used least of its share, and of this project the job with the most points. Each job is charged in advance for
+the jobs of its department and project that are ahead of it, so turns alternate: 300 jobs of one project do not
+delay the 10 jobs of another.
+
+Points order the jobs of a project. Doubling the wait adds one point and doubling the size subtracts one: a job of
+10 GPU-hours has the same priority after ten hours as a job of 1 GPU-hour after one. Usage of its user above the
+equal share in the project subtracts points; the first job of a user who has used nothing gets some, because shares
+count little on a cluster that is hardly used. The wait is unbounded and all other terms are bounded, so no job
+starves in its project. Time in the state held does not count as waiting. The points of a priority class and of an
+admin's priority count in a project and, against the use of shares, between projects.
 
 A booked job is the exception: once the planner has promised its start, no job of its class or below passes it.
-
-Each job is charged in advance for the jobs of the same account ahead of it: 300 jobs of one user do not delay the
-10 jobs of another. The first job of a user who has used nothing gets extra points: shares count little on a
-cluster that is hardly used, and there the jobs of others would stay ahead because they have waited longer.
 """
 
 import numpy as np
 
 from heliostat.models import Job
-from heliostat.scheduling.fair_share_tree import ShareLevel, compute_share_levels, compute_share_ratios
+from heliostat.scheduling.fair_share_tree import ShareLevel, compute_share_levels
 from heliostat.scheduling.keyed_array import Array
 from heliostat.scheduling.policy import QueueOrdering, SchedulingPolicy
 from heliostat.scheduling.snapshot import Snapshot
@@ -27,21 +30,21 @@ _SMALLEST = 0.1  # GPU-hours: smaller jobs count as this size
 MAX_SHARE_RATIO = 8.0  # higher ratios count as this one
 _FLOOR_HOURS = 24.0
 _FIRST_JOB_SHARES = 2.0  # usage of this many shares less
-_RANKS = 128  # larger than the number of ranks
 _TIE = 1e-12  # between equal jobs, the one submitted first is ahead
 
 
-def static_priority_points(job: Job, policy: SchedulingPolicy, cost: float) -> float:
-    """Points that do not change while the job waits: class, priority and size."""
-    size = policy.size_weight * np.log2(cost + _SMALLEST)
-    priority_class = policy.find_priority_class(job.priority_class)
+def class_points(job: Job, policy: SchedulingPolicy) -> float:
+    """Points of its class and of a priority set by an admin or below 0; they also count between projects."""
     priority = job.priority if job.priority_everywhere else min(job.priority, 0)
-    return float(priority_class.points + priority * _POINTS_PER_PRIORITY - size - job.id * _TIE)
+    return float(policy.find_priority_class(job.priority_class).points + priority * _POINTS_PER_PRIORITY)
 
 
-def project_priority_points(job: Job) -> float:
-    """Points for a priority set by a manager of the project; they count only within the project."""
-    return 0.0 if job.priority_everywhere else max(job.priority, 0) * _POINTS_PER_PRIORITY
+def points_in_project(job: Job, policy: SchedulingPolicy, cost: float) -> float:
+    """Points that do not change while the job waits and count only within its project: its size, and a priority
+    set by a manager of the project."""
+    priority = 0 if job.priority_everywhere else max(job.priority, 0)
+    size = policy.size_weight * np.log2(cost + _SMALLEST)
+    return float(priority * _POINTS_PER_PRIORITY - size - job.id * _TIE)
 
 
 def sort_pending(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Array:
@@ -49,9 +52,7 @@ def sort_pending(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Ar
     them: they would be preempted soon, and a preempted job would take its place back."""
     rows = snapshot.pending
     if policy.order is QueueOrdering.FAIR_SHARE:
-        return _move_booked_forward(
-            _move_preemptible_back(np.argsort(-priority_points(snapshot, policy, now)), rows, policy), rows
-        )
+        return _move_booked_forward(_fair_share_order(snapshot, policy, now), rows)
     if policy.order is QueueOrdering.SHORTEST_JOB_FIRST:
         result = np.lexsort((rows["job"], rows["limit"]))
     elif policy.order is QueueOrdering.LEAST_ATTAINED_SERVICE:
@@ -62,16 +63,16 @@ def sort_pending(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Ar
 
 
 def priority_points(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Array:
-    """By row; the job with the most points is first."""
+    """By row; the job of a project with the most points is first."""
     rows = snapshot.pending
     waited = np.maximum(now - rows["waiting"], 0.0) / HOUR_SECONDS + _FIRST_HOUR
-    without_share = rows["points"] + np.log2(waited)
-    ranked = _within_projects(without_share, snapshot)
-    if not len(rows) or len(snapshot.share_tree.leaves) < 2:
-        return ranked
-    order = _move_preemptible_back(np.argsort(-ranked), rows, policy)
-    shares = share_ratios_by_row(snapshot, policy, order) - _first_job_shares(snapshot, order)
-    return _within_projects(without_share - policy.share_weight * shares, snapshot)
+    points: Array = rows["class_points"] + rows["points_in_project"] + np.log2(waited)
+    if not len(rows):
+        return points
+    users = current_share_levels(snapshot, policy)[2]
+    order = _sort_by(points, np.arange(len(rows)), rows, policy)
+    shares = np.minimum(_share_ratios(users, rows, order), MAX_SHARE_RATIO) - _first_job_shares(snapshot, order)
+    return np.asarray(points - policy.share_weight * shares)
 
 
 def _first_job_shares(snapshot: Snapshot, order: Array) -> Array:
@@ -85,20 +86,31 @@ def _first_job_shares(snapshot: Snapshot, order: Array) -> Array:
     return result
 
 
-def share_ratios_by_row(snapshot: Snapshot, policy: SchedulingPolicy, order: Array) -> Array:
-    """By row: usage of its accounts as a multiple of their share, with the jobs ahead of it in this order."""
-    rows, tree = snapshot.pending, snapshot.share_tree
-    leaf, cost = rows["leaf"][order], rows["cost"][order]
-    levels = current_share_levels(snapshot, policy)
-    of_projects = _cost_ahead(tree.project_of[leaf], cost, len(tree.projects))
-    single_users = len(tree.leaves) == len(tree.projects)  # every project has one user: same values
-    extra = (
-        _cost_ahead(tree.department_of[leaf], cost, len(tree.departments)),
-        of_projects,
-        of_projects if single_users else _cost_ahead(leaf, cost, len(tree.leaves)),
-    )
+def _fair_share_order(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Array:
+    """The jobs of a project by points, then the projects of each department and the departments in turns."""
+    rows = snapshot.pending
+    order = _sort_by(priority_points(snapshot, policy, now), np.arange(len(rows)), rows, policy)
+    if not len(rows):
+        return order
+    departments, projects, _ = current_share_levels(snapshot, policy)
+    for level in (projects, departments):
+        if len(level.usage) > 1:
+            turn = rows["class_points"] - policy.share_weight * _share_ratios(level, rows, order)
+            order = _sort_by(turn, order, rows, policy)
+    return order
+
+
+def _sort_by(points: Array, order: Array, rows: Array, policy: SchedulingPolicy) -> Array:
+    """Most points first; jobs with equal points stay in this order."""
+    return _move_preemptible_back(order[np.argsort(-points[order], kind="stable")], rows, policy)
+
+
+def _share_ratios(level: ShareLevel, rows: Array, order: Array) -> Array:
+    """By row: usage of its account on this level as a multiple of its share, with the jobs ahead in this order."""
+    account = level.account_of_leaf[rows["leaf"][order]]
+    ahead = _cost_ahead(account, rows["cost"][order], len(level.usage))
     result = np.empty(len(rows))
-    result[order] = np.minimum(compute_share_ratios(levels, extra, leaf), MAX_SHARE_RATIO)
+    result[order] = (level.usage[account] + ahead) / level.entitled_usage[account]
     return result
 
 
@@ -153,21 +165,6 @@ def _move_booked_forward(order: Array, rows: Array) -> Array:
         position = int(not_higher[0]) if len(not_higher) else len(others)
         positions.append(max(position, positions[-1] if positions else 0))
     return np.insert(others, positions, heads)
-
-
-def _within_projects(result: Array, snapshot: Snapshot) -> Array:
-    """Points that order the jobs of a project by the priorities of its managers. No job gains points: later jobs
-    are capped at the points of earlier ones, so that no other project waits longer."""
-    rows = snapshot.pending
-    if not rows["inner"].any():
-        return result
-    group = snapshot.share_tree.project_of[rows["leaf"]] * _RANKS + rows["rank"]
-    ranked, adjusted = result.copy(), result + rows["inner"]
-    for number in np.unique(group[rows["inner"] > 0]).tolist():
-        rows_of_group = np.flatnonzero(group == number)
-        rows_of_group = rows_of_group[np.argsort(-adjusted[rows_of_group])]
-        ranked[rows_of_group] = np.minimum.accumulate(result[rows_of_group]) - np.arange(len(rows_of_group)) * _TIE
-    return ranked
 
 
 def _cost_ahead(account: Array, cost: Array, accounts: int) -> Array:

@@ -16,7 +16,7 @@ from heliostat.scheduling.job_shape import IndexedSet, JobShape
 from heliostat.scheduling.keyed_array import Array, KeyedArray
 from heliostat.scheduling.node_table import NodeTable
 from heliostat.scheduling.policy import SchedulingPolicy
-from heliostat.scheduling.queue_order import HOUR_SECONDS, project_priority_points, static_priority_points
+from heliostat.scheduling.queue_order import HOUR_SECONDS, class_points, points_in_project
 from heliostat.scheduling.quotas import QuotaKey, count_occupied_gpus, priority_class_quota_key, quota_keys
 from heliostat.scheduling.reservations import find_reservation_access, with_reservation_label
 from heliostat.scheduling.share_accounts import ShareAccounts
@@ -262,8 +262,8 @@ class QueueState:
         priority_class = self.policy.find_priority_class(job.priority_class)
         return (
             job.id,
-            static_priority_points(job, self.policy, cost),
-            project_priority_points(job),
+            class_points(job, self.policy),
+            points_in_project(job, self.policy, cost),
             job.queued_since.timestamp() - job.waited_seconds,
             limit,
             self._shapes.index_of(self._shape(job)),

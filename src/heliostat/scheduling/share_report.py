@@ -1,13 +1,12 @@
-"""Fair-share report: share, usage and priority penalty of each department, project and user."""
+"""Fair-share report: share and usage of each department, project and user."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from heliostat.models import Project
-from heliostat.scheduling.fair_share_tree import level_weights
 from heliostat.scheduling.policy import SchedulingPolicy
-from heliostat.scheduling.queue_order import MAX_SHARE_RATIO, current_share_levels
+from heliostat.scheduling.queue_order import current_share_levels
 from heliostat.scheduling.snapshot import Snapshot
 
 _KINDS = ("department", "project", "user")
@@ -23,7 +22,6 @@ class AccountShare:
     entitled: float | None = None  # fraction of the cluster; None: not used recently
     usage: float = 0.0  # GPU-hours at the policy's charge rates: past usage decays, running jobs count in full
     ratio: float = 0.0  # usage as a multiple of the share
-    points: float = 0.0  # priority points that its jobs lose, with those of the levels above
     children: tuple["AccountShare", ...] = ()
     reserved: float = 0.0  # the part of the usage that running jobs have not used yet
 
@@ -37,11 +35,9 @@ def build_share_report(snapshot: Snapshot, policy: SchedulingPolicy) -> tuple[Ac
 
 class _ReportBuilder:
     def __init__(self, snapshot: Snapshot, policy: SchedulingPolicy) -> None:
-        self._accounts, self._tree, self._policy = snapshot.accounts, snapshot.share_tree, policy
+        self._accounts, self._tree = snapshot.accounts, snapshot.share_tree
         self._levels = current_share_levels(snapshot, policy) if snapshot.share_tree.leaves else None
-        self._weights = level_weights(self._levels) if self._levels else (0.0, 0.0, 0.0)
         self._reserved = snapshot.reserved_by_leaf
-        self._max_points = policy.share_weight * MAX_SHARE_RATIO
         used = set(snapshot.share_tree.projects)
         self._projects: dict[str, list[Project]] = {}
         for name in sorted(self._accounts.projects.keys() | used):
@@ -51,24 +47,20 @@ class _ReportBuilder:
     def department(self, name: str) -> AccountShare:
         share = self._accounts.department_or_default(name).share
         index = _index_of(self._tree.departments, name)
-        account = self._with_usage(AccountShare("department", name, share), index, 0.0)
+        account = self._with_usage(AccountShare("department", name, share), index)
         entitled = None if index is None else float(self._tree.department_shares[index])
-        children = tuple(
-            self._project(project, account.points, entitled) for project in self._projects.get(name, ())
-        )
+        children = tuple(self._project(project, entitled) for project in self._projects.get(name, ()))
         return replace(account, entitled=entitled, children=children)
 
-    def _project(self, project: Project, lost: float, parent_entitled: float | None) -> AccountShare:
+    def _project(self, project: Project, parent_entitled: float | None) -> AccountShare:
         index = _index_of(self._tree.projects, project.name)
-        account = self._with_usage(AccountShare("project", project.name, project.share), index, lost)
+        account = self._with_usage(AccountShare("project", project.name, project.share), index)
         if index is None or parent_entitled is None:
             return account
         entitled = parent_entitled * project.share / self._sibling_shares(project)
         users = [leaf for leaf, (name, _) in enumerate(self._tree.leaves) if name == project.name]
         children = [
-            self._with_usage(
-                AccountShare("user", self._tree.leaves[leaf][1], 1, entitled / len(users)), leaf, account.points
-            )
+            self._with_usage(AccountShare("user", self._tree.leaves[leaf][1], 1, entitled / len(users)), leaf)
             for leaf in users
         ]
         return replace(account, entitled=entitled, children=tuple(sorted(children, key=lambda user: user.name)))
@@ -78,22 +70,13 @@ class _ReportBuilder:
         siblings = (self._accounts.project_or_default(name) for name in self._tree.projects)
         return sum(sibling.share for sibling in siblings if sibling.department == project.department)
 
-    def _with_usage(self, account: AccountShare, index: int | None, lost: float) -> AccountShare:
-        """With usage, ratio and points; `lost` are the points of the levels above."""
+    def _with_usage(self, account: AccountShare, index: int | None) -> AccountShare:
         if index is None or self._levels is None:
-            return replace(account, points=lost)
-        depth = _KINDS.index(account.kind)
-        level = self._levels[depth]
-        ratio = float(level.usage_ratio[index])
+            return account
+        level = self._levels[_KINDS.index(account.kind)]
         reserved = np.bincount(level.account_of_leaf, self._reserved, len(level.usage))[index]
-        points = lost + self._policy.share_weight * self._weights[depth] * ratio
-        return replace(
-            account,
-            usage=float(level.usage[index]),
-            reserved=float(reserved),
-            ratio=ratio,
-            points=min(points, self._max_points),
-        )
+        ratio = float(level.usage_ratio[index])
+        return replace(account, usage=float(level.usage[index]), reserved=float(reserved), ratio=ratio)
 
 
 def _index_of(names: tuple[str, ...], name: str) -> int | None:

@@ -18,8 +18,8 @@ from heliostat.scheduling.share_accounts import ShareAccounts
 PENDING_DTYPE = np.dtype(
     [
         ("job", np.int64),
-        ("points", np.float64),  # that do not change while it waits: see queue_order
-        ("inner", np.float64),  # points that count only within its project and class
+        ("class_points", np.float64),  # these and the next do not change while it waits: see queue_order
+        ("points_in_project", np.float64),
         ("waiting", np.float64),  # start of the wait; earlier waits of the job are added
         ("limit", np.float64),
         ("shape", np.int32),

@@ -2,66 +2,54 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 
 from heliostat.models import Job
 from unit.scheduling.builders import NOW
 from unit.scheduling.random_cases import Case
 
 Account = tuple[str, ...]  # (department,), (department, project), (department, project, user)
-WEIGHTS = (0.5, 0.3, 0.2)
 FLOOR_HOURS, SMALLEST, MOST_OVER, PER_PRIORITY = 24.0, 0.1, 8.0, 3.0
 FIRST_JOB_SHARES = 2.0  # of a user who has used nothing
 TIE = 1e-12  # of equals, the one submitted first
 
 
 def reference_points(case: Case) -> dict[int, float]:
-    """Class and priority, minus size, plus wait, minus usage relative to the share."""
-    plain = {job.id: _without_share(case, job) for job in case.pending}
-    ranked = _within_projects(case, plain)
-    if len({_accounts(case, job)[2] for job in case.jobs}) < 2:
-        return ranked
+    """Class and priority, minus size, plus wait, minus usage of the user relative to the share in the project."""
+    plain = {job.id: _class_points(case, job) + _in_project(case, job) for job in case.pending}
     usage = _usage(case)
     ahead: defaultdict[Account, float] = defaultdict(float)
     found: dict[int, float] = {}
     seen = {job.user for job in case.running}
-    for job in _preemptible_last(case, sorted(case.pending, key=lambda job: (-ranked[job.id], job.id))):
-        total, weights = 0.0, 0.0
-        for level, weight in enumerate(WEIGHTS):
-            if len({_accounts(case, other)[level] for other in case.jobs}) > 1:
-                account = _accounts(case, job)[level]
-                total += weight * (usage[account] + ahead[account]) / _part(case, usage, account)
-                weights += weight
-        over = min(total / weights, MOST_OVER) if weights else 0.0
-        over -= FIRST_JOB_SHARES * (job.user not in seen)
+    for job in _sorted(case, case.pending, plain):
+        account = _accounts(case, job)[2]
+        ratio = (usage[account] + ahead[account]) / _part(case, usage, account)
+        over = min(ratio, MOST_OVER) - FIRST_JOB_SHARES * (job.user not in seen)
         found[job.id] = plain[job.id] - case.policy.share_weight * over
         seen.add(job.user)
-        for account in _accounts(case, job):
-            ahead[account] += _cost(case, job)
-    return _within_projects(case, found)
-
-
-def _within_projects(case: Case, points: dict[int, float]) -> dict[int, float]:
-    """Within a project and class, in the order with priorities, no job has more points than those before it."""
-    found = dict(points)
-    for project, kind in {(job.project, job.priority_class) for job in case.pending}:
-        mine = [job for job in case.pending if (job.project, job.priority_class) == (project, kind)]
-        if not any(_inner(job) for job in mine):
-            continue
-        least = math.inf
-        for place, job in enumerate(sorted(mine, key=lambda job: (-points[job.id] - _inner(job), job.id))):
-            least = min(least, points[job.id])
-            found[job.id] = least - place * TIE
+        ahead[account] += _cost(case, job)
     return found
 
 
-def _inner(job: Job) -> float:
-    return 0.0 if job.priority_everywhere else PER_PRIORITY * max(job.priority, 0)
-
-
 def reference_order(case: Case) -> list[int]:
-    points = reference_points(case)
-    in_order = sorted(case.pending, key=lambda job: (-points[job.id], job.id))
-    return [job.id for job in _booked_first(case, _preemptible_last(case, in_order))]
+    """By points; then the projects of a department and the departments by their usage relative to their shares."""
+    in_order = _sorted(case, sorted(case.pending, key=lambda job: job.id), reference_points(case))
+    usage = _usage(case)
+    for level in (1, 0):
+        ahead: defaultdict[Account, float] = defaultdict(float)
+        turns = {}
+        for job in in_order:
+            account = _accounts(case, job)[level]
+            ratio = (usage[account] + ahead[account]) / _part(case, usage, account)
+            turns[job.id] = _class_points(case, job) - case.policy.share_weight * ratio
+            ahead[account] += _cost(case, job)
+        if len({_accounts(case, other)[level] for other in case.jobs}) > 1:
+            in_order = _sorted(case, in_order, turns)
+    return [job.id for job in _booked_first(case, in_order)]
+
+
+def _sorted(case: Case, jobs: Iterable[Job], points: dict[int, float]) -> list[Job]:
+    return _preemptible_last(case, sorted(jobs, key=lambda job: -points[job.id]))
 
 
 def _booked_first(case: Case, jobs: list[Job]) -> list[Job]:
@@ -105,12 +93,16 @@ def _rank(case: Case, job: Job) -> int:
     return case.policy.find_priority_class(job.priority_class).rank
 
 
-def _without_share(case: Case, job: Job) -> float:
-    waited = job.queue_wait_seconds(NOW) / 3600 + 1
+def _class_points(case: Case, job: Job) -> float:
     kind = case.policy.find_priority_class(job.priority_class)
-    priority = job.priority if job.priority_everywhere else min(job.priority, 0)
+    return kind.points + PER_PRIORITY * (job.priority if job.priority_everywhere else min(job.priority, 0))
+
+
+def _in_project(case: Case, job: Job) -> float:
+    waited = job.queue_wait_seconds(NOW) / 3600 + 1
+    priority = 0 if job.priority_everywhere else max(job.priority, 0)
     size = math.log2(_cost(case, job) + SMALLEST)
-    return kind.points + PER_PRIORITY * priority - size + math.log2(waited) - job.id * TIE
+    return PER_PRIORITY * priority - size + math.log2(waited) - job.id * TIE
 
 
 def _per_hour(case: Case, job: Job) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heliostat.models import Department, Project
-from heliostat.scheduling.fair_share_tree import build_fair_share_tree, compute_share_levels, compute_share_ratios
+from heliostat.scheduling.fair_share_tree import build_fair_share_tree, compute_share_levels
 from heliostat.scheduling.share_accounts import ShareAccounts
 
 ACCOUNTS = ShareAccounts(
@@ -18,8 +18,6 @@ ACCOUNTS = ShareAccounts(
 LEAVES = (("red", "ann"), ("red", "bob"), ("green", "ann"), ("blue", "cem"))
 TREE = build_fair_share_tree(LEAVES, ACCOUNTS)
 USAGE = np.array([60.0, 0.0, 30.0, 30.0])
-NOTHING_MORE = (np.zeros(4), np.zeros(4), np.zeros(4))
-ALL = np.arange(4)
 
 
 def test_the_tree_assigns_projects_and_departments() -> None:
@@ -42,34 +40,11 @@ def test_departments_projects_and_users_are_each_measured_against_their_siblings
     assert users.usage_ratio == pytest.approx([2, 0, 1, 1])
 
 
-def test_the_levels_count_by_their_weights() -> None:
-    found = compute_share_ratios(compute_share_levels(TREE, USAGE, 0.0), NOTHING_MORE, ALL)
-    assert found == pytest.approx([0.5 + 0.3 + 0.2 * 2, 0.5 + 0.3, 1.0, 1.0])
-
-
-def test_jobs_ahead_of_a_job_count_as_usage() -> None:
-    more = tuple(np.array([30.0, 0, 0, 0]) for _ in range(3))
-    found = compute_share_ratios(compute_share_levels(TREE, USAGE, 0.0), more, ALL)  # type: ignore[arg-type]
-    assert found[0] == pytest.approx(0.5 * 120 / 90 + 0.3 * 90 / 60 + 0.2 * 90 / 30)
-
-
 def test_a_floor_makes_differences_small_while_usage_is_low() -> None:
     departments, projects, users = compute_share_levels(TREE, USAGE, floor=1200.0)
     assert departments.entitled_usage == pytest.approx([0.75 * 1320, 0.25 * 1320])
     assert projects.entitled_usage == pytest.approx([(90 + 900) * 2 / 3, (90 + 900) / 3, 30 + 300])
     assert users.entitled_usage == pytest.approx([(60 + 600) / 2, (60 + 600) / 2, 30 + 300, 30 + 300])
-
-
-def test_a_level_without_siblings_has_no_weight() -> None:
-    tree = build_fair_share_tree((("red", "ann"), ("red", "bob")), ACCOUNTS)
-    found = compute_share_ratios(
-        compute_share_levels(tree, np.array([60.0, 0.0]), 0.0), (np.zeros(2),) * 3, np.arange(2)
-    )  # type: ignore[arg-type]
-    assert found == pytest.approx([2, 0])
-    alone = build_fair_share_tree((("red", "ann"),), ACCOUNTS)
-    assert compute_share_ratios(
-        compute_share_levels(alone, np.array([60.0]), 0.0), (np.zeros(1),) * 3, np.arange(1)
-    ) == pytest.approx([0])  # type: ignore[arg-type]
 
 
 def test_unknown_projects_share_the_default_department() -> None:

@@ -9,9 +9,10 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from heliostat.models import Job, Resources
+from heliostat.models import Department, Job, Project, Resources
 from heliostat.scheduling.policy import QueueOrdering, SchedulingPolicy
 from heliostat.scheduling.queue_order import priority_points, sort_pending
+from heliostat.scheduling.share_accounts import ShareAccounts
 from unit.scheduling.builders import NOW, a_job, a_node, a_queue_state, a_running_job
 from unit.scheduling.random_cases import ALL, MANY, Case, cases
 from unit.scheduling.reference_points import reference_order, reference_points
@@ -37,50 +38,51 @@ def test_ten_times_the_size_has_the_same_points_after_ten_times_the_wait() -> No
     assert in_order([gpu_job(1, hours=10, waited=12), gpu_job(2, hours=1)]) == [1, 2]
 
 
-def test_points_are_class_and_priority_minus_size_plus_wait() -> None:
+def test_points_are_class_and_priority_minus_size_plus_wait_and_some_for_a_first_job() -> None:
     job = gpu_job(1, hours=2, waited=3, priority=1, priority_everywhere=True, priority_class="interactive")
     snapshot = a_queue_state(NODES, [job]).snapshot(NOW)
     size = 2 * (1 + 0.02 + 10 / 1024 * 0.002) + 0.1
-    expected = 4 + 3 * 1 - math.log2(size) + math.log2(3 + 1)
+    first_job = 2 * 2
+    expected = 4 + 3 * 1 - math.log2(size) + math.log2(3 + 1) + first_job
     assert priority_points(snapshot, SchedulingPolicy(), NOW.timestamp())[0] == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_priority_of_a_manager_orders_their_project_and_delays_no_other_project() -> None:
+def test_the_priority_of_a_manager_orders_their_project_in_its_own_turns() -> None:
     others = [gpu_job(number, hours=number, project="other", user="bob") for number in (1, 3, 5)]
     mine = [gpu_job(number, hours=number, project="mine") for number in (2, 4, 6)]
-    policy = SchedulingPolicy(share_weight=0)
-    assert in_order([*others, *mine], policy) == [1, 2, 3, 4, 5, 6]
-    raised = [*mine[:2], replace(mine[2], priority=1000)]
-    assert in_order([*others, *raised], policy) == [1, 3, 5, 6, 2, 4]
-    a_little = [mine[0], mine[1], replace(mine[2], priority=0)]
-    assert in_order([*others, *a_little], policy) == [1, 2, 3, 4, 5, 6]
+    assert in_order([*others, *mine]) == [1, 2, 3, 4, 5, 6]
+    raised = in_order([*others, *mine[:2], replace(mine[2], priority=1000)])
+    assert [number for number in raised if number % 2] == [1, 3, 5]
+    assert [number for number in raised if not number % 2] == [6, 2, 4]
+    assert raised.index(3) < raised.index(2)  # job 6 was charged to the project
     by_admin = [*mine[:2], replace(mine[2], priority=1000, priority_everywhere=True)]
-    assert in_order([*others, *by_admin], policy) == [6, 1, 2, 3, 4, 5]
+    assert in_order([*others, *by_admin])[0] == 6
 
 
-def test_the_priority_of_a_manager_does_not_mix_classes() -> None:
+def test_jobs_of_a_project_are_ordered_by_class_and_priority_and_scavengers_are_last() -> None:
     yielding = gpu_job(1, priority=1000, priority_class="scavenger")
     jobs = [yielding, gpu_job(2), gpu_job(3, priority_class="interactive"), gpu_job(4, hours=9, project="other")]
-    assert in_order(jobs) == [3, 2, 4, 1]
+    found = in_order(jobs)
+    assert found[0] == 3
+    assert found[-1] == 1
 
 
-@MANY
-@given(cases(replace(ALL, orders=(QueueOrdering.FAIR_SHARE,))))
-def test_no_priority_of_a_manager_delays_a_job_of_another_project(case: Case) -> None:
-    plain = replace(case, policy=replace(case.policy, share_weight=0.0))
-    without = replace(plain, pending=tuple(replace(job, priority=0) for job in plain.pending))
-    raised = replace(
-        without,
-        pending=tuple(
-            replace(job, priority=job.id * 7 % 11, priority_everywhere=False) if job.project == "red" else job
-            for job in without.pending
-        ),
+def test_the_department_and_in_it_the_project_that_used_least_of_its_share_has_the_next_turn() -> None:
+    """Neither long waits nor small jobs of others change that."""
+    accounts = ShareAccounts(
+        {"lab": Department("lab"), "clinic": Department("clinic")},
+        {name: Project(name, home) for name, home in (("vision", "lab"), ("audio", "lab"), ("scans", "clinic"))},
     )
-    before, after = reference_order(without), reference_order(raised)
-    mine = {job.id for job in case.pending if job.project == "red"}
-    for number in set(before) - mine:
-        ahead = [set(order[: order.index(number)]) & mine for order in (before, after)]
-        assert len(ahead[1]) <= len(ahead[0])
+    busy = a_running_job(9, "a", Resources(1, 10, 2), project="vision", devices=("a-0", "a-1"))
+    jobs = [
+        gpu_job(1, hours=0.1, waited=900, project="vision"),
+        gpu_job(2, hours=20, project="audio", user="bob"),
+        gpu_job(3, hours=90, project="scans", user="cem"),
+    ]
+    board = a_queue_state(NODES, [replace(busy, time_limit_seconds=99 * HOUR), *jobs], accounts=accounts)
+    snapshot = board.snapshot(NOW)
+    found = snapshot.pending["job"][sort_pending(snapshot, board.policy, NOW.timestamp())]
+    assert found.tolist() == [3, 2, 1]
 
 
 def test_only_time_in_the_queue_counts_as_waiting() -> None:

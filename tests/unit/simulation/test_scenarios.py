@@ -1,7 +1,10 @@
 """Promises of the default policy, measured against `easy` on random arrivals with several seeds."""
 
+from dataclasses import replace
 from random import Random
 from statistics import mean, median
+
+import pytest
 
 from heliostat.simulation.cluster import parse_cluster
 from heliostat.simulation.comparison import QueuePlanner
@@ -52,3 +55,41 @@ def test_a_job_that_needs_a_whole_node_gets_it_soon_in_a_stream_of_small_ones() 
     assert median(waits["fairshare"]) <= 1.5 * median(waits["easy"])
     assert mean(waits["fairshare"]) <= 1.5 * mean(waits["easy"])
     assert sum(small["fairshare"]) <= 1.1 * sum(small["easy"])
+
+
+def two_projects(seed: int, hours_of_a: float, hours_of_b: float) -> list[TraceJob]:
+    """Both ask for more than all 16 GPUs, for three weeks."""
+    random, jobs = Random(seed), []
+    for project, hours in (("a", hours_of_a), ("b", hours_of_b)):
+        at = 0.0
+        while at < 21 * DAY:
+            at += random.expovariate(1.1 * 16 / (hours * HOUR))
+            seconds = hours * random.uniform(0.5, 1.5) * HOUR
+            jobs.append(TraceJob(at, seconds, seconds, 1, user=f"{project}{random.randrange(3)}", project=project))
+    return jobs
+
+
+@pytest.mark.parametrize(("hours_of_a", "hours_of_b"), [(8, 8), (48, 4), (4, 48)])
+def test_shares_of_three_to_one_are_delivered_whatever_the_length_of_the_jobs(
+    hours_of_a: float, hours_of_b: float
+) -> None:
+    cluster = parse_cluster("2x8")
+    jobs = sorted(two_projects(1, hours_of_a, hours_of_b), key=lambda job: job.submitted_at)
+    workload = build_workload(jobs, cluster)
+    named = replace(read_policy("fairshare"), projects={"a": 3})
+    used = {"a": 0.0, "b": 0.0}
+    for span in replay(workload, QueuePlanner(named, cluster.nodes, workload.departments)):
+        inside = min(span.ended_seconds, 21 * DAY) - max(span.started_seconds, 10 * DAY)
+        used[jobs[span.job_index].project] += max(inside, 0.0)
+    assert used["a"] / used["b"] == pytest.approx(3, rel=0.1)
+
+
+def test_a_newcomer_starts_soon_beside_a_flood_of_short_jobs() -> None:
+    """The jobs of the flood wait for days, and are much shorter."""
+    flood = [TraceJob(0.0, 900, 900, 1, user="flood", project="old") for _ in range(6000)]
+    newcomer = [TraceJob(2 * DAY + index, 8 * HOUR, 8 * HOUR, 1, user="new", project="new") for index in range(10)]
+    first = {
+        preset: min(hours for job, hours in wait_hours(flood + newcomer, preset).items() if job.user == "new")
+        for preset in ("easy", "fairshare")
+    }
+    assert first["fairshare"] <= 0.1 * first["easy"]

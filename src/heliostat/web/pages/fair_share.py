@@ -33,7 +33,6 @@ class ShareRow:
     used_fraction: float  # of the total usage
     ratio: float
     share_status: str
-    priority_points_lost: float
     entitled_bar: Markup
     used_bar: Markup
     ratio_bar: Markup
@@ -109,7 +108,6 @@ def _row(share: AccountShare, user: User, scale: _Scale, row_id: str) -> ShareRo
         used_fraction=used_fraction,
         ratio=share.ratio,
         share_status=_share_status(share),
-        priority_points_lost=share.points,
         entitled_bar=svg_plots.draw_bar(
             (share.entitled or 0.0) / scale.full_bar, f"entitled to {formatting.format_percent(share.entitled)}", 3
         ),
