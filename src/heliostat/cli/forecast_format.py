@@ -8,7 +8,8 @@ from heliostat.cli.value_format import format_duration, format_time_short, parse
 if TYPE_CHECKING:
     from heliostat.client.api_types import Forecast, ForecastAccuracy
 
-_NOW_SECONDS = 60.0
+_SOON_SECONDS = 60.0
+_LATEST_SECONDS = 300.0  # a start that may be later is not very soon
 _OWN_SOURCE = "simulation"
 _MIN_FORECASTS = 5  # with fewer, the accuracy is not meaningful
 
@@ -16,7 +17,9 @@ _MIN_FORECASTS = 5  # with fewer, the accuracy is not meaningful
 def format_likely_start(forecast: "Forecast") -> str:
     """`in about 2h10m`."""
     seconds = _seconds_from_now(forecast["likely_at"])
-    return "very soon" if seconds < _NOW_SECONDS else f"in about {_rough(seconds)}"
+    if seconds < _SOON_SECONDS and _seconds_from_now(forecast["latest_at"]) < _LATEST_SECONDS:
+        return "very soon"
+    return f"in about {_rough(max(seconds, _SOON_SECONDS))}"
 
 
 def format_forecast(forecast: "Forecast") -> str:

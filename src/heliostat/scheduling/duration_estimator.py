@@ -14,6 +14,7 @@ from heliostat.scheduling.keyed_array import Array
 MIN_SAMPLES = 5  # fewer samples are ignored
 _MAX_SAMPLES = 200  # per group, the newest
 _LEAST_SECONDS = 1.0
+_SMALLEST_CHANCE = 0.01
 _BUILD_SECONDS = 600.0  # the longest build of software that is expected without samples
 
 
@@ -53,7 +54,8 @@ class DurationEstimator:
     def estimate_seconds(self, job: Job, ran_for: float, chance: float) -> float:
         """Total run time of a job that has run for `ran_for` seconds already. `chance`, from 0 to 1, is the
         quantile among similar jobs; without samples, all times up to the limit are equally likely. A job that has
-        run longer than all similar jobs is expected to run as long again."""
+        run longer than all similar jobs will run as long again with a probability of one half (a Pareto
+        distribution)."""
         limit = self.limit_seconds(job, ran_for)
         similar = self._similar(job)
         if similar is None:
@@ -62,7 +64,7 @@ class DurationEstimator:
         possible = similar if job.time_limit_seconds is None else similar * job.time_limit_seconds
         possible = possible[np.searchsorted(possible, ran_for, "right") :]
         if not len(possible):
-            return max(min(ran_for * (1.0 + 2.0 * chance), limit), ran_for + _LEAST_SECONDS)
+            return max(min(ran_for / max(1.0 - chance, _SMALLEST_CHANCE), limit), ran_for + _LEAST_SECONDS)
         return max(float(possible[int(chance * len(possible))]), _LEAST_SECONDS)
 
     def limit_seconds(self, job: Job, ran_for: float = 0.0) -> float:

@@ -11,6 +11,7 @@ from heliostat.web import formatting
 
 _MAX_JOBS_AHEAD = 5
 _SOON = timedelta(minutes=1)
+_LATEST = timedelta(minutes=5)  # a start that may be later is not soon
 
 _EXTERNAL_FORECAST = "This forecast assumes that jobs use their full time limits; jobs often start earlier."
 _MIN_FORECASTS = 5  # for a statement about the accuracy
@@ -72,7 +73,7 @@ def build_wait_explanation(explanation: JobExplanation, now: datetime) -> WaitEx
         if why and why.share_used >= 0.05
         else "",
         forecast=forecast,
-        is_soon=forecast is not None and forecast.likely_at - now < _SOON,
+        is_soon=forecast is not None and forecast.likely_at - now < _SOON and forecast.latest_at - now < _LATEST,
         confidence_text=_confidence_text(forecast),
         accuracy_text=_EXTERNAL_FORECAST if explanation.job.dispatched else _accuracy_text(explanation.accuracy),
         no_forecast_reason=_no_forecast_reason(explanation) if forecast is None else "",
