@@ -17,9 +17,8 @@ pytestmark = needs_root
 
 @pytest.fixture(scope="module")
 def server(slurm: SlurmTestCluster) -> Iterator[RunningServer]:
-    server = RunningServer(
-        'server.engine = "slurm"\nauth.default_project = "begin"\n', {**os.environ, **slurm.env}
-    )
+    auth = 'auth.default_project = "begin"\nauth.default_department = "start"\n'  # not those of other tests
+    server = RunningServer(f'server.engine = "slurm"\n{auth}', {**os.environ, **slurm.env})
     yield server
     server.remove()
 

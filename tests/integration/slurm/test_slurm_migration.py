@@ -68,4 +68,4 @@ def test_people_history_numbers_and_waiting_jobs_come_along(
         assert "already" in helio(server, slurm, "migrate", "slurm").stdout
     finally:
         server.remove()
-        remove_accounts(slurm, ann)
+    remove_accounts(slurm, ann)
