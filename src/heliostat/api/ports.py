@@ -5,12 +5,11 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 from pydantic import BaseModel
 
+from heliostat.api.access_keys import AccessKeyResponse, addresses_for_caller, issue_access_key
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
-from heliostat.models.sessions import MAX_PORT, ProxyTarget
-from heliostat.services.context import Context
-from heliostat.services.proxy_routes import create_program_key, open_port
-from heliostat.services.public_urls import PublicUrls
+from heliostat.models.sessions import MAX_PORT
+from heliostat.services.proxy_routes import open_port
 
 router = BodyRouter(tags=["sessions"])
 PortPath = Annotated[int, Path(ge=1, le=MAX_PORT, json_schema_extra={"minimum": 1024})]
@@ -20,12 +19,6 @@ class PortResponse(BaseModel):
     job_id: int
     port: int
     url: str
-
-
-class AccessKeyResponse(BaseModel):
-    url: str
-    key: str
-    expires_at: str
 
 
 @router.get("/jobs/{job_id}/ports/{port}", summary="Show the address of a port of your running job")
@@ -43,19 +36,3 @@ def create_port_key(
 ) -> AccessKeyResponse:
     """Send it as `Authorization: Bearer KEY`. It is not forwarded to the job."""
     return issue_access_key(open_port(context, caller, job_id, port), request, response, caller, context)
-
-
-def issue_access_key(
-    target: ProxyTarget, request: Request, response: Response, caller: CallerDep, context: Context
-) -> AccessKeyResponse:
-    secret, until = create_program_key(context, caller, target)
-    response.headers["Cache-Control"] = "no-store"
-    return AccessKeyResponse(
-        url=addresses_for_caller(request, context).target_url(target), key=secret, expires_at=until
-    )
-
-
-def addresses_for_caller(request: Request, context: Context) -> PublicUrls:
-    """Addresses with the host name of the request; over the Unix socket, the configured ones."""
-    urls = context.public_urls
-    return urls if request.client is None else urls.for_host(request.headers.get("host", ""))

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from fastapi import Path, Request, Response
 from pydantic import BeforeValidator, Field, StringConstraints
 
+from heliostat.api.access_keys import AccessKeyResponse, addresses_for_caller
 from heliostat.api.account_schemas import ListResponse
-from heliostat.api.ports import AccessKeyResponse, addresses_for_caller
 from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.request_schemas import JobBody, Json, StrictInteger

@@ -7,7 +7,7 @@ from fastapi import Header, Path, Request, Response
 from pydantic import BaseModel, Field, StringConstraints
 from starlette.responses import JSONResponse
 
-from heliostat.api.ports import AccessKeyResponse, addresses_for_caller, issue_access_key
+from heliostat.api.access_keys import AccessKeyResponse, addresses_for_caller, issue_access_key
 from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.request_schemas import Command, JobBody, SingleLine
