@@ -1,4 +1,4 @@
-"""Endpoints of provenance: the record of a job, and differences between two jobs."""
+"""Endpoint of provenance: the record of a job, with the data needed to repeat it."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,7 +8,6 @@ from starlette.responses import JSONResponse, Response
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.serialization import serialize_request
-from heliostat.services.jobs.comparison import compare_jobs
 from heliostat.services.jobs.reruns import (
     JobWithProvenance,
     get_job_with_provenance,
@@ -22,13 +21,6 @@ def show_provenance(job_id: IdPath, caller: CallerDep, context: ContextDep) -> R
     """Show the data needed to repeat a job: its code, the nodes it ran on, its request. Values of environment
     variables are omitted."""
     return JSONResponse(serialize_provenance(get_job_with_provenance(context, caller, job_id)))
-
-
-@router.get("/jobs/{job_id}/diff/{other_id}")
-def show_differences(job_id: IdPath, other_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """Show the differences between two jobs: request, environment, code, node, result, time."""
-    comparison = compare_jobs(context, caller, job_id, other_id)
-    return JSONResponse(asdict(comparison) | {"same": list(comparison.same)})
 
 
 def serialize_provenance(recorded: JobWithProvenance) -> dict[str, Any]:
