@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match
 
 from heliostat import __version__
@@ -107,13 +107,14 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         lifespan=_lifespan,
         docs_url=None,  # its page loads scripts from other sites
         redoc_url=None,
-        openapi_url=f"{API_PREFIX}/openapi.json",
+        openapi_url=None,  # it would be generated in the event loop
     )
     app.state.context = context
     app.state.facts = facts
     app.state.feed = EventFeed(context.store)
     app.state.folder_watch = FolderWatcher()
     app.state.read_job = read_job  # for the web pages, which must not import the API
+    app.add_api_route(f"{API_PREFIX}/openapi.json", _describe_api, include_in_schema=False)
     app.router.routes.extend(all_routes())
     routes.install_web(app, context)
     app.add_exception_handler(HeliostatError, _heliostat_error)
@@ -185,6 +186,10 @@ def _authenticated_user(request: Request) -> str | None:
         return context.authenticator.authenticate_token(token.strip()).name
     except HeliostatError:
         return None
+
+
+def _describe_api(request: Request) -> Response:
+    return JSONResponse(request.app.openapi())
 
 
 async def _heliostat_error(request: Request, error: Exception) -> Response:

@@ -80,7 +80,11 @@ async def ask_before_login(request: AnonymousDep) -> Response:
     """The form in the local file that `helio web` opens. It has no CSRF token, and any site could send such a form
     with a code of its own user: so this only asks, and names the user.
     """
-    form = parse_form(request.http, await request.http.body())
+    return await run_in_threadpool(_ask_before_login, request, await request.http.body())
+
+
+def _ask_before_login(request: AnonymousRequest, body: bytes) -> Response:
+    form = parse_form(request.http, body)
     code = form.get("code")[:_MAX_CODE_LENGTH]
     user = request.context.authenticator.web_logins.find_user_of_code(code)
     view = LoginLinkView(user, code, safe_redirect_path(form.get("next", "/")))

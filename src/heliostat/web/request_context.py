@@ -160,10 +160,10 @@ def parse_form(request: Request, body: bytes) -> SubmittedForm:
         )
     except ValueError:
         raise BadRequest("The form cannot be read.", "Reload the page and submit the form again.") from None
-    fields: dict[str, tuple[str, ...]] = {}
+    fields: dict[str, list[str]] = {}
     for name, value in pairs:
-        fields[name] = (*fields.get(name, ()), value.replace("\r\n", "\n"))
-    return SubmittedForm(fields)
+        fields.setdefault(name, []).append(value.replace("\r\n", "\n"))
+    return SubmittedForm({name: tuple(values) for name, values in fields.items()})
 
 
 AuthenticatedDep = Annotated[AuthenticatedRequest, Depends(require_login)]
