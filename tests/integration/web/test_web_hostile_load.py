@@ -58,7 +58,7 @@ def test_others_are_answered_while_a_large_form_is_read(server: RunningServer) -
 def test_nobody_has_many_job_files_read_at_once(server: RunningServer) -> None:
     surfer = Surfer(server).by_link()
     token = surfer.get("/jobs/new").form_token
-    sent = [("csrf", token), ("do", "import"), ("import", "{" + "a," * 30_000)]
+    sent = [("csrf", token), ("do", "import"), ("import", "[" + "a," * 30_000)]
 
     def read(_: int) -> int:
         return surfer.post("/jobs/new", sent).status
