@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from scripts.generate_job_fields import field_table, generate_files, option_list, option_rows, typed_dicts
 from typer.testing import CliRunner
 
-from heliostat.api.request_schemas import with_job_fields
+from heliostat.api.job_field_types import with_job_fields
 from heliostat.cli.job_options import job_options
 from heliostat.models import JobRequest, JobSpec
 from heliostat.models.job_fields import JOB_FIELDS, JobField

@@ -46,11 +46,11 @@ from heliostat.api import (
     workflows,
 )
 from heliostat.api.chronos import endpoints as chronos
+from heliostat.api.error_schemas import ErrorResponse
 from heliostat.api.event_feed import EventFeed
 from heliostat.api.event_streams import FolderWatcher
 from heliostat.api.middleware import BodyLimitMiddleware, ClientAddressMiddleware, ResponseHeadersMiddleware
 from heliostat.api.request_bodies import no_json_object
-from heliostat.api.request_schemas import ErrorResponse
 from heliostat.api.validation import AsciiJSONResponse, read_job
 from heliostat.api.validation_errors import FIELDS_HINT, validation_error
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable

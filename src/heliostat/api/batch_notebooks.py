@@ -6,9 +6,11 @@ from fastapi import Header
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, StringConstraints
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.field_types import SingleLine
+from heliostat.api.job_field_types import Argument
+from heliostat.api.job_schemas import JobBody
 from heliostat.api.request_bodies import BodyRouter, Entries, check_depth
 from heliostat.api.request_context import CallerDep, ContextDep
-from heliostat.api.request_schemas import Argument, JobBody, SingleLine
 from heliostat.api.serialization import serialize_forecast, serialize_job
 from heliostat.models.notebooks import NotebookRequest
 from heliostat.services.batch_notebooks import run_notebook

@@ -7,9 +7,10 @@ from fastapi import Path, Query
 from pydantic import BaseModel, Field
 
 from heliostat.api.account_schemas import ListResponse
+from heliostat.api.environment_schemas import EnvironmentBody
+from heliostat.api.field_types import SingleLine, StrictInteger
 from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import AllUsersParam, CallerDep, ContextDep
-from heliostat.api.request_schemas import EnvironmentBody, SingleLine, StrictInteger
 from heliostat.services.environments import lifecycle as services
 from heliostat.services.environments.lifecycle import EnvironmentView
 

@@ -7,10 +7,11 @@ from fastapi import Path, Query
 from pydantic import BaseModel, Field, SecretStr, StringConstraints, model_validator
 
 from heliostat.api.account_schemas import ListResponse
+from heliostat.api.environment_schemas import EnvironmentBody
 from heliostat.api.environments import BuildLogResponse, RemovalResponse
+from heliostat.api.field_types import SingleLine
 from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import AllUsersParam, CallerDep, ContextDep
-from heliostat.api.request_schemas import EnvironmentBody, SingleLine
 from heliostat.models.images import ImagePush
 from heliostat.services.environments import images
 from heliostat.services.environments import lifecycle as environments

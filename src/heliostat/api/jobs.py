@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.event_feed import EventFeed, FollowerTooSlow
+from heliostat.api.job_schemas import BulkSubmitBody, CancelJobsBody, JobBody, WaitForJobsBody
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import MAX_ID, CallerDep, ContextDep, IdPath
-from heliostat.api.request_schemas import BulkSubmitBody, CancelJobsBody, JobBody, WaitForJobsBody
 from heliostat.api.schedules import serialize_schedule_origin
 from heliostat.api.serialization import (
     Json,

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import Path
+from pydantic import Field, StrictBool, StringConstraints
 from starlette.responses import JSONResponse, Response
 
-from heliostat.api.request_bodies import BodyRouter
+from heliostat.api.field_types import SingleLine, StrictInteger
+from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
-from heliostat.api.request_schemas import DrainNodeBody, NodeChangeBody, RecomposeNodeBody
 from heliostat.api.serialization import Json, serialize_node, serialize_time
 from heliostat.models import ACTIVE_STATES, Caller, Job, Node, Reservation
 from heliostat.services.cluster import nodes as services
@@ -23,7 +24,34 @@ from heliostat.store import jobs as stored
 
 router = BodyRouter(tags=["cluster"])
 NodeName = Annotated[str, Path(max_length=128)]
+LabelPart = Annotated[str, StringConstraints(max_length=200, strict=True)]
 _RESERVATION_HORIZON = timedelta(days=7)
+
+
+class DrainNodeBody(RequestBody):
+    reason: SingleLine
+
+
+class RecomposeNodeBody(RequestBody):
+    gpus: Annotated[
+        dict[LabelPart, Annotated[StrictInteger, Field(ge=0, le=64)]],
+        Entries(8),
+        Field(description="Number of GPUs that the node will have, by type; empty: none."),
+    ]
+    dry_run: bool = False
+
+
+class NodeChangeBody(RequestBody):
+    """Only given fields change. A label with the value null is removed."""
+
+    labels: Annotated[dict[LabelPart, LabelPart | None], Entries(1000)] = {}
+    data_class: Annotated[
+        StrictInteger, Field(ge=0, le=3, description="Highest data class that the node may process.")
+    ] = 0
+    min_data_class: Annotated[
+        StrictInteger, Field(ge=0, le=3, description="Lowest data class that the node accepts.")
+    ] = 0
+    splits_devices: StrictBool = Field(False, description="Whether several jobs may share one GPU.")
 
 
 @router.get("/nodes")

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import Query
 from starlette.responses import JSONResponse, Response
 
+from heliostat.api.job_schemas import StartForecastBody
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
-from heliostat.api.request_schemas import StartForecastBody
 from heliostat.api.serialization import (
     Json,
     serialize_explanation,

@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody, check_depth
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
-from heliostat.api.request_schemas import SourceCodeBody
 from heliostat.api.serialization import serialize_job, serialize_request
+from heliostat.api.source_code_schemas import SourceCodeBody
 from heliostat.api.validation import read_job
 from heliostat.services.jobs.reruns import (
     get_job_with_provenance,

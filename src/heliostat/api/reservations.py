@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, StringConstraints
 
 from heliostat.api.account_schemas import GroupName, ListResponse
+from heliostat.api.field_types import SingleLine
 from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
-from heliostat.api.request_schemas import SingleLine
 from heliostat.api.zoned_times import ZonedTime
 from heliostat.models import Reservation
 from heliostat.services.cluster import reservations as services

@@ -8,10 +8,10 @@ from pydantic import BeforeValidator, Field, StrictBool, StringConstraints
 from heliostat.api.account_schemas import ListResponse
 from heliostat.api.chronos.documents import ChronosBody, document_to_schedule_request
 from heliostat.api.chronos.endpoints import create_or_replace_schedule
+from heliostat.api.job_schemas import JobBody
 from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
-from heliostat.api.request_schemas import JobBody, Json
-from heliostat.api.serialization import serialize_time
+from heliostat.api.serialization import Json, serialize_time
 from heliostat.api.validation_errors import JOB_FIELDS_HINT
 from heliostat.errors import Invalid
 from heliostat.models import Caller

@@ -7,10 +7,11 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from heliostat.api.access_keys import AccessKeyResponse, addresses_for_caller
 from heliostat.api.account_schemas import ListResponse
+from heliostat.api.field_types import StrictInteger
+from heliostat.api.job_schemas import JobBody
 from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
-from heliostat.api.request_schemas import JobBody, Json, StrictInteger
-from heliostat.api.serialization import serialize_time
+from heliostat.api.serialization import Json, serialize_time
 from heliostat.errors import Invalid
 from heliostat.models import Caller
 from heliostat.models.quantities import parse_duration

@@ -8,9 +8,11 @@ from pydantic import BaseModel, Field, StringConstraints
 from starlette.responses import JSONResponse
 
 from heliostat.api.access_keys import AccessKeyResponse, addresses_for_caller, issue_access_key
+from heliostat.api.field_types import SingleLine
+from heliostat.api.job_field_types import Command
+from heliostat.api.job_schemas import JobBody
 from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
-from heliostat.api.request_schemas import Command, JobBody, SingleLine
 from heliostat.api.serialization import serialize_forecast, serialize_job
 from heliostat.models.sessions import ProxyTarget, SessionRequest
 from heliostat.services.context import Context

@@ -9,8 +9,8 @@ from starlette.responses import JSONResponse, Response
 from heliostat.api.account_schemas import ListResponse
 from heliostat.api.request_bodies import BodyRouter, JsonObject, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
-from heliostat.api.request_schemas import Json, SourceCodeBody, with_source_code
-from heliostat.api.serialization import serialize_metrics, serialize_time
+from heliostat.api.serialization import Json, serialize_metrics, serialize_time
+from heliostat.api.source_code_schemas import SourceCodeBody, with_source_code
 from heliostat.api.validation import read_job
 from heliostat.models.workflows import Sweep
 from heliostat.services.workflows import sweeps as services

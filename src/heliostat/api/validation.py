@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from starlette.responses import JSONResponse
 
-from heliostat.api.request_schemas import JobBody, StartForecastBody
+from heliostat.api.job_schemas import JobBody, StartForecastBody
 from heliostat.api.validation_errors import read_model
 from heliostat.models import JobRequest
 

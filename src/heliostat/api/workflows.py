@@ -9,8 +9,8 @@ from pydantic import Field, StrictBool
 from heliostat.api.account_schemas import ListResponse
 from heliostat.api.request_bodies import BodyRouter, Entries, JsonObject, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
-from heliostat.api.request_schemas import Json, SourceCodeBody, with_source_code
-from heliostat.api.serialization import serialize_time
+from heliostat.api.serialization import Json, serialize_time
+from heliostat.api.source_code_schemas import SourceCodeBody, with_source_code
 from heliostat.api.validation import read_job
 from heliostat.models import Caller, Job
 from heliostat.models.workflows import WorkflowJob

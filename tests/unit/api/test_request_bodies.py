@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import pytest
 from fastapi import FastAPI
 
+from heliostat.api.job_schemas import BulkSubmitBody, JobBody
 from heliostat.api.request_bodies import BodyRouter, Entries, JsonObject, RequestBody
-from heliostat.api.request_schemas import BulkSubmitBody, JobBody
 from heliostat.api.validation_errors import MAX_PROBLEMS, read_model
 from heliostat.errors import BadRequest, Invalid
 

@@ -1,4 +1,4 @@
-from heliostat.api.request_schemas import JobBody
+from heliostat.api.job_schemas import JobBody
 from heliostat.api.serialization import serialize_job, serialize_node, serialize_request
 from heliostat.models import JobSpec, JobState, PlacementRequest, Resources, TaskLayout, TaskPlacement
 from unit.scheduling.builders import a_job, a_node

@@ -5,7 +5,7 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from heliostat.api.request_schemas import BulkSubmitBody, JobBody
+from heliostat.api.job_schemas import BulkSubmitBody, JobBody
 from heliostat.api.validation import read_job
 from heliostat.api.validation_errors import validation_error
 from heliostat.errors import Invalid

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from heliostat.api.request_schemas import BulkSubmitBody
+from heliostat.api.job_schemas import BulkSubmitBody
 from heliostat.api.validation import read_job
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.models import Caller, Dependency, DependencyCondition, Job, JobState

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from heliostat.api.request_schemas import BulkSubmitBody
+from heliostat.api.job_schemas import BulkSubmitBody
 from heliostat.errors import Conflict
 from heliostat.services.jobs.submission import SubmissionResult, submit_jobs
 from unit.services.site import Site

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heliostat.api.request_schemas import JobBody
+from heliostat.api.job_schemas import JobBody
 from heliostat.api.validation import read_job
 from heliostat.errors import Invalid
 from heliostat.models import ArrayRange, Job, JobRequest, JobSpec, JobState, PlacementRequest, Resources

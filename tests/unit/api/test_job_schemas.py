@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from heliostat.api.request_schemas import BulkSubmitBody, CancelJobsBody, DrainNodeBody, JobBody, WaitForJobsBody
+from heliostat.api.job_schemas import BulkSubmitBody, CancelJobsBody, JobBody, WaitForJobsBody
+from heliostat.api.nodes import DrainNodeBody
 from support.hypothesis_examples import example_count
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
