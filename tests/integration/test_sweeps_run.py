@@ -86,6 +86,16 @@ def test_helio_is_on_the_path_of_a_job(client: Client) -> None:
     assert "running" in job.logs()
 
 
+def test_the_python_client_is_on_the_path_of_a_job(client: Client) -> None:
+    code = "import heliostat, os; print(heliostat.Client().jobs.get(int(os.environ['HELIOSTAT_JOB_ID'])).state)"
+    code += "; print(heliostat.__file__)"
+    base = getattr(sys, "_base_executable", sys.executable)  # without the packages of the tests
+    job = client.submit([base, "-S", "-c", code], **SMALL).wait(120, check=True)
+    assert job.logs().strip().endswith("bin/client.zip/heliostat/__init__.py")
+    installed = client.submit([sys.executable, "-c", "import heliostat.cli.main as m; print(m.__file__)"], **SMALL)
+    assert "client.zip" not in installed.wait(120, check=True).logs()
+
+
 def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client: Client, tmp_path: Path) -> None:
     options = ("--cpus", "1", "--memory", "64M", "--json", "--sweep", "lr=0.1,0.01", "--sweep", "seed=1..3")
     done = helio(server, "run", *options, "--", "echo", "{lr}", "s{seed}", "{{x}}")

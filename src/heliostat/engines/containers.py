@@ -39,7 +39,7 @@ from heliostat.runtimes.contract import (
 )
 from heliostat.runtimes.shell_lines import has_placeholder, quote_word
 
-_IMAGE_VARIABLES = ("PATH", "SHELL")
+_IMAGE_VARIABLES = ("PATH", "PYTHONPATH", "SHELL")
 CONTAINER_CONFIG_FILES = {
     "CONTAINERS_CONF": "/etc/containers/containers.conf",
     "CONTAINERS_REGISTRIES_CONF": "/etc/containers/registries.conf",

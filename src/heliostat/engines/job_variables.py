@@ -70,6 +70,7 @@ def job_variables(
         "LOGNAME": run_as.name,
         "SHELL": run_as.shell,
         "PATH": f"{DEFAULT_PATH}:{programs_folder(context.installation_folder)}",
+        "PYTHONPATH": f"{programs_folder(context.installation_folder)}/python",
         "LANG": "C.UTF-8",
         "HELIOSTAT_HOME": context.installation_folder,
         "HELIOSTAT_JOB_ID": str(job.id),

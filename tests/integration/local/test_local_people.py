@@ -78,7 +78,19 @@ def test_its_environment_is_that_of_a_login_and_has_nothing_of_the_servers(
         "/bin/sh",
     )
     ours = {name for name in found if name.startswith("HELIOSTAT_")}
-    usual = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "PWD", "OLDPWD", "MINE", "OMP_NUM_THREADS"}
+    usual = {
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "PATH",
+        "PYTHONPATH",
+        "LANG",
+        "PWD",
+        "OLDPWD",
+        "MINE",
+        "OMP_NUM_THREADS",
+    }
     gpus = {"CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}
     assert found.keys() - ours <= usual | gpus
     assert SECRET not in str(found)
