@@ -12,7 +12,7 @@ from heliostat.auth.client_address import can_identify_local_users
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.config.file_system import SHARED_DATABASE_HINT, check_database_folder
 from heliostat.config.load import list_changed_settings
-from heliostat.config.pause import find_pause
+from heliostat.config.pause_file import find_pause
 from heliostat.engines.contract import Finding
 from heliostat.engines.factory import examine_engine, examine_environments, read_local_nodes
 from heliostat.errors import HeliostatError

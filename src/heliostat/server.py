@@ -25,7 +25,7 @@ from heliostat.auth.authentication import Authenticator
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.config.file_system import check_database_folder
 from heliostat.config.load import list_changed_settings
-from heliostat.config.pause import Pause, find_pause, pause
+from heliostat.config.pause_file import Pause, find_pause, pause
 from heliostat.controller.controller import Controller, ControllerComponents, Resumption
 from heliostat.controller.forecaster import Forecaster
 from heliostat.controller.node_inventory import NodeInventory

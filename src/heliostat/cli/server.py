@@ -45,7 +45,7 @@ def up(
     """
     from heliostat.cli.server_process import read_server_status, start_server_in_background
     from heliostat.config import find_home, load_settings
-    from heliostat.config.pause import pause
+    from heliostat.config.pause_file import pause
 
     home = find_home()
     options = {"server": {"port": port, "host": host, "simulate_gpus": simulate_gpus, "engine": engine}}

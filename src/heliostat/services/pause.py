@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from heliostat.config import Home
-from heliostat.config.pause import Pause, end_pause
+from heliostat.config.pause_file import Pause, end_pause
 from heliostat.controller.controller import Resumption
 from heliostat.controller.leftover_attempts import find_newer_attempts
 from heliostat.engines.contract import Engine, LeftoverAttempt

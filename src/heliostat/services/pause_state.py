@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from heliostat.config.pause import Pause
+from heliostat.config.pause_file import Pause
 
 
 @dataclass(slots=True)

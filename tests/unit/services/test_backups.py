@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import BackupSettings, Home, load_settings
-from heliostat.config.pause import find_pause
+from heliostat.config.pause_file import find_pause
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.loops.backup_maker import BackupMaker
 from heliostat.services.backups.archive import list_backups

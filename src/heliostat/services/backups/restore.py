@@ -11,7 +11,7 @@ from pathlib import Path
 
 from heliostat.config import Home
 from heliostat.config.load import find_configured_home
-from heliostat.config.pause import pause
+from heliostat.config.pause_file import pause
 from heliostat.engines.folder_access import ENTER, NONE, grant_folder_access
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.services.backups.archive import (
