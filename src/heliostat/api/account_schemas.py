@@ -7,7 +7,7 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, Field
 
 from heliostat.api.request_bodies import Entries, RequestBody, described, without_null
-from heliostat.api.zoned_times import ZonedTime
+from heliostat.api.time_fields import ZonedTime
 from heliostat.models import AuditEntry, Caller, Department, Project, ProjectRole, Role, Token, TokenScope, User
 from heliostat.services.accounts.data_classes import MAX_DATA_CLASS
 from heliostat.services.accounts.projects import MAX_SHARE, ProjectOrDepartmentChange

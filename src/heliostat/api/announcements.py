@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from heliostat.api.account_schemas import ListResponse
 from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
-from heliostat.api.zoned_times import ZonedTime
+from heliostat.api.time_fields import ZonedTime
 from heliostat.models import Announcement
 from heliostat.services import announcements as services
 

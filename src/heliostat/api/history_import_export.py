@@ -1,7 +1,6 @@
 """Endpoints that export finished jobs and import past jobs from Slurm."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -11,7 +10,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
-from heliostat.api.zoned_times import TimeParam
+from heliostat.api.time_fields import TimeParam
 from heliostat.services.history_import_export import SacctImportRequest, export_history, import_slurm_history
 from heliostat.store.history import SubmissionPeriod
 
@@ -44,7 +43,7 @@ async def export_jobs(
     anonymous: bool = False,
 ) -> Response:
     """Export finished jobs as JSON Lines, oldest first; the last line is their number. Admins only."""
-    period = SubmissionPeriod(_aware(since), _aware(until))
+    period = SubmissionPeriod(since, until)
     lines = await run_in_threadpool(export_history, context, caller, period, anonymous)
     return StreamingResponse(lines, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
 
@@ -53,7 +52,3 @@ async def export_jobs(
 def import_slurm_jobs(body: SacctBody, caller: CallerDep, context: ContextDep) -> Response:
     """Import past jobs of a Slurm cluster from the output of `sacct`. May be repeated. Admins only."""
     return JSONResponse(asdict(import_slurm_history(context, caller, body.to_sacct_text())))
-
-
-def _aware(at: datetime | None) -> datetime | None:
-    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Query
@@ -25,7 +24,7 @@ from heliostat.api.serialization import (
     serialize_metrics,
     serialize_public_job,
 )
-from heliostat.api.zoned_times import TimeParam
+from heliostat.api.time_fields import TimeParam
 from heliostat.errors import Invalid
 from heliostat.models import TERMINAL_STATES, Caller, Job, JobEvent, JobId, JobRequest, JobState
 from heliostat.services.context import Context
@@ -120,8 +119,8 @@ def list_jobs(
         name=name,
         array_id=array_id,
         node=node,
-        submitted_after=_aware(submitted_after),
-        submitted_before=_aware(submitted_before),
+        submitted_after=submitted_after,
+        submitted_before=submitted_before,
         newest_replicas=newest_replicas,
     )
     with context.store.read() as conn:
@@ -276,11 +275,6 @@ def _only_own(caller: Caller, user: str | None) -> str:
             fields={"name": "not yours"},
         )
     return caller.user.name
-
-
-def _aware(time: datetime | None) -> datetime | None:
-    """A time without a zone is UTC."""
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
 def _before(cursor: str | None) -> JobId | None:

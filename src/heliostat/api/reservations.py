@@ -10,7 +10,7 @@ from heliostat.api.account_schemas import GroupName, ListResponse
 from heliostat.api.field_types import SingleLine
 from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
-from heliostat.api.zoned_times import ZonedTime
+from heliostat.api.time_fields import ZonedTime
 from heliostat.models import Reservation
 from heliostat.services.cluster import reservations as services
 

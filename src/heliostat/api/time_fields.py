@@ -1,14 +1,14 @@
-"""Times in requests: ISO 8601 with a time zone."""
+"""Types of times in requests: with a time zone in bodies, UTC without one in queries."""
 
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 _MAX_TIME_LENGTH = 40  # characters
 
 
-def _aware(value: object) -> datetime:
+def _require_zone(value: object) -> datetime:
     """Requires a time zone, so that a time is unambiguous for all users."""
     if not isinstance(value, str) or len(value) > _MAX_TIME_LENGTH:
         raise ValueError("must be a time as text: 2026-12-03T09:00:00+01:00")
@@ -26,7 +26,7 @@ def _aware(value: object) -> datetime:
 
 ZonedTime = Annotated[
     datetime,
-    BeforeValidator(_aware),
+    BeforeValidator(_require_zone),
     Field(description="ISO 8601 with a time zone."),
 ]
 
@@ -38,5 +38,9 @@ def _iso_text(value: object) -> object:
     return value
 
 
-TimeParam = Annotated[datetime | None, BeforeValidator(_iso_text)]
+def _utc_if_naive(at: datetime | None) -> datetime | None:
+    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+
+
+TimeParam = Annotated[datetime | None, BeforeValidator(_iso_text), AfterValidator(_utc_if_naive)]
 """A query parameter; without a zone it is UTC."""
