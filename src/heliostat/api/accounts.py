@@ -32,7 +32,7 @@ from heliostat.api.account_schemas import (
 from heliostat.api.request_bodies import BodyRouter, described
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath, client_address
 from heliostat.errors import Invalid
-from heliostat.services.accounts import owned_work, projects, tokens, users, web_logins
+from heliostat.services.accounts import audit, owned_work, projects, tokens, users, web_logins
 
 router = BodyRouter(tags=["accounts"])
 
@@ -179,7 +179,7 @@ def list_audit(
         str, Query(max_length=128, description="Only entries with this text in action or target.")
     ] = "",
 ) -> ListResponse[AuditEntryResponse]:
-    entries, next_cursor = users.list_audit_entries(context, caller, limit, cursor, users.AuditFilter(user, text))
+    entries, next_cursor = audit.list_audit_entries(context, caller, limit, cursor, audit.AuditFilter(user, text))
     return ListResponse(items=[AuditEntryResponse.of(entry) for entry in entries], next_cursor=next_cursor)
 
 

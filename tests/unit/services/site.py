@@ -13,7 +13,7 @@ from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.engines.contract import Capabilities
 from heliostat.models import AuditEntry, Caller, Device, Job, JobSpec, JobState, Node, Resources
-from heliostat.services.accounts import projects, users
+from heliostat.services.accounts import audit, projects, users
 from heliostat.services.accounts.users import NewUser
 from heliostat.services.context import ConcurrencyLimit, Context
 from heliostat.store import accounts as stored
@@ -53,7 +53,7 @@ class Site:
         projects.create_project(self.context, self.root, name, department)
 
     def audit(self) -> list[AuditEntry]:
-        return users.list_audit_entries(self.context, self.root)[0]
+        return audit.list_audit_entries(self.context, self.root)[0]
 
     def add_job(self, number: int, **fields: object) -> Job:
         job = replace(a_job(number, self.clock.at), **fields)  # type: ignore[arg-type]

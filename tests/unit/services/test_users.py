@@ -21,7 +21,7 @@ from heliostat.errors import (
     TooManyRequests,
 )
 from heliostat.models import AuditEntry, Caller, JobState, ProjectRole, Role, User
-from heliostat.services.accounts import projects, tokens, users
+from heliostat.services.accounts import audit, projects, tokens, users
 from heliostat.services.accounts.owned_work import get_owned_work
 from heliostat.services.accounts.users import NewUser, UserChange
 from heliostat.services.context import Context
@@ -84,7 +84,7 @@ class House:
             projects.add_member(self.context, self.root, name, manager, ProjectRole.MANAGER)
 
     def audit(self) -> list[AuditEntry]:
-        return users.list_audit_entries(self.context, self.root)[0]
+        return audit.list_audit_entries(self.context, self.root)[0]
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ def test_a_regular_user_can_change_only_their_own_account(house: House) -> None:
         lambda: projects.create_project(context, mallory, "mine", "default"),
         lambda: projects.add_member(context, mallory, "default", "victim"),
         lambda: projects.remove_member(context, mallory, "default", "victim"),
-        lambda: users.list_audit_entries(context, mallory),
+        lambda: audit.list_audit_entries(context, mallory),
         lambda: tokens.list_tokens(context, mallory, "victim"),
     ]
     before = house.audit()
@@ -566,7 +566,7 @@ def test_the_audit_log_is_read_page_by_page_from_the_newest(house: House) -> Non
     entries: list[AuditEntry] = []
     cursor = None
     while True:
-        page, cursor = users.list_audit_entries(house.context, house.root, 4, cursor)
+        page, cursor = audit.list_audit_entries(house.context, house.root, 4, cursor)
         entries += page
         if cursor is None:
             break
@@ -576,7 +576,7 @@ def test_the_audit_log_is_read_page_by_page_from_the_newest(house: House) -> Non
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "9" * 30, "9" * 10_000, "\u0661", "1 OR 1=1"])
 def test_an_invalid_cursor_is_refused(house: House, cursor: str) -> None:
     with pytest.raises(Invalid) as caught:
-        users.list_audit_entries(house.context, house.root, 10, cursor)
+        audit.list_audit_entries(house.context, house.root, 10, cursor)
     assert set(caught.value.fields) == {"cursor"}
 
 

@@ -1,4 +1,4 @@
-"""User accounts: roles, passwords, Unix users, and the audit log.
+"""User accounts: roles, passwords and Unix users.
 
 An admin may change every account, other users only their own. Permissions are checked again inside each
 transaction, because they may have changed since the request arrived.
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from heliostat.auth.authentication import is_account_name
 from heliostat.errors import Conflict, Forbidden, NotAuthenticated, invalid_field, safe_repr
 from heliostat.models import (
-    AuditEntry,
     Caller,
     Membership,
     ProjectRole,
@@ -290,35 +289,3 @@ def _redacted_for(viewer: User, user: User) -> User:
         return user
     shared = tuple(m for m in user.memberships if viewer.is_member_of(m.project))
     return replace(user, memberships=shared, has_password=False, unix_user=None, quota=Quota())
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFilter:
-    """Empty fields do not filter."""
-
-    user: str = ""  # the actor
-    text: str = ""  # part of the action or of its target
-
-
-def list_audit_entries(
-    context: Context,
-    caller: Caller,
-    limit: int = 100,
-    cursor: str | None = None,
-    only: AuditFilter = AuditFilter(),  # noqa: B008 - frozen
-) -> tuple[list[AuditEntry], str | None]:
-    """Newest first; with the cursor of the next page, None at the end."""
-    require_admin(caller.user)
-    if not 1 <= limit <= 500:
-        raise invalid_field("limit", "must be between 1 and 500")
-    before = None if cursor is None else _cursor_id(cursor)
-    with context.store.read() as conn:
-        entries = accounts.list_audit_entries(conn, limit + 1, before, only.user, only.text)
-    more = len(entries) > limit
-    return entries[:limit], str(entries[limit - 1].id) if more else None
-
-
-def _cursor_id(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):  # longer overflows the database
-        raise invalid_field("cursor", "must be the next_cursor of an earlier page")
-    return int(cursor)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from heliostat.models import AuditEntry
-from heliostat.services.accounts.users import AuditFilter, list_audit_entries
+from heliostat.services.accounts.audit import AuditFilter, list_audit_entries
 from heliostat.web.admin_fields import SearchText
 from heliostat.web.rendering import PageSpec, render_page
 from heliostat.web.request_context import AdminDep
