@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from heliostat.cli.document_files import file_error, read_file
 from heliostat.cli.job_options import normalize_begin_time
 from heliostat.client.request_bodies import with_environment_spec
@@ -38,16 +36,3 @@ def normalize_job_template(job: Any, here: Path) -> Any:
     if isinstance(workdir := job.get("workdir"), str) and not workdir.startswith(("/", "${{")):
         normalized["workdir"] = str((here / workdir).resolve())
     return normalized
-
-
-def parse_name_value_options(given: list[str] | None, option: str) -> dict[str, str]:
-    """Parses `lr=0.1`; each name may occur once."""
-    values: dict[str, str] = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip() or name.strip() in values:
-            raise typer.BadParameter(
-                f"{text!a} is not valid. Write {option} NAME=VALUE, each name once.", param_hint=option
-            )
-        values[name.strip()] = value
-    return values

@@ -17,7 +17,7 @@ from heliostat.cli.output import (
     print_table,
 )
 from heliostat.cli.value_format import format_duration, format_time, parse_duration_option, parse_time
-from heliostat.cli.workflow_files import parse_name_value_options, read_workflow_file
+from heliostat.cli.workflow_files import read_workflow_file
 
 workflow = command_group("Jobs with dependencies, from one file.")
 WorkflowArgument = Annotated[int, typer.Argument(metavar="WORKFLOW", help="Workflow id.", min=1)]
@@ -59,7 +59,7 @@ def submit(
 
     helio workflow submit train.yaml --param lr=0.1
     """
-    document, params = read_workflow_file(file), parse_name_value_options(param, "--param")
+    document, params = read_workflow_file(file), _parse_name_value_options(param, "--param")
     client = connect()
     if dry_run:
         _print_plan(client.workflows.preview(document, params), as_json)
@@ -223,3 +223,16 @@ def _job_row(job: dict[str, Any]) -> list[str]:
     outputs = _values(job["outputs"]) if job["outputs"] else ""
     details = job["reason"] or outputs or (_values(job["values"]) if job["values"] else "-")
     return [str(job["job_id"]), job["key"], StateCell(job["state"]), took, str(job["retries"] + 1), details]
+
+
+def _parse_name_value_options(given: list[str] | None, option: str) -> dict[str, str]:
+    """Parses `lr=0.1`; each name may occur once."""
+    values: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or name.strip() in values:
+            raise typer.BadParameter(
+                f"{text!a} is not valid. Write {option} NAME=VALUE, each name once.", param_hint=option
+            )
+        values[name.strip()] = value
+    return values
