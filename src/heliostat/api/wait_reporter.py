@@ -15,7 +15,7 @@ _FIRST_CHECK_SECONDS = 0.3  # most jobs start at once
 
 
 class WaitReporter:
-    """Of one follower."""
+    """Reports the changes of why a job waits, to one follower of its log."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
