@@ -178,7 +178,7 @@ class Authenticator:
         if name is not None:
             with self._store.read() as conn:
                 user, hashed = accounts.find_user(conn, name), accounts.get_password_hash(conn, name)
-        return user, self.passwords.verify(password, hashed, attempt.turn)
+        return user, self.passwords.verify(password, hashed, attempt.queue_key)
 
 
 @dataclass(frozen=True, slots=True)

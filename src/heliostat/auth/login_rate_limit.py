@@ -13,7 +13,7 @@ from heliostat.errors import TooManyRequests
 K = TypeVar("K", bound=Hashable)
 
 FREE_FAILURES = 5  # of one client for one name
-FREE_FAILURES_OF_STRANGERS = 50  # of all clients from which this name has not logged in before
+FREE_FAILURES_FROM_UNKNOWN_CLIENTS = 50  # of all clients from which this name has not logged in before
 MAX_DELAY_SECONDS = 300.0
 FAILURE_MEMORY_SECONDS = 3600.0
 
@@ -26,15 +26,15 @@ class _Failures:
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """One login that is being checked. `turn`: attempts with the same turn wait for each other."""
+    """One login that is being checked. Attempts with the same `queue_key` wait for each other."""
 
     name: str
     client: str
-    is_stranger: bool
+    is_unknown_client: bool
 
     @property
-    def turn(self) -> tuple[str, str]:
-        return ("", self.client) if self.is_stranger else (self.name, self.client)
+    def queue_key(self) -> tuple[str, str]:
+        return ("", self.client) if self.is_unknown_client else (self.name, self.client)
 
 
 class LoginRateLimiter:
@@ -48,30 +48,30 @@ class LoginRateLimiter:
         self._clock, self._size = clock, size
         self._lock = threading.Lock()
         self._pairs: _Counter[tuple[str, str]] = _Counter(FREE_FAILURES, size)
-        self._names: _Counter[str] = _Counter(FREE_FAILURES_OF_STRANGERS, size)
+        self._names: _Counter[str] = _Counter(FREE_FAILURES_FROM_UNKNOWN_CLIENTS, size)
         self._familiar: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def begin_login(self, name: str | None, address: str) -> LoginAttempt:
         """Raises TooManyRequests while the caller has to wait. None: a name that no account can have."""
         now, pair = self._clock(), (name or "", network_of(address))
         with self._lock:
-            attempt = LoginAttempt(*pair, is_stranger=pair not in self._familiar)
+            attempt = LoginAttempt(*pair, is_unknown_client=pair not in self._familiar)
             wait = self._pairs.wait(pair, now)
-            if attempt.is_stranger:
+            if attempt.is_unknown_client:
                 wait = max(wait, self._names.wait(attempt.name, now) if attempt.name else 0.0)
             if wait > 0:
                 raise TooManyRequests("Too many failed logins.", f"Try again in {math.ceil(wait)} seconds.")
             self._pairs.add(pair, now)
-            if attempt.is_stranger:
+            if attempt.is_unknown_client:
                 self._names.add(attempt.name, now)
         return attempt
 
     def login_succeeded(self, attempt: LoginAttempt) -> None:
-        """Resets the count of this client for this name; what strangers did stays counted."""
+        """Resets the count of this client for this name; failures of unknown clients stay counted."""
         pair = attempt.name, attempt.client
         with self._lock:
             self._pairs.clear(pair)
-            if attempt.is_stranger:
+            if attempt.is_unknown_client:
                 self._names.take_back(attempt.name)
             self._familiar[pair] = None
             self._familiar.move_to_end(pair)
@@ -82,7 +82,7 @@ class LoginRateLimiter:
         """The attempt ended without a result, through no fault of the caller."""
         with self._lock:
             self._pairs.take_back((attempt.name, attempt.client))
-            if attempt.is_stranger:
+            if attempt.is_unknown_client:
                 self._names.take_back(attempt.name)
 
 
