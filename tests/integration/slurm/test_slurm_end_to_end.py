@@ -179,7 +179,7 @@ def test_jobs_submitted_while_slurm_is_away_run_once_when_it_is_back(slurm: Slur
                 lambda: "waits for submission to Slurm" in (server.show(jobs[0])["reason"] or ""), "it says so"
             )
             away = "Slurm has not answered since 20"
-            assert server.ask("GET", "/jobs").headers["heliostat-notice"].startswith(away)
+            wait_for(lambda: away in server.ask("GET", "/jobs").headers.get("heliostat-notice", ""), "a notice")
             assert server.ask("GET", "/status").json["engine_outage"]["reason"]
             assert away in str(server.ask("GET", "/doctor").json)
             assert away in Surfer(server).by_link().get("/cluster").text
