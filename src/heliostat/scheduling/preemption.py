@@ -1,6 +1,7 @@
 """Preemption: which running jobs to stop for a blocked job, by lost work; jobs in overtime come first."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +38,9 @@ def select_jobs_to_stop(
     stoppable = _find_stoppable(running, policy, now)
     if not blocked or not stoppable.any():
         return ()
-    free = capacity.free.copy()
-    leaving = running[np.isfinite(running["stops_in"])]
-    free.add_rows(leaving["node"], leaving)
+    freed = _FreedResources.of_capacity(capacity, snapshot)
+    for job_id in np.unique(running["job"][np.isfinite(running["stops_in"])]).tolist():
+        freed.stop(job_id, running[running["job"] == job_id])
     capacity.bookings = [
         booking
         for booking in capacity.bookings
@@ -50,10 +51,10 @@ def select_jobs_to_stop(
         rank = policy.find_priority_class(waiting.job.priority_class).rank
         candidates = stoppable & (is_in_overtime(running, now) | (running["rank"] < rank))
         candidates &= ~np.isin(running["job"], list(stops))
-        search = _Search(waiting, capacity, free, now)
+        search = _Search(waiting, capacity, freed, now)
         for job_id in search.least_loss(running[candidates]):
             rows = running[running["job"] == job_id]
-            free.add_rows(rows["node"], rows)
+            freed.stop(job_id, rows)
             stops[job_id] = _stop(snapshot.jobs[job_id], rows, waiting.job, now)
         if not search.reserve() and waiting.booked_capacity:
             capacity.bookings.append(waiting.booked_capacity)
@@ -80,12 +81,52 @@ def _find_stoppable(running: Array, policy: SchedulingPolicy, now: float) -> Arr
 
 
 @dataclass(frozen=True, slots=True)
+class _FreedResources:
+    """Free resources while jobs are stopped one by one. A shared device is free when its last job has stopped."""
+
+    free: FreeResources
+    shared_devices: Mapping[int, tuple[tuple[str, int, int], ...]]  # by job: uuid, node and kind
+    users: Counter[str]  # number of jobs on each shared device
+
+    @classmethod
+    def of_capacity(cls, capacity: Capacity, snapshot: Snapshot) -> "_FreedResources":
+        table = snapshot.node_table
+        shared = {
+            job_id: tuple(
+                (uuid, table.node_of_device[uuid], table.kind_of_device[uuid])
+                for uuid in set(snapshot.jobs[job_id].devices)
+                if uuid in snapshot.shared_device_use and uuid in table.node_of_device
+            )
+            for job_id in (np.unique(snapshot.running["job"]).tolist() if snapshot.shared_device_use else ())
+        }
+        users = Counter(uuid for devices in shared.values() for uuid, _, _ in devices)
+        users.update([*capacity.shared_device_ends, *table.unusable_devices])  # these do not become free
+        return cls(capacity.free.copy(), shared, users)
+
+    def copy(self) -> "_FreedResources":
+        return _FreedResources(self.free.copy(), self.shared_devices, self.users.copy())
+
+    def stop(self, job_id: int, rows: Array) -> None:
+        self.free.add_rows(rows["node"], rows)
+        for uuid, node, kind in self.shared_devices.get(job_id, ()):
+            self.users[uuid] -= 1
+            self.free.gpus[node, kind] += self.users[uuid] == 0
+
+    def keep(self, job_id: int, rows: Array) -> None:
+        """The opposite of `stop`."""
+        self.free.add_rows(rows["node"], rows, -1)
+        for uuid, node, kind in self.shared_devices.get(job_id, ()):
+            self.free.gpus[node, kind] -= self.users[uuid] == 0
+            self.users[uuid] += 1
+
+
+@dataclass(frozen=True, slots=True)
 class _Search:
     """Search for the jobs to stop for one blocked job."""
 
     waiting: BlockedJob
     capacity: Capacity
-    free: FreeResources
+    freed: _FreedResources
     now: float
 
     def least_loss(self, candidates: Array) -> list[int]:
@@ -95,7 +136,7 @@ class _Search:
         if (
             is_soon
             or not len(candidates)
-            or self._fits(self.free)
+            or self._fits(self.freed.free)
             or not self._fits(self._free_without(candidates))
         ):
             return []
@@ -119,19 +160,20 @@ class _Search:
 
     def _free_without(self, rows: Array) -> FreeResources:
         """Free resources if all these jobs stopped."""
-        freed = self.free.copy()
-        freed.add_rows(rows["node"], rows)
-        return freed
+        freed = self.freed.copy()
+        for job_id in np.unique(rows["job"]).tolist():
+            freed.stop(job_id, rows[rows["job"] == job_id])
+        return freed.free
 
     def reserve(self) -> bool:
         """Take the freed resources, so that the next blocked job does not use them. False: they do not suffice."""
-        for kind, tasks in self._distributions(self.free):
+        for kind, tasks in self._distributions(self.freed.free):
             if tasks is not None:
                 nodes = np.flatnonzero(tasks)
                 rows = resource_rows(
                     self.waiting.shape, JobPlacement(nodes, tasks[nodes], kind), self.capacity.node_table
                 )
-                self.free.add_rows(rows["node"], rows, -1)
+                self.freed.free.add_rows(rows["node"], rows, -1)
                 return True
         return False
 
@@ -144,23 +186,23 @@ class _Search:
 
     def _cheapest(self, candidates: Array, loss: dict[int, float]) -> list[int]:
         """Add jobs by lost work until the blocked job fits, then remove unneeded ones, the most costly first."""
-        freed = self.free.copy()
+        freed = self.freed.copy()
         chosen: list[int] = []
         for job_id in sorted(set(candidates["job"].tolist()), key=lambda job_id: (loss[job_id], job_id)):
             rows = candidates[candidates["job"] == job_id]
-            freed.add_rows(rows["node"], rows)
+            freed.stop(job_id, rows)
             chosen.append(job_id)
-            if self._fits(freed):
+            if self._fits(freed.free):
                 break
         else:
             return []
         for job_id in chosen[-2::-1]:
             rows = candidates[candidates["job"] == job_id]
-            freed.add_rows(rows["node"], rows, -1)
-            if self._fits(freed):
+            freed.keep(job_id, rows)
+            if self._fits(freed.free):
                 chosen.remove(job_id)
             else:
-                freed.add_rows(rows["node"], rows)
+                freed.stop(job_id, rows)
         return chosen
 
     def _fits(self, free: FreeResources) -> bool:

@@ -43,6 +43,25 @@ def test_no_more_jobs_than_needed_are_preempted() -> None:
     assert stopped(WAITING, *jobs) == [8]
 
 
+def half(number: int, device: int, name: str = "scavenger", minutes: float = 30) -> Job:
+    job = replace(scavenger(number, "a", device, minutes=minutes), resources=gpus(0.5))
+    return replace(job, priority_class=name)
+
+
+def test_all_jobs_that_share_a_gpu_are_preempted_for_a_job_that_needs_it() -> None:
+    nodes = (a_node("a", cpus=20, gpus=9, splits_devices=True),)
+    busy = scavenger(30, "a", 0, 1, 2, 3, 4, priority_class="normal")
+    halves = [half(number, number // 2, minutes=number) for number in range(10, 18)]  # on devices 5 to 8
+    assert stopped(WAITING, busy, *halves, nodes=nodes) == [10, 11, 12, 13]
+
+
+def test_a_gpu_that_a_job_of_the_same_class_shares_is_not_freed() -> None:
+    nodes = (a_node("a", gpus=2, splits_devices=True),)
+    others = [half(10, 0), half(11, 0), half(12, 1), half(13, 1, name="normal")]
+    assert stopped(WAITING, *others, nodes=nodes) == []
+    assert stopped(replace(WAITING, resources=gpus(1)), *others, nodes=nodes) == [10, 11]
+
+
 def test_no_job_is_preempted_for_resources_reserved_for_others() -> None:
     running = scavenger(9, "a", 0, 1, 2, 3, project="course")
     course = Reservation("course", ("a",), NOW - timedelta(hours=1), NOW + timedelta(hours=3), project="course")
