@@ -6,6 +6,7 @@ they do not delay a booking. Free resources only shrink while a plan is made, so
 tried again: the cost grows with the number of starts and of different shapes, hardly with the queue length.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -299,12 +300,13 @@ class _Planner:
 
     def _longest_that_fits(self, shape: JobShape, project: str) -> float:
         """The longest time limit with which this shape could start now before a booking; -1: none."""
-        if not self._capacity.is_surely_full(shape):
-            times = {booking.start for booking in self._capacity.bookings if booking.start > self._seconds}
-            for time in sorted(times, reverse=True):
-                if self._capacity.find_placement(shape, project, time) is not None:
-                    return time - self._seconds
-        return -1.0
+        if self._capacity.is_surely_full(shape):
+            return -1.0
+        times = sorted({booking.start for booking in self._capacity.bookings if booking.start > self._seconds})
+        too_long = bisect_left(  # what fits until a time also fits until an earlier one
+            times, True, key=lambda time: self._capacity.find_placement(shape, project, time) is None
+        )
+        return times[too_long - 1] - self._seconds if too_long else -1.0
 
     def _booking_changes(self) -> tuple[tuple[JobId, ...], tuple[JobId, ...]]:
         """Jobs that keep their place at the head of the queue from now on, and jobs that lose it."""
