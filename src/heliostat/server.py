@@ -32,7 +32,7 @@ from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.engines.contract import CleansUpImages, Engine, SyncsAccounts
 from heliostat.engines.factory import make_engine
-from heliostat.engines.job_programs import install_job_programs
+from heliostat.engines.helio_in_jobs import install_job_programs
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.http_protocol import (
     ConnectionLimiter,

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from heliostat.engines.contract import Capabilities, Endpoint
-from heliostat.engines.job_files import JobFiles
+from heliostat.engines.job_file_reader import JobFiles
 from heliostat.engines.local.endpoints import LocalEndpoint
 from heliostat.engines.local.port_ownership import PortOwnershipChecks
 from heliostat.models import Attempt

@@ -16,7 +16,7 @@ from heliostat.api.serialization import (
     serialize_time,
 )
 from heliostat.models import ForeignJob
-from heliostat.services.accounts.shares import share_tree, usage_source
+from heliostat.services.accounts.share_tree import share_tree, usage_source
 from heliostat.services.cluster.foreign_jobs import list_foreign_jobs
 from heliostat.services.jobs.explanation import explain_job, forecast_request
 

@@ -8,7 +8,7 @@ from typing import Any
 from heliostat.models import AttemptRecord, DependencyCondition, Job, JobEvent, Node, TaskPlacement
 from heliostat.models.nodes import Device
 from heliostat.models.workflows import Metric
-from heliostat.services.accounts.shares import AccountShare
+from heliostat.services.accounts.share_tree import AccountShare
 from heliostat.services.cluster.foreign_jobs import ForeignJobOnNode
 from heliostat.services.jobs.explanation import (
     EarlierStartOption,

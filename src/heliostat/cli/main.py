@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"heliostat {__version__}")
         return 0
-    from heliostat.cli.run_command import run_command
+    from heliostat.cli.command_line_runner import run_command
 
     return run_command(words)
 

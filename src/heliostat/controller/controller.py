@@ -16,6 +16,7 @@ from heliostat.config import Settings
 from heliostat.controller.background_loop import log_failure
 from heliostat.controller.environment_installation import install_build_result
 from heliostat.controller.inbox import Inbox, RoundInput
+from heliostat.controller.job_results import collect_results
 from heliostat.controller.leftover_attempts import (
     adopt_newer_attempts,
     find_newer_attempts,
@@ -28,7 +29,6 @@ from heliostat.controller.start_retries import StartRetries
 from heliostat.controller.synced_queue import SyncedQueue
 from heliostat.controller.transition_rules import transitions_for_observation
 from heliostat.controller.usage_and_durations import load_usage_history
-from heliostat.controller.workflow_results import collect_results
 from heliostat.engines.contract import Engine, HasOwnQueue, ReportsCheckpoints
 from heliostat.errors import HeliostatError
 from heliostat.models import (

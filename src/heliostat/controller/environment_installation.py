@@ -15,7 +15,7 @@ from pathlib import Path
 from heliostat.config import Home, Settings
 from heliostat.controller.failure_details import add_image_push_failure, read_tool_message
 from heliostat.engines.contract import Engine, RunsPrograms
-from heliostat.engines.job_files import open_without_links
+from heliostat.engines.job_file_reader import open_without_links
 from heliostat.engines.job_variables import environment_folder
 from heliostat.models import AttemptEnded, EndCause, Job
 from heliostat.models.environments import BUILD_FAILURE_PREFIX, IMAGE_BUILD_JOB, IMAGE_PUSH_JOB, INTERNAL_JOB_KINDS

@@ -6,7 +6,7 @@ The folder belongs to the user, so its files are not trusted. They are read befo
 from dataclasses import replace
 
 from heliostat.engines.contract import Engine, RunsPrograms
-from heliostat.engines.job_files import read_file_without_links
+from heliostat.engines.job_file_reader import read_file_without_links
 from heliostat.engines.job_variables import IMAGE_DIGEST_FILE
 from heliostat.errors import HeliostatError
 from heliostat.models import AttemptEnded, EndCause, Job, JobId

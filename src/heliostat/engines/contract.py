@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from heliostat.engines.account_sync import AccountSync
 from heliostat.engines.exec import ExecCommand
-from heliostat.engines.job_files import FolderListing, LogChunk, OpenFile
+from heliostat.engines.job_file_reader import FolderListing, LogChunk, OpenFile
 from heliostat.models import (
     Attempt,
     AttemptId,

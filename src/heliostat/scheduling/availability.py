@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heliostat.scheduling.capacity import BookedCapacity, Capacity
 from heliostat.scheduling.free_resources import (
     FreeResources,
     count_tasks_in_arrays,
@@ -15,6 +14,7 @@ from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.keyed_array import Array, concatenate_rows
 from heliostat.scheduling.node_table import NodeTable
 from heliostat.scheduling.placement import JobPlacement, resource_rows
+from heliostat.scheduling.planned_capacity import BookedCapacity, Capacity
 from heliostat.scheduling.reservations import ReservationWindow
 from heliostat.scheduling.snapshot import RUNNING_DTYPE, Snapshot
 

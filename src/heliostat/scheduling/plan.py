@@ -22,9 +22,9 @@ from heliostat.scheduling.availability import (
     build_availability,
     expected_ends,
 )
-from heliostat.scheduling.capacity import Capacity, is_feasible
 from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.keyed_array import Array
+from heliostat.scheduling.planned_capacity import Capacity, is_feasible
 from heliostat.scheduling.policy import QueueOrdering, SchedulingPolicy
 from heliostat.scheduling.preemption import BlockedJob, select_jobs_to_stop
 from heliostat.scheduling.queue_order import sort_pending

@@ -8,11 +8,11 @@ import numpy as np
 
 from heliostat.models import Job
 from heliostat.scheduling.availability import Booking
-from heliostat.scheduling.capacity import BookedCapacity, Capacity
 from heliostat.scheduling.free_resources import FreeResources, count_tasks_per_node, distribute_tasks
 from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.keyed_array import Array
 from heliostat.scheduling.placement import JobPlacement, resource_rows
+from heliostat.scheduling.planned_capacity import BookedCapacity, Capacity
 from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.snapshot import PlannedStop, Snapshot
 

@@ -13,9 +13,9 @@ from datetime import datetime
 import numpy as np
 
 from heliostat.models import Job, Node, PlacementRequest, Reservation
-from heliostat.scheduling.capacity import BookedCapacity, Capacity
 from heliostat.scheduling.free_resources import FreeResources
 from heliostat.scheduling.keyed_array import Array
+from heliostat.scheduling.planned_capacity import BookedCapacity, Capacity
 from heliostat.scheduling.snapshot import Snapshot
 
 _ALWAYS = -math.inf

@@ -12,7 +12,7 @@ import pytest
 
 from heliostat.api.event_feed import EventFeed
 from heliostat.api.event_streams import FolderWatcher, _AccessCheck, _LogSource
-from heliostat.engines.job_files import LogChunk
+from heliostat.engines.job_file_reader import LogChunk
 from heliostat.models import JobId, JobState
 from support.fake_engines import FilesEngine
 from unit.services.site import new_site

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import Home
-from heliostat.controller import workflow_results
-from heliostat.controller.workflow_results import (
+from heliostat.controller import job_results
+from heliostat.controller.job_results import (
     MAX_METRICS,
     MAX_OUTPUTS,
     parse_outputs,
     read_metrics,
     read_outputs,
 )
-from heliostat.engines.job_files import read_owned_file
+from heliostat.engines.job_file_reader import read_owned_file
 from heliostat.engines.job_folders import prepare_workflow_folder
 from heliostat.engines.job_variables import RunAsUser, workflow_mounts, workflow_variables
 from heliostat.models import Job, JobSpec, JobState, Resources
@@ -136,7 +136,7 @@ def test_metrics_are_few(tmp_path: Path) -> None:
 def test_values_together_are_small_and_the_newest_stay() -> None:
     found = parse_outputs("\n".join(f"k{number}={'x' * 1000}" for number in range(20)))
     assert list(found) == [f"k{number}" for number in range(12, 20)]
-    assert len(json.dumps(found)) <= workflow_results.MAX_OUTPUT_BYTES
+    assert len(json.dumps(found)) <= job_results.MAX_OUTPUT_BYTES
     assert len(json.dumps(parse_outputs("\n".join(f"k{number}={chr(1) * 500}" for number in range(9))))) <= 8192
 
 
@@ -156,12 +156,12 @@ def test_of_a_large_file_of_reports_only_the_end_is_looked_at(
         read.append(text)
         return plain(text)
 
-    monkeypatch.setattr(workflow_results.json, "loads", counted)
+    monkeypatch.setattr(job_results.json, "loads", counted)
     last = '{"name": "ok", "value": 1}\n'
     for junk in ("\n", "x\n", "{\n"):
         read.clear()
         assert reported(tmp_path, junk * 100_000 + last) == {"ok": 1.0}
-        assert len(read) <= workflow_results.MAX_METRIC_LINES + 1
+        assert len(read) <= job_results.MAX_METRIC_LINES + 1
         assert all(one.startswith("{") for one in read)
 
 

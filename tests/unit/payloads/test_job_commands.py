@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import Home
-from heliostat.engines.job_programs import install_job_programs
+from heliostat.engines.helio_in_jobs import install_job_programs
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.models import Job, PlacementRequest, Resources
-from heliostat.scheduling.capacity import is_feasible
 from heliostat.scheduling.job_shape import JobShape
+from heliostat.scheduling.planned_capacity import is_feasible
 from heliostat.scheduling.policy import POLICY_PRESETS, QueueOrdering
 from unit.scheduling.builders import FIFO_BACKFILL, NOW, a_job, a_node, a_queue_state
 from unit.scheduling.random_cases import ALL, MANY, Case, CaseOptions, cases

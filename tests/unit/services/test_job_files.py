@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from heliostat.engines.job_files import MAX_ENTRIES, _make_entry
+from heliostat.engines.job_file_reader import MAX_ENTRIES, _make_entry
 from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import JobSpec
 from heliostat.services.context import Context

@@ -8,7 +8,7 @@ from heliostat.config import load_settings
 from heliostat.config.effective_settings import EffectiveSetting
 from heliostat.errors import Forbidden
 from heliostat.services.context import Context
-from heliostat.services.settings import list_effective_settings
+from heliostat.services.effective_settings import list_effective_settings
 from unit.services.site import Site
 
 

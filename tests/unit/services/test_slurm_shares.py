@@ -8,7 +8,7 @@ from heliostat.engines.account_sync import AccountUsage
 from heliostat.engines.slurm.accounts.sync import SlurmAccountSync
 from heliostat.models import Department, Project
 from heliostat.scheduling.share_accounts import ShareAccounts
-from heliostat.services.accounts.shares import OTHER_SLURM_ACCOUNTS, slurm_share_tree
+from heliostat.services.accounts.share_tree import OTHER_SLURM_ACCOUNTS, slurm_share_tree
 
 ACCOUNTS = ShareAccounts(
     departments={"imaging": Department("imaging", 3), "new": Department("new")},

@@ -6,7 +6,6 @@ from urllib.parse import parse_qs
 from heliostat.api.validation import read_job
 from heliostat.services.cluster.choices import GpuType, JobChoices
 from heliostat.services.jobs.explanation import EarlierStartOption, Forecast, StartEstimate
-from heliostat.web.job_form.field_texts import body_to_texts
 from heliostat.web.job_form.fields import FORM_FIELDS
 from heliostat.web.job_form.form_view import (
     FormErrors,
@@ -16,6 +15,7 @@ from heliostat.web.job_form.form_view import (
     build_form_view,
     build_preview,
 )
+from heliostat.web.job_form.text_conversion import body_to_texts
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = Forecast(AT, AT, AT, 0.8)

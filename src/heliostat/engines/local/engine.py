@@ -16,7 +16,7 @@ from heliostat.engines.code_layout import CodeLayout
 from heliostat.engines.containers import container_enter_script
 from heliostat.engines.contract import Capabilities, LeftoverAttempt, ObservationCallback
 from heliostat.engines.exec import ExecCommand, render_exec_script, setpriv_argv, terminal_variables
-from heliostat.engines.job_files import JobFiles
+from heliostat.engines.job_file_reader import JobFiles
 from heliostat.engines.job_folders import AttemptRefused, JobFolder, require_run_as_user
 from heliostat.engines.job_variables import CHECKPOINT_FILE, DEFAULT_PATH, RunAsUser
 from heliostat.engines.local import containers, launch

@@ -16,7 +16,7 @@ from pathlib import Path
 from heliostat.config import ContainerSettings, Home
 from heliostat.engines.containers import CONTAINER_CONFIG_FILES
 from heliostat.engines.exec import setpriv_argv
-from heliostat.engines.job_files import read_file_without_links
+from heliostat.engines.job_file_reader import read_file_without_links
 from heliostat.engines.job_folders import AttemptRefused, require_run_as_user
 from heliostat.engines.job_variables import RunAsUser
 from heliostat.engines.local.containers import make_tool_folder

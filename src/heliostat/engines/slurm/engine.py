@@ -14,7 +14,7 @@ from heliostat.config import Settings
 from heliostat.engines.code_layout import CodeLayout
 from heliostat.engines.contract import Capabilities, LeftoverAttempt, ObservationCallback
 from heliostat.engines.exec import ExecCommand
-from heliostat.engines.job_files import JobFiles, LogChunk, read_log_file
+from heliostat.engines.job_file_reader import JobFiles, LogChunk, read_log_file
 from heliostat.engines.relay.pool import RelayEndpoint, RelayPool
 from heliostat.engines.slurm import reservations
 from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts

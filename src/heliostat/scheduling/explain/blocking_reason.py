@@ -9,12 +9,12 @@ import numpy as np
 
 from heliostat.models import Job, NodeState, PlacementRequest
 from heliostat.scheduling.availability import expected_ends
-from heliostat.scheduling.capacity import BookedCapacity, Capacity
 from heliostat.scheduling.explain.shortage import Shortage, format_needs
 from heliostat.scheduling.feasibility import MissingRequirement, could_ever_run, find_missing_requirement
 from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.keyed_array import Array
 from heliostat.scheduling.placement import placement_from_start
+from heliostat.scheduling.planned_capacity import BookedCapacity, Capacity
 from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_state import start_of_month
 from heliostat.scheduling.quotas import (

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from heliostat.models.amounts import format_count, format_size, join_words
-from heliostat.scheduling.capacity import Capacity
 from heliostat.scheduling.feasibility import format_gpus, format_resources
 from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.keyed_array import Array
 from heliostat.scheduling.node_table import NodeTable
+from heliostat.scheduling.planned_capacity import Capacity
 
 _FOR_EVER = float("inf")
 _TOLERANCE = 1e-6

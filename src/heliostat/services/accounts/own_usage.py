@@ -7,7 +7,7 @@ from heliostat.models import Caller, Job, Quota
 from heliostat.scheduling.node_table import NodeTable
 from heliostat.scheduling.quotas import QuotaTracker, count_occupied_gpus, find_quota, quota_keys
 from heliostat.scheduling.share_accounts import ShareAccounts
-from heliostat.services.accounts.shares import share_tree
+from heliostat.services.accounts.share_tree import share_tree
 from heliostat.services.context import Context
 from heliostat.store.usage import list_unfinished_exclusive_jobs, sum_requested_gpus
 

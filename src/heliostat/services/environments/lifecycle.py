@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heliostat.config import Home
 from heliostat.controller.environment_installation import find_environment_folder, move_to_trash
-from heliostat.engines.job_files import LogChunk
+from heliostat.engines.job_file_reader import LogChunk
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.models import Caller, Job
 from heliostat.models.environments import (

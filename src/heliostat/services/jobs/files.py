@@ -1,7 +1,7 @@
 """Files in a job's private folder, for users who may inspect the job."""
 
 from heliostat.engines.contract import RunsPrograms
-from heliostat.engines.job_files import FileEntry, FolderListing, OpenFile
+from heliostat.engines.job_file_reader import FileEntry, FolderListing, OpenFile
 from heliostat.errors import NotFound
 from heliostat.models import Caller, Job, JobId
 from heliostat.services.context import Context, require_program_engine

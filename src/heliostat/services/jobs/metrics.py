@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection
 
-from heliostat.controller.workflow_results import read_metrics
+from heliostat.controller.job_results import read_metrics
 from heliostat.models import ACTIVE_STATES, Job, JobId
 from heliostat.models.workflows import Metric
 from heliostat.services.context import Context

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from heliostat.engines.contract import RunsPrograms
-from heliostat.engines.job_files import LogChunk
+from heliostat.engines.job_file_reader import LogChunk
 from heliostat.errors import Conflict, HeliostatError, NotFound
 from heliostat.models import Job
 from heliostat.services.context import Context, require_program_engine

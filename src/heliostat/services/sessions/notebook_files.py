@@ -17,7 +17,7 @@ from typing import Any
 from heliostat.errors import Conflict, Forbidden, NotFound, safe_repr
 from heliostat.models import Caller, Job, JobId
 from heliostat.models.notebooks import MAX_NOTEBOOK_BYTES
-from heliostat.payloads import notebook_reader
+from heliostat.payloads import session_notebooks
 from heliostat.services.context import Context, require_program_engine
 from heliostat.services.jobs.exec import ExecCommand, exec_in_job
 from heliostat.services.permissions import require_inspectable_job
@@ -81,7 +81,7 @@ def _folder(context: Context, session: Job, path: str) -> str | None:
 def _run_reader(context: Context, caller: Caller, session: Job, arguments: Sequence[str], max_bytes: int) -> bytes:
     """The output of the notebook reader inside the session. Raises Conflict above the limits of bytes and time."""
     command = exec_in_job(
-        context, caller, session.id, ["python3", "-c", inspect.getsource(notebook_reader), *arguments]
+        context, caller, session.id, ["python3", "-c", inspect.getsource(session_notebooks), *arguments]
     )
     try:
         data, is_complete = _run(command, max_bytes)

@@ -10,7 +10,7 @@ from heliostat.models.job_fields import FieldKind as JobFieldKind
 InputKind = Literal[
     "line", "text", "whole", "number", "seconds", "choice", "flag", "labels", "lines", "variables", "software"
 ]
-"""Input type of a field; `field_texts` has a converter for each."""
+"""Input type of a field; `text_conversion` has a converter for each."""
 ChoiceOptions = Sequence[tuple[str, str]]
 
 FORM_ONLY_FIELDS = frozenset({"command_kind"})

@@ -12,7 +12,7 @@ from heliostat.services.accounts.users import list_users
 from heliostat.services.cluster.nodes import diagnose_installation
 from heliostat.services.cluster.reservations import list_reservations
 from heliostat.services.cluster.usage_reports import monthly_usage_report
-from heliostat.services.settings import list_effective_settings
+from heliostat.services.effective_settings import list_effective_settings
 from heliostat.web.rendering import PageSpec, render_page
 from heliostat.web.request_context import AdminDep, AuthenticatedRequest
 

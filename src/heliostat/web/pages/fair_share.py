@@ -8,7 +8,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from heliostat.models import User
-from heliostat.services.accounts.shares import COUNTED_BY_HELIOSTAT, AccountShare, share_tree, usage_source
+from heliostat.services.accounts.share_tree import COUNTED_BY_HELIOSTAT, AccountShare, share_tree, usage_source
 from heliostat.web import formatting, svg_plots
 from heliostat.web.rendering import PageSpec, render_page
 from heliostat.web.request_context import AuthenticatedDep

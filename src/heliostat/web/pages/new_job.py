@@ -18,7 +18,6 @@ from heliostat.services.jobs.submission import SubmissionResult, submit_jobs
 from heliostat.services.permissions import may_see_env_values, require_inspectable_job
 from heliostat.web import formatting
 from heliostat.web.job_form import job_file
-from heliostat.web.job_form.field_texts import FieldTexts, body_to_texts, texts_to_body
 from heliostat.web.job_form.fields import FORM_FIELDS
 from heliostat.web.job_form.form_view import (
     FormErrors,
@@ -30,6 +29,7 @@ from heliostat.web.job_form.form_view import (
     build_preview,
 )
 from heliostat.web.job_form.job_body import JobBodyDict, job_to_request, request_to_body
+from heliostat.web.job_form.text_conversion import FieldTexts, body_to_texts, texts_to_body
 from heliostat.web.rendering import PAGE_HEADERS, PageSpec, redirect, render_page
 from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep, SubmittedForm
 

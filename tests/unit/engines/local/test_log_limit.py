@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from heliostat.engines.job_files import JobFiles, LogChunk
+from heliostat.engines.job_file_reader import JobFiles, LogChunk
 from heliostat.engines.local import log_limit
 from heliostat.engines.local.log_limit import LogLimit
 from heliostat.engines.log_holes import DISK_BLOCK_BYTES

@@ -18,7 +18,7 @@ from heliostat.controller.failure_details import (
     read_job_text,
 )
 from heliostat.engines.contract import Engine
-from heliostat.engines.job_files import read_owned_file
+from heliostat.engines.job_file_reader import read_owned_file
 from heliostat.engines.job_variables import OUTPUT_VALUES_FILE, job_workflow_membership, workflow_job_folder
 from heliostat.models import AttemptEnded, Job, JobId
 from heliostat.models.environments import INTERNAL_JOB_KINDS

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 from heliostat.models.notebooks import MAX_NOTEBOOK_BYTES
-from heliostat.payloads import notebook_reader
+from heliostat.payloads import session_notebooks
 
 
 def test_it_reads_as_much_as_the_server_takes() -> None:
-    assert notebook_reader.MAX_BYTES == MAX_NOTEBOOK_BYTES
+    assert session_notebooks.MAX_BYTES == MAX_NOTEBOOK_BYTES
 
 
 def test_notebooks_are_looked_for_below_the_folder_only_and_not_in_hidden_ones(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_notebooks_are_looked_for_below_the_folder_only_and_not_in_hidden_ones(t
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "round").symlink_to(tmp_path)
-    assert notebook_reader.list_notebooks(str(tmp_path)) == ["b.ipynb", "a/c.ipynb"]
+    assert session_notebooks.list_notebooks(str(tmp_path)) == ["b.ipynb", "a/c.ipynb"]
 
 
 def test_only_a_plain_file_below_the_folder_is_read(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_only_a_plain_file_below_the_folder_is_read(tmp_path: Path) -> None:
     (root / "bad.ipynb").symlink_to("../outside.ipynb")
     (root / "up").symlink_to("..")
     os.mkfifo(root / "pipe.ipynb")
-    assert notebook_reader.read_notebook(str(root), "good.ipynb") == b"inside"
+    assert session_notebooks.read_notebook(str(root), "good.ipynb") == b"inside"
     wrong = (
         "bad.ipynb",
         "../outside.ipynb",
@@ -37,4 +37,4 @@ def test_only_a_plain_file_below_the_folder_is_read(tmp_path: Path) -> None:
         "pipe.ipynb",
         ".",
     )
-    assert [notebook_reader.read_notebook(str(root), path) for path in wrong] == [None] * len(wrong)
+    assert [session_notebooks.read_notebook(str(root), path) for path in wrong] == [None] * len(wrong)
