@@ -56,7 +56,7 @@ def test_shares_and_months_add_up(server: ServerProcess) -> None:
     assert department["children"][0]["usage_gpu_hours"] == department["usage_gpu_hours"] > 0
     (line,) = server.client.queue.report(by="department")
     assert (line["name"], line["fraction_of_total"]) == ("default", 1.0)
-    assert server.client.queue.report_csv(by="department").splitlines()[1].startswith(f"{line['month']},default,")
+    assert server.client.queue.report_csv(by="department").splitlines()[1].startswith(f"{line['period']},default,")
     assert "default" in helio(server, "share")
     assert server.client.status()["user"] in helio(server, "report", "--by", "user")
 

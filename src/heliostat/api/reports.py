@@ -1,7 +1,6 @@
 """Endpoint of the usage report."""
 
 from dataclasses import asdict
-from datetime import date
 from enum import StrEnum
 from typing import Annotated
 
@@ -10,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.time_fields import DayParam
 from heliostat.services.cluster.usage_reports import PeriodRequest, usage_report, usage_report_csv
 
 router = BodyRouter(tags=["reports"])
@@ -22,8 +22,8 @@ MonthParam = Annotated[
     ),
 ]
 
-FirstDayParam = Annotated[date | None, Query(alias="from", description="First day, in UTC, instead of a month.")]
-LastDayParam = Annotated[date | None, Query(alias="to", description="Last day, in UTC. Default: today.")]
+FirstDayParam = Annotated[DayParam, Query(alias="from", description="First day, in UTC, instead of a month.")]
+LastDayParam = Annotated[DayParam, Query(alias="to", description="Last day, in UTC. Default: today.")]
 
 
 class ReportGrouping(StrEnum):

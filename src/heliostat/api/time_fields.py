@@ -1,6 +1,6 @@
 """Types of times in requests: with a time zone in bodies, UTC without one in queries."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -34,7 +34,7 @@ ZonedTime = Annotated[
 def _iso_text(value: object) -> object:
     """A number would be read as seconds since 1970."""
     if isinstance(value, str) and value.lstrip("+-").replace(".", "", 1).isdecimal():
-        raise ValueError("must be a time: 2026-12-01T08:00Z")
+        raise ValueError("must be a date or a time: 2026-12-01, 2026-12-01T08:00Z")
     return value
 
 
@@ -44,3 +44,6 @@ def _utc_if_naive(at: datetime | None) -> datetime | None:
 
 TimeParam = Annotated[datetime | None, BeforeValidator(_iso_text), AfterValidator(_utc_if_naive)]
 """A query parameter; without a zone it is UTC."""
+
+DayParam = Annotated[date | None, BeforeValidator(_iso_text)]
+"""A query parameter: a date."""
