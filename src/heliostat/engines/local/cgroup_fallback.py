@@ -9,6 +9,7 @@ from heliostat.engines.local.process_usage import ProcessUsage, read_process_usa
 from heliostat.engines.local.processes import (
     find_attempt_pids,
     kill_attempt_processes,
+    oldest_first,
     process_start_time,
     send_signal,
 )
@@ -64,7 +65,7 @@ class FallbackCgroup:
         return not left
 
     def signal(self, signal_number: int) -> None:
-        for pid in self.pids():
+        for pid in oldest_first(self.pids()):  # see `cgroup_files.signal_all`
             if (start_time := process_start_time(pid)) is not None:
                 send_signal(pid, start_time, signal_number)
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
+from heliostat.engines.local.processes import oldest_first
+
 MIB = 1 << 20
 MAX_OPEN_PROCESSES = 256  # pidfds open at the same time: far below the default limit of 1024 open files
 _NAME = re.compile(r"[0-9]+(\.[0-9]+)*")  # excludes "." and ".."
@@ -129,8 +131,9 @@ def signal_all(list_pids: ListPids, signal_number: int) -> None:
     """Signal every listed process, but never init, ourselves, or another process that reuses a listed pid.
 
     The process is opened first, then its pid is listed again: if it is still there, the open process is a member.
+    A shell is signalled before the command that it waits for: else it might start its next command in between.
     """
-    listed = sorted(set(list_pids()) - {1, os.getpid()})
+    listed = oldest_first(set(list_pids()) - {1, os.getpid()})
     for start in range(0, len(listed), MAX_OPEN_PROCESSES):
         _signal_batch(listed[start : start + MAX_OPEN_PROCESSES], list_pids, signal_number)
 
@@ -176,9 +179,10 @@ def _signal_batch(pids: list[int], list_pids: ListPids, signal_number: int) -> N
             with suppress(ProcessLookupError):
                 opened[pid] = os.pidfd_open(pid)
         still_listed = set(list_pids())
-        for pid in opened.keys() & still_listed:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(opened[pid], signal_number)
+        for pid, descriptor in opened.items():
+            if pid in still_listed:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal_number)
     finally:
         for descriptor in opened.values():
             os.close(descriptor)

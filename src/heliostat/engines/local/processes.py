@@ -42,6 +42,11 @@ def is_running(pid: int, start_time: int) -> bool:
     return found is not None and found.start_time == start_time and found.is_alive
 
 
+def oldest_first(pids: Collection[int]) -> list[int]:
+    """Parents before their children, also after the numbers of processes have wrapped around."""
+    return sorted(pids, key=lambda pid: (process_start_time(pid) or 0, pid))
+
+
 def open_pidfd(pid: int, start_time: int) -> int | None:
     """A pidfd of exactly this process, to be closed by the caller; None: it no longer runs."""
     if pid <= 1:

@@ -1,5 +1,6 @@
 """Control groups, for real: whatever versions and controllers this kernel has."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -256,6 +257,28 @@ def test_a_signal_reaches_every_process_also_in_inner_groups(tree: CgroupTree, r
     assert [process.stdout.readline() for process in started] == ["ready\n"] * 3
     group.signal(signal.SIGTERM)
     assert [process.wait(120) for process in started] == [-signal.SIGTERM] * 3
+
+
+def test_an_older_process_is_signalled_first_so_that_no_shell_starts_its_next_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signalled: list[str] = []
+
+    def note(descriptor: int, _: int) -> None:
+        fields = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+        signalled.append(next(line.removeprefix("Pid:").strip() for line in fields if line.startswith("Pid:")))
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", note)
+    started = [subprocess.Popen(["sleep", "600"]) for _ in range(9)]
+    try:
+        for parent, child in itertools.combinations([process.pid for process in started], 2):
+            signalled.clear()
+            cgroup_files.signal_all(lambda pids=(child, parent): list(pids), signal.SIGTERM)
+            assert signalled == [str(parent), str(child)]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait(120)
 
 
 def test_kill_spares_the_process_that_asks_for_it(tree: CgroupTree, root: Path) -> None:
