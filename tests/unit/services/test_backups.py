@@ -229,3 +229,27 @@ def test_an_interrupted_restore_leaves_a_database_and_can_be_repeated(
     restore_backup(home, path)
     assert find_pause(home) is not None
     assert "later" not in departments(home)
+
+
+def test_a_killed_restore_leaves_no_readable_key_and_the_next_one_removes_its_drafts(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = create_backup(home, tmp_path / "backups")
+    draft, forgotten = home.path / "notification.key.draft", home.path / "session.key.draft"
+    for left in (draft, forgotten):
+        left.write_bytes(b"of an earlier restore")
+        left.chmod(0o644)
+    (unpacked := home.path / ".restore-killed" / "jobs").mkdir(parents=True)
+    (unpacked.parent / "session.key").write_bytes(b"key")
+    modes = []
+
+    def fchmod(descriptor: int, mode: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}") == str(draft):
+            modes.append(os.fstat(descriptor).st_mode & 0o777)
+        change_mode(descriptor, mode)
+
+    change_mode = os.fchmod
+    monkeypatch.setattr(os, "fchmod", fchmod)
+    restore_backup(home, path)
+    assert modes == [0o600]
+    assert [entry for entry in home.path.iterdir() if ".draft" in entry.name or ".restore" in entry.name] == []

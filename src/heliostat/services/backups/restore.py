@@ -31,6 +31,9 @@ from heliostat.services.backups.archive import (
 from heliostat.services.home_lock import lock_database, lock_out_server
 from heliostat.store.database_copy import copy_database, find_damage, move_into_place
 from heliostat.store.schema_upgrade import LATEST_REVISION
+from heliostat.untrusted_folders import remove_folder
+
+_UNPACKED, _DRAFT = ".restore-", ".draft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,17 @@ def _put_in_place(home: Home, folder: Path, manifest: Manifest) -> Iterator[Path
 
 @contextmanager
 def _unpacked(home: Home, path: Path) -> Iterator[tuple[Manifest, Path]]:
-    with tempfile.TemporaryDirectory(prefix=".restore-", dir=home.path) as folder:
+    _remove_drafts(home)
+    with tempfile.TemporaryDirectory(prefix=_UNPACKED, dir=home.path) as folder:
         yield _unpack(path, Path(folder), with_logs=True), Path(folder)
+
+
+def _remove_drafts(home: Home) -> None:
+    """Those of an interrupted restore: they hold keys, the database and logs."""
+    for folder in home.path.glob(f"{_UNPACKED}*"):
+        remove_folder(str(folder))
+    for name in (*KEYS, SETTINGS):
+        (home.path / (name + _DRAFT)).unlink(missing_ok=True)
 
 
 def _unpack(path: Path, folder: Path, *, with_logs: bool) -> Manifest:
@@ -117,7 +129,7 @@ def _unpack(path: Path, folder: Path, *, with_logs: bool) -> Manifest:
 def _extract(file: ArchivedFile, folder: Path) -> str:
     target = folder / file.name
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with open(target, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+    with open(target, "xb", opener=_private) as out:
         digest = copy_with_checksum(file.content, out)
         if os.geteuid() == 0:
             os.fchown(out.fileno(), file.info.uid, file.info.gid)
@@ -134,9 +146,11 @@ def _replace(source: Path, target: Path, suffix: str) -> Path | None:
         kept = target.with_name(target.name + suffix)
         _keep(target, kept)
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(target.name + ".draft")
-    draft.write_bytes(source.read_bytes())
-    draft.chmod(source.stat().st_mode & 0o777)
+    draft = target.with_name(target.name + _DRAFT)
+    draft.unlink(missing_ok=True)
+    with open(draft, "xb", opener=_private) as file:
+        file.write(source.read_bytes())
+        os.fchmod(file.fileno(), source.stat().st_mode & 0o777)
     move_into_place(draft, target)
     return kept
 
@@ -173,3 +187,7 @@ def _restore_logs(home: Home, folder: Path) -> None:
             grant_folder_access(str(target.parent), source.stat().st_uid, ENTER, others=NONE)
         with contextlib.suppress(FileExistsError):
             os.link(source, target, follow_symlinks=False)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
