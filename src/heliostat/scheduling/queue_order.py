@@ -152,17 +152,20 @@ def _move_preemptible_back(order: Array, rows: Array, policy: SchedulingPolicy) 
 
 
 def _move_booked_forward(order: Array, rows: Array) -> Array:
-    """The order with booked jobs, oldest booking first, ahead of all others that are not of a higher class."""
+    """The order with booked jobs, oldest booking first, ahead of all others that are not of a higher class. None
+    moves back."""
     booked_at = rows["booked"][order]
     is_booked = np.isfinite(booked_at)
     if not is_booked.any():
         return order
     others = order[~is_booked]
-    heads = order[is_booked][np.argsort(booked_at[is_booked], kind="stable")]
+    by_age = np.argsort(booked_at[is_booked], kind="stable")
+    heads = order[is_booked][by_age]
+    others_ahead = np.cumsum(~is_booked)[is_booked][by_age]
     positions: list[int] = []
-    for rank in rows["rank"][heads].tolist():
+    for rank, own_position in zip(rows["rank"][heads].tolist(), others_ahead.tolist(), strict=True):
         not_higher = np.flatnonzero(rows["rank"][others] <= rank)
-        position = int(not_higher[0]) if len(not_higher) else len(others)
+        position = min(int(not_higher[0]), own_position) if len(not_higher) else own_position
         positions.append(max(position, positions[-1] if positions else 0))
     return np.insert(others, positions, heads)
 

@@ -53,17 +53,18 @@ def _sorted(case: Case, jobs: Iterable[Job], points: dict[int, float]) -> list[J
 
 
 def _booked_first(case: Case, jobs: list[Job]) -> list[Job]:
-    """Booked jobs, oldest booking first, move ahead of all jobs that are not of a higher class."""
-    booked = [job for job in jobs if job.is_booked]
+    """Booked jobs, oldest booking first, move ahead of all jobs that are not of a higher class, and never back."""
     result = [job for job in jobs if not job.is_booked]
     at_least = 0
-    for job in sorted(booked, key=lambda job: job.booked_at or NOW):
-        not_higher = [
-            place
-            for place, other in enumerate(result)
-            if not other.is_booked and _rank(case, other) <= _rank(case, job)
-        ]
-        place = max(not_higher[0] if not_higher else len(result), at_least)
+    for job in sorted((job for job in jobs if job.is_booked), key=lambda job: job.booked_at or NOW):
+        others_ahead = {other.id for other in jobs[: jobs.index(job)] if not other.is_booked}
+        place = 0
+        while place < len(result) and (
+            result[place].is_booked
+            or (result[place].id in others_ahead and _rank(case, result[place]) > _rank(case, job))
+        ):
+            place += 1
+        place = max(place, at_least)
         result.insert(place, job)
         at_least = place + 1
     return result

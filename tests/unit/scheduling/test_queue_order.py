@@ -85,6 +85,13 @@ def test_the_department_and_in_it_the_project_that_used_least_of_its_share_has_t
     assert found.tolist() == [3, 2, 1]
 
 
+def test_a_booked_job_stays_ahead_of_jobs_of_a_higher_class_that_were_behind_it() -> None:
+    booked = gpu_job(1, waited=200, waits_since=NOW - timedelta(hours=200), booked_at=NOW)
+    flood = [gpu_job(number, priority_class="interactive") for number in range(2, 20)]
+    assert in_order([booked, *flood])[0] == 1
+    assert in_order([replace(booked, waits_since=NOW), *flood])[-1] == 1  # the class counts more than its wait
+
+
 def test_only_time_in_the_queue_counts_as_waiting() -> None:
     old = gpu_job(1, hours=2, waited=100)
     since = replace(old, waits_since=NOW - timedelta(hours=1))
