@@ -6,6 +6,7 @@ from typing import Any
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, invalid_field
 from heliostat.models import ACTIVE_STATES, Attempt, Caller, Job, JobId, JobState
 from heliostat.models.quantities import parse_duration
+from heliostat.scheduling.limit_extension import find_delayed_bookings
 from heliostat.services.context import Context, require_program_engine
 from heliostat.services.environments.lifecycle import check_may_stop_build
 from heliostat.services.permissions import require_inspectable, require_inspectable_job
@@ -194,12 +195,14 @@ def _require_found(job: Job | None, job_id: JobId) -> Job:
 
 def extend_job(context: Context, caller: Caller, job_id: JobId, seconds: int) -> Job:
     """Add `seconds` to the time limit. Owners may extend sessions. Other jobs need a manager of the project or an
-    admin, because other jobs were planned with the limit."""
+    admin, because other jobs were planned with the limit. Only admins may delay a job that has a booking."""
     job = require_inspectable_job(context, caller, job_id)
     if job.kind != "session" and not caller.user.may_manage(job.project):
         hint = f"Ask a manager of project {job.project} or an admin."
         raise Forbidden("Owners can extend only sessions: the schedule of other jobs relies on this limit.", hint)
     limit = _new_limit(context, job, seconds)
+    if job.state in ACTIVE_STATES and not caller.user.is_admin:
+        _require_no_delayed_booking(context, job, limit)
     if job.state in ACTIVE_STATES or job.dispatched:
         _extend_in_engine(context, job, limit)
 
@@ -244,6 +247,19 @@ def _new_limit(context: Context, job: Job, seconds: int) -> int:
         problem = f"must be at most {max(0, maximum - job.time_limit_seconds)} seconds more"
         raise Invalid(f"The maximum time limit is {maximum} seconds.", "Request less.", fields={"time": problem})
     return limit
+
+
+def _require_no_delayed_booking(context: Context, job: Job, limit: int) -> None:
+    """Otherwise a session could start beside a booking with a short limit and then keep the booked resources."""
+    if context.engine.capabilities.has_own_queue:
+        return
+    delayed = find_delayed_bookings(context.controller.latest_queue_state(), job.id, limit, context.now())
+    if delayed:
+        at = delayed[0].starts_at.strftime("%Y-%m-%d %H:%M UTC")
+        raise Conflict(
+            f"Job {delayed[0].job_id} of another user is booked to start by {at} and would start later.",
+            "Save your work and start a new session later, or ask an admin to extend this one.",
+        )
 
 
 def _extend_in_engine(context: Context, job: Job, limit: int) -> None:
