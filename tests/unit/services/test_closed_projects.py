@@ -26,7 +26,7 @@ def test_a_project_accepts_jobs_until_it_closes_and_again_when_it_is_opened(site
             resolve_project(site.context, user, "tumours")
         assert refused.value.fields == {"project": "is closed"}
     change(site, "tumours", share=2)
-    with pytest.raises(Invalid, match="No project is given"):
+    with pytest.raises(Invalid, match=r"^Project tumours is closed since .* it accepts no new jobs"):
         resolve_project(site.context, ann, None)
     change(site, "tumours", reopen=True)
     assert resolve_project(site.context, ann, "tumours") == "tumours"
@@ -44,6 +44,21 @@ def test_the_only_open_project_of_a_user_is_the_default_and_closed_ones_are_no_c
     change(site, "first", closes_at=site.clock())
     assert find_default_project(site.context, ann.user) == "second"
     assert job_choices_for(site.context, ann).projects == ("second",)
+
+
+def test_a_job_without_a_project_is_refused_while_the_default_project_is_closed(site: Site) -> None:
+    site.project("tumours")
+    ann = site.person("ann", "default", "tumours").user
+    assert resolve_project(site.context, ann, None) == "default"
+    change(site, "default", closes_at=site.clock())
+    with pytest.raises(Invalid, match="^Project default is closed since") as refused:
+        resolve_project(site.context, ann, None)
+    assert refused.value.hint == "Add --project NAME. Your projects: tumours."
+    assert resolve_project(site.context, ann, "tumours") == "tumours"
+    change(site, "tumours", closes_at=site.clock())
+    with pytest.raises(Invalid, match="^Project default is closed since") as refused:
+        resolve_project(site.context, ann, None)
+    assert "none is open" in (refused.value.hint or "")
 
 
 def test_a_project_moves_to_another_department_with_its_share(site: Site) -> None:

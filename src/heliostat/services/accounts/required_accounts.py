@@ -42,9 +42,10 @@ def project_not_found(name: str) -> NotFound:
 
 def find_default_project(context: Context, user: User) -> str | None:
     """The project of a job that names none; None: the user must name one."""
+    default = context.settings.auth.default_project
+    if default in _own_projects(user):  # a closed one is not replaced by a project that the user has not chosen
+        return default if project_closed_reason(context, default) is None else None
     own_projects = [name for name in _own_projects(user) if project_closed_reason(context, name) is None]
-    if context.settings.auth.default_project in own_projects:
-        return context.settings.auth.default_project
     return own_projects[0] if len(own_projects) == 1 else None
 
 
@@ -88,13 +89,27 @@ def resolve_project(context: Context, user: User, name: str | None) -> str:
     if name is None:
         if (default := find_default_project(context, user)) is not None:
             return default
-        raise Invalid("No project is given.", f"Add --project NAME. {hint}", fields={"project": "missing"})
+        message = _closed_default_message(context, user) or "No project is given."
+        raise Invalid(message, f"Add --project NAME. {hint}", fields={"project": "missing"})
     with context.store.read() as conn:
         exists = accounts.find_project(conn, name) is not None
     if name in _own_projects(user) or (exists and user.is_admin):
         if reason := project_closed_reason(context, name):
             hint = f"{hint} An admin can open it again: helio project set {name} --closes none"
-            raise Invalid(f"{reason[0].upper()}{reason[1:]}.", hint, fields={"project": "is closed"})
+            raise Invalid(_sentence(reason), hint, fields={"project": "is closed"})
         return name
     # The same message whether the project exists or not, so that it reveals no project names.
     raise Invalid(f"You are not a member of a project {name!r}.", hint, fields={"project": "not one of yours"})
+
+
+def _closed_default_message(context: Context, user: User) -> str | None:
+    """Why a job that names no project is refused; None: the user has several open ones, or none at all."""
+    names = _own_projects(user)
+    closed = {name: reason for name in names if (reason := project_closed_reason(context, name))}
+    if reason := closed.get(context.settings.auth.default_project):
+        return _sentence(reason)
+    return _sentence("; ".join(closed.values())) if closed and len(closed) == len(names) else None
+
+
+def _sentence(reason: str) -> str:
+    return f"{reason[0].upper()}{reason[1:]}."
