@@ -162,9 +162,7 @@ def _script(name: str, option: str) -> str:
 
 
 def _duration(text: str, option: str) -> str:
-    """A number alone would be seconds, which few people expect."""
-    if text.strip().isdecimal() and int(text):
-        raise typer.BadParameter(f"{text} has no unit; write {text}m, {text}h or {text}s.", param_hint=option)
+    parse_duration_option(text, option)
     return text
 
 

@@ -174,9 +174,9 @@ class Client:
         return response
 
     def wait(
-        self, jobs: Iterable[SupportsInt], timeout: float | None = None, *, check: bool = False
+        self, jobs: SupportsInt | Iterable[SupportsInt], timeout: float | None = None, *, check: bool = False
     ) -> list[JobHandle]:
-        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds.
+        """Waits until one job or all of several have ended. Raises WaitTimedOut after `timeout` seconds.
 
         With `check`, raises JobFailed if a job has not completed.
         """

@@ -399,13 +399,14 @@ class Jobs(ApiResource):
         return self._act(job, "extend", body={"time": time})
 
     def wait(
-        self, jobs: Iterable[SupportsInt], timeout: float | None = None, *, check: bool = False
+        self, jobs: SupportsInt | Iterable[SupportsInt], timeout: float | None = None, *, check: bool = False
     ) -> JobHandleList:
-        """Waits until all jobs have ended. Raises WaitTimedOut after `timeout` seconds.
+        """Waits until one job or all of several have ended. Raises WaitTimedOut after `timeout` seconds.
 
         With `check`, raises JobFailed if a job has not completed.
         """
-        handles = {int(job): self._handle(job) for job in jobs}
+        listed = jobs if isinstance(jobs, Iterable) else [jobs]
+        handles = {int(job): self._handle(job) for job in listed}
         deadline = Deadline(timeout)
         unfinished = list(handles)
         while unfinished:

@@ -84,11 +84,16 @@ def _text(name: str, value: Any) -> str:
     return text
 
 
+def _duration(name: str, value: Any) -> str:
+    """A number is seconds, as in the API."""
+    return f"{_count(name, value)}s" if isinstance(value, int) else _text(name, value)
+
+
 _PARSERS: Mapping[str, Callable[[str, Any], Any]] = {
     "gpus": _number,
     "cpus": _count,
     "memory": _text,
-    "time": _text,
+    "time": _duration,
     "project": _text,
     "environment": _text,
 }

@@ -28,12 +28,14 @@ def parse_memory(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """`90s`, `4h`, `1d12h`, `1:30:00` or `2-00:00:00` in seconds; a number alone is seconds."""
+    """`90s`, `4h`, `1d12h`, `1:30:00` or `2-00:00:00` in seconds. A number needs a unit, except 0."""
     text = text.strip()
     if len(text) > _MAX_LENGTH:
         raise ValueError(f"{text[:_MAX_LENGTH]!r}… is not a duration; write 90s, 30m, 4h, 1d12h or 1:30:00")
-    if re.fullmatch(r"\d{1,12}", text, re.ASCII):
-        return int(text)
+    if re.fullmatch(r"\d+", text, re.ASCII):
+        if int(text):  # seconds or minutes? Authors of jobs differ
+            raise ValueError(f"{text} has no unit; write {text}m, {text}h or {text}s")
+        return 0
     if match := re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d)(?::(\d\d))?", text, re.ASCII):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -75,6 +75,12 @@ def test_waiting_too_long_raises(serve, tmp_path):
         Client(home=tmp_path).wait([7], timeout=0)
 
 
+@pytest.mark.parametrize("job", [7, JobHandle(Transport(ServerAddress()), 7)])
+def test_one_job_is_waited_for_without_a_list(serve, tmp_path, job):
+    serve(answer({"finished": [DONE], "unfinished": []}))
+    assert [waited.id for waited in Client(home=tmp_path).wait(job)] == [7]
+
+
 def test_jobs_come_page_by_page(serve, tmp_path):
     server = serve(
         answer({"items": [DONE, {**DONE, "id": 6}], "next_cursor": "6"}),

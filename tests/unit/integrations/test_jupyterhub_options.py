@@ -53,7 +53,7 @@ def test_of_the_form_only_what_was_filled_in_counts() -> None:
 
 def test_wishes_become_fields_of_a_job() -> None:
     asked = {"gpus": "0.5", "cpus": "4", "memory": "16G", "time": 3600, "environment": "PyTorch", "project": None}
-    expected = {"gpus": 0.5, "cpus": 4, "memory": "16G", "time": "3600", "environment": "@0123456789ab"}
+    expected = {"gpus": 0.5, "cpus": 4, "memory": "16G", "time": "3600s", "environment": "@0123456789ab"}
     assert parse_user_options(asked, FIELDS, OFFERED) == expected
     assert parse_user_options({"gpus": "2"}, FIELDS, OFFERED) == {"gpus": 2}
 

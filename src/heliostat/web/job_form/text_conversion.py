@@ -93,7 +93,8 @@ def _number(text: str) -> float | str | None:
 
 def _seconds(text: str) -> float | str | None:
     value = _number(text)
-    return float(parse_duration(value)) if isinstance(value, str) else value
+    has_no_unit = isinstance(value, int) and value > 0
+    return float(parse_duration(text)) if isinstance(value, str) or has_no_unit else value
 
 
 def _flag(text: str) -> bool | None:
