@@ -10,6 +10,7 @@ from heliostat.cli.connection import connect
 from heliostat.cli.output import print_json, print_message
 from heliostat.cli.value_format import format_time
 from heliostat.cli.wait_display import WaitDisplay
+from heliostat.errors import Forbidden
 
 if TYPE_CHECKING:
     from heliostat.client import Client
@@ -50,15 +51,29 @@ def wait_until_session_up(client: "Client", job: int, *, quiet: bool) -> Any:
 
 def _print_session(client: "Client", session: Any, open_it: bool, as_json: bool) -> None:
     """With an address that logs a browser in: that of the session asks for a login."""
-    page = f"/sessions/{session['id']}?go=true"
     if as_json:
         print_json(session)
     else:
         print(session["url"], flush=True)
-        link = client.auth.web_link(page)
+        _print_login_link(client, session)
+    if open_it and (as_json or has_browser()):
+        link = _create_login_link(client, session)
+        open_in_browser(link["url"] if link else session["url"])
+
+
+def _print_login_link(client: "Client", session: Any) -> None:
+    if link := _create_login_link(client, session):
         until = format_time(link["expires_at"])
         print_message(f"Log in and open it with this address. It works once, until {until}; do not share it:")
         print_message(f"  {link['url']}")
         print_ssh_forwarding(link["url"], session["url"])
-    if open_it and (as_json or has_browser()):
-        open_in_browser(client.auth.web_link(page)["url"])
+    else:
+        print_message("It asks for a login: your token may not create an address that logs a browser in.")
+
+
+def _create_login_link(client: "Client", session: Any) -> Any:
+    """None: the scope of the token does not allow it."""
+    try:
+        return client.auth.web_link(f"/sessions/{session['id']}?go=true")
+    except Forbidden:
+        return None

@@ -51,12 +51,12 @@ def test_a_job_without_a_project_is_refused_while_the_default_project_is_closed(
     ann = site.person("ann", "default", "tumours").user
     assert resolve_project(site.context, ann, None) == "default"
     change(site, "default", closes_at=site.clock())
-    with pytest.raises(Invalid, match="^Project default is closed since") as refused:
+    with pytest.raises(Invalid, match=r"^Project default is closed since") as refused:
         resolve_project(site.context, ann, None)
     assert refused.value.hint == "Add --project NAME. Your projects: tumours."
     assert resolve_project(site.context, ann, "tumours") == "tumours"
     change(site, "tumours", closes_at=site.clock())
-    with pytest.raises(Invalid, match="^Project default is closed since") as refused:
+    with pytest.raises(Invalid, match=r"^Project default is closed since") as refused:
         resolve_project(site.context, ann, None)
     assert "none is open" in (refused.value.hint or "")
 
