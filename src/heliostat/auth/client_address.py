@@ -6,6 +6,7 @@
 
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from heliostat.auth.unix_accounts import FIRST_HUMAN_UID
 from heliostat.socket_queries import NetlinkUnavailable, query_connection_owner
 
 _MAX_LENGTH = 64
+_UNIX_USER = re.compile(r" \((uid (?:[0-9]+|unknown))\)\Z")  # as in ClientAddress and describe_client
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -62,14 +64,19 @@ def describe_client(scope: Mapping[str, Any]) -> str:
 
 
 def network_of(address: str) -> str:
-    """The range that one person can control: an address, the /64 network of an IPv6 address, or a Unix user."""
+    """The range that one person can control: a Unix user, an address, the /64 network of an IPv6 address, or all
+    of 127.0.0.0/8, from which every process on this machine can connect."""
+    if user := _UNIX_USER.search(address):
+        return user[1]
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address[:_MAX_LENGTH]
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is None:
+            return str(ipaddress.ip_network((parsed, 64), strict=False))
+        parsed = parsed.ipv4_mapped
+    return "127.0.0.0/8" if parsed.is_loopback else str(parsed)
 
 
 def can_identify_local_users() -> bool:

@@ -99,5 +99,17 @@ def test_one_person_can_have_a_whole_ipv6_network_and_one_unix_user() -> None:
     assert network_of(str(ClientAddress("127.0.0.1", 1000))) != network_of(str(ClientAddress("127.0.0.1", 1001)))
 
 
+def test_a_unix_user_is_one_client_from_every_address_of_this_machine() -> None:
+    for uid in (1011, -1, None):  # None: the kernel does not know the connection any more
+        clients = [
+            ClientAddress("127.0.0.1", uid),
+            ClientAddress("127.9.0.3", uid),
+            ClientAddress("127.9.0.4", uid),
+        ]
+        assert len({network_of(str(client)) for client in clients}) == 1
+    tcp = {network_of(str(ClientAddress(ip, 1011))) for ip in ("127.9.0.3", "::1", "10.0.0.1")}
+    assert tcp == {network_of("local socket (uid 1011)")} == {"uid 1011"}
+
+
 def test_on_the_unix_socket_the_client_is_its_user() -> None:
     assert describe_client({"client": None, "state": {"peer_uid": 1000}}) == "local socket (uid 1000)"
