@@ -7,17 +7,23 @@ DISK_BLOCK_BYTES = 512  # the unit of st_blocks
 
 
 def find_holes(descriptor: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of each, in order. Moves the position of the descriptor."""
+    """(start, end) of each, in order. Moves the position of the descriptor. What a job truncates meanwhile is a
+    hole."""
     status = os.fstat(descriptor)
     size, at = status.st_size, 0
     if status.st_blocks * DISK_BLOCK_BYTES >= size:
         return
-    while at < size and (begin := os.lseek(descriptor, at, os.SEEK_HOLE)) < size:
-        try:
-            at = min(os.lseek(descriptor, begin, os.SEEK_DATA), size)
-        except OSError:  # ENXIO: up to the end
-            at = size
+    while at < size and (begin := _seek(descriptor, at, os.SEEK_HOLE, at)) < size:
+        at = min(_seek(descriptor, begin, os.SEEK_DATA, size), size)
         yield begin, at
+
+
+def _seek(descriptor: int, at: int, what: int, otherwise: int) -> int:
+    """`otherwise`: if the file ends before."""
+    try:
+        return os.lseek(descriptor, at, what)
+    except OSError:  # ENXIO
+        return otherwise
 
 
 class OutputReader:

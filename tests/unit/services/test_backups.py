@@ -1,5 +1,6 @@
 """Backups: complete, checked, and restored without losing what was there."""
 
+import errno
 import fcntl
 import io
 import os
@@ -14,6 +15,7 @@ import pytest
 
 from heliostat.config import BackupSettings, Home, load_settings
 from heliostat.config.pause_file import find_pause
+from heliostat.engines.log_holes import OutputReader
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.loops.backup_maker import BackupMaker
 from heliostat.services.backups.archive import list_backups
@@ -146,6 +148,22 @@ def test_holes_of_logs_are_left_out(home: Home, tmp_path: Path) -> None:
     assert output.startswith(b"first\n")
     assert output.count(b"more\n") == 2
     assert len(output) < 2**20
+
+
+@pytest.mark.parametrize("step", ["__init__", "read"])
+def test_an_error_in_one_log_does_not_end_the_backup(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    (home.jobs / "12").mkdir()
+    (home.jobs / "12" / "1.stdout").write_text("epoch 1\n")
+
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(OutputReader, step, fail)
+    path = create_backup(home, tmp_path / "backups", logs=True)
+    restore_backup(other := Home(tmp_path / "other"), path)
+    assert "before" in departments(other)
 
 
 def test_nothing_is_restored_under_a_running_server(home: Home, tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ def _write(file: IO[bytes], home: Home, database: Path, now: datetime, logs: boo
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
         for name, content in _files(home, database, logs):
             with content:
-                checksums[name] = _add(archive, name, content)
+                if (checksum := _add(archive, name, content)) is not None:
+                    checksums[name] = checksum
         manifest = Manifest(
             now.isoformat(timespec="seconds"),
             __version__,
@@ -105,10 +106,16 @@ def _files(home: Home, database: Path, logs: bool) -> Iterator[tuple[str, IO[byt
     if logs and home.jobs.is_dir():
         for folder in os.scandir(home.jobs):
             if folder.name.isdecimal() and folder.is_dir(follow_symlinks=False):
-                for entry in os.listdir(folder.path):
-                    name = f"jobs/{folder.name}/{entry}"
-                    if is_log(name) and (content := _open_log(home.path / name)):
+                for name in _log_names(folder):
+                    if content := _open_log(home.path / name):
                         yield name, content
+
+
+def _log_names(folder: os.DirEntry[str]) -> list[str]:
+    """None if the folder is gone."""
+    with suppress(OSError):
+        return [name for entry in os.listdir(folder.path) if is_log(name := f"jobs/{folder.name}/{entry}")]
+    return []
 
 
 def _open_log(path: Path) -> IO[bytes] | None:
@@ -123,12 +130,16 @@ def _open_log(path: Path) -> IO[bytes] | None:
     return None
 
 
-def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str:
+def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str | None:
+    """Returns the checksum. None: a log that cannot be read is left out."""
     info = archive.gettarinfo(arcname=name, fileobj=content)
     info.type, info.linkname = tarfile.REGTYPE, ""  # also if it has several names
     output: OutputReader | IO[bytes] = content
     if is_log(name):  # which may be a terabyte of holes
-        output = OutputReader(content.fileno())
+        try:
+            output = OutputReader(content.fileno())
+        except OSError:
+            return None
         info.size = output.size
     reader = _Reader(output, info.size)
     archive.addfile(info, reader)  # type: ignore[arg-type] # only read
@@ -136,16 +147,26 @@ def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str:
 
 
 class _Reader:
-    """Exactly this many bytes, also of a log that grows or shrinks meanwhile; and their checksum."""
+    """Exactly this many bytes, also of a log that grows or shrinks meanwhile; and their checksum. After
+    an error a log is zeros: it must not end the backup."""
 
     def __init__(self, content: OutputReader | IO[bytes], size: int) -> None:
         self._content, self._left, self.digest = content, size, hashlib.sha256()
 
     def read(self, size: int) -> bytes:
-        data = self._content.read(min(size, self._left)).ljust(min(size, self._left), b"\0")
+        data = self._read(min(size, self._left)).ljust(min(size, self._left), b"\0")
         self._left -= len(data)
         self.digest.update(data)
         return data
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return self._content.read(size)
+        except OSError:
+            if not isinstance(self._content, OutputReader):
+                raise
+            self._content = io.BytesIO()
+            return b""
 
 
 def _private(path: str, flags: int) -> int:
