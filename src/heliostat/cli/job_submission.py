@@ -6,7 +6,7 @@ import typer
 
 from heliostat.cli.job_defaults import merge_job_fields, read_job_defaults
 from heliostat.cli.output import print_message
-from heliostat.cli.script_options import read_script_options
+from heliostat.cli.script_options import read_script_options, warn_about_late_options
 from heliostat.cli.submitted_job_report import report_submitted_array, report_submitted_job
 from heliostat.cli.uploads import upload_with_progress, warn_about_empty_folder
 
@@ -32,6 +32,7 @@ def job_layers(job: dict[str, Any], script_name: str | None = None) -> dict[str,
     layers = {"defaults.toml": read_job_defaults()}
     if "script" in job:
         options = read_script_options(job["script"])
+        warn_about_late_options(job["script"])
         layers |= {
             "script": {"name": script_name} if script_name else {},
             "#SBATCH": options.sbatch,

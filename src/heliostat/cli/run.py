@@ -10,7 +10,7 @@ from heliostat.cli.job_defaults import merge_job_fields
 from heliostat.cli.job_options import IsolateOption, isolate_job, job_options, parse_command
 from heliostat.cli.job_submission import DryRunOption, ReportFlags, job_layers, submit_job, upload_job_folder
 from heliostat.cli.output import JsonFlag
-from heliostat.cli.script_options import has_script_options, read_script
+from heliostat.cli.script_options import has_script_options, read_script, warn_about_late_options
 from heliostat.cli.submitted_job_report import FollowOption, WaitOption
 from heliostat.cli.uploads import warn_about_empty_folder
 
@@ -48,6 +48,8 @@ def run(
     text = None if "script" in job else read_script(words[0])
     if text is not None and has_script_options(text):
         job, script_name, words = {**job, "script": text}, os.path.basename(words[0]), words[1:]
+    elif text is not None:
+        warn_about_late_options(text)
     job |= {"command": parse_command(words, has_script="script" in job)}
     job |= {"record": False} if no_record else {}
     layers = job_layers(job, script_name)

@@ -9,6 +9,7 @@ import typer
 
 from heliostat.cli.job_defaults import merge_job_fields
 from heliostat.cli.job_options import parse_option_words
+from heliostat.cli.output import print_message
 from heliostat.cli.sbatch_options import translate_sbatch_options
 
 _MARKS = ("#HELIO", "#SBATCH")
@@ -59,14 +60,26 @@ def read_script_options(text: str) -> ScriptOptions:
     return ScriptOptions(helio, sbatch, ignored)
 
 
+def warn_about_late_options(text: str) -> None:
+    """As in Slurm, options below the first command have no effect."""
+    for number, mark, rest, is_header in _marked_lines(text):
+        if not is_header:
+            print_message(f"Ignored line {number}, below the first command: {mark} {rest}")
+
+
 def _header_lines(text: str) -> Iterator[tuple[int, str, str]]:
     """(line number, mark, rest) of the comments at the beginning, as in Slurm."""
+    return ((number, mark, rest) for number, mark, rest, is_header in _marked_lines(text) if is_header)
+
+
+def _marked_lines(text: str) -> Iterator[tuple[int, str, str, bool]]:
+    """(line number, mark, rest, whether it is above the first command)."""
+    is_header = True
     for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.startswith("#"):
-            return
+        is_header = is_header and (not line.strip() or line.startswith("#"))
         mark, _, rest = line.partition(" ")
         if mark in _MARKS:
-            yield number, mark, rest
+            yield number, mark, rest, is_header
 
 
 def _line_error(number: int, mark: str, problem: str) -> typer.BadParameter:

@@ -42,6 +42,7 @@ def test_a_script_says_what_it_needs_and_the_command_line_wins(helio, serve, scr
     server = serve(answer(JOB, 201))
     ran = helio("run", "--gpus", "1", "--env", "SEED=4", script, "epoch")
     assert "Ignored #SBATCH options: --partition=gpu\n" in ran.err
+    assert "Ignored line 8, below the first command: #HELIO --gpus 8\n" in ran.err
     assert sent(server.requests[0]) == {
         "name": "resnet",
         "project": "vision",
@@ -60,6 +61,14 @@ def test_a_script_may_be_given_as_an_option_or_submitted(helio, serve, script, w
     server = serve(answer(JOB, 201))
     assert helio(*words, script).code == 0
     assert (sent(server.requests[0])["gpus"], sent(server.requests[0])["script"]) == (2, SCRIPT)
+
+
+def test_options_that_are_all_below_the_first_command_are_ignored_with_a_warning(helio, serve, tmp_path):
+    server = serve(answer(JOB, 201))
+    (tmp_path / "late.sh").write_text("#!/bin/sh\necho hi\n#HELIO --gpus 4\n")
+    ran = helio("run", str(tmp_path / "late.sh"))
+    assert "Ignored line 3, below the first command: #HELIO --gpus 4\n" in ran.err
+    assert "gpus" not in sent(server.requests[0])
 
 
 def test_a_wrong_line_of_a_script_is_named(helio, tmp_path):
