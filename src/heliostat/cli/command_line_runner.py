@@ -95,9 +95,9 @@ def _print_and_exit(message: str, hint: str | None, code: int) -> int:
 
 def _in_options(text: str, options: Mapping[str, str]) -> str:
     """Recognizes a field at the beginning of a line (`cpus: must be…`, `job.cpus:`) or by its underscore."""
-    text = re.sub(
-        r"^(?:job\.)?(\w+)(?:\.\d+)?(?=[:.])", lambda found: options.get(found[1], found[0]), text, flags=re.M
-    )
+    if "memory" in options:  # the fields of a job are options, not in a file
+        text = re.sub(r"^job\.", "", text, flags=re.M)
+    text = re.sub(r"^(\w+)(?:\.\d+)?(?=[:.])", lambda found: options.get(found[1], found[0]), text, flags=re.M)
     return re.sub(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b", lambda found: options.get(found[0], found[0]), text)
 
 

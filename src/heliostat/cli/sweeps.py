@@ -1,6 +1,7 @@
 """`helio sweep`: one command with many parameter values."""
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -125,8 +126,19 @@ def submit_grid(
 ) -> None:
     """Submits a sweep over the values of `--sweep lr=0.1,0.01`."""
     record, name = job.pop("record", True), job.pop("name", "sweep")
-    created = client.sweeps.submit(job, record=record, name=name, grid=_grid(texts))
+    grid = _grid(texts)
+    _warn_about_unused_names(job, grid)
+    created = client.sweeps.submit(job, record=record, name=name, grid=grid)
     report_submitted_sweep(client, created, wait, follow, as_json)
+
+
+def _warn_about_unused_names(job: dict[str, Any], names: Iterable[str]) -> None:
+    """No error: a script that the command runs may read the variable."""
+    text = str([job.get(field) for field in ("command", "script", "env")])
+    for name in names:
+        variable = f"HELIOSTAT_PARAM_{name.upper()}"
+        if f"{{{name}}}" not in text and variable not in text:
+            print_message(f"The command does not contain {{{name}}}. Each run has its value only in ${variable}.")
 
 
 def _grid(given: list[str]) -> dict[str, list[Any]]:

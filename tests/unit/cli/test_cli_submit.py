@@ -101,6 +101,7 @@ def test_the_servers_word_on_a_field_is_passed_on(helio, serve, tmp_path):
             "--zone: is none.",
         ),
         (["schedule", "create", "n", "--", "true"], "job.labels.0: is none.\nx: no.", "helio: --label: is none."),
+        (["run", "--sweep", "lr=1", "--", "echo {lr}"], "job.command: {lr} is no.", "helio: command: {lr} is no."),
         (["node", "set", "n1", "--data-class", "9"], "data_class: must be at most 3.", "--data-class: must be"),
     ],
 )
@@ -113,6 +114,14 @@ def test_what_is_refused_is_said_in_the_words_that_were_typed(helio, serve, word
     assert says in ran.err
     command = " ".join(words[:2]) if words[0] in ("node", "schedule") else words[0]
     assert f"hint: See helio {command} --help." in ran.err
+
+
+def test_a_sweep_whose_command_uses_no_value_is_submitted_with_a_warning(helio, serve):
+    created = {"id": 3, "name": "sweep", "count": 2, "array_id": 5}
+    serve(answer(created, 201), answer(created, 201))
+    ran = helio("run", "--sweep", "lr=1,2", "--", "echo", "hi")
+    assert "does not contain {lr}. Each run has its value only in $HELIOSTAT_PARAM_LR.\n" in ran.err
+    assert "does not contain" not in helio("run", "--sweep", "lr=1,2", "--", "echo $HELIOSTAT_PARAM_LR").err
 
 
 def test_every_problem_of_a_file_has_its_line(helio, serve, tmp_path):
