@@ -74,6 +74,12 @@ def test_jobs_that_an_older_database_does_not_know_go_on_until_an_admin_decides(
     assert "Heliostat is paused" in server.ask("GET", "/jobs").headers["heliostat-notice"]
     new = server.submit(command=["true"], memory=64)
     assert "paused" in server.show(new)["reason"]
+    for answer in (
+        server.ask("GET", f"/jobs/{new}/why?what_if=true").json,
+        server.ask("POST", "/when", {"command": ["true"], "memory": 64}).json,
+    ):
+        assert (answer["forecast"], answer["no_forecast_reason"]) == (None, "after `helio resume`")
+        assert not answer.get("starts_now")
     refused = server.ask("POST", "/resume", {})
     assert (refused.status, refused.error["code"]) == (409, "unknown_jobs")
     assert f"job {unknown}" in refused.error["message"]

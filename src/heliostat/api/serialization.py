@@ -230,6 +230,7 @@ def serialize_explanation(explanation: JobExplanation) -> Json:
             wait.not_before if wait else explanation.job.begin_at if explanation.ineligible_reason else None
         ),
         "forecast": serialize_forecast(explanation.forecast),
+        "no_forecast_reason": explanation.no_forecast_reason,
         "accuracy": asdict(explanation.accuracy),
     }
     if explanation.what_if is not None:
@@ -241,6 +242,7 @@ def serialize_start_forecast(estimate: StartEstimate, accuracy: ForecastAccuracy
     return {
         "starts_now": estimate.starts_now,
         "forecast": serialize_forecast(estimate.forecast),
+        "no_forecast_reason": estimate.no_forecast_reason,
         "what_if": [_option_view(option) for option in estimate.options],
         "accuracy": asdict(accuracy),
     }

@@ -80,6 +80,8 @@ def _is_own_forecast(forecast: "Forecast | None") -> bool:
 
 
 def _start_without_forecast(explanation: "JobExplanation") -> str:
+    if reason := explanation.get("no_forecast_reason"):
+        return reason
     if explanation.get("not_before"):
         return f"not before {format_time_short(explanation['not_before'])}"
     if explanation["blocked_by"] == "parents":
@@ -93,6 +95,8 @@ def _print_estimate(estimate: "StartEstimate") -> None:
     forecast = estimate["forecast"]
     if estimate["starts_now"]:
         print("If submitted now, the job would start immediately.")
+    elif reason := estimate.get("no_forecast_reason"):
+        print(f"If submitted now, the job would start {reason}.")
     elif forecast is None:
         print("No start within the forecast horizon.")
     else:

@@ -192,6 +192,7 @@ class JobExplanation(TypedDict):
     starts_by: str | None
     not_before: str | None  # earliest start, if the monthly quota is used up
     forecast: Forecast | None
+    no_forecast_reason: NotRequired[str | None]  # while Heliostat is paused
     accuracy: ForecastAccuracy
     what_if: NotRequired[list[RequestVariation]]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import date
-from typing import Any, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack
 
 from heliostat.client.api_types import Forecast, ForecastAccuracy, JobOptions, RequestVariation
 from heliostat.client.request_bodies import job_body
@@ -52,6 +52,7 @@ class ShareTree(TypedDict, total=False):
 class StartEstimate(TypedDict):
     starts_now: bool
     forecast: Forecast | None
+    no_forecast_reason: NotRequired[str | None]  # while Heliostat is paused
     what_if: list[RequestVariation]
     accuracy: ForecastAccuracy
 

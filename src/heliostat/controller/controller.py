@@ -145,6 +145,10 @@ class Controller:
         if self._thread.is_alive():
             self._thread.join()
 
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
     def wait_reason(self, job: Job) -> str | None:
         """Why a job waits, as of the newest plan."""
         if job.state is not JobState.PENDING:

@@ -70,6 +70,7 @@ class StartEstimate:
     forecast: Forecast | None
     options: tuple[EarlierStartOption, ...]
     starts_now: bool = False  # it would start immediately
+    no_forecast_reason: str | None = None  # if Heliostat is paused: when it starts
 
 
 class Forecaster:
@@ -108,8 +109,9 @@ class Forecaster:
         self._loop.start()
 
     def forecast_of(self, job: Job) -> Forecast | None:
-        """When a waiting job will start, as of the newest forecast."""
-        if job.state is not JobState.PENDING:
+        """When a waiting job will start, as of the newest forecast. None while Heliostat is paused: its end
+        is unknown."""
+        if job.state is not JobState.PENDING or self._controller.is_paused:
             return None
         return self._forecasts.get(job.id) if self._enabled else self._engine_forecast(job)
 
@@ -233,7 +235,7 @@ class Forecaster:
             may_continue = self._budget(self._timing.budget_seconds, _BACKGROUND_REST)
             forecasts = forecast_starts(state, durations, now, ForecastOptions(may_continue=may_continue))
         self._forecasts = forecasts
-        if forecasts or self._has_open_outcomes:
+        if not self._controller.is_paused and (forecasts or self._has_open_outcomes):
             self._store_forecasts(forecasts, now)
 
     def _store_forecasts(self, forecasts: dict[JobId, Forecast], now: datetime) -> None:

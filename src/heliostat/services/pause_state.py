@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from heliostat.config.pause_file import Pause
 
+AFTER_RESUME = "after `helio resume`"  # when jobs start while it is paused
+
 
 @dataclass(slots=True)
 class PauseState:

@@ -132,6 +132,14 @@ def test_when_reports_an_immediate_start_or_no_start_within_the_horizon(helio, s
     assert helio("when", "--gpus", "1").out == "No start within the forecast horizon.\n"
 
 
+def test_while_it_is_paused_a_job_starts_after_the_resumption(helio, serve):
+    paused = {"forecast": None, "no_forecast_reason": "after `helio resume`"}
+    estimate = {"starts_now": False, "what_if": [], "accuracy": {"within": 0, "of": 0}, **paused}
+    serve(answer(estimate), answer(why(blocked_by="paused", **paused)))
+    assert helio("when", "--gpus", "1").out == "If submitted now, the job would start after `helio resume`.\n"
+    assert "starts     after `helio resume`\n" in helio("why", "7").out
+
+
 def test_share_is_a_tree(helio, serve):
     def account(kind, name, entitled=0.5, children=()):
         return {

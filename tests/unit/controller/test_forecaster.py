@@ -28,6 +28,8 @@ ONE_GPU = Resources(1, 10, 1)
 class Queue:
     """Stands in for the controller."""
 
+    is_paused = False
+
     def __init__(self, *jobs: Job) -> None:
         self.jobs = list(jobs)
         self.forks = 0
@@ -139,6 +141,18 @@ def test_it_stops_at_once_also_in_the_middle_of_a_thought(store: Store, monkeypa
     made.start()
     wait_until(lambda: thinking, "it thinks", 60)
     made.close()  # returns when the thread has ended; with such a budget that would take days
+
+
+def test_a_paused_server_shows_and_stores_no_forecast_and_the_resumed_one_does(store: Store) -> None:
+    queue = Queue(running(), waiting(2))
+    queue.is_paused = True
+    made = a_forecaster(store, queue)
+    made._round()
+    assert made.forecast_of(waiting(2)) is None
+    with store.read() as conn:
+        assert conn.exec_driver_sql("SELECT count(*) FROM forecasts").scalar() == 0
+    queue.is_paused = False
+    assert made.forecast_of(waiting(2)) is not None
 
 
 def test_a_question_is_answered_and_leaves_no_trace(store: Store) -> None:

@@ -86,6 +86,8 @@ def test_a_preview_says_now_later_or_that_nobody_knows() -> None:
     assert build_preview(StartEstimate(LATER, ()), request).state == "later"
     assert build_preview(StartEstimate(None, ()), request).state == "unknown"
     assert len(build_preview(StartEstimate(None, ()), request).notes) == 2
+    paused = build_preview(StartEstimate(None, (), no_forecast_reason="after `helio resume`"), request)
+    assert paused.no_forecast_reason == "after `helio resume`"
 
 
 def test_what_is_no_job_yet_is_not_shown_elsewhere() -> None:

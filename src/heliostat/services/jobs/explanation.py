@@ -12,6 +12,7 @@ from heliostat.services.accounts.quotas import check_queued_gpu_quota
 from heliostat.services.context import Context
 from heliostat.services.jobs.dependencies import link_dependencies
 from heliostat.services.jobs.submission import draft_jobs
+from heliostat.services.pause_state import AFTER_RESUME
 from heliostat.services.permissions import require_inspectable_job
 from heliostat.store.jobs import get_jobs_without_spec
 
@@ -37,6 +38,7 @@ class JobExplanation:
     forecast: Forecast | None
     accuracy: ForecastAccuracy
     what_if: StartEstimate | None = None
+    no_forecast_reason: str | None = None  # if Heliostat is paused: when it starts
     ineligible_reason: str | None = None  # parents, begin or reservation: why the job is not in the queue yet
 
 
@@ -44,11 +46,7 @@ def explain_job(context: Context, caller: Caller, job_id: JobId, *, what_if: boo
     """For users who may inspect the job."""
     job = require_inspectable_job(context, caller, job_id)
     wait = context.controller.explain_wait(job_id) if job.state is JobState.PENDING else None
-    estimate = (
-        context.forecaster.estimate_start(job, instead_of=job)
-        if what_if and job.state is JobState.PENDING
-        else None
-    )
+    estimate = _estimate_start(context, job, instead_of=job) if what_if and job.state is JobState.PENDING else None
     return JobExplanation(
         job=job,
         sentence=_sentence(job, wait, context.controller.wait_reason(job)),
@@ -57,6 +55,7 @@ def explain_job(context: Context, caller: Caller, job_id: JobId, *, what_if: boo
         forecast=context.forecaster.forecast_of(job) or (estimate.forecast if estimate else None),
         accuracy=context.forecaster.accuracy(),
         what_if=estimate,
+        no_forecast_reason=_no_forecast_reason(context) if job.state is JobState.PENDING else None,
         ineligible_reason=_ineligible_reason(job, wait, context.now()),
     )
 
@@ -69,7 +68,17 @@ def forecast_request(context: Context, caller: Caller, request: JobRequest) -> S
     with context.store.read() as conn:
         (job,) = link_dependencies(conn, caller, [request], [[replace(job, array_index=index)]]).jobs
         check_queued_gpu_quota(context, conn, [job])
-    return context.forecaster.estimate_start(replace(job, array_index=None))
+    return _estimate_start(context, replace(job, array_index=None))
+
+
+def _estimate_start(context: Context, job: Job, instead_of: Job | None = None) -> StartEstimate:
+    if reason := _no_forecast_reason(context):
+        return StartEstimate(None, (), no_forecast_reason=reason)
+    return context.forecaster.estimate_start(job, instead_of=instead_of)
+
+
+def _no_forecast_reason(context: Context) -> str | None:
+    return AFTER_RESUME if context.pause.current else None
 
 
 def _ineligible_reason(job: Job, wait: WaitExplanation | None, now: datetime) -> str | None:

@@ -42,6 +42,7 @@ class StartPreview:
     forecast: Forecast | None = None
     suggestions: tuple[RequestSuggestion, ...] = ()
     notes: tuple[str, ...] = ()
+    no_forecast_reason: str | None = None
     errors: FormErrors = FormErrors()
 
 
@@ -121,7 +122,7 @@ def build_preview(answer: StartEstimate, request: JobRequest) -> StartPreview:
         "now" if answer.starts_now else "later" if answer.forecast is not None else "unknown"
     )
     suggestions = () if answer.starts_now else tuple(_suggestion(option, request) for option in answer.options)
-    return StartPreview(state, answer.forecast, suggestions, tuple(notes))
+    return StartPreview(state, answer.forecast, suggestions, tuple(notes), answer.no_forecast_reason)
 
 
 def _suggestion(option: EarlierStartOption, request: JobRequest) -> RequestSuggestion:

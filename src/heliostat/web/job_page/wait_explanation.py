@@ -130,6 +130,8 @@ def _accuracy_text(accuracy: ForecastAccuracy) -> str:
 
 
 def _no_forecast_reason(explanation: JobExplanation) -> str:
+    if explanation.no_forecast_reason:
+        return format_sentence(explanation.no_forecast_reason)
     if explanation.ineligible_reason == "parents":
         return "After its dependencies have finished."
     if explanation.wait_explanation is not None and explanation.wait_explanation.blocked_by == "nodes":
