@@ -10,7 +10,7 @@ from pathlib import Path
 from heliostat.config.home import DEFAULT_PORT, Home
 from heliostat.config.setting_rules import setting
 
-_SIZE = {"pattern": r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", "advice": 'Write a size: "500M", "2G".'}
+_SIZE = {"pattern": r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", "advice": 'Write a size of at least 1M: "500M", "2G".'}
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?"
 _PROXY_URL = r"https?://((\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:]+\])(:\d{1,5})?/?"
 _PUBLIC_URL = (
@@ -458,9 +458,11 @@ class StorageSettings:
     log_max_size: str = setting(
         "1G",
         "maximum size on disk of one log (stdout or stderr of an attempt); of a larger log the beginning and the "
-        "newest half are kept, and the log says what was removed. Needs a file system that supports holes (ext4, "
-        "XFS, Btrfs, ZFS); with Slurm it does not apply: use a quota of the file system",
-        **_SIZE,
+        'newest half are kept, and the log says what was removed. At least 1M; as good as no limit: `"1000T"`. '
+        "Needs a file system that supports holes (ext4, XFS, Btrfs, ZFS); with Slurm it does not apply: use a "
+        "quota of the file system",
+        pattern=_SIZE["pattern"],
+        advice='Write a size of at least 1M: "500M", "2G"; as good as no limit: "1000T".',
     )
     keep_records: bool = setting(
         True,

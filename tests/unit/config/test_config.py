@@ -200,6 +200,13 @@ def test_a_key_that_is_not_known_is_refused_with_the_nearest(
     assert hint in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize("size", ["512K", "0", "none"])
+def test_a_maximum_size_of_logs_that_is_refused_names_the_smallest_and_the_largest(size: str) -> None:
+    (problem,) = find_problems({"storage": {"log_max_size": size}})
+    assert problem.hint == 'Write a size of at least 1M: "500M", "2G"; as good as no limit: "1000T".'
+    assert find_problems({"storage": {"log_max_size": "1000T"}}) == []
+
+
 def test_all_problems_of_a_file_are_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(Invalid) as caught:
         load(tmp_path, "port = 1\n[queue]\nshare_weight = -1\n[slurm]\nfoo = 1\n")
