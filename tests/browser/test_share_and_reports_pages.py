@@ -20,7 +20,7 @@ def test_the_tree_shows_who_used_what(new_page: Callable[..., Page], server: Run
     page = new_page(java_script_enabled=scripts)
     page.goto(server.url + "/")
     page.get_by_role("link", name="Fair share").click()
-    expect(page.get_by_text("above it a lower one")).to_be_visible()
+    expect(page.get_by_text("has the next turn")).to_be_visible()
     expect(page.locator("#share-d-default-p-default")).to_contain_text("%")
     page.get_by_role("link", name="Projects and users").click()
     expect(page.locator("#share-d-default-p-default-u-root")).to_contain_text("you")

@@ -62,7 +62,7 @@ log = get_logger()
 _MAX_SLEEP_SECONDS = 3600.0
 _CHECKPOINT_INTERVAL_SECONDS = 5.0
 _CATCH_UP_SECONDS = 0.2
-_PAUSED = WaitReason("Heliostat is paused: no job starts until an admin runs `helio resume`", "paused")
+_PAUSED = WaitReason("Heliostat is paused: no job starts until an admin runs helio resume", "paused")
 _LOST_DETAIL = "its end is unknown: Heliostat was restored from a backup"
 
 
