@@ -6,6 +6,7 @@ commands still work, but start slower.
 """
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, get_args, get_origin
 
 import typer
@@ -23,7 +24,7 @@ def install_light_converters(command: Any, parent: Any = None) -> None:
         descriptor = getattr(param, "type_descriptor", None)
         annotation = getattr(descriptor, "annotation", None)
         element = get_args(annotation)[0] if get_origin(annotation) is list else annotation
-        if element in _CONVERTERS or element is bool:
+        if element in _CONVERTERS or element is bool or _is_enum(element):
             param._runtime_param = _Converter(element)
 
 
@@ -43,13 +44,21 @@ class _Converter:
         if self._type is bool or not isinstance(value, str):
             return value
         try:
-            converted = _CONVERTERS[self._type](value)
+            converted = _CONVERTERS.get(self._type, self._type)(value)
         except ValueError:
-            message = f"{value!r} is not {_TYPE_NAMES[self._type]}."
+            message = f"{value!r} is not {_describe_type(self._type)}."
             raise typer.BadParameter(message, ctx=ctx, param=param) from None
-        if self._type is not str:
+        if self._type in (int, float):
             _check_range(converted, param, ctx)
         return converted
+
+
+def _is_enum(value_type: Any) -> bool:
+    return isinstance(value_type, type) and issubclass(value_type, Enum)
+
+
+def _describe_type(value_type: Any) -> str:
+    return f"one of {', '.join(value_type)}" if _is_enum(value_type) else _TYPE_NAMES[value_type]
 
 
 def _check_range(value: float, param: Any, ctx: Any) -> None:

@@ -27,6 +27,7 @@ _REPORT_COLUMNS = (
     Column("MEAN WAIT", right_aligned=True),
     Column("MEDIAN WAIT", right_aligned=True),
 )
+_GROUPINGS = ("department", "project", "user", "gpu_type")
 
 
 def report(
@@ -45,8 +46,11 @@ def report(
 
     Admins see all usage, managers that of their projects, other users their own.
     """
-    client = connect()
     by = by.replace("-", "_")
+    if by not in _GROUPINGS:
+        choices = ", ".join(_GROUPINGS).replace("_", "-")
+        raise typer.BadParameter(f"{by!a} is not one of {choices}.", param_hint="--by")
+    client = connect()
     days: ReportDays = {"first_day": first_day, "last_day": last_day}
     if as_csv:
         sys.stdout.write(client.queue.report_csv(month, by, **days).replace("\r\n", "\n"))

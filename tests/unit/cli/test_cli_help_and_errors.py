@@ -97,6 +97,11 @@ def test_the_version_is_printed(helio):
         (["run", "--sweep", "lr=1,2", "--array", "0-3", "true"], "A sweep is an array already"),
         (["run", "--env", "NOT_SET_HERE", "true"], "NOT_SET_HERE is not set here"),
         (["run", "--grace", "soon", "true"], "'soon' is not a duration"),
+        (["report", "--by", "foo"], "--by: 'foo' is not one of department, project, user, gpu-type."),
+        (
+            ["token", "create", "--name", "x", "--scope", "bogus"],
+            "'bogus' is not one of read, submit, metrics, full.",
+        ),
         (["run", "--script", "/nonexistent"], "cannot be read"),
         (["submit", "/nonexistent"], "cannot be read"),
         (["cancel"], "Name the jobs"),

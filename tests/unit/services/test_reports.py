@@ -88,6 +88,19 @@ def test_a_month_that_has_not_begun_is_refused() -> None:
     assert refused.value.hint == "The current month is 2026-11."
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "message"),
+    [
+        (date(2027, 1, 1), None, "2027-01-01 is in the future."),
+        (date(2026, 11, 2), date(2026, 11, 1), "The first day, 2026-11-02, is after the last day, 2026-11-01."),
+    ],
+)
+def test_a_period_without_days_is_refused_in_a_sentence(first: date, last: date | None, message: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        _resolve_period(PeriodRequest(None, first, last), NOW)
+    assert refused.value.message == message
+
+
 def test_months_go_back_to_the_first_job(site: Site) -> None:
     site.clock.at = datetime(2026, 2, 15, tzinfo=UTC)
     assert list_report_months(site.context) == ["2026-02"]

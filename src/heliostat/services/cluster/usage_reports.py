@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, date, datetime, time, timedelta
+from typing import NoReturn
 
 from heliostat.errors import Invalid
 from heliostat.models import Caller, ProjectRole
@@ -132,11 +133,18 @@ def _resolve_period(requested: PeriodRequest, now: datetime) -> tuple[str, Repor
         raise Invalid("month: not with from and to.", "Give a month, or from and to.", fields=fields)
     first, last = requested.first_day or _EPOCH, requested.last_day or now.date()
     if last < first or first > now.date():
-        problem = "is after to" if last < first else "has not begun"
-        raise Invalid(f"from: {first} {problem}.", "Write days: 2026-11-01.", fields={"from": problem})
+        _refuse_days(first, last, now.date())
     begins = datetime.combine(first, time(), UTC)
     ends = datetime.combine(last, time(), UTC) + timedelta(days=1)
     return f"{first}..{last}", ReportPeriod(begins, ends, now)
+
+
+def _refuse_days(first: date, last: date, today: date) -> NoReturn:
+    if first > today:
+        hint = f"Today is {today} in UTC."
+        raise Invalid(f"{first} is in the future.", hint, fields={"from": "is in the future"})
+    message = f"The first day, {first}, is after the last day, {last}."
+    raise Invalid(message, "Exchange them.", fields={"from": "is after to"})
 
 
 def _scope(caller: Caller) -> ReportScope | None:
