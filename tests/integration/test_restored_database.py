@@ -54,6 +54,11 @@ def put_back(server: RunningServer, kept: Path) -> None:
     shutil.copy(kept, database)
 
 
+def left_jobs(server: RunningServer) -> list[dict[str, str]]:
+    findings = server.ask("GET", "/doctor").json["findings"]
+    return [finding for finding in findings if finding["check"] == "left jobs"]
+
+
 def test_jobs_that_an_older_database_does_not_know_go_on_until_an_admin_decides(
     server: RunningServer, tmp_path: Path
 ) -> None:
@@ -90,9 +95,14 @@ def test_jobs_that_an_older_database_does_not_know_go_on_until_an_admin_decides(
     server.stop()
     server.start()  # what was decided stays decided
     assert server.ask("GET", "/status").json["paused"] is None
+    (left,) = left_jobs(server)
+    assert f"job {unknown} " in left["message"]
+    pid = int(left["hint"].removeprefix("To stop it: kill ").split()[0])
+    assert str(later) in Path(f"/proc/{pid}/cmdline").read_text()
     later.touch()
     log = server.home / "jobs" / str(unknown) / "1.stdout"
     wait_for(lambda: log.read_text() == "began\nended\n", "the job that was left alone to end")
+    wait_for(lambda: not left_jobs(server), "the doctor to see that it has ended")
     go_on.touch()
     assert server.finished(waiting)["state"] == "completed"
     assert server.output(waiting) == "began\nended\n"

@@ -67,6 +67,7 @@ class LeftoverAttempt:
     unix_user: str  # empty: unknown
     started_at: datetime | None
     place: str  # "processes 4711, 4712", "Slurm job 815"
+    stop_command: str | None = None  # for an admin; None: unknown
 
 
 class Engine(Protocol):

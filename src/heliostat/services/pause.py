@@ -8,7 +8,7 @@ from heliostat.config import Home
 from heliostat.config.pause_file import Pause, end_pause
 from heliostat.controller.controller import Resumption
 from heliostat.controller.leftover_attempts import find_newer_attempts
-from heliostat.engines.contract import Engine, LeftoverAttempt
+from heliostat.engines.contract import Engine, Finding, LeftoverAttempt
 from heliostat.errors import Conflict
 from heliostat.models import AttemptId, Caller, User
 from heliostat.services.context import Context
@@ -67,6 +67,24 @@ def find_unknown_jobs(home: Home, store: Store, engine: Engine) -> tuple[Leftove
     """Running jobs that the database does not know, without those that an admin has decided to leave."""
     left = read_left_attempts(home)
     return tuple(found for found in find_newer_attempts(store, engine).of_unknown_jobs if found.id not in left)
+
+
+def check_left_jobs(context: Context) -> list[Finding]:
+    """For the doctor: the jobs that an admin has decided to leave, while they run."""
+    left = read_left_attempts(context.settings.home)
+    if not left:
+        return []
+    free = "" if context.engine.capabilities.has_own_queue else " Its CPUs and memory count as free."
+    return [
+        Finding(
+            "left jobs",
+            "warning",
+            f"It was left running, and the database does not know it: {_describe(found)}.{free}",
+            f"To stop it: {found.stop_command}" if found.stop_command else None,
+        )
+        for found in find_newer_attempts(context.store, context.engine).of_unknown_jobs
+        if found.id in left
+    ]
 
 
 RESUME_HINT = "`helio resume --unknown-jobs stop` stops them; `--unknown-jobs leave` lets them run unwatched."

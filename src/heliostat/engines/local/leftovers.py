@@ -15,9 +15,14 @@ def make_leftover(attempt_id: AttemptId, group: Cgroup | None, claims: ClaimFile
     """`group`: its processes; None: from before the last boot."""
     pids = group.pids() if group else []
     claim = claims.read_claim(attempt_id)
-    place = f"process{'' if len(pids) == 1 else 'es'} {', '.join(map(str, pids[:_MAX_PIDS]))}" if pids else ""
+    shown = [str(pid) for pid in pids[:_MAX_PIDS]]
     return LeftoverAttempt(
-        attempt_id, bool(pids), _owner(pids), claims.read_claim_time(attempt_id) if claim else None, place
+        attempt_id,
+        bool(pids),
+        _owner(pids),
+        claims.read_claim_time(attempt_id) if claim else None,
+        f"process{'' if len(pids) == 1 else 'es'} {', '.join(shown)}" if pids else "",
+        f"kill {' '.join(shown)}" if pids else None,
     )
 
 

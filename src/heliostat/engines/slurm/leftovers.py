@@ -33,7 +33,8 @@ def find_leftovers(
         may_run = jobs is None or number is None or (job is not None and not job.is_terminal)
         started_at = job.started_at if job else None
         place = "being submitted" if number is None else f"Slurm job {number}"
-        found.append(LeftoverAttempt(attempt_id, may_run, _user_name(entry.uid or 0), started_at, place))
+        stop = None if number is None else f"scancel {number}"
+        found.append(LeftoverAttempt(attempt_id, may_run, _user_name(entry.uid or 0), started_at, place, stop))
     return found
 
 

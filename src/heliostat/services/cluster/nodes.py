@@ -13,6 +13,7 @@ from heliostat.services.accounts.slurm_sync import check_slurm_accounts, probe_n
 from heliostat.services.backups.findings import check_backups
 from heliostat.services.cluster.outage import check_outage
 from heliostat.services.context import Context
+from heliostat.services.pause import check_left_jobs
 from heliostat.services.permissions import require_admin, write_as_caller
 from heliostat.store import accounts
 from heliostat.store.database import Transaction
@@ -100,6 +101,7 @@ def diagnose_installation(context: Context, caller: Caller, *, probe: bool = Fal
     return [
         *check_installation(context.settings, nodes=context.node_inventory.fresh_nodes()),
         *check_outage(context),
+        *check_left_jobs(context),
         *check_backups(context.settings),
         *check_slurm_accounts(context),
     ]
