@@ -20,7 +20,7 @@ from heliostat.models.schedules import CatchUpMode, Firing, OverlapPolicy, Sched
 from heliostat.services.context import Context
 from heliostat.services.schedules import lifecycle as services
 from heliostat.services.schedules.schedule_requests import ScheduleRequest
-from heliostat.web.job_form.job_body import request_to_body
+from heliostat.web.job_form.request_to_body import request_to_body
 
 
 def _seconds(value: object) -> object:

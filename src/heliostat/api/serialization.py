@@ -19,7 +19,7 @@ from heliostat.services.jobs.explanation import (
 )
 from heliostat.services.jobs.job_history import DependencyView
 from heliostat.services.jobs.wait_status import WaitStatus
-from heliostat.web.job_form.job_body import field_values, is_default_value, job_to_request
+from heliostat.web.job_form.request_to_body import field_values, is_default_value, job_to_request
 
 Json = dict[str, Any]
 _ALWAYS_SHOWN = ("command", "gpus", "priority", "max_retries", "grace_seconds")

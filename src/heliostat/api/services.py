@@ -22,7 +22,7 @@ from heliostat.services.web_services import lifecycle as services
 from heliostat.services.web_services.lifecycle import ReplicaState, ServiceView
 from heliostat.services.web_services.routing import may_manage_service
 from heliostat.services.web_services.service_requests import MAX_REPLICAS, ServiceRequest
-from heliostat.web.job_form.job_body import request_to_body
+from heliostat.web.job_form.request_to_body import request_to_body
 
 router = BodyRouter(tags=["services"])
 HIDDEN_VALUE = "(hidden)"

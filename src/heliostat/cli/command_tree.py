@@ -8,8 +8,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from heliostat.cli.coercion import install_light_converters
 from heliostat.cli.command_catalogue import COMMANDS, root_help_text
+from heliostat.cli.typer_converters import install_light_converters
 from heliostat.errors import (
     BadRequest,
     Conflict,

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from heliostat.cli.coercion import install_light_converters
 from heliostat.cli.job_defaults import merge_job_fields, read_job_defaults
+from heliostat.cli.typer_converters import install_light_converters
 from heliostat.cli.value_format import parse_duration_option
 from heliostat.models.job_fields import JOB_FIELDS, FieldKind, JobField
 

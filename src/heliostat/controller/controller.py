@@ -55,7 +55,7 @@ from heliostat.server_log import get_logger
 from heliostat.store import job_writes
 from heliostat.store import jobs as stored
 from heliostat.store.database import Store, StoreChanges
-from heliostat.store.shares_and_quotas import project_data_classes
+from heliostat.store.projects_and_quotas import project_data_classes
 
 log = get_logger()
 

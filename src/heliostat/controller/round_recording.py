@@ -23,7 +23,7 @@ from heliostat.scheduling.snapshot import Plan, PlannedStart, PlannedStop
 from heliostat.store import job_writes
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
-from heliostat.store.shares_and_quotas import project_data_classes
+from heliostat.store.projects_and_quotas import project_data_classes
 
 TransitionsForObservation = Callable[[AttemptStarted | AttemptEnded], Sequence[job_writes.JobTransition]]
 

@@ -9,7 +9,7 @@ from heliostat.models import Quota, Reservation
 from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.store.database import Store, StoreChanges
 from heliostat.store.nodes import list_reservations
-from heliostat.store.shares_and_quotas import (
+from heliostat.store.projects_and_quotas import (
     QuotaLevel,
     list_departments,
     list_projects_without_members,

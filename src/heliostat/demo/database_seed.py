@@ -10,11 +10,11 @@ from heliostat.demo.usage_samples import JobRun
 from heliostat.demo.workload import generate_history
 from heliostat.engines.simulated.cluster import demo_nodes
 from heliostat.models import TERMINAL_STATES, Job, Membership, ProjectRole, Reservation, Role, User
-from heliostat.store import accounts, shares_and_quotas
+from heliostat.store import accounts, projects_and_quotas
 from heliostat.store.database import Store, Transaction
 from heliostat.store.history import add_finished_jobs
 from heliostat.store.nodes import add_reservation
-from heliostat.store.shares_and_quotas import QuotaLevel, set_quota
+from heliostat.store.projects_and_quotas import QuotaLevel, set_quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ def _add_rules(tx: Transaction, now: datetime) -> None:
     """Shares, quotas and a reservation."""
     for project in PROJECTS:
         accounts.ensure_project(tx, project.name, project.department)
-        shares_and_quotas.update_project(tx, project.name, share=project.share)
+        projects_and_quotas.update_project(tx, project.name, share=project.share)
     for department in DEPARTMENTS:
-        shares_and_quotas.set_department_share(tx, department.name, department.share)
+        projects_and_quotas.set_department_share(tx, department.name, department.share)
         set_quota(tx, QuotaLevel.DEPARTMENT, department.name, department.quota)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     begin = midnight + timedelta(days=5, hours=6)

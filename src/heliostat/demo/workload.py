@@ -10,8 +10,8 @@ from functools import lru_cache
 from random import Random
 
 from heliostat.demo.accounts import PROJECTS, USERS, DemoUser
+from heliostat.demo.fcfs_simulation import replay_first_come_first_served
 from heliostat.demo.jobs import DemoJob
-from heliostat.demo.replay import replay_first_come_first_served
 from heliostat.demo.work_types import ARRAY_WORK_TYPES, HOUR_SECONDS, SINGLE_WORK_TYPES, WorkType
 from heliostat.engines.simulated.cluster import demo_nodes
 from heliostat.engines.simulated.engine import EXIT_KILLED

@@ -20,7 +20,7 @@ from heliostat.services.accounts.required_accounts import require_unix_user_and_
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import prepare_submission
 from heliostat.services.jobs.uploads import UploadReceiver, register_upload
-from heliostat.services.sessions.jupyter_environment import (
+from heliostat.services.sessions.default_jupyter_environment import (
     default_jupyter_spec,
     jupyter_environment_digest,
     jupyter_path,

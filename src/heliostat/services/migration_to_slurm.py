@@ -28,8 +28,8 @@ from heliostat.store.database import Store
 from heliostat.store.database_copy import copy_database, move_into_place
 from heliostat.store.job_writes import JobTransition, apply_transitions
 from heliostat.store.jobs import get_jobs, list_unfinished_jobs
+from heliostat.store.projects_and_quotas import project_data_classes
 from heliostat.store.schema_upgrade import LATEST_REVISION, database_revision
-from heliostat.store.shares_and_quotas import project_data_classes
 
 _BACKUP_SUFFIX = ".before-slurm"
 

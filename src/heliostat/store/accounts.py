@@ -22,7 +22,7 @@ from heliostat.models import (
 )
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.shares_and_quotas import NO_QUOTA, QuotaLevel, find_quota, list_quotas, row_to_project
+from heliostat.store.projects_and_quotas import NO_QUOTA, QuotaLevel, find_quota, list_quotas, row_to_project
 from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _users, _memberships, _tokens, _audit = schema.users, schema.memberships, schema.tokens, schema.audit

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, func, insert, select
 from heliostat.models import AttemptUsage, Job, JobEvent, JobId, JobState
 from heliostat.store import schema
 from heliostat.store.database import Transaction, query_batches
-from heliostat.store.rows import event_to_row, job_to_row
+from heliostat.store.job_rows import event_to_row, job_to_row
 from heliostat.store.timestamps import to_timestamp
 from heliostat.store.usage import add_attempt_usage
 

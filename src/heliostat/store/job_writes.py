@@ -26,7 +26,7 @@ from heliostat.models.dependencies import describe_broken_dependency, describe_e
 from heliostat.models.environments import BUILD_FAILURE_PREFIX
 from heliostat.store import dependencies, schema, workflow_start_decisions
 from heliostat.store.database import Transaction, query_batches
-from heliostat.store.rows import event_to_row, job_to_row, placements_to_text, to_column_value
+from heliostat.store.job_rows import event_to_row, job_to_row, placements_to_text, to_column_value
 from heliostat.store.timestamps import to_timestamp
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events

@@ -22,7 +22,7 @@ from sqlalchemy.sql import ColumnElement
 from heliostat.models import TERMINAL_STATES, AttemptRecord, Job, JobEvent, JobId, JobState
 from heliostat.store import schema
 from heliostat.store.database import query_batches
-from heliostat.store.rows import (
+from heliostat.store.job_rows import (
     JOB_COLUMNS,
     JOB_COLUMNS_WITHOUT_SPEC,
     row_to_attempt,

@@ -26,7 +26,7 @@ from sqlalchemy.sql import ColumnElement
 from heliostat.models import AttemptId, AttemptUsage, Job, JobId, JobState
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.rows import JOB_COLUMNS_WITHOUT_SPEC, row_to_job_without_spec
+from heliostat.store.job_rows import JOB_COLUMNS_WITHOUT_SPEC, row_to_job_without_spec
 from heliostat.store.timestamps import to_timestamp
 
 _jobs, _attempts = schema.jobs, schema.attempts

@@ -12,7 +12,7 @@ from heliostat.server_log import get_logger
 from heliostat.store import jobs as stored
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.rows import spec_to_text
+from heliostat.store.job_rows import spec_to_text
 from heliostat.store.schema import job_outputs, workflow_jobs, workflows
 from heliostat.workflows.start_decision import (
     FinishedParent,

@@ -12,7 +12,7 @@ from heliostat.models import ACTIVE_STATES, Job, JobId, JobState
 from heliostat.models.workflows import Metric, Sweep, Workflow, WorkflowId, WorkflowJob, WorkflowJobCounts
 from heliostat.store import schema
 from heliostat.store.database import Transaction, query_batches
-from heliostat.store.rows import JOB_COLUMNS_WITHOUT_SPEC, row_to_job_without_spec
+from heliostat.store.job_rows import JOB_COLUMNS_WITHOUT_SPEC, row_to_job_without_spec
 from heliostat.store.schema import job_metrics, job_outputs, sweeps, workflow_jobs, workflows
 from heliostat.store.timestamps import to_datetime, to_timestamp
 

@@ -14,7 +14,7 @@ from heliostat.api.chronos.documents import DOCUMENT_DEFAULTS, document_to_sched
 from heliostat.errors import Invalid
 from heliostat.models.schedules import Schedule, ScheduleState, is_chronos_job
 from heliostat.services.schedules.schedule_requests import ScheduleRequest
-from heliostat.web.job_form.job_body import request_to_body
+from heliostat.web.job_form.request_to_body import request_to_body
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "chronos").glob("*.json"))
 

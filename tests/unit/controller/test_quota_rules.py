@@ -2,12 +2,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from heliostat.controller.projects_and_quotas import SchedulingRules
 
-from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.models import Quota
-from heliostat.store import accounts, job_writes, shares_and_quotas
+from heliostat.store import accounts, job_writes, projects_and_quotas
 from heliostat.store.database import Store
-from heliostat.store.shares_and_quotas import QuotaLevel, set_quota
+from heliostat.store.projects_and_quotas import QuotaLevel, set_quota
 from unit.auth.stand_ins import new_store
 from unit.store.made_up import a_job, add_people
 
@@ -24,7 +24,7 @@ def test_rules_are_read_again_only_when_a_commit_changed_them(store: Store) -> N
     before = rules.share_accounts()
     store.write(lambda tx: job_writes.add_jobs(tx, [a_job(1)]))
     assert rules.share_accounts() is before
-    store.write(lambda tx: shares_and_quotas.set_department_share(tx, "default", 7))
+    store.write(lambda tx: projects_and_quotas.set_department_share(tx, "default", 7))
     assert rules.share_accounts().department_or_default("default").share == 7
     assert before.department_or_default("default").share == 1
 
@@ -41,7 +41,7 @@ def test_a_change_that_is_refused_tells_nobody(store: Store) -> None:
     rules.on_change(lambda: told.append(1))
 
     def change(tx: object) -> None:
-        shares_and_quotas.set_department_share(tx, "default", 7)  # type: ignore[arg-type]
+        projects_and_quotas.set_department_share(tx, "default", 7)  # type: ignore[arg-type]
         raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliostat.demo import USERS, DemoJob, generate_history, generate_jobs_of_day, generate_live_jobs
-from heliostat.demo.replay import replay_first_come_first_served
+from heliostat.demo.fcfs_simulation import replay_first_come_first_served
 from heliostat.engines.simulated.clock import ManualClock
 from heliostat.engines.simulated.cluster import demo_nodes, parse_nodes
 from heliostat.engines.simulated.engine import SimulatedEngine

@@ -32,7 +32,7 @@ from heliostat.store.accounts import list_audit_entries
 from heliostat.store.database import Store
 from heliostat.store.job_writes import add_jobs
 from heliostat.store.jobs import get_job
-from heliostat.store.shares_and_quotas import list_slurm_associations
+from heliostat.store.projects_and_quotas import list_slurm_associations
 from support.new_database import create_database
 from unit.store.made_up import a_job, add_people
 

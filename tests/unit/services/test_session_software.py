@@ -7,7 +7,7 @@ import pytest
 
 from heliostat.engines.contract import Capabilities
 from heliostat.models.environments import EnvironmentSpec
-from heliostat.services.sessions.jupyter_environment import includes_jupyterlab
+from heliostat.services.sessions.default_jupyter_environment import includes_jupyterlab
 from heliostat.services.sessions.session_apps import list_session_apps
 from unit.services.site import Site
 

@@ -18,7 +18,7 @@ from heliostat.errors import Conflict, EngineUnavailable, Forbidden, Invalid
 from heliostat.loops.slurm_accounts import SlurmAccountUpdater
 from heliostat.services.accounts.slurm_sync import apply_slurm_accounts, check_slurm_accounts, plan_slurm_accounts
 from heliostat.services.accounts.users import UserChange, update_user
-from heliostat.store.shares_and_quotas import list_slurm_associations
+from heliostat.store.projects_and_quotas import list_slurm_associations
 from unit.services.site import Site, a_job
 
 CONFIG = "ClusterName = lab\nAccountingStorageEnforce = associations,limits,qos\n"

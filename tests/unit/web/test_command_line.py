@@ -15,7 +15,7 @@ from heliostat.cli.command_tree import build_root_command
 from heliostat.client import Client
 from heliostat.models import JobRequest
 from heliostat.web.job_form.command_line import build_command_line
-from heliostat.web.job_form.job_body import request_to_body
+from heliostat.web.job_form.request_to_body import request_to_body
 from support.hypothesis_examples import example_count
 from unit.web.job_requests import requests
 

@@ -15,8 +15,14 @@ from heliostat.models import ArrayRange, Job, JobRequest, JobSpec, JobState, Pla
 from heliostat.services.context import utc_now
 from heliostat.web.job_form.command_line import build_command_line
 from heliostat.web.job_form.fields import FIELD_GROUPS, FORM_FIELDS, FORM_ONLY_FIELDS
-from heliostat.web.job_form.job_body import array_text, duration_text, job_to_request, memory_text, request_to_body
 from heliostat.web.job_form.job_file import body_to_json, body_to_yaml, parse_job_file
+from heliostat.web.job_form.request_to_body import (
+    array_text,
+    duration_text,
+    job_to_request,
+    memory_text,
+    request_to_body,
+)
 from heliostat.web.job_form.text_conversion import body_to_texts, texts_to_body
 from support.hypothesis_examples import example_count
 from unit.web.job_requests import bodies, requests

@@ -13,7 +13,7 @@ from heliostat.engines.contract import Finding
 from heliostat.engines.local.cgroups import CgroupsUnavailable, find_cgroups
 from heliostat.engines.local.gpus import find_gpus
 from heliostat.engines.local.image_stores import describe_image_stores
-from heliostat.engines.local.local_node import make_local_node
+from heliostat.engines.local.node_description import make_local_node
 from heliostat.models import Node
 from heliostat.runtimes.all_runtimes import RUNTIMES
 from heliostat.runtimes.contract import TOOL_PATH

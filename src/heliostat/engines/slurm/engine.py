@@ -33,7 +33,7 @@ from heliostat.engines.slurm.observer import Observer
 from heliostat.engines.slurm.polling import SlurmTiming
 from heliostat.engines.slurm.recomposer import Recomposer
 from heliostat.engines.slurm.submitter import Submitter, previous_log_path
-from heliostat.engines.slurm.sync import SyncLoop, SyncParts
+from heliostat.engines.slurm.sync_loop import SyncLoop, SyncParts
 from heliostat.engines.slurm.tracked_jobs import TrackedJobs
 from heliostat.engines.slurm.usage import (
     LiveUsageSampler,

@@ -18,9 +18,9 @@ from heliostat.services.accounts.required_accounts import (
 )
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin, write_as_caller
-from heliostat.store import accounts, shares_and_quotas
+from heliostat.store import accounts, projects_and_quotas
 from heliostat.store.database import Transaction
-from heliostat.store.shares_and_quotas import QuotaLevel
+from heliostat.store.projects_and_quotas import QuotaLevel
 from heliostat.store.timestamps import to_timestamp
 
 MAX_SHARE = 10_000
@@ -55,7 +55,7 @@ def create_department(context: Context, caller: Caller, name: str) -> Department
 
 def list_departments(context: Context, caller: Caller) -> list[Department]:
     with context.store.read() as conn:
-        return shares_and_quotas.list_departments(conn)
+        return projects_and_quotas.list_departments(conn)
 
 
 def update_department(
@@ -70,7 +70,7 @@ def update_department(
         before = _require_department(tx, name)
         details = change_quota(tx, QuotaLevel.DEPARTMENT, name, before.quota, changes.quota)
         if changes.share not in (None, before.share):
-            shares_and_quotas.set_department_share(tx, name, changes.share or before.share)
+            projects_and_quotas.set_department_share(tx, name, changes.share or before.share)
             details["share"] = [before.share, changes.share]
         if details:
             accounts.add_audit_entry(tx, caller, "department.set", name, details, context.now())
@@ -197,7 +197,7 @@ def _change_project(tx: Transaction, before: Project, changes: ProjectOrDepartme
         new["closes_at"] = to_timestamp(closes_at)
         details["closes_at"] = [_iso(before.closes_at), _iso(closes_at)]
     if new:
-        shares_and_quotas.update_project(tx, before.name, **new)
+        projects_and_quotas.update_project(tx, before.name, **new)
     return details
 
 
@@ -211,7 +211,7 @@ def _check_department(tx: Transaction, name: str) -> None:
 
 
 def _require_department(tx: Transaction, name: str) -> Department:
-    department = shares_and_quotas.find_department(tx.conn, name)
+    department = projects_and_quotas.find_department(tx.conn, name)
     if department is None:
         raise NotFound(f"There is no department {safe_repr(name)}.", "`helio department list` lists them.")
     return department

@@ -17,7 +17,7 @@ from heliostat.scheduling.quotas import count_occupied_gpus
 from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.services.context import Context
 from heliostat.store.database import Transaction
-from heliostat.store.shares_and_quotas import QuotaLevel, set_quota
+from heliostat.store.projects_and_quotas import QuotaLevel, set_quota
 from heliostat.store.usage import list_unfinished_exclusive_jobs, sum_requested_gpus
 
 QuotaChange = Mapping[str, int | None]

@@ -20,9 +20,9 @@ from heliostat.models import Caller, Role, User
 from heliostat.models.amounts import format_count
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin
-from heliostat.store import accounts, shares_and_quotas
+from heliostat.store import accounts, projects_and_quotas
 from heliostat.store.database import Store
-from heliostat.store.shares_and_quotas import list_departments
+from heliostat.store.projects_and_quotas import list_departments
 
 __all__ = [
     "AccountPlan",
@@ -55,7 +55,7 @@ class AccountSynchronization:
     def plan(self) -> AccountPlan:
         """The steps that `apply` would take; changes nothing. Raises EngineUnavailable, Conflict."""
         with self.store.read() as conn:
-            membership = shares_and_quotas.list_slurm_associations(conn)
+            membership = projects_and_quotas.list_slurm_associations(conn)
         return self.sync.plan(_heliostat_accounts(self.store, self.settings), membership)
 
     def apply(self, caller: Caller) -> AppliedAccountPlan:
@@ -77,7 +77,7 @@ class AccountSynchronization:
         """An added membership is stored before the step is applied, so that it is known even if the response is
         lost."""
         if (added := step.added_membership) is not None:
-            self.store.write(lambda tx: shares_and_quotas.add_slurm_association(tx, *added))
+            self.store.write(lambda tx: projects_and_quotas.add_slurm_association(tx, *added))
         try:
             is_ours = self.sync.apply_step(step)
         except Conflict:
@@ -87,7 +87,7 @@ class AccountSynchronization:
 
     def _forget(self, membership: EngineMembership | None) -> None:
         if membership is not None:
-            self.store.write(lambda tx: shares_and_quotas.remove_slurm_association(tx, *membership))
+            self.store.write(lambda tx: projects_and_quotas.remove_slurm_association(tx, *membership))
 
     def _add_audit_entry(self, caller: Caller, plan: AccountPlan, applied: Sequence[AccountStep]) -> None:
         if not applied:

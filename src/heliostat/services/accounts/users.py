@@ -23,7 +23,7 @@ from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin, write_as_caller
 from heliostat.store import accounts, web_logins
 from heliostat.store.database import Transaction
-from heliostat.store.shares_and_quotas import QuotaLevel
+from heliostat.store.projects_and_quotas import QuotaLevel
 
 LOGIN_TOKEN_NAME = "login"  # noqa: S105 - the name of the tokens that a login creates
 

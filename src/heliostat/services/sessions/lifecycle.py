@@ -21,12 +21,12 @@ from heliostat.services.jobs.wait_status import find_wait_status
 from heliostat.services.logs.reader import LogRange, read_log
 from heliostat.services.permissions import write_as_caller
 from heliostat.services.proxy_routes import find_route, require_target_access, route_endpoint
-from heliostat.services.sessions.idle_culler import current_warning
-from heliostat.services.sessions.jupyter_environment import (
+from heliostat.services.sessions.default_jupyter_environment import (
     jupyter_environment_digest,
     jupyter_path,
     jupyter_spec_for,
 )
+from heliostat.services.sessions.idle_culler import current_warning
 from heliostat.store import accounts
 from heliostat.store import jobs as stored
 from heliostat.store import sessions as stored_sessions

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from heliostat.models.job_fields import JOB_FIELDS, JobField
-from heliostat.web.job_form.job_body import JobBodyDict, duration_text
+from heliostat.web.job_form.request_to_body import JobBodyDict, duration_text
 
 
 def build_command_line(body: JobBodyDict, fields: Sequence[JobField] = JOB_FIELDS) -> str:

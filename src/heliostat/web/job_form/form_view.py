@@ -13,8 +13,8 @@ from heliostat.services.jobs.explanation import EarlierStartOption, Forecast, St
 from heliostat.web import formatting
 from heliostat.web.job_form.command_line import build_command_line
 from heliostat.web.job_form.fields import DEFAULT_TEXTS, FIELD_GROUPS, FORM_FIELDS, ChoiceOptions, FormField
-from heliostat.web.job_form.job_body import changes_to_body, duration_text, request_to_body
 from heliostat.web.job_form.job_file import IMPORT_FIELD, body_to_json, body_to_yaml
+from heliostat.web.job_form.request_to_body import changes_to_body, duration_text, request_to_body
 from heliostat.web.job_form.text_conversion import value_to_text
 
 

@@ -9,7 +9,7 @@ import yaml
 from heliostat.errors import Invalid
 from heliostat.models.job_fields import FIELD_ALIASES, normalize_yaml_job
 from heliostat.services.yaml_safety import find_yaml_problem
-from heliostat.web.job_form.job_body import JobBodyDict
+from heliostat.web.job_form.request_to_body import JobBodyDict
 
 IMPORT_FIELD = "import"
 MAX_FILE_CHARACTERS = 2 * 2**20

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from heliostat.models.quantities import parse_duration
 from heliostat.web.job_form.fields import DEFAULT_TEXTS, FORM_FIELDS, FORM_ONLY_FIELDS, InputKind
-from heliostat.web.job_form.job_body import JobBodyDict, duration_text
+from heliostat.web.job_form.request_to_body import JobBodyDict, duration_text
 
 FieldTexts = dict[str, str]
 FieldErrors = dict[str, str]

@@ -28,7 +28,7 @@ from heliostat.web.job_form.form_view import (
     build_form_view,
     build_preview,
 )
-from heliostat.web.job_form.job_body import JobBodyDict, job_to_request, request_to_body
+from heliostat.web.job_form.request_to_body import JobBodyDict, job_to_request, request_to_body
 from heliostat.web.job_form.text_conversion import FieldTexts, body_to_texts, texts_to_body
 from heliostat.web.rendering import PAGE_HEADERS, PageSpec, redirect, render_page
 from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep, SubmittedForm

@@ -16,7 +16,7 @@ from heliostat.services.schedules.lifecycle import TimingPreview
 from heliostat.services.schedules.schedule_requests import ScheduleRequest, schedule_request_of
 from heliostat.web.forms import FormReader, FormState, form_with_errors
 from heliostat.web.job_form import job_file
-from heliostat.web.job_form.job_body import duration_text, request_to_body
+from heliostat.web.job_form.request_to_body import duration_text, request_to_body
 from heliostat.web.rendering import PageSpec, redirect, render_page
 from heliostat.web.request_context import AuthenticatedDep, AuthenticatedRequest, FormDep, SubmittedForm
 from heliostat.web.view_models import Confirmation

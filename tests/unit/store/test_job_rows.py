@@ -20,7 +20,7 @@ from heliostat.models import (
 from heliostat.models.retries import RetryPolicy
 from heliostat.models.workflows import WorkflowMembership
 from heliostat.store import schema
-from heliostat.store.rows import (
+from heliostat.store.job_rows import (
     JOB_COLUMNS,
     JOB_COLUMNS_WITHOUT_SPEC,
     job_to_row,
