@@ -244,11 +244,10 @@ def show_log_order(
 
 def _preview(context: Context, caller: Caller, requests: list[JobRequest]) -> Response:
     """One job of each array."""
-    jobs = preview_jobs(context, caller, requests).jobs
-    first = {job.array_id or f"job {job.id}": job for job in reversed(jobs)}
-    shown = [*first.values()][::-1][:_MAX_PREVIEWED]
+    preview = preview_jobs(context, caller, requests)
+    shown = preview.jobs[:_MAX_PREVIEWED]
     views = [serialize_job_detail(job, None, None, []) | {"id": None, "array_id": None} for job in shown]
-    return JSONResponse({"count": len(jobs), "jobs": views})
+    return JSONResponse({"count": preview.count, "jobs": views})
 
 
 def _view(context: Context, caller: Caller, job: Job) -> dict[str, Any]:

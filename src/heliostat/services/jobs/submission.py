@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import Connection, bindparam, insert, select
 
 from heliostat.engines.contract import ChecksRequests
 from heliostat.errors import Conflict, ErrorCollector, Invalid, TooLarge
@@ -25,14 +25,18 @@ from heliostat.services.accounts.required_accounts import require_unix_user, res
 from heliostat.services.cluster.reservations import check_job_reservations
 from heliostat.services.context import Context
 from heliostat.services.environments.images import resolve_image_names
-from heliostat.services.environments.requests import attach_environments, prepare_environment_requests
+from heliostat.services.environments.requests import (
+    EnvironmentRequest,
+    attach_environments,
+    prepare_environment_requests,
+)
 from heliostat.services.jobs.dependencies import link_dependencies
 from heliostat.services.jobs.drafts import JobDraftContext, draft_job
 from heliostat.services.jobs.uploads import check_uploads
 from heliostat.services.notifications import check_notify_requests
 from heliostat.store import dependencies, job_writes, provenance, schema
 from heliostat.store import jobs as stored
-from heliostat.store.database import Transaction
+from heliostat.store.database import IdAllocator, Transaction
 from heliostat.store.timestamps import to_timestamp
 
 
@@ -41,6 +45,12 @@ class SubmissionResult:
     job_ids: tuple[JobId, ...]
     array_ids: tuple[int, ...]
     jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobPreview:
+    count: int
+    jobs: tuple[Job, ...]  # one of each request: the first element of an array
 
 
 def submit_jobs(
@@ -54,23 +64,31 @@ def submit_jobs(
     return context.store.write(prepare_submission(context, caller, requests, key, about))
 
 
-def preview_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> SubmissionResult:
-    """Makes all checks of a submission and stores nothing: its transaction is rolled back."""
-    submit = prepare_submission(context, caller, requests)
+def preview_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> JobPreview:
+    """Makes all checks of a submission and stores nothing. Thousands of jobs are checked outside of the writer,
+    and a user has one preview at a time, so that it delays no changes of others."""
+    with context.preview_limit.acquire(caller.user.name):
+        prepared = _prepare_jobs(context, caller, requests)
+        with context.store.read() as conn:
+            jobs = prepared.check(conn, IdAllocator(conn))[0].jobs
+        firsts = [group[:1] for group in _grouped(requests, jobs)]
+        return JobPreview(len(jobs), _attach_and_roll_back(prepared, firsts))
 
+
+def _attach_and_roll_back(prepared: "_PreparedJobs", groups: Sequence[Sequence[Job]]) -> tuple[Job, ...]:
     def change(tx: Transaction) -> None:
-        raise _RolledBack(submit(tx))
+        raise _RolledBack(prepared.attach_environments(tx, groups))
 
     try:
-        context.store.write(change)
+        prepared.context.store.write(change)
     except _RolledBack as rolled_back:
-        return rolled_back.result
+        return rolled_back.jobs
     raise AssertionError("the change always raises")
 
 
 class _RolledBack(Exception):
-    def __init__(self, result: SubmissionResult) -> None:
-        self.result = result
+    def __init__(self, jobs: tuple[Job, ...]) -> None:
+        self.jobs = jobs
 
 
 def prepare_submission(
@@ -84,30 +102,20 @@ def prepare_submission(
 
     With a key, `about` identifies the request; None: all its fields do.
     """
-    user = caller.user
-    original, digest = requests, _digest(requests, about) if key else ""
-    requests = resolve_image_names(context, caller, requests)
-    drafts = draft_jobs(context, caller, requests)
-    check_notify_requests(context, caller, requests)
-    environment_requests = prepare_environment_requests(context, caller, requests, drafts)
-    queue_full = _queue_full(context, user, requests)
+    user, digest = caller.user, _digest(requests, about) if key else ""
+    prepared = _prepare_jobs(context, caller, requests)
 
     def is_same(stored_digest: str) -> bool:
         """The current form of the digest, or that of earlier versions."""
-        return stored_digest == digest or stored_digest == _digest(original, None)
+        return stored_digest == digest or stored_digest == _digest(requests, None)
 
     def change(tx: Transaction) -> SubmissionResult:
         if key and (earlier := _find_earlier_result(tx, user.name, key, is_same)):
             return earlier
         # After the lookup of the key: a repeated request gets its jobs even if they have filled the queue.
-        if queue_full or _is_queue_full_now(context, tx, user, requests):
-            raise _queue_full_error(context)
-        submitted, already_met = _with_dependencies(tx, caller, requests, _with_ids(tx, requests, drafts))
-        if environment_requests:
-            groups = _grouped(requests, submitted.jobs)
-            jobs = tuple(attach_environments(context, tx, environment_requests, groups))
-            submitted = replace(submitted, jobs=jobs)
-        check_queued_gpu_quota(context, tx.conn, submitted.jobs)
+        submitted, already_met = prepared.check(tx.conn, tx.ids)
+        jobs = prepared.attach_environments(tx, _grouped(requests, submitted.jobs))
+        submitted = replace(submitted, jobs=jobs)
         job_writes.add_jobs(tx, submitted.jobs)
         dependencies.add_dependencies(tx, submitted.jobs, already_met)
         _add_provenance(context, tx, requests, submitted.jobs)
@@ -116,6 +124,42 @@ def prepare_submission(
         return submitted
 
     return change
+
+
+@dataclass(frozen=True, slots=True)
+class _PreparedJobs:
+    """Jobs that have passed all checks that need no database."""
+
+    context: Context
+    caller: Caller
+    requests: Sequence[JobRequest]
+    drafts: Sequence[Job]
+    environment_requests: Mapping[int, Sequence[EnvironmentRequest]]
+    queue_full: Conflict | None
+
+    def check(self, conn: Connection, ids: IdAllocator) -> tuple[SubmissionResult, set[Dependency]]:
+        """Make the other checks. Returns the jobs, and which dependencies are already met."""
+        if self.queue_full or _is_queue_full_now(self.context, conn, self.caller.user, self.requests):
+            raise _queue_full_error(self.context)
+        numbered = _with_ids(ids, self.requests, self.drafts)
+        submitted, already_met = _with_dependencies(conn, self.caller, self.requests, numbered)
+        check_queued_gpu_quota(self.context, conn, submitted.jobs)
+        return submitted, already_met
+
+    def attach_environments(self, tx: Transaction, groups: Sequence[Sequence[Job]]) -> tuple[Job, ...]:
+        """The jobs of each request with their environment, which may have to be built first."""
+        if not self.environment_requests:
+            return tuple(job for group in groups for job in group)
+        return tuple(attach_environments(self.context, tx, self.environment_requests, groups))
+
+
+def _prepare_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> _PreparedJobs:
+    requests = resolve_image_names(context, caller, requests)
+    drafts = draft_jobs(context, caller, requests)
+    check_notify_requests(context, caller, requests)
+    environment_requests = prepare_environment_requests(context, caller, requests, drafts)
+    queue_full = _queue_full(context, caller.user, requests)
+    return _PreparedJobs(context, caller, requests, drafts, environment_requests, queue_full)
 
 
 def _digest(requests: Sequence[JobRequest], about: str | None) -> str:
@@ -232,12 +276,12 @@ def _queue_full(context: Context, user: User, requests: Sequence[JobRequest]) ->
     return _queue_full_error(context)
 
 
-def _is_queue_full_now(context: Context, tx: Transaction, user: User, requests: Sequence[JobRequest]) -> bool:
+def _is_queue_full_now(context: Context, conn: Connection, user: User, requests: Sequence[JobRequest]) -> bool:
     """Whether concurrent requests of the same user have filled the queue. Counted only near the limit."""
     limit, more = context.settings.queue.max_jobs_per_user, sum(map(_count, requests))
     if context.controller.count_unfinished_jobs(user.name) + more <= limit // 2:
         return False
-    return stored.count_unfinished_jobs_of_user(tx.conn, user.name) + more > limit
+    return stored.count_unfinished_jobs_of_user(conn, user.name) + more > limit
 
 
 def _queue_full_error(context: Context) -> Conflict:
@@ -247,15 +291,15 @@ def _queue_full_error(context: Context) -> Conflict:
     )
 
 
-def _with_ids(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[Job]) -> SubmissionResult:
+def _with_ids(ids: IdAllocator, requests: Sequence[JobRequest], drafts: Sequence[Job]) -> SubmissionResult:
     jobs: list[Job] = []
     array_ids: list[int] = []
     for request, draft in zip(requests, drafts, strict=True):
         if request.array is None:
-            jobs.append(replace(draft, id=tx.ids.allocate("jobs")[0]))
+            jobs.append(replace(draft, id=ids.allocate("jobs")[0]))
             continue
-        array_ids += tx.ids.allocate("arrays")
-        numbers = tx.ids.allocate("jobs", len(request.array.indexes))
+        array_ids += ids.allocate("arrays")
+        numbers = ids.allocate("jobs", len(request.array.indexes))
         jobs += [
             replace(draft, id=number, array_id=array_ids[-1], array_index=index)
             for number, index in zip(numbers, request.array.indexes, strict=True)
@@ -264,11 +308,11 @@ def _with_ids(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[
 
 
 def _with_dependencies(
-    tx: Transaction, caller: Caller, requests: Sequence[JobRequest], numbered: SubmissionResult
+    conn: Connection, caller: Caller, requests: Sequence[JobRequest], numbered: SubmissionResult
 ) -> tuple[SubmissionResult, set[Dependency]]:
     if not any(request.after for request in requests):
         return numbered, set()
-    linked = link_dependencies(tx.conn, caller, requests, _grouped(requests, numbered.jobs))
+    linked = link_dependencies(conn, caller, requests, _grouped(requests, numbered.jobs))
     return replace(numbered, jobs=linked.jobs), linked.already_met
 
 
