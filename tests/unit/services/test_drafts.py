@@ -42,6 +42,24 @@ def test_a_scavenger_is_always_preemptible(name: str, preemptible: bool) -> None
     assert draft_job(desk(), JobRequest(SPEC, priority_class=name)).preemptible is preemptible
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("python3.11", "-u", "src/train.py", "--lr", "1"), "train.py"),
+        (("/opt/bin/train", "x"), "train"),
+        (("sh", "-c", "echo 1 > results/a; pwd; ls"), "echo"),
+        (("/bin/sh", "-c", "cat /etc/hosts"), "cat"),
+        (("bash", "-lc", "(true; ls)"), "true"),
+        (("sh", "-c", "python src/train.py; ls"), "train.py"),
+        (("python", "-c", "print(1 / 2)"), "print(1 / 2)"),
+        (("sh", "-c", ""), "job"),
+        (("sh", "run/all.sh"), "all.sh"),
+    ],
+)
+def test_a_job_without_a_name_is_called_like_its_program(command: tuple[str, ...], name: str) -> None:
+    assert draft_job(desk(), JobRequest(JobSpec(command=command))).name == name
+
+
 def test_an_unknown_priority_class_is_refused_with_the_known_ones() -> None:
     error = refusal(JobRequest(SPEC, priority_class="vip"), desk())
     assert "scavenger, normal, interactive, urgent" in str(error.hint)

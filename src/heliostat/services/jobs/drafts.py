@@ -1,5 +1,6 @@
 """Job drafts: a request completed with defaults and checked against limits and nodes, without an id."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,6 +13,10 @@ from heliostat.services.jobs.feasibility_errors import infeasible_request_error
 
 _MIN_MEMORY_MIB = 256
 _INTERPRETERS = {"python", "sh", "bash", "Rscript", "julia", "perl", "node", "torchrun"}
+_SHELLS = {"sh", "bash", "dash", "zsh"}
+_CODE_OPTION = re.compile(r"-[a-z]*c")
+_SHELL_SEPARATORS = re.compile(r"[\s;&|()]+")
+_MAX_CODE_LENGTH = 1000  # characters that a name is looked for in
 _ResourceKey = tuple[int | None, int | None, float, str | None, int | None, PlacementRequest, int]
 
 
@@ -111,15 +116,23 @@ def _format_duration(seconds: int) -> str:
 def _default_name(request: JobRequest) -> str:
     if request.spec.script is not None or not request.spec.command:
         return "script"
-    arguments = request.spec.command
-    if arguments[:2] == ("/bin/sh", "-c") and len(arguments) > 2:
-        arguments = tuple(arguments[2].split())
-    names = [word.rsplit("/", 1)[-1] for word in arguments if word and not word.startswith("-")]
-    is_interpreter = len(names) > 1 and names[0].rstrip("0123456789.") in _INTERPRETERS
-    name = names[1] if is_interpreter else names[0] if names else ""
+    name = _command_name(request.spec.command)
     if not name.isprintable():
         name = "".join(letter for letter in name if letter.isprintable())
     return name[:40].strip() or "job"
+
+
+def _command_name(arguments: Sequence[str]) -> str:
+    """`train.py` of `python train.py`, `cat` of `sh -c 'cat /etc/hosts'`."""
+    if len(arguments) > 2 and _CODE_OPTION.fullmatch(arguments[1]):
+        program, code = arguments[0].rsplit("/", 1)[-1], arguments[2][:_MAX_CODE_LENGTH]
+        if program in _SHELLS:
+            arguments = _SHELL_SEPARATORS.split(code)
+        elif program.rstrip("0123456789.") in _INTERPRETERS:
+            return " ".join(code.split())
+    names = [word.rsplit("/", 1)[-1] for word in arguments if word and not word.startswith("-")]
+    is_interpreter = len(names) > 1 and names[0].rstrip("0123456789.") in _INTERPRETERS
+    return names[1] if is_interpreter else names[0] if names else ""
 
 
 def _resources(draft_context: JobDraftContext, request: JobRequest, data_class: int) -> Resources:
