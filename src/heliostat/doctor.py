@@ -16,6 +16,7 @@ from heliostat.config.pause_file import find_pause
 from heliostat.engines.contract import Finding
 from heliostat.engines.factory import examine_engine, examine_environments, read_local_nodes
 from heliostat.errors import HeliostatError
+from heliostat.missing_database import require_database_of_jobs
 from heliostat.models import Node, NodeState
 
 _LOW_BYTES = 5 * 2**30
@@ -104,8 +105,24 @@ def _database(home: Home) -> Iterator[Finding]:
         cause = error.message
     if cause:
         yield Finding("database", "problem", cause, SHARED_DATABASE_HINT)
-    if not path.exists():
+    verdict = _damage(path) if path.exists() else None
+    if verdict:
+        hint = "Stop Heliostat, keep a copy of the file, and restore a backup or run sqlite3's .recover."
+        yield Finding("database", "problem", f"{path}: {verdict}", hint)
         return
+    try:
+        require_database_of_jobs(home)
+    except HeliostatError as error:
+        yield Finding("database", "problem", error.message, error.hint)
+    except PermissionError:
+        return  # reported by _home
+    else:
+        if path.exists():
+            yield Finding("database", "ok", f"{path} is intact ({path.stat().st_size / 2**20:.1f} MiB).")
+
+
+def _damage(path: Path) -> str | None:
+    """None: it is intact."""
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
         try:
@@ -113,12 +130,8 @@ def _database(home: Home) -> Iterator[Finding]:
         finally:
             connection.close()
     except sqlite3.Error as error:
-        verdict = str(error)
-    if verdict == "ok":
-        yield Finding("database", "ok", f"{path} is intact ({path.stat().st_size / 2**20:.1f} MiB).")
-    else:
-        hint = "Stop Heliostat, keep a copy of the file, and restore a backup or run sqlite3's .recover."
-        yield Finding("database", "problem", f"{path}: {verdict}", hint)
+        return str(error)
+    return None if verdict == "ok" else str(verdict)
 
 
 def _config_file(running: Settings) -> Iterator[Finding]:

@@ -50,6 +50,7 @@ from heliostat.loops.sampler import EngineUsageRecorder, Sampler, SamplerSources
 from heliostat.loops.schedule_loop import ScheduleLoop
 from heliostat.loops.services_and_sessions import ServiceReconciler, SessionMonitor
 from heliostat.loops.slurm_accounts import SlurmAccountUpdater
+from heliostat.missing_database import highest_job_id, require_database_of_jobs
 from heliostat.open_files import raise_open_files_limit
 from heliostat.payloads.archive import build_zipapp
 from heliostat.proxy.proxy_server import ProxyServer, open_proxy_listener
@@ -62,7 +63,7 @@ from heliostat.services.public_urls import build_public_urls
 from heliostat.store.database import Store
 from heliostat.store.job_writes import remove_old_idempotency_keys
 from heliostat.store.samples import SampleRetention, SampleStore
-from heliostat.store.schema_upgrade import database_revision, migrate
+from heliostat.store.schema_upgrade import migrate
 from heliostat.store.uploads import UploadStore
 
 log = get_logger()
@@ -97,7 +98,7 @@ def serve(
         settings.home.rename_old_files()
         if cause := check_database_folder(settings.home):
             log.warning("database_on_shared_file_system", cause=cause, hint="helio doctor")
-        _require_database_of_jobs(settings.home)
+        require_database_of_jobs(settings.home)
         install_job_programs(settings.home)
         migrate(settings.home.database)
         context = _start_components(settings, engine or make_engine(settings), before, stack)
@@ -158,7 +159,7 @@ def _start_components(
 ) -> Context:
     store = Store(settings.home.database)
     stack.callback(store.close)
-    store.reserve_job_ids(_highest_job_id(settings.home.jobs))
+    store.reserve_job_ids(highest_job_id(settings.home.jobs))
     stack.callback(engine.close)
     store.write(lambda tx: remove_old_idempotency_keys(tx, utc_now() - _IDEMPOTENCY_KEY_LIFETIME))
     before(store)
@@ -265,24 +266,6 @@ def _make_home(home: Home) -> None:
             "Set HELIOSTAT_HOME to a folder that you can write to.",
             code="bad_home",
         ) from error
-
-
-def _require_database_of_jobs(home: Home) -> None:
-    """Without its database, a server would stop the jobs that run: it would not know them."""
-    is_empty = not home.database.exists() or database_revision(home.database) is None
-    if is_empty and (_highest_job_id(home.jobs) or any(os.scandir(home.attempts))):
-        raise HeliostatError(
-            f"{home.database} is missing or empty, but {home.path} has files of jobs. These may still run.",
-            f"Restore a backup: helio backup restore. If storage.database_folder was changed, move heliostat.db"
-            f" there. To start without these jobs: wait until they have ended, then move"
-            f" {home.jobs} and {home.attempts} to another place.",
-            code="missing_database",
-        )
-
-
-def _highest_job_id(jobs: Path) -> int:
-    """Of the jobs that left files here: a database restored from a backup must not reuse their ids."""
-    return max((int(entry.name) for entry in os.scandir(jobs) if entry.name.isdecimal()), default=0)
 
 
 def _lock(home: Home, wait_seconds: float = _LOCK_SECONDS) -> contextlib.AbstractContextManager[None]:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from heliostat.config import Home, load_settings
+from heliostat.doctor import check_installation
 from integration.running_server import RunningServer, wait_for
 
 
@@ -29,6 +31,10 @@ def test_a_server_without_its_database_does_not_start_and_its_jobs_continue(
         database.touch()
     with pytest.raises(AssertionError, match=r"heliostat\.db is missing or empty"):
         server.start()
+    (told,) = (
+        finding for finding in check_installation(load_settings(Home(server.home))) if finding.check == "database"
+    )
+    assert (told.level, "is missing or empty" in told.message) == ("problem", True)
     kept.replace(database)
     server.start()
     go_on.touch()

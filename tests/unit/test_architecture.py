@@ -47,7 +47,8 @@ ALLOWED: dict[str, set[str]] = {
     "controller": {"models", "errors", "config", "scheduling", "store", "engines", "server_log"},
     "auth": {"models", "errors", "config", "store", "server_log", "socket_queries"},
     "http_protocol": {"auth"},
-    "doctor": {"models", "errors", "config", "engines", "auth"},
+    "missing_database": {"errors", "config", "store"},
+    "doctor": {"models", "errors", "config", "engines", "auth", "missing_database"},
     "services": {
         "payloads",
         "models",
@@ -84,6 +85,7 @@ ALLOWED: dict[str, set[str]] = {
     "integrations": {"payloads", "client", "errors"},
     "proxy": {"models", "errors", "config", "auth", "http_protocol", "services", "server_log"},
     "server": {
+        "missing_database",
         "payloads",
         "errors",
         "config",
