@@ -50,11 +50,11 @@ class Files(ApiResource):
 
         That must be a new folder, or one of yours. An existing file is replaced when the new one is complete.
         """
-        folder = DestinationFolder(to)
-        return [
-            folder.save(path.split("/")[1:], self.read(job, path))
-            for path in self._files_below(job, RESULTS_FOLDER, _MAX_DEPTH)
-        ]
+        with DestinationFolder(to) as folder:
+            return [
+                folder.save(path.split("/")[1:], self.read(job, path))
+                for path in self._files_below(job, RESULTS_FOLDER, _MAX_DEPTH)
+            ]
 
     def _files_below(self, job: SupportsInt, path: str, depth: int) -> Iterator[str]:
         for entry in self.list(job, path):

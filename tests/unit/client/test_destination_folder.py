@@ -9,14 +9,14 @@ from heliostat.errors import Invalid
 
 
 def test_files_are_saved_and_replaced_in_new_folders(tmp_path: Path) -> None:
-    folder = DestinationFolder(tmp_path / "lab" / "results-1")
-    for content in (b"old and long", b"new"):
-        saved = folder.save(["plots", "loss.txt"], [content[:2], content[2:]])
-        assert saved == tmp_path / "lab" / "results-1" / "plots" / "loss.txt"
-        assert saved.read_bytes() == content
-    assert os.listdir(saved.parent) == ["loss.txt"]
-    long_name = "ü" * 127
-    assert folder.save([long_name], [b"x"]).read_bytes() == b"x"
+    with DestinationFolder(tmp_path / "lab" / "results-1") as folder:
+        for content in (b"old and long", b"new"):
+            saved = folder.save(["plots", "loss.txt"], [content[:2], content[2:]])
+            assert saved == tmp_path / "lab" / "results-1" / "plots" / "loss.txt"
+            assert saved.read_bytes() == content
+        assert os.listdir(saved.parent) == ["loss.txt"]
+        long_name = "ü" * 127
+        assert folder.save([long_name], [b"x"]).read_bytes() == b"x"
 
 
 def test_no_link_in_the_folder_is_followed(tmp_path: Path) -> None:
@@ -28,10 +28,10 @@ def test_no_link_in_the_folder_is_followed(tmp_path: Path) -> None:
     (results / ".loss.txt.part").symlink_to(private / "key")
     (results / "loss.txt").symlink_to(private / "key")
     (results / "plots").symlink_to(private)
-    folder = DestinationFolder(results)
-    assert not folder.save(["loss.txt"], [b"0.1"]).is_symlink()
-    with pytest.raises(Invalid, match="plots"):
-        folder.save(["plots", "key"], [b"0.1"])
+    with DestinationFolder(results) as folder:
+        assert not folder.save(["loss.txt"], [b"0.1"]).is_symlink()
+        with pytest.raises(Invalid, match="plots"):
+            folder.save(["plots", "key"], [b"0.1"])
     assert (private / "key").read_text() == "secret"
     assert sorted(os.listdir(private)) == ["key"]
 
@@ -43,8 +43,11 @@ def test_folders_and_links_of_other_users_are_refused(tmp_path: Path, foreign: s
     (tmp_path / "link").symlink_to(tmp_path / "results")
     top = "link" if foreign == "link" else "results"
     os.chown(tmp_path / foreign, 65534, 65534, follow_symlinks=False)
-    with pytest.raises(Invalid, match="belongs to another user") as refused:
-        DestinationFolder(tmp_path / top).save(["plots", "loss.txt"], [b"0.1"])
+    with (
+        DestinationFolder(tmp_path / top) as folder,
+        pytest.raises(Invalid, match="belongs to another user") as refused,
+    ):
+        folder.save(["plots", "loss.txt"], [b"0.1"])
     assert "--to" in (refused.value.hint or "")
     assert os.listdir(tmp_path / "results" / "plots") == []
 
@@ -52,7 +55,8 @@ def test_folders_and_links_of_other_users_are_refused(tmp_path: Path, foreign: s
 def test_a_link_of_yours_to_a_folder_of_yours_is_used(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "results").symlink_to(tmp_path / "scratch")
-    DestinationFolder(tmp_path / "results").save(["loss.txt"], [b"0.1"])
+    with DestinationFolder(tmp_path / "results") as folder:
+        folder.save(["loss.txt"], [b"0.1"])
     assert (tmp_path / "scratch" / "loss.txt").read_bytes() == b"0.1"
 
 
@@ -61,9 +65,57 @@ def test_a_broken_download_leaves_the_old_file_and_nothing_else(tmp_path: Path) 
         yield b"half"
         raise ConnectionError
 
-    folder = DestinationFolder(tmp_path / "results")
-    folder.save(["loss.txt"], [b"whole"])
-    with pytest.raises((Invalid, ConnectionError)):
-        folder.save(["loss.txt"], broken())
+    with DestinationFolder(tmp_path / "results") as folder:
+        folder.save(["loss.txt"], [b"whole"])
+        with pytest.raises((Invalid, ConnectionError)):
+            folder.save(["loss.txt"], broken())
     assert (tmp_path / "results" / "loss.txt").read_bytes() == b"whole"
     assert os.listdir(tmp_path / "results") == ["loss.txt"]
+
+
+def replace_before_open(monkeypatch: pytest.MonkeyPatch, path: Path, target: Path) -> None:
+    """With a link, when the program has checked it."""
+
+    def replace_and_open(name: str, flags: int, *, dir_fd: int | None = None) -> int:
+        monkeypatch.undo()
+        path.rename(path.with_name("moved"))
+        path.symlink_to(target)
+        return os.open(name, flags, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", replace_and_open)
+
+
+def test_a_link_put_in_place_of_the_folder_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just before it is opened, and between two files."""
+    (private := tmp_path / "private").mkdir()
+    (results := tmp_path / "results").mkdir()
+
+    with DestinationFolder(results) as folder:
+        replace_before_open(monkeypatch, results, private)
+        with pytest.raises(Invalid, match="cannot be written"):
+            folder.save(["loss.txt"], [b"0.1"])
+    results.unlink()
+    (tmp_path / "moved").rename(results)
+    with DestinationFolder(results) as folder:
+        folder.save(["loss.txt"], [b"0.1"])
+        results.rename(tmp_path / "moved")
+        results.symlink_to(private)
+        folder.save(["accuracy.txt"], [b"0.9"])
+    assert os.listdir(private) == []
+    assert sorted(os.listdir(tmp_path / "moved")) == ["accuracy.txt", "loss.txt"]
+
+
+def test_a_link_that_is_replaced_while_it_is_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (private := tmp_path / "private").mkdir()
+    (tmp_path / "scratch").mkdir()
+    (results := tmp_path / "results").symlink_to(tmp_path / "scratch")
+
+    with DestinationFolder(results) as folder:
+        replace_before_open(monkeypatch, results, private)
+        with pytest.raises(Invalid, match="was replaced"):
+            folder.save(["loss.txt"], [b"0.1"])
+    assert os.listdir(private) == []
