@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from random import Random
-from statistics import mean, median
+from statistics import median
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_a_job_that_needs_a_whole_node_gets_it_soon_in_a_stream_of_small_ones() 
             waits[preset] += [hours for job, hours in found.items() if job.gpus == 8]
             small[preset] += [hours for job, hours in found.items() if job.gpus == 1]
     assert median(waits["fairshare"]) <= 1.5 * median(waits["easy"])
-    assert mean(waits["fairshare"]) <= 1.5 * mean(waits["easy"])
+    assert max(waits["fairshare"]) <= 1.5 * max(waits["easy"])
     assert sum(small["fairshare"]) <= 1.1 * sum(small["easy"])
 
 
