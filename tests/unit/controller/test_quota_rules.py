@@ -2,8 +2,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from heliostat.controller.projects_and_quotas import SchedulingRules
 
+from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.models import Quota
 from heliostat.store import accounts, job_writes, projects_and_quotas
 from heliostat.store.database import Store
