@@ -19,7 +19,7 @@ from heliostat.api.event_feed import EventFeed, EventFollower, FollowerTooSlow
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import MAX_ID, CallerDep, ContextDep, IdPath, is_still_authenticated
 from heliostat.api.serialization import serialize_event
-from heliostat.api.wait_changes import WaitReporter
+from heliostat.api.wait_status_reports import WaitReporter
 from heliostat.inotify import Inotify
 from heliostat.models import WAITING_STATES, Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from heliostat.auth.cache import Cache
-from heliostat.auth.failed_logins import FailedLogins
+from heliostat.auth.failed_login_audit import FailedLogins
 from heliostat.auth.login_rate_limit import LoginAttempt, LoginRateLimiter
 from heliostat.auth.passwords import Passwords
 from heliostat.auth.proxy_grants import ProxyGrants

@@ -43,7 +43,7 @@ class WaitDisplay:
         self._show_waits()
 
     def show(self, subject: str, reason: str, forecast: "Forecast | None" = None) -> None:
-        """A changed forecast alone is no reason to print another line: forecasts change often."""
+        """A changed forecast alone does not print another line: forecasts change often."""
         text = f"{subject}: {reason}"
         start = f", starts {format_likely_start(forecast)}" if forecast else ""
         line = sanitize_text(f"{subject}{start}: {reason}")

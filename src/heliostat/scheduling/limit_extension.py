@@ -14,13 +14,13 @@ _TOLERANCE = timedelta(minutes=1)
 def find_delayed_bookings(
     queue_state: QueueState, job_id: JobId, limit_seconds: int, now: datetime
 ) -> list[BookedStart]:
-    """Kept bookings of other users that start later if this job may run for `limit_seconds`. Changes the state."""
+    """Kept bookings of other users that start later if this job may run for `limit_seconds`."""
     job = queue_state.jobs.get(job_id)
     if job is None:
         return []
-    before = _booked_starts(queue_state, now)
-    queue_state.update_job(replace(job, time_limit_seconds=limit_seconds), now)
-    after = {booked.job_id: booked.starts_at for booked in _booked_starts(queue_state, now)}
+    before, extended = _booked_starts(queue_state, now), queue_state.copy()
+    extended.update_job(replace(job, time_limit_seconds=limit_seconds), now)
+    after = {booked.job_id: booked.starts_at for booked in _booked_starts(extended, now)}
     return [
         booked
         for booked in before

@@ -144,7 +144,8 @@ class _Planner:
         if self._may_preempt:
             blocked = [*self._blocked, *self._waiting]
             stops = select_jobs_to_stop(self._snapshot, self._policy, self._capacity, blocked, self._seconds)
-        return Plan(tuple(self._starts), stops, self._wake_at(), *self._booking_changes(), self._booked_starts())
+        kept, withdrawn = self._booking_changes()
+        return Plan(tuple(self._starts), stops, self._wake_at(), kept, withdrawn, self._booked_starts())
 
     @property
     def _ends(self) -> Array:

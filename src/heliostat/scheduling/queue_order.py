@@ -27,7 +27,7 @@ HOUR_SECONDS = 3600.0
 _POINTS_PER_PRIORITY = 3.0
 _FIRST_HOUR = 1.0  # hours of waiting that a new job starts with
 _SMALLEST = 0.1  # GPU-hours: smaller jobs count as this size
-MAX_SHARE_RATIO = 8.0  # higher ratios count as this one
+_MAX_SHARE_RATIO = 8.0  # higher ratios count as this one
 _FLOOR_HOURS = 24.0
 _FIRST_JOB_SHARES = 2.0  # usage of this many shares less
 _TIE = 1e-12  # between equal jobs, the one submitted first is ahead
@@ -71,7 +71,7 @@ def priority_points(snapshot: Snapshot, policy: SchedulingPolicy, now: float) ->
         return points
     users = current_share_levels(snapshot, policy)[2]
     order = _sort_by(points, np.arange(len(rows)), rows, policy)
-    shares = np.minimum(_share_ratios(users, rows, order), MAX_SHARE_RATIO) - _first_job_shares(snapshot, order)
+    shares = np.minimum(_share_ratios(users, rows, order), _MAX_SHARE_RATIO) - _first_job_shares(snapshot, order)
     return np.asarray(points - policy.share_weight * shares)
 
 

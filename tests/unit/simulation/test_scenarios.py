@@ -70,7 +70,7 @@ def two_projects(seed: int, hours_of_a: float, hours_of_b: float) -> list[TraceJ
 
 
 @pytest.mark.parametrize(("hours_of_a", "hours_of_b"), [(8, 8), (48, 4), (4, 48)])
-def test_shares_of_three_to_one_are_delivered_whatever_the_length_of_the_jobs(
+def test_shares_of_three_to_one_are_delivered_to_jobs_of_any_length_with_exact_limits(
     hours_of_a: float, hours_of_b: float
 ) -> None:
     cluster = parse_cluster("2x8")

@@ -32,7 +32,7 @@ from heliostat.engines.local.containers import ContainerPaths
 from heliostat.engines.local.endpoints import LocalEndpoint
 from heliostat.engines.local.exit_status import RunningAttempt, describe_os_error, utc_now
 from heliostat.engines.local.image_stores import RunningImageCleanup, start_store_cleanups
-from heliostat.engines.local.leftovers import make_leftover
+from heliostat.engines.local.leftover_description import make_leftover
 from heliostat.engines.local.log_order import read_log_order
 from heliostat.engines.local.node_description import make_local_node, resolve_node_name
 from heliostat.engines.local.payload_script import PayloadContext, base_variables
