@@ -30,8 +30,8 @@ def share(as_json: JsonFlag = False) -> None:
     """Show fair shares and recent usage.
 
     ENTITLED: part of the cluster that the account gets while all others use theirs. USED: recent GPU-hours.
-    RESERVED: GPU-hours that its running jobs may still use. OF SHARE: both as a multiple of what it is entitled
-    to; the department, and in it the project, with the lowest number has the next turn.
+    RESERVED: GPU-hours charged in advance for its running jobs. OF SHARE: both as a multiple of what it is
+    entitled to; the department, and in it the project, with the lowest number has the next turn.
     """
     response = connect().queue.share()
     tree = response["items"]

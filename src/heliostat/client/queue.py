@@ -18,8 +18,8 @@ class ShareEntry(TypedDict):
     name: str
     share: int
     entitled: float | None
-    usage_gpu_hours: float  # with what running jobs may still use
-    reserved_gpu_hours: float  # what running jobs may still use
+    usage_gpu_hours: float  # with what is charged in advance
+    reserved_gpu_hours: float  # charged in advance for running jobs
     usage_ratio: float
     children: "list[ShareEntry]"
 

@@ -75,6 +75,12 @@ class SchedulingPolicy:
     classes: Mapping[str, PriorityClass] = field(default_factory=lambda: DEFAULT_PRIORITY_CLASSES)
     charges: ChargeRates = field(default_factory=ChargeRates)
 
+    @property
+    def max_advance_seconds(self) -> float:
+        """How long running jobs and the jobs ahead in the queue are charged in advance at most. Small beside the
+        half-life, so that loose time limits cost a project nothing of its share."""
+        return self.half_life_seconds / 28  # 6 hours of a week
+
     def find_priority_class(self, name: str) -> PriorityClass:
         return self.classes.get(name) or self.classes["normal"]
 

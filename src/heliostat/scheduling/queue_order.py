@@ -108,7 +108,7 @@ def _sort_by(points: Array, order: Array, rows: Array, policy: SchedulingPolicy)
 def _share_ratios(level: ShareLevel, rows: Array, order: Array) -> Array:
     """By row: usage of its account on this level as a multiple of its share, with the jobs ahead in this order."""
     account = level.account_of_leaf[rows["leaf"][order]]
-    ahead = _cost_ahead(account, rows["cost"][order], len(level.usage))
+    ahead = _charges_ahead(account, rows["advance"][order], len(level.usage))
     result = np.empty(len(rows))
     result[order] = (level.usage[account] + ahead) / level.entitled_usage[account]
     return result
@@ -170,15 +170,15 @@ def _move_booked_forward(order: Array, rows: Array) -> Array:
     return np.insert(others, positions, heads)
 
 
-def _cost_ahead(account: Array, cost: Array, accounts: int) -> Array:
-    """Cost of the jobs ahead of each job within its own account."""
+def _charges_ahead(account: Array, charges: Array, accounts: int) -> Array:
+    """Advance charges of the jobs ahead of each job within its own account."""
     if accounts == 1:
-        return np.cumsum(cost) - cost
+        return np.cumsum(charges) - charges
     by_account = np.argsort(account.astype(np.uint16) if accounts < 2**16 else account, kind="stable")
-    costs = cost[by_account]
-    sums = np.cumsum(costs) - costs
+    sorted_charges = charges[by_account]
+    sums = np.cumsum(sorted_charges) - sorted_charges
     sizes = np.bincount(account, minlength=accounts)
-    firsts = np.minimum(np.cumsum(sizes) - sizes, len(cost) - 1)
-    result = np.empty(len(cost))
+    firsts = np.minimum(np.cumsum(sizes) - sizes, len(charges) - 1)
+    result = np.empty(len(charges))
     result[by_account] = sums - sums[firsts][account[by_account]]
     return result

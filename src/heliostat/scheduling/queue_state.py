@@ -258,12 +258,12 @@ class QueueState:
 
     def _pending_row(self, job: Job) -> tuple[object, ...]:
         limit = float(job.time_limit_seconds or self.policy.assumed_limit_seconds)
-        cost = self._rate(job) * limit
+        rate = self._rate(job)
         priority_class = self.policy.find_priority_class(job.priority_class)
         return (
             job.id,
             class_points(job, self.policy),
-            points_in_project(job, self.policy, cost),
+            points_in_project(job, self.policy, rate * limit),
             job.queued_since.timestamp() - job.waited_seconds,
             limit,
             self._shapes.index_of(self._shape(job)),
@@ -271,7 +271,7 @@ class QueueState:
             priority_class.rank,
             job.preemptible or priority_class.preemptible,
             self._gpus(job),
-            cost,
+            rate * min(limit, self.policy.max_advance_seconds),
             -1 if job.array_id is None else job.array_id,
             job.booked_at.timestamp() if job.is_booked and job.booked_at else math.inf,
         )
@@ -338,15 +338,15 @@ class QueueState:
                     del shared_use[uuid]
 
     def _present_usage(self, running: Array, now: float) -> Array:
-        """Usage of running jobs so far and up to their time limits, so that a user with new large jobs counts as
-        served."""
+        """Usage of running jobs so far and soon, so that a user with new large jobs counts as served."""
         so_far = self._ledger.decayed_seconds(np.minimum(running["started"], now), now)
         return np.asarray(running["rate"] * so_far + self._reserved_usage(running, now))
 
     def _reserved_usage(self, running: Array, now: float) -> Array:
-        """What running jobs may still use, up to their time limits."""
+        """What running jobs may still use in the time that is charged in advance."""
         limit = np.where(running["has_limit"], running["limit"], self.policy.assumed_limit_seconds)
-        return np.asarray(running["rate"] * np.maximum(running["started"] + limit - now, 0.0))
+        left = np.clip(running["started"] + limit - now, 0.0, self.policy.max_advance_seconds)
+        return np.asarray(running["rate"] * left)
 
     def _add_to_month(self, user: str, project: str, class_name: str, hours: float) -> None:
         for scope in (*quota_keys(user, project, self.accounts), (class_name, project)):

@@ -27,7 +27,7 @@ PENDING_DTYPE = np.dtype(
         ("rank", np.int8),
         ("preemptible", np.bool_),
         ("gpus", np.float64),  # of all its tasks
-        ("cost", np.float64),  # charge in GPU-hours if it runs to its time limit
+        ("advance", np.float64),  # GPU-hours charged for it in advance
         ("array", np.int64),  # -1: none
         ("booked", np.float64),  # time of its booking; inf: none
     ]
@@ -69,7 +69,7 @@ class Snapshot:
     share_tree: FairShareTree
     free: FreeResources  # by node
     past_usage: Array  # by leaf: decayed usage without running jobs
-    current_usage: Callable[[Array], Array]  # usage by running row, up to its time limit
+    current_usage: Callable[[Array], Array]  # usage by running row, with what is charged in advance
     reserved_usage: Callable[[Array], Array]  # the part of it that is not used yet
     held_devices: Mapping[str, JobId]  # whole devices in use, and their jobs
     shared_device_use: Mapping[str, float] = field(default_factory=dict)  # used fraction of each shared device
@@ -91,7 +91,7 @@ class Snapshot:
 
     @cached_property
     def usage_by_leaf(self) -> Array:
-        """By leaf: decayed past usage, and usage of running jobs up to their time limits."""
+        """By leaf: decayed past usage, and usage of running jobs with what is charged in advance."""
         if not len(self.running):
             return self.past_usage
         present = self.current_usage(self.running)
@@ -99,7 +99,7 @@ class Snapshot:
 
     @cached_property
     def reserved_by_leaf(self) -> Array:
-        """By leaf: what running jobs may still use."""
+        """By leaf: what running jobs are charged in advance."""
         return np.bincount(self.running["leaf"], self.reserved_usage(self.running), len(self.past_usage))
 
 

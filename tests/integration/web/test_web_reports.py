@@ -81,7 +81,7 @@ def test_the_people_of_other_projects_are_not_shown(used: RunningServer) -> None
     assert 'id="share-d-default-p-secretive"' in theirs
     assert f"u-{me}" not in theirs
     assert "/admin/projects" not in theirs
-    assert "may still use. Users are shown only for your own projects." in theirs
+    assert "for running jobs. Users are shown only for your own projects." in theirs
 
 
 def test_the_tree_is_served_alone_for_live_pages(used: RunningServer) -> None:

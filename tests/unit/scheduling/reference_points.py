@@ -27,7 +27,7 @@ def reference_points(case: Case) -> dict[int, float]:
         over = min(ratio, MOST_OVER) - FIRST_JOB_SHARES * (job.user not in seen)
         found[job.id] = plain[job.id] - case.policy.share_weight * over
         seen.add(job.user)
-        ahead[account] += _cost(case, job)
+        ahead[account] += _advance(case, job)
     return found
 
 
@@ -42,7 +42,7 @@ def reference_order(case: Case) -> list[int]:
             account = _accounts(case, job)[level]
             ratio = (usage[account] + ahead[account]) / _part(case, usage, account)
             turns[job.id] = _class_points(case, job) - case.policy.share_weight * ratio
-            ahead[account] += _cost(case, job)
+            ahead[account] += _advance(case, job)
         if len({_accounts(case, other)[level] for other in case.jobs}) > 1:
             in_order = _sorted(case, in_order, turns)
     return [job.id for job in _booked_first(case, in_order)]
@@ -115,21 +115,26 @@ def _cost(case: Case, job: Job) -> float:
     return _per_hour(case, job) * case.limit(job) / 3600
 
 
+def _advance(case: Case, job: Job) -> float:
+    return _per_hour(case, job) * min(case.limit(job), case.policy.max_advance_seconds) / 3600
+
+
 def _accounts(case: Case, job: Job) -> tuple[Account, Account, Account]:
     department = case.accounts.project_or_default(job.project).department
     return (department,), (department, job.project), (department, job.project, job.user)
 
 
 def _usage(case: Case) -> defaultdict[Account, float]:
-    """Usage of running jobs: decayed so far, and in full up to their time limits."""
+    """Usage of running jobs: decayed so far, and what is charged in advance."""
     found: defaultdict[Account, float] = defaultdict(float)
     half_life = case.policy.half_life_seconds
     for job in case.running:
         assert job.started_at is not None
         age = (NOW - job.started_at).total_seconds()
         so_far = half_life / math.log(2) * (1 - 2 ** (-age / half_life))
+        ahead = min(max(case.limit(job) - age, 0), case.policy.max_advance_seconds)
         for account in _accounts(case, job):
-            found[account] += _per_hour(case, job) / 3600 * (so_far + max(case.limit(job) - age, 0))
+            found[account] += _per_hour(case, job) / 3600 * (so_far + ahead)
     return found
 
 

@@ -32,7 +32,7 @@ def a_shared_board() -> QueueState:
         user="ann",
         project="vision",
         devices=("a-0", "a-1", "a-2", "a-3"),
-        time_limit_seconds=90 * 3600,
+        time_limit_seconds=30 * 3600,
     )
     waiting = [
         a_job(number, Resources(1, 10, 1), user=user, project=project, time_limit_seconds=3600)
@@ -58,7 +58,7 @@ def test_entitlements_are_shares_among_the_accounts_in_use() -> None:
 
 def test_usage_adds_up_and_the_ratio_shows_overuse() -> None:
     board = a_shared_board()
-    clinic, _, lab = build_share_report(board.snapshot(NOW + timedelta(hours=1)), board.policy)
+    clinic, _, lab = build_share_report(board.snapshot(NOW + timedelta(hours=5)), board.policy)
     audio, vision = lab.children
     assert lab.usage == pytest.approx(vision.usage) == pytest.approx(vision.children[0].usage)
     assert vision.ratio > 1 > audio.ratio
@@ -69,7 +69,14 @@ def test_what_running_jobs_may_still_use_is_apart() -> None:
     board = a_shared_board()
     _, _, lab = build_share_report(board.snapshot(NOW + timedelta(hours=1)), board.policy)
     ann = lab.children[1].children[0]
-    assert lab.reserved == ann.reserved == pytest.approx((ann.usage - ann.reserved) * 89, rel=0.01)
+    assert lab.reserved == ann.reserved == pytest.approx((ann.usage - ann.reserved) * 6, rel=0.01)
+
+
+def test_running_jobs_are_charged_a_few_hours_in_advance_whatever_their_limit() -> None:
+    week = a_running_job(1, "a", Resources(1, 10, 4), devices=("a-0",), time_limit_seconds=7 * 24 * 3600)
+    board = a_queue_state((a_node("a", gpus=4),), [week], accounts=ACCOUNTS)
+    (used,) = [one for one in build_share_report(board.snapshot(NOW), board.policy) if one.usage]
+    assert used.reserved == pytest.approx(4.04 * 6, rel=0.01)
 
 
 def test_an_empty_queue_state_has_its_departments_without_usage() -> None:

@@ -57,7 +57,7 @@ def test_a_job_that_needs_a_whole_node_gets_it_soon_in_a_stream_of_small_ones() 
     assert sum(small["fairshare"]) <= 1.1 * sum(small["easy"])
 
 
-def two_projects(seed: int, hours_of_a: float, hours_of_b: float) -> list[TraceJob]:
+def two_projects(seed: int, hours_of_a: float, hours_of_b: float, limit_factor: float) -> list[TraceJob]:
     """Both ask for more than all 16 GPUs, for three weeks."""
     random, jobs = Random(seed), []
     for project, hours in (("a", hours_of_a), ("b", hours_of_b)):
@@ -65,16 +65,19 @@ def two_projects(seed: int, hours_of_a: float, hours_of_b: float) -> list[TraceJ
         while at < 21 * DAY:
             at += random.expovariate(1.1 * 16 / (hours * HOUR))
             seconds = hours * random.uniform(0.5, 1.5) * HOUR
-            jobs.append(TraceJob(at, seconds, seconds, 1, user=f"{project}{random.randrange(3)}", project=project))
+            user = f"{project}{random.randrange(3)}"
+            jobs.append(TraceJob(at, seconds, limit_factor * seconds, 1, user=user, project=project))
     return jobs
 
 
-@pytest.mark.parametrize(("hours_of_a", "hours_of_b"), [(8, 8), (48, 4), (4, 48)])
-def test_shares_of_three_to_one_are_delivered_to_jobs_of_any_length_with_exact_limits(
-    hours_of_a: float, hours_of_b: float
+@pytest.mark.parametrize(
+    ("hours_of_a", "hours_of_b", "limit_factor"), [(8, 8, 1), (48, 4, 1), (4, 48, 1), (48, 4, 4), (4, 48, 2)]
+)
+def test_shares_of_three_to_one_are_delivered_to_jobs_of_any_length_with_any_limits(
+    hours_of_a: float, hours_of_b: float, limit_factor: float
 ) -> None:
     cluster = parse_cluster("2x8")
-    jobs = sorted(two_projects(1, hours_of_a, hours_of_b), key=lambda job: job.submitted_at)
+    jobs = sorted(two_projects(1, hours_of_a, hours_of_b, limit_factor), key=lambda job: job.submitted_at)
     workload = build_workload(jobs, cluster)
     named = replace(read_policy("fairshare"), projects={"a": 3})
     used = {"a": 0.0, "b": 0.0}

@@ -146,8 +146,9 @@ def test_how_many_are_ahead_and_what_the_project_has_used() -> None:
     assert found.ahead_projects == 2
     assert found.sentence.endswith("; 2 jobs of 2 projects are ahead")
     many = a_node("a", cpus=64, memory_mib=10**5, gpus=4)
-    month = busy(9, 0, 1, 2, 3, project="blue", time_limit_seconds=40 * 24 * HOUR)
-    heavy = why(3, month, a_job(1, gpus(4), project="red"), a_job(3, gpus(4), project="blue"), nodes=(many,))
+    week = timedelta(days=7)
+    long = replace(busy(9, 0, 1, 2, 3, project="blue"), started_at=NOW - week, time_limit_seconds=8 * 24 * HOUR)
+    heavy = why(3, long, a_job(1, gpus(4), project="red"), a_job(3, gpus(4), project="blue"), nodes=(many,))
     assert heavy.share_used > 1.1
     assert (
         f"project blue has used {heavy.share_used:.1f}\N{MULTIPLICATION SIGN} its share recently" in heavy.sentence
