@@ -70,6 +70,8 @@ class SchedulingPolicy:
     share_weight: float = 2.0  # points lost by having used exactly one share
     size_weight: float = 1.0  # points lost by requesting twice as many GPU-hours
     assumed_limit_seconds: float = 24 * _HOUR  # for jobs without a time limit
+    overdue_seconds: float = 30 * 24 * _HOUR  # of waiting; longer waits are overdue: see queue_order
+    overdue_fraction: float = 1 / 8  # of what a project uses: how much of it overdue jobs get first
     preempts: bool = True
     protection_seconds: float = 900.0  # run time without preemption after a first one; doubles each time
     classes: Mapping[str, PriorityClass] = field(default_factory=lambda: DEFAULT_PRIORITY_CLASSES)
@@ -80,6 +82,14 @@ class SchedulingPolicy:
         """How long running jobs and the jobs ahead in the queue are charged in advance at most. Small beside the
         half-life, so that loose time limits cost a project nothing of its share."""
         return self.half_life_seconds / 28  # 6 hours of a week
+
+    @property
+    def highest_unlimited_class(self) -> PriorityClass:
+        """The highest class whose jobs have no budget: jobs of this class could arrive for ever."""
+        return max(
+            (known for known in self.classes.values() if known.gpu_hours_per_month is None),
+            key=lambda known: known.rank,
+        )
 
     def find_priority_class(self, name: str) -> PriorityClass:
         return self.classes.get(name) or self.classes["normal"]

@@ -8,11 +8,14 @@ delay the 10 jobs of another.
 Points order the jobs of a project. Doubling the wait adds one point and doubling the size subtracts one: a job of
 10 GPU-hours has the same priority after ten hours as a job of 1 GPU-hour after one. Usage of its user above the
 equal share in the project subtracts points; the first job of a user who has used nothing gets some, because shares
-count little on a cluster that is hardly used. The wait is unbounded and all other terms are bounded, so no job
-starves in its project. Time in the state held does not count as waiting. The points of a priority class and of an
-admin's priority count in a project and, against the use of shares, between projects.
+count little on a cluster that is hardly used. Time in the state held does not count as waiting. The points of a
+priority class and of an admin's priority count in a project and, against the use of shares, between projects.
 
-A booked job is the exception: once the planner has promised its start, no job of its class or below passes it.
+No job waits for ever. A job is overdue after a wait of 30 days. The oldest overdue job of a project is its
+first one whenever less than an eighth of what the project uses is used by older jobs; between projects and for
+bookings it then counts as a job of the highest class that has no budget.
+
+Once the planner has booked the start of a job, no job of its class or below passes it.
 """
 
 import numpy as np
@@ -39,12 +42,10 @@ def class_points(job: Job, policy: SchedulingPolicy) -> float:
     return float(policy.find_priority_class(job.priority_class).points + priority * _POINTS_PER_PRIORITY)
 
 
-def points_in_project(job: Job, policy: SchedulingPolicy, cost: float) -> float:
-    """Points that do not change while the job waits and count only within its project: its size, and a priority
-    set by a manager of the project."""
+def manager_points(job: Job) -> float:
+    """Points of a priority set by a manager of the project; they count only within it."""
     priority = 0 if job.priority_everywhere else max(job.priority, 0)
-    size = policy.size_weight * np.log2(cost + _SMALLEST)
-    return float(priority * _POINTS_PER_PRIORITY - size - job.id * _TIE)
+    return priority * _POINTS_PER_PRIORITY - job.id * _TIE
 
 
 def sort_pending(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Array:
@@ -52,7 +53,7 @@ def sort_pending(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Ar
     them: they would be preempted soon, and a preempted job would take its place back."""
     rows = snapshot.pending
     if policy.order is QueueOrdering.FAIR_SHARE:
-        return _move_booked_forward(_fair_share_order(snapshot, policy, now), rows)
+        return _promised_order(snapshot, policy, now)
     if policy.order is QueueOrdering.SHORTEST_JOB_FIRST:
         result = np.lexsort((rows["job"], rows["limit"]))
     elif policy.order is QueueOrdering.LEAST_ATTAINED_SERVICE:
@@ -66,13 +67,33 @@ def priority_points(snapshot: Snapshot, policy: SchedulingPolicy, now: float) ->
     """By row; the job of a project with the most points is first."""
     rows = snapshot.pending
     waited = np.maximum(now - rows["waiting"], 0.0) / HOUR_SECONDS + _FIRST_HOUR
-    points: Array = rows["class_points"] + rows["points_in_project"] + np.log2(waited)
+    size = np.log2(rows["rate"] * rows["expected"] + _SMALLEST)
+    points: Array = rows["class_points"] + rows["manager_points"] + np.log2(waited) - policy.size_weight * size
     if not len(rows):
         return points
     users = current_share_levels(snapshot, policy)[2]
     order = _sort_by(points, np.arange(len(rows)), rows, policy)
     shares = np.minimum(_share_ratios(users, rows, order), _MAX_SHARE_RATIO) - _first_job_shares(snapshot, order)
     return np.asarray(points - policy.share_weight * shares)
+
+
+def _overdue_heads(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Array:
+    """Rows of the overdue jobs that are first in their projects."""
+    rows, running, tree = snapshot.pending, snapshot.running, snapshot.share_tree
+    overdue = np.flatnonzero((rows["waiting"] < now - policy.overdue_seconds) & (rows["rank"] > 0))
+    if not len(overdue):
+        return overdue
+    oldest_first = overdue[np.argsort(rows["waiting"][overdue], kind="stable")]
+    projects, firsts = np.unique(tree.project_of[rows["leaf"][oldest_first]], return_index=True)
+    heads = oldest_first[firsts]
+    project_of_running, count = tree.project_of[running["leaf"]], len(tree.projects)
+    waiting_since = np.full(count, -np.inf)
+    waiting_since[projects] = rows["waiting"][heads]
+    is_older = running["waiting"] <= waiting_since[project_of_running]
+    used = np.bincount(project_of_running, running["rate"], count)
+    used_by_older = np.bincount(project_of_running, running["rate"] * is_older, count)
+    has_turn = (used_by_older == 0) | (used_by_older < policy.overdue_fraction * used)
+    return np.asarray(heads[has_turn[projects]])
 
 
 def _first_job_shares(snapshot: Snapshot, order: Array) -> Array:
@@ -86,16 +107,31 @@ def _first_job_shares(snapshot: Snapshot, order: Array) -> Array:
     return result
 
 
-def _fair_share_order(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Array:
+def _promised_order(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Array:
+    """The order by fair share, with overdue and booked jobs moved forward."""
+    rows = snapshot.pending
+    points, class_points = priority_points(snapshot, policy, now), rows["class_points"]
+    overdue = _overdue_heads(snapshot, policy, now)
+    if not len(overdue):
+        return _move_booked_forward(_fair_share_order(snapshot, policy, points, class_points), rows, rows["rank"])
+    highest, ranks = policy.highest_unlimited_class, rows["rank"].copy()
+    points[overdue] = np.maximum(points[overdue], points[rows["rank"] <= highest.rank].max(initial=-np.inf))
+    class_points = class_points.copy()
+    class_points[overdue] = np.maximum(class_points[overdue], highest.points)
+    ranks[overdue] = np.maximum(ranks[overdue], highest.rank)
+    return _move_booked_forward(_fair_share_order(snapshot, policy, points, class_points), rows, ranks)
+
+
+def _fair_share_order(snapshot: Snapshot, policy: SchedulingPolicy, points: Array, class_points: Array) -> Array:
     """The jobs of a project by points, then the projects of each department and the departments in turns."""
     rows = snapshot.pending
-    order = _sort_by(priority_points(snapshot, policy, now), np.arange(len(rows)), rows, policy)
+    order = _sort_by(points, np.arange(len(rows)), rows, policy)
     if not len(rows):
         return order
     departments, projects, _ = current_share_levels(snapshot, policy)
     for level in (projects, departments):
         if len(level.usage) > 1:
-            turn = rows["class_points"] - policy.share_weight * _share_ratios(level, rows, order)
+            turn = class_points - policy.share_weight * _share_ratios(level, rows, order)
             order = _sort_by(turn, order, rows, policy)
     return order
 
@@ -151,8 +187,8 @@ def _move_preemptible_back(order: Array, rows: Array, policy: SchedulingPolicy) 
     return np.asarray(order[np.argsort(positions, kind="stable")])
 
 
-def _move_booked_forward(order: Array, rows: Array) -> Array:
-    """The order with booked jobs, oldest booking first, ahead of all others that are not of a higher class. None
+def _move_booked_forward(order: Array, rows: Array, ranks: Array) -> Array:
+    """The order with booked jobs, oldest booking first, ahead of all others that are not of a higher rank. None
     moves back."""
     booked_at = rows["booked"][order]
     is_booked = np.isfinite(booked_at)
@@ -163,7 +199,7 @@ def _move_booked_forward(order: Array, rows: Array) -> Array:
     heads = order[is_booked][by_age]
     others_ahead = np.cumsum(~is_booked)[is_booked][by_age]
     positions: list[int] = []
-    for rank, own_position in zip(rows["rank"][heads].tolist(), others_ahead.tolist(), strict=True):
+    for rank, own_position in zip(ranks[heads].tolist(), others_ahead.tolist(), strict=True):
         not_higher = np.flatnonzero(rows["rank"][others] <= rank)
         position = min(int(not_higher[0]), own_position) if len(not_higher) else own_position
         positions.append(max(position, positions[-1] if positions else 0))

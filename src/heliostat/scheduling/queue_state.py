@@ -11,12 +11,18 @@ from functools import partial
 import numpy as np
 
 from heliostat.models import ACTIVE_STATES, Job, JobId, JobState, Node, Reservation, TaskPlacement
+from heliostat.scheduling.duration_estimator import (
+    DurationEstimator,
+    RunDuration,
+    run_duration_of,
+    similarity_number,
+)
 from heliostat.scheduling.fair_share_tree import FairShareTree, Leaf, build_fair_share_tree
 from heliostat.scheduling.job_shape import IndexedSet, JobShape
 from heliostat.scheduling.keyed_array import Array, KeyedArray
 from heliostat.scheduling.node_table import NodeTable
 from heliostat.scheduling.policy import SchedulingPolicy
-from heliostat.scheduling.queue_order import HOUR_SECONDS, class_points, points_in_project
+from heliostat.scheduling.queue_order import HOUR_SECONDS, class_points, manager_points
 from heliostat.scheduling.quotas import QuotaKey, count_occupied_gpus, priority_class_quota_key, quota_keys
 from heliostat.scheduling.reservations import find_reservation_access, with_reservation_label
 from heliostat.scheduling.share_accounts import ShareAccounts
@@ -42,6 +48,7 @@ class QueueState:
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.policy = policy
+        self.durations = DurationEstimator(policy.assumed_limit_seconds)
         self.node_table = NodeTable()
         self.accounts = ShareAccounts()
         self.reservations: tuple[Reservation, ...] = ()
@@ -86,12 +93,18 @@ class QueueState:
                 self._add_to_month(usage.user, usage.project, f"class {usage.priority_class}", usage.gpu_hours)
         self._tree = None
 
+    def add_past_durations(self, past: Iterable[RunDuration]) -> None:
+        """Run times from before this queue state was created, oldest first; before the pending jobs are added."""
+        self.durations.add_samples(past)
+
     def update_job(self, job: Job, now: datetime) -> None:
-        """Add, replace or remove (when ended) a job. A job that stops running is charged for its resources."""
+        """Add, replace or remove (when ended) a job. A job that stops running is charged for its resources, and
+        similar jobs are expected to run as long."""
         before = self.jobs.pop(job.id, None)
         if before is not None:
             self._remove(before, job, now)
         if job.is_terminal:
+            self._learn_duration(job)
             return
         self.jobs[job.id] = job
         if job.state is JobState.PENDING:
@@ -215,6 +228,7 @@ class QueueState:
     def copy(self) -> "QueueState":
         """An independent copy."""
         other = QueueState(self.policy)
+        other.durations = self.durations.copy()
         other.node_table, other.accounts, other.reservations = self.node_table, self.accounts, self.reservations
         other._leaves, other._shapes, other._tree = self._leaves.copy(), self._shapes.copy(), self._tree
         other._ledger = self._ledger.copy()
@@ -256,6 +270,16 @@ class QueueState:
         hours = self._gpus(job) * max(0.0, end - max(start, self._month_start)) / HOUR_SECONDS
         self._add_to_month(job.user, job.project, priority_class_quota_key(job)[0], hours)
 
+    def _learn_duration(self, ended: Job) -> None:
+        duration = run_duration_of(ended)
+        if duration is None:
+            return
+        self.durations.add_samples([duration])
+        rows = self._pending.rows
+        similar = rows["similar"] == similarity_number(ended)
+        if similar.any():
+            rows["expected"][similar] = self.durations.expected_seconds(ended, rows["limit"][similar])
+
     def _pending_row(self, job: Job) -> tuple[object, ...]:
         limit = float(job.time_limit_seconds or self.policy.assumed_limit_seconds)
         rate = self._rate(job)
@@ -263,7 +287,10 @@ class QueueState:
         return (
             job.id,
             class_points(job, self.policy),
-            points_in_project(job, self.policy, rate * limit),
+            manager_points(job),
+            rate,
+            self.durations.expected_seconds(job, limit),
+            similarity_number(job),
             job.queued_since.timestamp() - job.waited_seconds,
             limit,
             self._shapes.index_of(self._shape(job)),
@@ -318,6 +345,7 @@ class QueueState:
             job.overtime,
             {None: math.inf, "kill": 0.0}.get(job.stop_requested, job.spec.grace_seconds),
             -1 if job.array_id is None else job.array_id,
+            started - job.waited_seconds,
         )
 
     def _count_usable(self, places: list[TaskPlacement], kind: int) -> int:

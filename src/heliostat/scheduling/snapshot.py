@@ -18,8 +18,11 @@ from heliostat.scheduling.share_accounts import ShareAccounts
 PENDING_DTYPE = np.dtype(
     [
         ("job", np.int64),
-        ("class_points", np.float64),  # these and the next do not change while it waits: see queue_order
-        ("points_in_project", np.float64),
+        ("class_points", np.float64),  # see queue_order
+        ("manager_points", np.float64),
+        ("rate", np.float64),  # charge per second
+        ("expected", np.float64),  # run time; changes when a similar job has ended
+        ("similar", np.int64),  # equal for similar jobs
         ("waiting", np.float64),  # start of the wait; earlier waits of the job are added
         ("limit", np.float64),
         ("shape", np.int32),
@@ -53,6 +56,7 @@ RUNNING_DTYPE = np.dtype(
         ("overtime", np.bool_),  # may exceed its time limit
         ("stops_in", np.float64),  # seconds of grace after a stop was requested; inf: not requested
         ("array", np.int64),
+        ("waiting", np.float64),  # start of the wait before it started, as for pending jobs
     ]
 )
 

@@ -135,6 +135,7 @@ def a_case(random: Random, options: CaseOptions = ALL) -> Case:
         backfill=random.random() < 0.8 if options.backfill is None else options.backfill,
         reservations=random.randint(1, options.max_reserved),
         preempts=random.random() < 0.8,
+        overdue_seconds=random.choice([5000.0, 7200.0, 30 * 86400.0]),
     )
     reserved = (_reservation(random, nodes, options) for _ in range(random.randint(0, options.reservations)))
     return Case(nodes, running, pending, policy, accounts, tuple(reserved))

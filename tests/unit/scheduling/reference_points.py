@@ -12,6 +12,7 @@ Account = tuple[str, ...]  # (department,), (department, project), (department, 
 FLOOR_HOURS, SMALLEST, MOST_OVER, PER_PRIORITY = 24.0, 0.1, 8.0, 3.0
 FIRST_JOB_SHARES = 2.0  # of a user who has used nothing
 TIE = 1e-12  # of equals, the one submitted first
+HIGHEST_RANK, HIGHEST_POINTS = 2, 4.0  # of a class without a budget
 
 
 def reference_points(case: Case) -> dict[int, float]:
@@ -33,7 +34,10 @@ def reference_points(case: Case) -> dict[int, float]:
 
 def reference_order(case: Case) -> list[int]:
     """By points; then the projects of a department and the departments by their usage relative to their shares."""
-    in_order = _sorted(case, sorted(case.pending, key=lambda job: job.id), reference_points(case))
+    points, overdue = reference_points(case), _overdue_heads(case)
+    most = max((points[job.id] for job in case.pending if _rank(case, job) <= HIGHEST_RANK), default=-math.inf)
+    points |= {job.id: max(points[job.id], most) for job in overdue}
+    in_order = _sorted(case, sorted(case.pending, key=lambda job: job.id), points)
     usage = _usage(case)
     for level in (1, 0):
         ahead: defaultdict[Account, float] = defaultdict(float)
@@ -41,27 +45,50 @@ def reference_order(case: Case) -> list[int]:
         for job in in_order:
             account = _accounts(case, job)[level]
             ratio = (usage[account] + ahead[account]) / _part(case, usage, account)
-            turns[job.id] = _class_points(case, job) - case.policy.share_weight * ratio
+            class_points = max(_class_points(case, job), HIGHEST_POINTS if job in overdue else -math.inf)
+            turns[job.id] = class_points - case.policy.share_weight * ratio
             ahead[account] += _advance(case, job)
         if len({_accounts(case, other)[level] for other in case.jobs}) > 1:
             in_order = _sorted(case, in_order, turns)
-    return [job.id for job in _booked_first(case, in_order)]
+    return [job.id for job in _booked_first(case, in_order, overdue)]
+
+
+def _overdue_heads(case: Case) -> list[Job]:
+    """In each project the job that has waited longest, for a month, if older jobs use less than an eighth."""
+    heads = []
+    for project in {job.project for job in case.jobs}:
+        waiting = [job for job in case.pending if job.project == project and _rank(case, job) > 0]
+        oldest = max(waiting, key=lambda job: (job.queue_wait_seconds(NOW), -job.id), default=None)
+        if oldest is None or oldest.queue_wait_seconds(NOW) <= case.policy.overdue_seconds:
+            continue
+        running = [job for job in case.running if job.project == project]
+        older = [job for job in running if _queued_for(job) >= oldest.queue_wait_seconds(NOW)]
+        used, used_by_older = (sum(_per_hour(case, job) for job in jobs) for jobs in (running, older))
+        if used_by_older == 0 or used_by_older < case.policy.overdue_fraction * used:
+            heads.append(oldest)
+    return heads
+
+
+def _queued_for(running: Job) -> float:
+    """Since when it has waited or run, without what it ran before."""
+    assert running.started_at is not None
+    return running.waited_seconds + (NOW - running.started_at).total_seconds()
 
 
 def _sorted(case: Case, jobs: Iterable[Job], points: dict[int, float]) -> list[Job]:
     return _preemptible_last(case, sorted(jobs, key=lambda job: -points[job.id]))
 
 
-def _booked_first(case: Case, jobs: list[Job]) -> list[Job]:
+def _booked_first(case: Case, jobs: list[Job], overdue: list[Job]) -> list[Job]:
     """Booked jobs, oldest booking first, move ahead of all jobs that are not of a higher class, and never back."""
     result = [job for job in jobs if not job.is_booked]
     at_least = 0
     for job in sorted((job for job in jobs if job.is_booked), key=lambda job: job.booked_at or NOW):
+        rank = max(_rank(case, job), HIGHEST_RANK if job in overdue else 0)
         others_ahead = {other.id for other in jobs[: jobs.index(job)] if not other.is_booked}
         place = 0
         while place < len(result) and (
-            result[place].is_booked
-            or (result[place].id in others_ahead and _rank(case, result[place]) > _rank(case, job))
+            result[place].is_booked or (result[place].id in others_ahead and _rank(case, result[place]) > rank)
         ):
             place += 1
         place = max(place, at_least)

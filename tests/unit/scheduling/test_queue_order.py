@@ -75,7 +75,7 @@ def test_the_department_and_in_it_the_project_that_used_least_of_its_share_has_t
     )
     busy = a_running_job(9, "a", Resources(1, 10, 2), project="vision", devices=("a-0", "a-1"))
     jobs = [
-        gpu_job(1, hours=0.1, waited=900, project="vision"),
+        gpu_job(1, hours=0.1, waited=700, project="vision"),
         gpu_job(2, hours=20, project="audio", user="bob"),
         gpu_job(3, hours=90, project="scans", user="cem"),
     ]
