@@ -173,7 +173,7 @@ def _start_components(
     paused = _find_pause(settings.home, store, engine)
     controller.start(None if paused else Resumption(left_running=read_left_attempts(settings.home)))
     stack.callback(controller.close)
-    forecaster = Forecaster(store, controller, utc_now, enabled=not engine.capabilities.has_own_queue)
+    forecaster = Forecaster(store, controller, utc_now, engine=engine)
     forecaster.start()
     stack.callback(forecaster.close)
     retention = SampleRetention(

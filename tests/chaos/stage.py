@@ -270,7 +270,7 @@ class Stage:
             self.controller,
             self._identities,
             SchedulingRules(self.store),
-            Forecaster(self.store, self.controller, self.clock),
+            Forecaster(self.store, self.controller, self.clock, engine=self.engine),
             SampleStore(self.settings.home.samples),
             UploadStore(self.settings.home.uploads),
             now=self.clock,

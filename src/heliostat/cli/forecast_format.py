@@ -26,11 +26,10 @@ def format_forecast(forecast: "Forecast") -> str:
     """`in about 2h10m, between 14:05 and 16:40 (80% likely)`."""
     begin, end = format_time_short(forecast["earliest_at"]), format_time_short(forecast["latest_at"])
     span = f"between {begin} and {end}" if begin != end else f"at {begin}"
-    confidence = forecast["confidence"]
-    likelihood = "" if confidence is None else f" ({confidence:.0%} likely)"
-    if forecast.get("source", _OWN_SOURCE) != _OWN_SOURCE:
-        return f"{format_likely_start(forecast)}, by {end} ({forecast['source']})"
-    return f"{format_likely_start(forecast)}, {span}{likelihood}"
+    confidence, source = forecast["confidence"], forecast.get("source", _OWN_SOURCE)
+    notes = [] if confidence is None else [f"{confidence:.0%} likely"]
+    notes += [] if source == _OWN_SOURCE else [source]
+    return f"{format_likely_start(forecast)}, {span}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def format_start_by_time_limits(forecast: "Forecast") -> str | None:
@@ -43,7 +42,9 @@ def format_forecast_accuracy(accuracy: "ForecastAccuracy | None") -> str | None:
         return None
     if accuracy["of"] < _MIN_FORECASTS:
         return "too few so far to know their accuracy"
-    return f"{accuracy['within']} of the last {accuracy['of']} starts were within the first forecast"
+    counts = "{within} of the last {of} starts were within the first forecast ({early} earlier, {late} later)"
+    width = accuracy["median_width"]
+    return counts.format(**accuracy) + ("" if width is None else f"; median range: {width:g} times the wait")
 
 
 def _rough(seconds: float) -> str:

@@ -54,7 +54,7 @@ def why(
             ("ahead", _ahead(explanation)),
             ("starts", format_forecast(forecast) if forecast else _start_without_forecast(explanation)),
             ("by limits", format_start_by_time_limits(forecast) if forecast and own else None),
-            ("forecasts", format_forecast_accuracy(explanation["accuracy"]) if own else None),
+            ("forecasts", format_forecast_accuracy(explanation["accuracy"]) if forecast else None),
         ]
     )
     if "what_if" in explanation:

@@ -149,22 +149,25 @@ class JobData(TypedDict, total=False):
 
 
 class Forecast(TypedDict):
-    """When a waiting job will start, if no new jobs are submitted."""
+    """When a waiting job will start, if jobs are submitted as in the last days."""
 
     earliest_at: str
     likely_at: str
     latest_at: str
-    confidence: float | None  # fraction of the simulated runs that start between earliest and latest
+    confidence: float | None  # fraction of the jobs that start between earliest and latest; None: not known yet
     runs: int
     limits_at: str | None  # the start if every job uses its full time limit
     source: str  # simulation, or the name of the engine's plan
 
 
 class ForecastAccuracy(TypedDict):
-    """How many of the last forecasts contained the real start."""
+    """How many of the last first forecasts contained the real start."""
 
     within: int
     of: int
+    early: int  # started before the range
+    late: int
+    median_width: float | None  # width of the range as a multiple of the wait
 
 
 class RequestVariation(TypedDict):

@@ -28,7 +28,7 @@ from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.controller.start_retries import StartRetries
 from heliostat.controller.synced_queue import SyncedQueue
 from heliostat.controller.transition_rules import transitions_for_observation
-from heliostat.controller.usage_and_durations import load_usage_history
+from heliostat.controller.usage_and_durations import load_run_durations, load_submissions, load_usage_history
 from heliostat.engines.contract import Engine, HasOwnQueue, ReportsCheckpoints
 from heliostat.errors import HeliostatError
 from heliostat.models import (
@@ -411,6 +411,7 @@ class Controller:
         state.set_nodes(self._node_inventory.nodes())
         state.set_accounts(self._rules.share_accounts())
         state.add_past_usage(load_usage_history(self._store, self._policy, self._now()), self._now())
+        state.add_history(load_run_durations(self._store, self._now()), load_submissions(self._store, self._now()))
         self._queue = SyncedQueue(state, unfinished, self._now())
 
     def _seconds_to_next_retry(self) -> float | None:

@@ -1,7 +1,8 @@
 """Forecasts the start of waiting jobs in a background thread, without delaying the controller.
 
 The thread sleeps until something in the queue changes, computes for a second or two on a copy of the queue, and
-keeps the result. The first forecast of each job is stored and compared with its actual start.
+keeps the result. The first forecast of each job is stored and compared with its actual start; these errors
+determine how wide the next ranges are. The plan of an engine with its own queue takes the place of the simulation.
 """
 
 import threading
@@ -13,11 +14,17 @@ from datetime import datetime, timedelta
 
 from heliostat.controller.background_loop import BackgroundLoop
 from heliostat.controller.controller import Controller
-from heliostat.controller.usage_and_durations import load_run_durations, load_run_durations_of_jobs
+from heliostat.engines.contract import Engine
 from heliostat.errors import TooManyRequests
-from heliostat.models import TERMINAL_STATES, Job, JobId, JobState
-from heliostat.scheduling.duration_estimator import DurationEstimator
+from heliostat.models import Job, JobId, JobState
+from heliostat.models.forecasts import ForecastRange, PastForecast
 from heliostat.scheduling.forecast import Forecast, ForecastOptions, forecast_starts
+from heliostat.scheduling.forecast_calibration import (
+    MAX_PAST_FORECASTS,
+    ForecastAccuracy,
+    ForecastCalibration,
+    measure_accuracy,
+)
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.what_if import (
     EarlierStartOption,
@@ -34,8 +41,6 @@ _BACKGROUND_REST = 4.0  # pause after a step as a multiple of its duration, unle
 _RETENTION = timedelta(days=90)
 _IMMEDIATELY = timedelta(seconds=5)  # an engine with its own queue plans in cycles of seconds
 _MAX_HORIZON = timedelta(days=60)  # a later planned start only means that other jobs have no time limit
-_RELOAD_SECONDS = 86400.0
-_MAX_NEW_SAMPLES = 2_000  # ended jobs at once
 _ACCURACY_SAMPLES = 100  # past forecasts for the accuracy
 
 
@@ -58,14 +63,6 @@ _TIMING = ForecastTiming()
 
 
 @dataclass(frozen=True, slots=True)
-class ForecastAccuracy:
-    """How many of the last forecasts contained the actual start."""
-
-    within: int = 0
-    of: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class StartEstimate:
     forecast: Forecast | None
     options: tuple[EarlierStartOption, ...]
@@ -80,22 +77,20 @@ class Forecaster:
         controller: Controller,
         now: Callable[[], datetime],
         *,
-        enabled: bool = True,
+        engine: Engine,
         timing: ForecastTiming = _TIMING,
     ) -> None:
-        """`enabled` is false if the engine has its own queue: then only the engine's plan is shown."""
-        self._enabled, self._timing = enabled, timing
+        self._engine_name, self._engine_plans = engine.name, engine.capabilities.has_own_queue
+        self._timing = timing
         self._store, self._controller, self._now = store, controller, now
         self._forecasts: dict[JobId, Forecast] = {}
         self._stored: set[JobId] = set()  # jobs whose first forecast is stored
-        self._has_open_outcomes = True  # stored forecasts of jobs that have not started yet
+        self._has_waiting_jobs = False
         self._accuracy = ForecastAccuracy()
-        self._computing = threading.Lock()  # guards the next two
-        self._durations: DurationEstimator | None = None
-        self._loaded_at = 0.0
-        self._lock = threading.Lock()  # guards the next three
+        self._calibration = ForecastCalibration((), now())
+        self._computing = threading.Lock()
+        self._lock = threading.Lock()  # guards the next two
         self._changed = True
-        self._ended: list[JobId] = []
         self._users_waiting: set[str] = set()
         self._loop = BackgroundLoop(
             "forecaster", self._run_once, timing.max_age_seconds, failure="forecast_failed"
@@ -103,8 +98,6 @@ class Forecaster:
         self.close = self._loop.close
 
     def start(self) -> None:
-        if not self._enabled:
-            return
         self._store.on_commit(self._on_commit)
         self._loop.start()
 
@@ -113,23 +106,24 @@ class Forecaster:
         is unknown."""
         if job.state is not JobState.PENDING or self._controller.is_paused:
             return None
-        return self._forecasts.get(job.id) if self._enabled else self._engine_forecast(job)
-
-    def _engine_forecast(self, job: Job) -> Forecast | None:
-        """The engine's plan is based on time limits: the actual start may be earlier."""
-        waiting = self._controller.engine_wait_reason(job)
+        if not self._engine_plans:
+            return self._forecasts.get(job.id)
         now = self._now()
+        planned = self._engine_forecast(job, now)
+        return planned and self._calibration.calibrate(planned, now)
+
+    def _engine_forecast(self, job: Job, now: datetime) -> Forecast | None:
+        waiting = self._controller.engine_wait_reason(job)
         if waiting is None or waiting.starts_at is None or waiting.starts_at > now + _MAX_HORIZON:
             return None
-        at = max(now, waiting.starts_at)
-        return Forecast(now, at, at, None, at, 0, waiting.planned_by)
+        return _as_planned(max(now, waiting.starts_at), waiting.planned_by)
 
     def accuracy(self) -> ForecastAccuracy:
         return self._accuracy
 
     def estimate_start(self, job: Job, instead_of: Job | None = None) -> StartEstimate:
         """When a job that is not in the queue would start, and what would start earlier. Stores nothing."""
-        if not self._enabled:
+        if self._engine_plans:
             return self._engine_estimate(job, instead_of)
         with self._limit_concurrency(job.user), self._compute_slot():
             now, state = self._now(), self._controller.latest_queue_state()
@@ -138,18 +132,24 @@ class Forecaster:
                 state.update_job(replace(known, state=JobState.CANCELLED, ended_at=now), now)
             newest = replace(job, id=1 + max([job.id, *state.jobs]), state=JobState.PENDING, submitted_at=now)
             newest = replace(newest, waits_since=None, waited_seconds=0.0)
-            durations, seconds = self._known_durations(state), self._timing.question_budget_seconds
-            question = WhatIfRequest(state, durations, newest, now, self._budget(seconds))
-            so_far = None if known is None else self.forecast_of(known)
-            if so_far is None:
-                so_far = forecast_request(question)
+            seconds = self._timing.question_budget_seconds
+            question = WhatIfRequest(state, newest, now, self._budget(seconds))
+            so_far = forecast_request(question)
             options = find_earlier_options(replace(question, may_continue=self._budget(seconds)), so_far)
-            return StartEstimate(so_far, tuple(options), so_far == immediate_forecast(now))
+            if so_far is None or so_far == immediate_forecast(now):
+                return StartEstimate(so_far, tuple(options), so_far is not None)
+            calibrated = (known and self.forecast_of(known)) or self._calibration.calibrate(so_far, now)
+            return StartEstimate(calibrated, tuple(self._calibrated(option, now) for option in options))
+
+    def _calibrated(self, option: EarlierStartOption, now: datetime) -> EarlierStartOption:
+        if option.starts_now:
+            return option
+        return replace(option, forecast=self._calibration.calibrate(option.forecast, now))
 
     def _engine_estimate(self, job: Job, instead_of: Job | None) -> StartEstimate:
         """Of the engine's own queue, which knows nothing about jobs that still wait for others."""
         if instead_of is not None:
-            return StartEstimate(self._engine_forecast(instead_of), ())
+            return StartEstimate(self.forecast_of(instead_of), ())
         if job.parents_left:
             return StartEstimate(None, ())
         with self._limit_concurrency(job.user):
@@ -158,7 +158,9 @@ class Forecaster:
         if at is None:
             return StartEstimate(None, ())
         at = max(now, at, job.begin_at or now)
-        return StartEstimate(Forecast(now, at, at, None, at, 0, "Slurm's plan"), (), at - now < _IMMEDIATELY)
+        starts_now = at - now < _IMMEDIATELY
+        planned = _as_planned(at, "Slurm's plan")
+        return StartEstimate(planned if starts_now else self._calibration.calibrate(planned, now), (), starts_now)
 
     @contextmanager
     def _limit_concurrency(self, user: str) -> Iterator[None]:
@@ -188,10 +190,8 @@ class Forecaster:
     def _on_commit(self, changes: StoreChanges) -> None:
         if not (changes.added_jobs or changes.changed_jobs or changes.nodes_changed or changes.rules_changed):
             return
-        ended = [job_id for job_id, values in changes.changed_jobs if values.get("state") in TERMINAL_STATES]
         with self._lock:
             self._changed = True
-            self._ended += ended[: _MAX_NEW_SAMPLES - len(self._ended)]
         self._loop.wake()
 
     def _run_once(self) -> float:
@@ -203,11 +203,13 @@ class Forecaster:
         finally:
             rest_seconds = self._timing.rest_factor * (time.thread_time() - worked)
             self._loop.pause(max(self._timing.min_pause_seconds, rest_seconds))
-        return self._seconds_until_outdated() if self._forecasts else threading.TIMEOUT_MAX
+        return self._seconds_until_outdated()
 
     def _seconds_until_outdated(self) -> float:
         """Until the first forecast start: if the job still waits then, the jobs before it run longer than
         expected."""
+        if not self._forecasts:
+            return self._timing.max_age_seconds if self._has_waiting_jobs else threading.TIMEOUT_MAX
         first = min(forecast.likely_at for forecast in self._forecasts.values())
         seconds = max((first - self._now()).total_seconds(), self._timing.min_pause_seconds)
         return min(seconds, self._timing.max_age_seconds)
@@ -224,46 +226,47 @@ class Forecaster:
 
     def _round(self) -> None:
         with self._lock:
-            ended, self._ended, self._changed = self._ended, [], False
+            self._changed = False
         now, state = self._now(), self._controller.copy_queue_state()
-        waiting = any(job.state is JobState.PENDING for job in state.jobs.values())
-        with self._compute_slot():
-            self._add_samples(ended)
-            durations = self._known_durations(state) if waiting else None
-        forecasts: dict[JobId, Forecast] = {}
-        if durations is not None:
-            may_continue = self._budget(self._timing.budget_seconds, _BACKGROUND_REST)
-            forecasts = forecast_starts(state, durations, now, ForecastOptions(may_continue=may_continue))
-        self._forecasts = forecasts
-        if not self._controller.is_paused and (forecasts or self._has_open_outcomes):
-            self._store_forecasts(forecasts, now)
+        self._has_waiting_jobs = any(job.state is JobState.PENDING for job in state.jobs.values())
+        computed = self._compute(state, now) if self._has_waiting_jobs else {}
+        self._learn(now)
+        self._forecasts = {
+            job_id: self._calibration.calibrate(forecast, now) for job_id, forecast in computed.items()
+        }
+        if not self._controller.is_paused:
+            self._store_forecasts(computed, now)
 
-    def _store_forecasts(self, forecasts: dict[JobId, Forecast], now: datetime) -> None:
-        """Store the first forecast of each job, and the outcomes of earlier ones."""
+    def _compute(self, state: QueueState, now: datetime) -> dict[JobId, Forecast]:
+        if not self._engine_plans:
+            with self._compute_slot():
+                may_continue = self._budget(self._timing.budget_seconds, _BACKGROUND_REST)
+                return forecast_starts(state, now, ForecastOptions(may_continue=may_continue))
+        pending = [job for job in state.jobs.values() if job.state is JobState.PENDING]
+        forecasts = {job.id: self._engine_forecast(job, now) for job in pending}
+        return {job_id: forecast for job_id, forecast in forecasts.items() if forecast is not None}
+
+    def _learn(self, now: datetime) -> None:
+        """Store the outcomes of earlier forecasts; they determine the width of the next ones."""
         with self._store.read() as conn:
             outcome = stored.find_unrecorded_outcomes(conn)
-        fresh = [
-            stored.FirstForecast(job_id, now, forecast.earliest_at, forecast.latest_at)
-            for job_id, forecast in forecasts.items()
-            if job_id not in self._stored
-        ]
-        if fresh or outcome.started or outcome.never_started:
-            self._store.write(lambda tx: _write(tx, fresh, outcome, now))
-        self._stored = set(forecasts)
-        self._has_open_outcomes = bool(fresh or outcome.waiting_count)
+        if outcome.started or outcome.never_started:
+            self._store.write(lambda tx: stored.record_forecast_outcomes(tx, outcome))
         with self._store.read() as conn:
-            self._accuracy = ForecastAccuracy(*stored.count_accurate_forecasts(conn, _ACCURACY_SAMPLES))
+            past = stored.list_past_forecasts(conn, self._engine_name, MAX_PAST_FORECASTS)
+        self._calibration = ForecastCalibration(past, now)
+        self._accuracy = measure_accuracy([one for one in past if one.started_at is not None][-_ACCURACY_SAMPLES:])
 
-    def _add_samples(self, ended: list[JobId]) -> None:
-        if self._durations is not None and ended:
-            self._durations.add_samples(load_run_durations_of_jobs(self._store, ended))
-
-    def _known_durations(self, state: QueueState) -> DurationEstimator:
-        if self._durations is None or time.monotonic() - self._loaded_at > _RELOAD_SECONDS:
-            self._durations = DurationEstimator(state.policy.assumed_limit_seconds)
-            self._durations.add_samples(load_run_durations(self._store, self._now()))
-            self._loaded_at = time.monotonic()
-        return self._durations
+    def _store_forecasts(self, computed: dict[JobId, Forecast], now: datetime) -> None:
+        """Store the first forecast of each job, with the range that users see."""
+        fresh = {
+            job_id: PastForecast(now.timestamp(), _range(forecast), _range(self._forecasts[job_id]))
+            for job_id, forecast in computed.items()
+            if job_id not in self._stored
+        }
+        if fresh:
+            self._store.write(lambda tx: _write(tx, self._engine_name, fresh, now))
+        self._stored = set(computed)
 
     def _budget(self, seconds: float, rest: float = 0.0) -> Callable[[], bool]:
         """A function that returns whether to continue: within the budget and until the server closes. It yields
@@ -281,9 +284,16 @@ class Forecaster:
         return may_continue
 
 
-def _write(
-    tx: Transaction, fresh: list[stored.FirstForecast], outcome: stored.ForecastOutcomes, now: datetime
-) -> None:
-    stored.add_forecasts(tx, fresh)
-    stored.record_forecast_outcomes(tx, outcome)
+def _as_planned(at: datetime, planner: str) -> Forecast:
+    return Forecast(at, at, at, None, at, 0, planner)
+
+
+def _range(forecast: Forecast) -> ForecastRange:
+    return ForecastRange(
+        forecast.earliest_at.timestamp(), forecast.likely_at.timestamp(), forecast.latest_at.timestamp()
+    )
+
+
+def _write(tx: Transaction, engine_name: str, fresh: dict[JobId, PastForecast], now: datetime) -> None:
+    stored.add_forecasts(tx, engine_name, fresh)
     stored.remove_old_forecasts(tx, now - _RETENTION)

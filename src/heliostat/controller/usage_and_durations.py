@@ -1,14 +1,15 @@
-"""Past usage and run durations for the scheduler."""
+"""Past usage, run durations and submissions for the scheduler."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 
-from heliostat.models import JobId
+from heliostat.models import Job
+from heliostat.scheduling.arrivals import MAX_ARRIVAL_DAYS, MAX_ARRIVALS
 from heliostat.scheduling.duration_estimator import RunDuration
 from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_state import PastUsage
 from heliostat.store.database import Store
-from heliostat.store.forecasts import FinishedRun, list_finished_runs, list_finished_runs_of_jobs
+from heliostat.store.forecasts import FinishedRun, list_finished_runs, list_submissions
 from heliostat.store.usage import DailyUsage, list_daily_usage
 
 _HALF_LIVES = 8  # older usage counts almost nothing
@@ -31,10 +32,10 @@ def load_run_durations(store: Store, now: datetime) -> list[RunDuration]:
         return [_duration(run) for run in list_finished_runs(conn, now - _HISTORY, _MAX_RUNS)]
 
 
-def load_run_durations_of_jobs(store: Store, ids: Collection[JobId]) -> list[RunDuration]:
-    """Durations of these jobs, if they ran."""
+def load_submissions(store: Store, now: datetime) -> list[Job]:
+    """The newest submitted jobs, oldest first."""
     with store.read() as conn:
-        return [_duration(run) for run in list_finished_runs_of_jobs(conn, ids)]
+        return list_submissions(conn, now - timedelta(days=MAX_ARRIVAL_DAYS), MAX_ARRIVALS)
 
 
 def _duration(run: FinishedRun) -> RunDuration:

@@ -1,11 +1,12 @@
 """Forecast of job starts: the queue is simulated in virtual time with the same `plan()` as the live queue.
 
-No new jobs arrive in a simulation run. In one run every job uses its full time limit; in the others each job takes
-as long as a similar finished job, sampled for each run. The forecast is the range between early and late runs.
+In one run every job uses its full time limit, and no jobs arrive. In the others each job takes as long as a
+similar finished job, and jobs arrive as on past days, both sampled for each run. The forecast is the range between
+early and late runs; `forecast_calibration` adapts it to past errors.
 """
 
 import heapq
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -13,7 +14,6 @@ import numpy as np
 
 from heliostat.models import ACTIVE_STATES, Job, JobId, JobState
 from heliostat.scheduling.dependencies import DependencyGraph
-from heliostat.scheduling.duration_estimator import DurationEstimator
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.snapshot import Plan, PlannedStart, PlannedStop
@@ -21,7 +21,8 @@ from heliostat.scheduling.snapshot import Plan, PlannedStart, PlannedStop
 DEFAULT_RUNS = 10
 _HORIZON_SECONDS = 60 * 86400.0
 _MERGE_FRACTION = 0.1  # of the time until then: ends this close together are handled as one
-_MAX_JOBS_UNMERGED = 60  # up to here every end is handled on its own
+_MAX_JOBS_UNMERGED = 60  # up to here every end and arrival is handled on its own, but for
+_MAX_STEPS_UNMERGED = 300  # later ones
 _MAX_ROUNDS = 20  # of preemption at one time
 _SOON = 1.0
 _TICK = 0.001  # smallest step, so that rounding cannot stop the simulation
@@ -34,12 +35,12 @@ _REQUEUING_STOPS = {"requeue", "preempt"}
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The time range in which a job starts, if no new jobs arrive."""
+    """The time range in which a job starts."""
 
     earliest_at: datetime
     likely_at: datetime
     latest_at: datetime
-    confidence: float | None  # fraction of the runs within the range; None: too few runs
+    confidence: float | None  # probability of a start within the range; None: unknown
     limits_at: datetime | None = None  # start if every job uses its full time limit
     runs: int = DEFAULT_RUNS
     source: str = "simulation"  # or the name of the engine's plan
@@ -57,14 +58,14 @@ class ForecastOptions:
 
 
 def forecast_starts(
-    queue_state: QueueState, durations: DurationEstimator, now: datetime, options: ForecastOptions | None = None
+    queue_state: QueueState, now: datetime, options: ForecastOptions | None = None
 ) -> dict[JobId, Forecast]:
     """By job; without jobs that do not start in most of the runs. The queue state is not changed."""
     options = options or ForecastOptions()
-    by_limits = _Run(queue_state, durations, now, options, None).starts() if options.include_limit_run else {}
+    by_limits = _Run(queue_state, now, options, None).starts() if options.include_limit_run else {}
     sampled = []
     for number in range(options.runs):
-        run = _Run(queue_state, durations, now, options, number * _GOLDEN % 1.0)
+        run = _Run(queue_state, now, options, number)
         starts = run.starts()
         if run.was_cut_short:
             break
@@ -80,24 +81,27 @@ class _Run:
     def __init__(
         self,
         queue_state: QueueState,
-        durations: DurationEstimator,
         now: datetime,
         options: ForecastOptions,
-        shift: float | None,
+        number: int | None,
     ) -> None:
-        self._queue_state, self._durations = queue_state.copy(), durations
-        self._options, self._shift = options, shift
+        """Without a number: every job uses its full time limit, and no jobs arrive."""
+        self._queue_state, self._options = queue_state.copy(), options
+        self._shift = None if number is None else number * _GOLDEN % 1.0
         self._begin = self._now = now.timestamp()
         self._horizon = min(self._begin + _HORIZON_SECONDS, options.until.timestamp() if options.until else np.inf)
         self._ends: list[tuple[float, JobId, int]] = []
         self._starts: dict[JobId, float] = {}
         jobs = self._queue_state.jobs.values()
-        self._merge_fraction, self._merge_seconds = (
-            (_MERGE_FRACTION, _MINUTE) if len(self._queue_state.jobs) > _MAX_JOBS_UNMERGED else (0.0, 0.0)
-        )
+        self._unmerged_steps = _MAX_STEPS_UNMERGED if len(jobs) <= _MAX_JOBS_UNMERGED else 0
         self._pending = frozenset(job.id for job in jobs if job.state is JobState.PENDING)
         self._not_started = set(self._pending if options.job_ids is None else self._pending & set(options.job_ids))
         self._dependencies = DependencyGraph(self._queue_state.jobs)
+        self._arrivals: Iterator[tuple[float, Job]] = iter(())
+        if number is not None:
+            first_id = 1 + max(self._queue_state.jobs, default=0)
+            self._arrivals = self._queue_state.arrivals.sample(self._begin, number, first_id)
+        self._next_arrival = next(self._arrivals, None)
         self.was_cut_short = False
         for job in jobs:
             if job.state in ACTIVE_STATES:
@@ -131,18 +135,28 @@ class _Run:
     def _advance(self, decision: Plan) -> bool:
         """Advance to the next time at which something changes; False: there is none."""
         wake = decision.wake_at.timestamp() if decision.wake_at else np.inf
-        first = self._ends[0][0] if self._ends else np.inf
+        first = min(self._ends[0][0] if self._ends else np.inf, self._arrives_at())
         if min(first, wake) > self._horizon:
             return False
         if wake < first:
             self._now = max(wake, self._now + _TICK)
             return True
-        until = first + max(self._merge_fraction * (first - self._begin), self._merge_seconds)
+        until = first
+        if self._unmerged_steps > 0:
+            self._unmerged_steps -= 1
+        else:
+            until += max(_MERGE_FRACTION * (first - self._begin), _MINUTE)
         until = first if wake <= until else until
         self._now = max(self._now, (first + until) / 2)
         while self._ends and self._ends[0][0] <= until:
             self._end(*heapq.heappop(self._ends)[1:])
+        while self._next_arrival is not None and self._next_arrival[0] <= until:
+            self._queue_state.update_job(self._next_arrival[1], _time(self._next_arrival[0]))
+            self._next_arrival = next(self._arrivals, None)
         return True
+
+    def _arrives_at(self) -> float:
+        return np.inf if self._next_arrival is None else self._next_arrival[0]
 
     def _start(self, start: PlannedStart) -> None:
         job = replace(
@@ -199,9 +213,9 @@ class _Run:
             return self._begin + job.spec.grace_seconds
         ran_for = max(0.0, self._begin - started)
         if self._shift is None:
-            return max(started + self._durations.limit_seconds(job, ran_for), self._begin + _SOON)
+            return max(started + self._queue_state.durations.limit_seconds(job, ran_for), self._begin + _SOON)
         quantile = (_quantile_of(job) + self._shift) % 1.0
-        return started + self._durations.estimate_seconds(job, ran_for, quantile)
+        return started + self._queue_state.durations.estimate_seconds(job, ran_for, quantile)
 
 
 def _summarise(

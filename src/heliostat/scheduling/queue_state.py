@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from heliostat.models import ACTIVE_STATES, Job, JobId, JobState, Node, Reservation, TaskPlacement
+from heliostat.scheduling.arrivals import ArrivalHistory
 from heliostat.scheduling.duration_estimator import (
     DurationEstimator,
     RunDuration,
@@ -49,6 +50,8 @@ class QueueState:
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.policy = policy
         self.durations = DurationEstimator(policy.assumed_limit_seconds)
+        self.arrivals = ArrivalHistory()
+        self._learns = True
         self.node_table = NodeTable()
         self.accounts = ShareAccounts()
         self.reservations: tuple[Reservation, ...] = ()
@@ -93,9 +96,12 @@ class QueueState:
                 self._add_to_month(usage.user, usage.project, f"class {usage.priority_class}", usage.gpu_hours)
         self._tree = None
 
-    def add_past_durations(self, past: Iterable[RunDuration]) -> None:
-        """Run times from before this queue state was created, oldest first; before the pending jobs are added."""
+    def add_history(self, past: Iterable[RunDuration], submitted: Iterable[Job]) -> None:
+        """Run times and submissions from before this queue state was created, oldest first; before the pending
+        jobs are added."""
         self.durations.add_samples(past)
+        for job in submitted:
+            self.arrivals.add(job)
 
     def update_job(self, job: Job, now: datetime) -> None:
         """Add, replace or remove (when ended) a job. A job that stops running is charged for its resources, and
@@ -103,8 +109,9 @@ class QueueState:
         before = self.jobs.pop(job.id, None)
         if before is not None:
             self._remove(before, job, now)
+        if self._learns:
+            self._learn(before, job)
         if job.is_terminal:
-            self._learn_duration(job)
             return
         self.jobs[job.id] = job
         if job.state is JobState.PENDING:
@@ -226,9 +233,9 @@ class QueueState:
         )
 
     def copy(self) -> "QueueState":
-        """An independent copy."""
+        """An independent copy for forecasts. What happens in it is not learnt: it has not really happened."""
         other = QueueState(self.policy)
-        other.durations = self.durations.copy()
+        other.durations, other.arrivals, other._learns = self.durations.copy(), self.arrivals.copy(), False
         other.node_table, other.accounts, other.reservations = self.node_table, self.accounts, self.reservations
         other._leaves, other._shapes, other._tree = self._leaves.copy(), self._shapes.copy(), self._tree
         other._ledger = self._ledger.copy()
@@ -270,15 +277,18 @@ class QueueState:
         hours = self._gpus(job) * max(0.0, end - max(start, self._month_start)) / HOUR_SECONDS
         self._add_to_month(job.user, job.project, priority_class_quota_key(job)[0], hours)
 
-    def _learn_duration(self, ended: Job) -> None:
-        duration = run_duration_of(ended)
+    def _learn(self, before: Job | None, job: Job) -> None:
+        """Forecasts expect similar arrivals and run times; the order of the queue depends on run times."""
+        if before is None and job.state is JobState.PENDING:
+            self.arrivals.add(job)
+        duration = run_duration_of(job)
         if duration is None:
             return
         self.durations.add_samples([duration])
         rows = self._pending.rows
-        similar = rows["similar"] == similarity_number(ended)
+        similar = rows["similar"] == similarity_number(job)
         if similar.any():
-            rows["expected"][similar] = self.durations.expected_seconds(ended, rows["limit"][similar])
+            rows["expected"][similar] = self.durations.expected_seconds(job, rows["limit"][similar])
 
     def _pending_row(self, job: Job) -> tuple[object, ...]:
         limit = float(job.time_limit_seconds or self.policy.assumed_limit_seconds)

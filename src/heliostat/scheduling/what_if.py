@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from heliostat.models import Job
-from heliostat.scheduling.duration_estimator import DurationEstimator
 from heliostat.scheduling.feasibility import could_ever_run
 from heliostat.scheduling.forecast import Forecast, ForecastOptions, forecast_starts
 from heliostat.scheduling.plan import plan
@@ -31,7 +30,6 @@ class WhatIfRequest:
     """A job that is not in the queue, and the queue in which to forecast its start."""
 
     queue_state: QueueState
-    durations: DurationEstimator
     job: Job
     now: datetime
     may_continue: Callable[[], bool] = lambda: True
@@ -100,7 +98,7 @@ def _forecast(request: WhatIfRequest, options: ForecastOptions) -> Forecast | No
     queue_state = request.queue_state.copy()
     queue_state.update_job(request.job, request.now)
     options = replace(options, job_ids={request.job.id}, may_continue=request.may_continue)
-    return forecast_starts(queue_state, request.durations, request.now, options).get(request.job.id)
+    return forecast_starts(queue_state, request.now, options).get(request.job.id)
 
 
 def _is_earlier(forecast: Forecast, current: Forecast | None) -> bool:

@@ -1,28 +1,21 @@
 """First forecasts of jobs and their actual starts; run times of finished jobs."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, case, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
-from heliostat.models import JobId, JobState
+from heliostat.models import Job, JobId, JobState
+from heliostat.models.forecasts import ForecastRange, PastForecast
 from heliostat.store import schema
-from heliostat.store.database import Transaction, query_batches
+from heliostat.store.database import Transaction
+from heliostat.store.job_rows import JOB_COLUMNS_WITHOUT_SPEC, row_to_job_without_spec
 from heliostat.store.timestamps import to_datetime, to_timestamp
 
 _forecasts, _jobs = schema.forecasts, schema.jobs
-_TOLERANCE_SECONDS = 60.0  # ranges are shown in minutes
 _RUN_STATES = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT)
-
-
-@dataclass(frozen=True, slots=True)
-class FirstForecast:
-    job_id: JobId
-    made_at: datetime
-    earliest_at: datetime
-    latest_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +28,11 @@ class FinishedRun:
     kind: str
 
 
-def add_forecasts(tx: Transaction, new: Sequence[FirstForecast]) -> None:
+def add_forecasts(tx: Transaction, engine_name: str, new: Mapping[JobId, PastForecast]) -> None:
     """The first forecast of each job stays; later ones are ignored."""
     if new:
-        tx.conn.execute(insert(_forecasts).on_conflict_do_nothing(), [_row(forecast) for forecast in new])
+        rows = [{"job_id": job_id, "engine": engine_name, **_row(forecast)} for job_id, forecast in new.items()]
+        tx.conn.execute(insert(_forecasts).on_conflict_do_nothing(), rows)
 
 
 def record_forecast_outcomes(tx: Transaction, outcome: "ForecastOutcomes") -> None:
@@ -64,7 +58,6 @@ class ForecastOutcomes:
 
     started: Mapping[JobId, datetime]
     never_started: Sequence[JobId]  # they ended without having started
-    waiting_count: int  # jobs that have not started yet
 
 
 def find_unrecorded_outcomes(conn: Connection) -> ForecastOutcomes:
@@ -78,29 +71,33 @@ def find_unrecorded_outcomes(conn: Connection) -> ForecastOutcomes:
         )
     )
     starts = {job_id: to_datetime(started) for job_id, started in conn.execute(query)}
-    unrecorded = select(func.count()).select_from(_forecasts).where(_forecasts.c.started_at.is_(None))
     return ForecastOutcomes(
         {job_id: at for job_id, at in starts.items() if at is not None},
         [job_id for job_id, at in starts.items() if at is None],
-        (conn.execute(unrecorded).scalar() or 0) - len(starts),
     )
 
 
-def count_accurate_forecasts(conn: Connection, limit: int) -> tuple[int, int]:
-    """Of the last started jobs: how many started within the range of their first forecast, and their number."""
+def list_past_forecasts(conn: Connection, engine_name: str, limit: int) -> list[PastForecast]:
+    """The newest ones, oldest first; also of jobs that still wait."""
     c = _forecasts.c
-    within = (c.started_at >= c.earliest_at - _TOLERANCE_SECONDS) & (
-        c.started_at <= c.latest_at + _TOLERANCE_SECONDS
-    )
-    last = (
-        select(case((within, 1), else_=0).label("within"))
-        .where(c.started_at.is_not(None))
-        .order_by(c.started_at.desc())
-        .limit(limit)
-        .subquery()
-    )
-    hits, count = conn.execute(select(func.sum(last.c.within), func.count()).select_from(last)).one()
-    return hits or 0, count
+    query = select(_forecasts).where(c.engine == engine_name).order_by(c.made_at.desc(), c.job_id.desc())
+    return [
+        PastForecast(
+            row.made_at,
+            ForecastRange(row.computed_earliest_at, row.computed_likely_at, row.computed_latest_at),
+            ForecastRange(row.earliest_at, row.likely_at, row.latest_at),
+            row.started_at,
+        )
+        for row in conn.execute(query.limit(limit))
+    ][::-1]
+
+
+def list_submissions(conn: Connection, since: datetime, limit: int) -> list[Job]:
+    """The newest jobs submitted after `since` that have left the queue, without specs; oldest first."""
+    waits = _jobs.c.state.in_([JobState.PENDING.value, JobState.HELD.value])
+    query = select(*JOB_COLUMNS_WITHOUT_SPEC).where(_jobs.c.submitted_at > to_timestamp(since), ~waits)
+    rows = conn.execute(query.order_by(_jobs.c.id.desc()).limit(limit)).mappings()
+    return [row_to_job_without_spec(row) for row in rows][::-1]
 
 
 def list_finished_runs(conn: Connection, since: datetime, limit: int) -> list[FinishedRun]:
@@ -108,14 +105,6 @@ def list_finished_runs(conn: Connection, since: datetime, limit: int) -> list[Fi
     newest = (_jobs.c.ended_at.desc(), _jobs.c.id.desc())
     query = _RUNS.where(_jobs.c.ended_at > to_timestamp(since)).order_by(*newest).limit(limit)
     return [FinishedRun(**row._asdict()) for row in conn.execute(query)][::-1]
-
-
-def list_finished_runs_of_jobs(conn: Connection, ids: Collection[JobId]) -> list[FinishedRun]:
-    """Of these jobs, if they have ended and ran."""
-    runs: list[FinishedRun] = []
-    for batch in query_batches(list(ids)):
-        runs += [FinishedRun(**row._asdict()) for row in conn.execute(_RUNS.where(_jobs.c.id.in_(batch)))]
-    return runs
 
 
 _RUNS = select(
@@ -128,10 +117,14 @@ _RUNS = select(
 ).where(_jobs.c.state.in_([state.value for state in _RUN_STATES]), _jobs.c.started_at.is_not(None))
 
 
-def _row(forecast: FirstForecast) -> dict[str, object]:
+def _row(forecast: PastForecast) -> dict[str, object]:
+    computed, shown = forecast.computed, forecast.shown
     return {
-        "job_id": forecast.job_id,
-        "made_at": to_timestamp(forecast.made_at),
-        "earliest_at": to_timestamp(forecast.earliest_at),
-        "latest_at": to_timestamp(forecast.latest_at),
+        "made_at": forecast.made_at,
+        "computed_earliest_at": computed.earliest,
+        "computed_likely_at": computed.likely,
+        "computed_latest_at": computed.latest,
+        "earliest_at": shown.earliest,
+        "likely_at": shown.likely,
+        "latest_at": shown.latest,
     }

@@ -280,11 +280,17 @@ forecasts = Table(
     "forecasts",
     metadata,
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("engine", String, nullable=False),
     Column("made_at", Float, nullable=False),
-    Column("earliest_at", Float, nullable=False),
+    Column("computed_earliest_at", Float, nullable=False),  # before calibration
+    Column("computed_likely_at", Float, nullable=False),
+    Column("computed_latest_at", Float, nullable=False),
+    Column("earliest_at", Float, nullable=False),  # as shown
+    Column("likely_at", Float, nullable=False),
     Column("latest_at", Float, nullable=False),
     Column("started_at", Float),
     Index("forecasts_by_start", "started_at"),
+    Index("forecasts_by_time", "engine", "made_at"),
 )
 
 events = Table(

@@ -37,7 +37,8 @@ def test_a_waiting_job_says_why_and_soon_when(server: RunningServer, bob: Person
     assert "needs 4 A100 on one node" in told["sentence"]
     assert (told["position"], told["pending"], told["blocked_by"]) == (1, 1, "resources")
     forecast = told["forecast"]
-    assert forecast["earliest_at"] <= forecast["likely_at"] <= forecast["latest_at"] <= forecast["limits_at"]
+    assert forecast["earliest_at"] <= forecast["likely_at"] <= forecast["latest_at"]
+    assert forecast["confidence"] is None  # no outcomes are known yet
     assert server.show(full[1], bob.uid)["forecast"] is not None
     assert "what_if" not in told
 

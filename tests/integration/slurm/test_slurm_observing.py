@@ -106,7 +106,7 @@ def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slu
     assert told["forecast"]["source"] == "Slurm's plan"
     assert "in use" in told["sentence"]
     assert server.show(second)["forecast"]["source"] == "Slurm's plan"
-    assert "by Slurm&#39;s plan" in Surfer(server).by_link().get(f"/jobs/{second}").text
+    assert "Slurm&#39;s plan" in Surfer(server).by_link().get(f"/jobs/{second}").text
     asked = server.ask("POST", "/when", {"gpus": 4, "gpu_type": "t4", "time_limit": "600s"}).json
     assert asked["forecast"]["source"] == "Slurm's plan"
     assert (asked["starts_now"], asked["forecast"]["likely_at"] > told["forecast"]["likely_at"]) == (False, True)

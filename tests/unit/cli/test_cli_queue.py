@@ -8,6 +8,11 @@ def at(minutes):
     return (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat()
 
 
+def accuracy(within, of):
+    width = {"median_width": 1.2 if of else None}
+    return {"within": within, "of": of, "early": 0, "late": of - within} | width
+
+
 def forecast(likely, confidence=0.8):
     return {
         "earliest_at": at(likely - 20),
@@ -39,7 +44,7 @@ WHY = {
     "first_ahead": [{"id": number, "user": "bert", "project": "mri", "gpus": 1} for number in (1, 2, 3, 4)],
     "share_used": 1.2,
     "starts_by": None,
-    "accuracy": {"within": 83, "of": 100},
+    "accuracy": accuracy(83, 100),
 }
 OPTIONS = [
     {"description": "at most 2h", "change": {"time_limit": 7200}, "starts_now": True},
@@ -52,14 +57,15 @@ def test_why_says_it_all_in_a_few_lines(helio, serve):
     serve(answer(why()))
     ran = helio("why", "7")
     assert ran.code == 0
-    first, position, ahead, starts, latest, accuracy = ran.out.splitlines()
+    first, position, ahead, starts, latest, measured = ran.out.splitlines()
     assert first == "Job 7 pending: needs 4 A100 on one node; 4 jobs of 2 projects are ahead"
     assert position.split() == ["position", "5", "of", "9"]
     assert ahead.endswith("1 (bert in mri), 2 (bert in mri), 3 (bert in mri) and 1 more")
     assert "in about 2h10m, between " in starts
     assert "(80% likely)" in starts
     assert latest.endswith("if every job uses its full time limit")
-    assert accuracy.endswith("83 of the last 100 starts were within the first forecast")
+    assert "83 of the last 100 starts were within the first forecast (0 earlier, 17 later)" in measured
+    assert measured.endswith("range: 1.2 times the wait")
 
 
 def test_what_if_lists_what_would_start_earlier(helio, serve):
@@ -79,22 +85,23 @@ def test_why_of_a_job_that_runs_is_one_line(helio, serve):
 
 
 def test_why_without_a_forecast_says_when_to_ask_again(helio, serve):
-    serve(answer(why(forecast=None, accuracy={"within": 0, "of": 0})))
+    serve(answer(why(forecast=None, accuracy=accuracy(0, 0))))
     assert "try again in a minute" in helio("why", "7").out
 
 
 def test_a_young_cluster_says_that_its_forecasts_are_not_proven(helio, serve):
-    serve(*(answer(why(accuracy={"within": within, "of": of})) for within, of in ((0, 0), (1, 4), (4, 5))))
+    serve(*(answer(why(accuracy=accuracy(within, of))) for within, of in ((0, 0), (1, 4), (4, 5))))
     for _ in range(2):
         assert helio("why", "7").out.splitlines()[-1].endswith("too few so far to know their accuracy")
-    assert helio("why", "7").out.splitlines()[-1].endswith("4 of the last 5 starts were within the first forecast")
+    counts = "4 of the last 5 starts were within the first forecast (0 earlier, 1 later)"
+    assert counts in helio("why", "7").out.splitlines()[-1]
 
 
 def test_why_says_when_a_job_can_start_at_the_earliest_and_that_no_node_can_run_it(helio, serve):
     month = why(forecast=None, blocked_by="quota", not_before="2099-04-01T00:00:00Z")
     serve(answer(month), answer(why(forecast=None, blocked_by="nodes")))
-    assert "starts     not before 2099-0" in helio("why", "7").out
-    assert "starts     cannot start until a node is back" in helio("why", "7").out
+    assert "starts    not before 2099-0" in helio("why", "7").out
+    assert "starts    cannot start until a node is back" in helio("why", "7").out
 
 
 def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
@@ -104,7 +111,7 @@ def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
                 "starts_now": False,
                 "forecast": forecast(130),
                 "what_if": options(),
-                "accuracy": {"within": 0, "of": 0},
+                "accuracy": accuracy(0, 0),
             }
         )
     )
@@ -126,7 +133,7 @@ def test_when_reports_an_immediate_start_or_no_start_within_the_horizon(helio, s
         "confidence": 1.0,
         "runs": 10,
     }
-    none = {"starts_now": False, "what_if": [], "accuracy": {"within": 0, "of": 0}}
+    none = {"starts_now": False, "what_if": [], "accuracy": accuracy(0, 0)}
     serve(answer({**none, "starts_now": True, "forecast": now}), answer({"forecast": None, **none}))
     assert helio("when", "--gpus", "1").out == "If submitted now, the job would start immediately.\n"
     assert helio("when", "--gpus", "1").out == "No start within the forecast horizon.\n"
@@ -134,10 +141,10 @@ def test_when_reports_an_immediate_start_or_no_start_within_the_horizon(helio, s
 
 def test_while_it_is_paused_a_job_starts_after_the_resumption(helio, serve):
     paused = {"forecast": None, "no_forecast_reason": "after `helio resume`"}
-    estimate = {"starts_now": False, "what_if": [], "accuracy": {"within": 0, "of": 0}, **paused}
+    estimate = {"starts_now": False, "what_if": [], "accuracy": accuracy(0, 0), **paused}
     serve(answer(estimate), answer(why(blocked_by="paused", **paused)))
     assert helio("when", "--gpus", "1").out == "If submitted now, the job would start after `helio resume`.\n"
-    assert "starts     after `helio resume`\n" in helio("why", "7").out
+    assert "starts    after `helio resume`\n" in helio("why", "7").out
 
 
 def test_share_is_a_tree(helio, serve):
@@ -201,7 +208,7 @@ def test_a_list_of_jobs_shows_when_they_start(helio, serve):
     assert "in about 2h10m; waits for 2 A100" in helio("ps").out
 
 
-def test_why_on_slurm_names_its_plan_and_says_nothing_of_trial_runs(helio, serve):
+def test_why_on_slurm_names_its_plan_and_how_accurate_it_was(helio, serve):
     planned = {**forecast(130, None), "runs": 0, "source": "Slurm's plan"}
     told = why(
         sentence="the requested resources are in use; 41 jobs are ahead",
@@ -211,8 +218,9 @@ def test_why_on_slurm_names_its_plan_and_says_nothing_of_trial_runs(helio, serve
         forecast=planned,
     )
     serve(answer(told))
-    first, position, starts = helio("why", "7").out.splitlines()
+    first, position, starts, measured = helio("why", "7").out.splitlines()
     assert first == "Job 7 pending: the requested resources are in use; 41 jobs are ahead"
     assert position.split() == ["position", "42", "of", "9"]
-    assert "in about 2h10m, by " in starts
+    assert "in about 2h10m, between " in starts
     assert starts.endswith("(Slurm's plan)")
+    assert "83 of the last 100" in measured

@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from heliostat.controller import forecaster as module
 from heliostat.controller.controller import Controller
-from heliostat.controller.forecaster import ForecastAccuracy, Forecaster, ForecastTiming
+from heliostat.controller.forecaster import Forecaster, ForecastTiming
+from heliostat.engines.contract import Engine
 from heliostat.errors import StoreUnavailable, TooManyRequests
 from heliostat.models import Job, JobState, Resources
+from heliostat.scheduling.forecast_calibration import ForecastAccuracy
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.store import job_writes
 from heliostat.store.database import Store
@@ -23,6 +26,7 @@ from unit.scheduling.builders import a_node, a_queue_state, a_running_job
 from unit.store.made_up import NOW, a_job, add_people
 
 ONE_GPU = Resources(1, 10, 1)
+LOCAL = SimpleNamespace(name="local", capabilities=SimpleNamespace(has_own_queue=False))
 
 
 class Queue:
@@ -61,7 +65,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def a_forecaster(store: Store, queue: Queue, **timing: float) -> Forecaster:
     timings = replace(ForecastTiming(), **timing)
-    return Forecaster(store, cast("Controller", queue), lambda: NOW, timing=timings)
+    return Forecaster(store, cast("Controller", queue), lambda: NOW, engine=cast("Engine", LOCAL), timing=timings)
 
 
 def test_a_waiting_job_is_foretold_and_one_that_runs_is_not(store: Store) -> None:
@@ -69,7 +73,8 @@ def test_a_waiting_job_is_foretold_and_one_that_runs_is_not(store: Store) -> Non
     made._round()
     found = made.forecast_of(waiting(2))
     assert found is not None
-    assert NOW < found.earliest_at <= found.likely_at <= found.latest_at <= NOW + timedelta(hours=1)
+    assert NOW < found.earliest_at < found.likely_at <= NOW + timedelta(hours=1) < found.latest_at
+    assert found.confidence is None  # no outcomes are known yet
     assert made.forecast_of(replace(waiting(2), state=JobState.HELD)) is None
     assert made.forecast_of(running()) is None
 
@@ -90,7 +95,8 @@ def test_how_good_it_was_is_known_once_jobs_have_started(store: Store) -> None:
     queue.jobs = []
     a_forecaster(store, queue)._round()  # also after a restart
     made._round()
-    assert made.accuracy() == ForecastAccuracy(1, 2)
+    accuracy = made.accuracy()
+    assert (accuracy.within, accuracy.of, accuracy.late) == (1, 2, 1)
 
 
 def test_an_empty_queue_is_left_alone_until_something_changes(store: Store) -> None:
@@ -131,7 +137,7 @@ def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkey
 def test_it_stops_at_once_also_in_the_middle_of_a_thought(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     thinking = []
 
-    def think_for_ever(board: Any, durations: Any, now: Any, effort: Any) -> dict[int, Any]:
+    def think_for_ever(board: Any, now: Any, effort: Any) -> dict[int, Any]:
         while effort.may_continue():
             thinking.append(1)
         return {}
@@ -188,17 +194,3 @@ def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store) -> None:
     with made._limit_concurrency("bob"), pytest.raises(TooManyRequests):
         made.estimate_start(waiting(0))
     made.estimate_start(waiting(0))
-
-
-def test_what_ends_is_learnt_from(store: Store) -> None:
-    store.write(lambda tx: job_writes.add_jobs(tx, [waiting(number) for number in range(10, 15)]))
-    made = a_forecaster(store, Queue(running(), waiting(2)))
-    made._round()
-    assert made._durations is not None
-    assert not made._durations.has_samples_for(waiting(2))
-    store.on_commit(made._on_commit)
-    end = {"state": JobState.COMPLETED, "started_at": NOW, "ended_at": NOW + timedelta(minutes=6)}
-    for number in range(10, 15):
-        store.write(lambda tx, number=number: job_writes.update_job(tx, number, end))  # type: ignore[misc]
-    made._round()
-    assert made._durations.estimate_seconds(waiting(2), 0.0, 0.5) == 360.0

@@ -6,11 +6,11 @@ import pytest
 
 from heliostat.loops.notifier import LateJobDetector
 from heliostat.models import Job, JobEvent
+from heliostat.models.forecasts import ForecastRange, PastForecast
 from heliostat.models.notifications import Notification, NotificationChannel
 from heliostat.scheduling.forecast import Forecast
 from heliostat.store import forecasts
 from heliostat.store import notifications as stored
-from heliostat.store.forecasts import FirstForecast
 from unit.services.site import Site, new_site
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -30,8 +30,9 @@ def a_notification(*triggers: str, project: str | None = None) -> Notification:
 def foretold(site: Site, number: int, **fields: object) -> Job:
     """To start between one and two o'clock."""
     job = site.add_job(number, **fields)
-    first = FirstForecast(number, NOON, NOON + HOUR, NOON + 2 * HOUR)
-    site.context.store.write(lambda tx: forecasts.add_forecasts(tx, [first]))
+    shown = ForecastRange(*((NOON + hours * HOUR).timestamp() for hours in (1, 1, 2)))
+    first = PastForecast(NOON.timestamp(), shown, shown)
+    site.context.store.write(lambda tx: forecasts.add_forecasts(tx, "local", {number: first}))
     return job
 
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from heliostat.models import Dependency, DependencyCondition, Job, JobState, Resources
 from heliostat.scheduling.dependencies import explain_ineligible
 from heliostat.scheduling.dispatch import select_jobs_to_dispatch
-from heliostat.scheduling.duration_estimator import DurationEstimator
 from heliostat.scheduling.forecast import forecast_starts
 from unit.scheduling.builders import NOW, a_job, a_node, a_plan, a_queue_state, a_running_job
 
@@ -96,16 +95,14 @@ def test_a_child_is_forecast_after_the_end_of_its_parents() -> None:
         a_child(3, 2, 1),
         a_child(4, 2, rule=DependencyCondition.FAILED),
     ]
-    found = forecast_starts(a_queue_state((a_node(),), jobs), DurationEstimator(3600.0), NOW)
+    found = forecast_starts(a_queue_state((a_node(),), jobs), NOW)
     assert found[2].limits_at == NOW + HOUR
     assert found[3].limits_at == NOW + HOUR + timedelta(minutes=10)
     assert 4 not in found
 
 
 def test_a_job_with_a_begin_time_is_forecast_for_that_time() -> None:
-    found = forecast_starts(
-        a_queue_state((a_node(),), [a_job(1, begin_at=NOW + HOUR)]), DurationEstimator(3600.0), NOW
-    )
+    found = forecast_starts(a_queue_state((a_node(),), [a_job(1, begin_at=NOW + HOUR)]), NOW)
     assert found[1].earliest_at == found[1].latest_at == NOW + HOUR
 
 

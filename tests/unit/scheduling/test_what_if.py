@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 from heliostat.models import Job, PlacementRequest, Resources, TaskLayout
-from heliostat.scheduling.duration_estimator import DurationEstimator
 from heliostat.scheduling.queue_state import PastUsage, QueueState
 from heliostat.scheduling.request_variations import list_variations
 from heliostat.scheduling.what_if import EarlierStartOption, WhatIfRequest, find_earlier_options, forecast_request
@@ -13,7 +12,7 @@ HOUR = 3600
 
 
 def asked(board: QueueState, job: Job) -> dict[str, EarlierStartOption]:
-    question = WhatIfRequest(board, DurationEstimator(HOUR), job, NOW)
+    question = WhatIfRequest(board, job, NOW)
     return {option.description: option for option in find_earlier_options(question, forecast_request(question))}
 
 
@@ -55,9 +54,7 @@ def test_another_type_of_gpu_is_named_when_it_is_earlier() -> None:
 
 def test_only_earlier_options_are_listed_and_the_earliest_is_first() -> None:
     board = a_queue_state((a_node("a", gpus=4),), [running(1, "a", 1, 2), running(2, "a", 2, 8, first=1)])
-    question = WhatIfRequest(
-        board, DurationEstimator(HOUR), a_job(9, Resources(4, 40, 4), time_limit_seconds=HOUR), NOW
-    )
+    question = WhatIfRequest(board, a_job(9, Resources(4, 40, 4), time_limit_seconds=HOUR), NOW)
     so_far = forecast_request(question)
     options = find_earlier_options(question, so_far)
     assert [option.description for option in options] == ["1 GPU", "2 GPUs"]

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from heliostat.controller.forecaster import ForecastAccuracy, StartEstimate
+from heliostat.controller.forecaster import StartEstimate
 from heliostat.models import ACTIVE_STATES, Caller, Job, JobId, JobRequest, JobState
 from heliostat.scheduling.explain.explainer import WaitExplanation
 from heliostat.scheduling.forecast import Forecast
+from heliostat.scheduling.forecast_calibration import ForecastAccuracy
 from heliostat.scheduling.what_if import EarlierStartOption
 from heliostat.services.accounts.quotas import check_queued_gpu_quota
 from heliostat.services.context import Context

@@ -116,17 +116,20 @@ def _ahead(job: Job) -> JobAhead:
 
 
 def _confidence_text(forecast: Forecast | None) -> str:
-    if forecast is not None and forecast.source != "simulation":
-        return f"(forecast by {forecast.source})"
-    if forecast is None or forecast.confidence is None or forecast.runs < 1:
+    if forecast is None:
         return ""
-    return f"({formatting.format_percent(forecast.confidence)} likely)"
+    notes = [] if forecast.confidence is None else [f"{formatting.format_percent(forecast.confidence)} likely"]
+    notes += [] if forecast.source == "simulation" else [forecast.source]
+    return f"({', '.join(notes)})" if notes else ""
 
 
 def _accuracy_text(accuracy: ForecastAccuracy) -> str:
     if accuracy.of < _MIN_FORECASTS:
         return "Not enough forecasts yet to measure their accuracy."
-    return f"{accuracy.within} of the last {accuracy.of} jobs started within the forecast range."
+    return (
+        f"{accuracy.within} of the last {accuracy.of} jobs started within the range of their first forecast, "
+        f"{accuracy.early} earlier and {accuracy.late} later."
+    )
 
 
 def _no_forecast_reason(explanation: JobExplanation) -> str:
