@@ -17,12 +17,13 @@ from heliostat.controller.controller import Controller
 from heliostat.engines.contract import Engine
 from heliostat.errors import TooManyRequests
 from heliostat.models import Job, JobId, JobState
-from heliostat.models.forecasts import ForecastRange, PastForecast
+from heliostat.models.forecasts import PastForecast
 from heliostat.scheduling.forecast import Forecast, ForecastOptions, forecast_starts
 from heliostat.scheduling.forecast_calibration import (
     MAX_PAST_FORECASTS,
     ForecastAccuracy,
     ForecastCalibration,
+    forecast_range,
     measure_accuracy,
 )
 from heliostat.scheduling.queue_state import QueueState
@@ -260,7 +261,9 @@ class Forecaster:
     def _store_forecasts(self, computed: dict[JobId, Forecast], now: datetime) -> None:
         """Store the first forecast of each job, with the range that users see."""
         fresh = {
-            job_id: PastForecast(now.timestamp(), _range(forecast), _range(self._forecasts[job_id]))
+            job_id: PastForecast(
+                now.timestamp(), forecast_range(forecast), forecast_range(self._forecasts[job_id])
+            )
             for job_id, forecast in computed.items()
             if job_id not in self._stored
         }
@@ -286,12 +289,6 @@ class Forecaster:
 
 def _as_planned(at: datetime, planner: str) -> Forecast:
     return Forecast(at, at, at, None, at, 0, planner)
-
-
-def _range(forecast: Forecast) -> ForecastRange:
-    return ForecastRange(
-        forecast.earliest_at.timestamp(), forecast.likely_at.timestamp(), forecast.latest_at.timestamp()
-    )
 
 
 def _write(tx: Transaction, engine_name: str, fresh: dict[JobId, PastForecast], now: datetime) -> None:

@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 
 import numpy as np
 
@@ -23,6 +24,7 @@ _HORIZON_SECONDS = 60 * 86400.0
 _MERGE_FRACTION = 0.1  # of the time until then: ends this close together are handled as one
 _MAX_JOBS_UNMERGED = 60  # up to here every end and arrival is handled on its own, but for
 _MAX_STEPS_UNMERGED = 300  # later ones
+_MAX_ARRIVALS = 500  # per run, so that a forecast takes few seconds
 _MAX_ROUNDS = 20  # of preemption at one time
 _SOON = 1.0
 _TICK = 0.001  # smallest step, so that rounding cannot stop the simulation
@@ -100,7 +102,8 @@ class _Run:
         self._arrivals: Iterator[tuple[float, Job]] = iter(())
         if number is not None:
             first_id = 1 + max(self._queue_state.jobs, default=0)
-            self._arrivals = self._queue_state.arrivals.sample(self._begin, number, first_id)
+            arrivals = self._queue_state.arrivals.sample(self._begin, number, first_id)
+            self._arrivals = islice(arrivals, _MAX_ARRIVALS)
         self._next_arrival = next(self._arrivals, None)
         self.was_cut_short = False
         for job in jobs:

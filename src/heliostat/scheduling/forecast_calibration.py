@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from heliostat.models.forecasts import PastForecast
+from heliostat.models.forecasts import ForecastRange, PastForecast
 from heliostat.scheduling.forecast import Forecast
 from heliostat.scheduling.keyed_array import Array
 
@@ -37,6 +37,12 @@ class ForecastAccuracy:
     early: int = 0  # started before the range
     late: int = 0
     median_width: float | None = None  # width of the range as a multiple of the wait
+
+
+def forecast_range(forecast: Forecast) -> ForecastRange:
+    return ForecastRange(
+        forecast.earliest_at.timestamp(), forecast.likely_at.timestamp(), forecast.latest_at.timestamp()
+    )
 
 
 def measure_accuracy(past: Iterable[PastForecast]) -> ForecastAccuracy:
