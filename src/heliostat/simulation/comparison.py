@@ -5,7 +5,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -16,7 +16,7 @@ from heliostat.scheduling.plan import plan
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.scheduling.snapshot import Plan
-from heliostat.simulation.cluster import ReplayCluster
+from heliostat.simulation.cluster import ReplayCluster, charge_only_limited_resources
 from heliostat.simulation.metrics import FloatArray, ReplayMetrics, compute_metrics, to_attempt_table
 from heliostat.simulation.policies import NamedPolicy
 from heliostat.simulation.replay import replay
@@ -162,8 +162,9 @@ class QueuePlanner:
 
     def __init__(self, named: NamedPolicy, nodes: tuple[Node, ...], departments: Mapping[str, str]) -> None:
         """`departments`: the department of each project."""
-        self._policy = named.policy
-        self._queue_state = QueueState(named.policy)
+        charges = charge_only_limited_resources(named.policy.charges, nodes)
+        self._policy = replace(named.policy, charges=charges)
+        self._queue_state = QueueState(self._policy)
         self._queue_state.set_nodes(nodes)
         self._queue_state.set_accounts(_accounts(named, departments))
 
