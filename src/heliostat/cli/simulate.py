@@ -2,29 +2,21 @@
 
 import math
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.output import (
-    Column,
-    JsonFlag,
-    format_count,
-    print_json,
-    print_message,
-    print_table,
-    sanitize_text,
-)
+from heliostat.cli.output import JsonFlag, format_count, print_message, sanitize_text
+from heliostat.cli.simulate_output import check_output_file, print_comparison, show_progress, write_report
 
 if TYPE_CHECKING:
     from heliostat.simulation.cluster import ReplayCluster
-    from heliostat.simulation.comparison import ComparisonColumn, ReplayProgressCallback, ReplayScenario
+    from heliostat.simulation.comparison import ReplayScenario
     from heliostat.simulation.policies import NamedPolicy
     from heliostat.simulation.traces.reader import TraceReadOptions
+    from heliostat.simulation.traces.swf_format import GpuSource
     from heliostat.simulation.traces.trace import Trace
 
 MAX_SYNTHETIC_JOBS = 1_000_000
@@ -68,6 +60,10 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value. May be repeated."),
     ] = None,
+    gpus_from: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="procs: the processors of the jobs of an SWF file are GPUs."),
+    ] = None,
     limit_factor: Annotated[
         float | None, typer.Option(help="Time limit of jobs without one, as a multiple of their run time.")
     ] = None,
@@ -99,11 +95,12 @@ def simulate(
 
     policies = _policies(policy, compare)
     clusters = [_cluster(text, cpus, _memory(memory)) for text in dict.fromkeys(nodes or [DEFAULT_NODES])]
-    _check_report(report)
+    check_output_file("--report", report)
     _above_zero("--limit-factor", limit_factor)
     columns, rows = parse_column_map(column_map or ()), parse_row_filter(where or ())
     classes = dict.fromkeys(name for item in policies for name in item.policy.classes)
-    options = TraceReadOptions(trace_format, columns, rows, limit_factor, skip_bad, classes)
+    source = _gpu_source(gpus_from)
+    options = TraceReadOptions(trace_format, columns, rows, source, limit_factor, skip_bad, classes)
     jobs_trace = (
         _read(trace, options) if generate is None else _generate(trace, generate, seed, load, clusters[0].gpus)
     )
@@ -111,11 +108,11 @@ def simulate(
     saved = _duration(checkpoint)
     scenarios = [ReplayScenario(*pair, saved) for pair in zip(clusters, workloads, strict=True)]
     _check_any_job_fits(scenarios, jobs_trace, is_default=not nodes)
-    with _progress([item.name for item in policies], len(workloads[0].jobs)) as report_progress:
+    with show_progress([item.name for item in policies], len(workloads[0].jobs)) as report_progress:
         compared = compare_clusters(scenarios, policies, parallel or len(os.sched_getaffinity(0)), report_progress)
     if report is not None:
-        _write(report, jobs_trace, scenarios, compared)
-    _print(jobs_trace, scenarios, compared, as_json)
+        write_report(report, jobs_trace, scenarios, compared)
+    print_comparison(jobs_trace, scenarios, compared, as_json)
     if workloads[0].impossible and not nodes:
         print_message(f"hint: {_OWN_NODES}")
 
@@ -141,16 +138,12 @@ def _policies(policy: str | None, compare: str | None) -> "list[NamedPolicy]":
     return read_policies((compare or policy or DEFAULT_POLICY).split(","))
 
 
-def _check_report(path: Path | None) -> None:
-    """Checked before the replay, which may take minutes."""
-    from heliostat.errors import Invalid
+def _gpu_source(text: str | None) -> "GpuSource | None":
+    from heliostat.simulation.traces.swf_format import GpuSource
 
-    if path is None:
-        return
-    if path.is_dir():
-        raise Invalid(f"--report: {path} is a folder.", f"Name a file: {path / 'report.html'}.")
-    if not path.parent.is_dir():
-        raise Invalid(f"--report: there is no folder {path.parent}.", f"Create it first: mkdir -p {path.parent}")
+    if text is not None and text not in list(GpuSource):
+        raise typer.BadParameter(f"--gpus-from: {text!r} is not one of {', '.join(GpuSource)}.")
+    return None if text is None else GpuSource(text)
 
 
 def _read(path: Path | None, options: "TraceReadOptions") -> "Trace":
@@ -209,46 +202,3 @@ def _check_any_job_fits(scenarios: "Sequence[ReplayScenario]", trace: "Trace", *
         nodes = " and ".join(scenario.cluster.nodes_text for scenario in scenarios)
         message = f"The nodes {nodes} cannot run any job of {trace.name}: {reasons}."
         raise Invalid(sanitize_text(message), _OWN_NODES if is_default else "Change --nodes.")
-
-
-@contextmanager
-def _progress(names: Sequence[str], jobs: int) -> "Iterator[ReplayProgressCallback]":
-    """A progress bar for each policy; only on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda name, finished: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bars:
-        tasks = {name: bars.add_task(name, total=jobs) for name in names}
-        yield lambda name, finished: bars.update(tasks[name], completed=finished)
-
-
-def _write(
-    path: Path, trace: "Trace", scenarios: "Sequence[ReplayScenario]", columns: "Sequence[ComparisonColumn]"
-) -> None:
-    from heliostat.simulation.report.html_page import render_page
-    from heliostat.simulation.summary import describe_scenarios
-
-    title = f"Replay of {trace.name}"
-    path.write_text(render_page(title, describe_scenarios(trace, scenarios), columns), encoding="utf-8")
-    print_message(f"Report: {path}")
-
-
-def _print(
-    trace: "Trace", scenarios: "Sequence[ReplayScenario]", columns: "Sequence[ComparisonColumn]", as_json: bool
-) -> None:
-    from heliostat.simulation.summary import METRIC_ROWS, build_summary, describe_scenarios, list_warnings
-
-    if as_json:
-        print_json(build_summary(trace, columns))
-        return
-    facts = describe_scenarios(trace, scenarios).items()
-    print(sanitize_text(", ".join(f"{name} {value}" for name, value in facts)), end="\n\n")
-    print_table(
-        [Column("METRIC"), *(Column(column.title, right_aligned=True) for column in columns)],
-        ([row.title, *(row.format_value(column.result.metrics) for column in columns)] for row in METRIC_ROWS),
-    )
-    for warning in list_warnings(trace, columns):
-        print_message(sanitize_text(warning))

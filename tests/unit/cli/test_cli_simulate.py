@@ -84,6 +84,13 @@ def test_our_own_history_and_swf_are_known_by_their_names(helio):
     assert json.loads(ran.out)["clusters"][0]["policies"]["fifo"]["jobs"] == 3
 
 
+def test_processors_of_swf_jobs_can_be_gpus(helio):
+    words = ("simulate", str(CASES / "small.swf"), "--nodes", "1x8", "--gpus-from", "procs")
+    ran = helio(*words)
+    assert "trace small.swf, jobs 3, nodes 1x8, offered load 2.95" in ran.out
+    assert "'cores' is not one of procs" in helio(*words[:-1], "cores").err
+
+
 def test_impossible_jobs_are_told(helio):
     ran = helio("simulate", str(CASES / "table.csv"), "--map", MAP, "--nodes", "1x4", "--policy", "fifo")
     assert ran.code == 0

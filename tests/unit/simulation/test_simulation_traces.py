@@ -8,6 +8,7 @@ import pytest
 from heliostat.errors import Invalid, NotFound
 from heliostat.simulation.traces.csv_format import ColumnSource, parse_column_map, parse_row_filter
 from heliostat.simulation.traces.reader import TraceReadOptions, read_trace
+from heliostat.simulation.traces.swf_format import GpuSource
 from heliostat.simulation.traces.synthetic import SyntheticTraceSpec, generate_trace
 from heliostat.simulation.traces.trace import TraceJob, with_time_limit
 
@@ -67,6 +68,29 @@ def test_the_standard_workload_format_gives_cpus_limits_users_and_groups() -> No
     assert read_trace(CASES / "small.swf").skipped == {"never ran": 1}
 
 
+def with_extra_columns(tmp_path: Path) -> Path:
+    """The archive's file with the columns that converters add."""
+    lines = (CASES / "small.swf").read_text().splitlines()
+    extended = [f"{line} 3 gpu:v100" if line.strip()[:1].isdigit() else line for line in lines]
+    (tmp_path / "small.swf").write_text("\n".join(extended))
+    return tmp_path / "small.swf"
+
+
+def test_columns_after_the_standard_ones_of_swf_are_ignored(tmp_path: Path) -> None:
+    assert read_trace(with_extra_columns(tmp_path)) == read_trace(CASES / "small.swf")
+
+
+def test_processors_of_swf_can_count_as_gpus() -> None:
+    first, _, second = read_trace(CASES / "small.swf", TraceReadOptions(gpus_from=GpuSource.PROCS)).jobs
+    assert (first.gpus, first.cpus, first.memory_mib) == (4, None, 8192)
+    assert (second.gpus, second.cpus) == (2, None)
+
+
+def test_gpus_from_processors_is_refused_for_other_formats() -> None:
+    with pytest.raises(Invalid, match="--gpus-from works with SWF files only"):
+        read_trace(CASES / "history.jsonl", TraceReadOptions(gpus_from=GpuSource.PROCS))
+
+
 def test_a_history_export_is_read_completely() -> None:
     trace = read_trace(CASES / "history.jsonl")
     assert trace.jobs == (
@@ -115,7 +139,7 @@ def test_a_limit_the_trace_has_is_kept() -> None:
         ("t.csv", "when,run_seconds\n0,1\n", "no column for submitted_at"),
         ("t.csv", "submitted_at,took\n0,1\n", "no column for run_seconds"),
         ("t.csv", "", "no column for submitted_at"),
-        ("t.swf", "1 2 3\n", "t.swf, line 1, line: has 3 fields instead of 18"),
+        ("t.swf", "1 2 3\n", "t.swf, line 1, line: has 3 fields, but the format has 18"),
         ("t.swf", "; only a comment\n", "no job to replay: the file is empty"),
         ("t.jsonl", "{\n", "t.jsonl, line 1, line: is not JSON"),
         ("t.jsonl", "[1]\n", "is not a JSON object"),
