@@ -13,16 +13,19 @@ from heliostat.cli.simulate_output import check_output_file, print_comparison, s
 
 if TYPE_CHECKING:
     from heliostat.simulation.cluster import ReplayCluster
-    from heliostat.simulation.comparison import ReplayScenario
     from heliostat.simulation.policies import NamedPolicy
     from heliostat.simulation.traces.reader import TraceReadOptions
     from heliostat.simulation.traces.swf_format import GpuSource
     from heliostat.simulation.traces.trace import Trace
+    from heliostat.simulation.workload import Workload
 
 MAX_SYNTHETIC_JOBS = 1_000_000
 DEFAULT_POLICY = "fairshare"
 DEFAULT_NODES = "8x8"
 CURRENT_NODES = "current"
+_TIME_HELP = (
+    "A date or time, UTC if it has no time zone, or a duration since the first submission: 2026-10-01, 7d."
+)
 
 
 def simulate(
@@ -60,6 +63,11 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value. May be repeated."),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help=f"Jobs submitted at or after TIME. {_TIME_HELP}"),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Jobs submitted before TIME.")] = None,
     gpus_from: Annotated[
         str | None,
         typer.Option(metavar="SOURCE", help="procs: the processors of the jobs of an SWF file are GPUs."),
@@ -78,6 +86,12 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of --generate.", min=0)] = 0,
     load: Annotated[float, typer.Option(help="Load that --generate creates, as a fraction of the cluster.")] = 0.9,
+    scale_load: Annotated[
+        float | None,
+        typer.Option(
+            help="Scale the times between submissions so that the offered load on the first nodes becomes this."
+        ),
+    ] = None,
     parallel: Annotated[
         int | None, typer.Option(help="Number of processes. Default: one per core.", min=1)
     ] = None,
@@ -89,25 +103,36 @@ def simulate(
     Prints wait times, completion times, slowdowns, utilization and fairness of each, side by side.
     """
     from heliostat.simulation.comparison import ReplayScenario, compare_clusters
+    from heliostat.simulation.offered_load import scale_to_load
     from heliostat.simulation.traces.csv_format import parse_column_map, parse_row_filter
     from heliostat.simulation.traces.reader import TraceReadOptions
+    from heliostat.simulation.traces.submission_period import select_submission_period
     from heliostat.simulation.workload import build_workloads
 
     policies = _policies(policy, compare)
     clusters = [_cluster(text, cpus, _memory(memory)) for text in dict.fromkeys(nodes or [DEFAULT_NODES])]
     check_output_file("--report", report)
     _above_zero("--limit-factor", limit_factor)
-    columns, rows = parse_column_map(column_map or ()), parse_row_filter(where or ())
-    classes = dict.fromkeys(name for item in policies for name in item.policy.classes)
-    source = _gpu_source(gpus_from)
-    options = TraceReadOptions(trace_format, columns, rows, source, limit_factor, skip_bad, classes)
+    _above_zero("--scale-load", scale_load)
+    options = TraceReadOptions(
+        trace_format,
+        parse_column_map(column_map or ()),
+        parse_row_filter(where or ()),
+        _gpu_source(gpus_from),
+        limit_factor,
+        skip_bad,
+        dict.fromkeys(name for item in policies for name in item.policy.classes),
+    )
     jobs_trace = (
         _read(trace, options) if generate is None else _generate(trace, generate, seed, load, clusters[0].gpus)
     )
+    jobs_trace = select_submission_period(jobs_trace, since, until)
     workloads = build_workloads(jobs_trace.jobs, clusters, any_type=any_type)
+    _check_any_job_fits(workloads[0], clusters, jobs_trace, is_default=not nodes)
+    if scale_load is not None:
+        workloads = scale_to_load(workloads, clusters[0], scale_load)
     saved = _duration(checkpoint)
     scenarios = [ReplayScenario(*pair, saved) for pair in zip(clusters, workloads, strict=True)]
-    _check_any_job_fits(scenarios, jobs_trace, is_default=not nodes)
     with show_progress([item.name for item in policies], len(workloads[0].jobs)) as report_progress:
         compared = compare_clusters(scenarios, policies, parallel or len(os.sched_getaffinity(0)), report_progress)
     if report is not None:
@@ -191,14 +216,16 @@ def _above_zero(option: str, value: float | None) -> None:
         raise typer.BadParameter(f"{option} must be above 0.")
 
 
-def _check_any_job_fits(scenarios: "Sequence[ReplayScenario]", trace: "Trace", *, is_default: bool) -> None:
+def _check_any_job_fits(
+    workload: "Workload", clusters: "Sequence[ReplayCluster]", trace: "Trace", *, is_default: bool
+) -> None:
     from heliostat.errors import Invalid
 
-    if not scenarios[0].workload.jobs:
-        reasons = ", ".join(
-            f"{reason} ({format_count(count, 'job')})"
-            for reason, count in scenarios[0].workload.impossible.items()
-        )
-        nodes = " and ".join(scenario.cluster.nodes_text for scenario in scenarios)
-        message = f"The nodes {nodes} cannot run any job of {trace.name}: {reasons}."
-        raise Invalid(sanitize_text(message), _OWN_NODES if is_default else "Change --nodes.")
+    if workload.jobs:
+        return
+    reasons = ", ".join(
+        f"{reason} ({format_count(count, 'job')})" for reason, count in workload.impossible.items()
+    )
+    nodes = " and ".join(cluster.nodes_text for cluster in clusters)
+    message = f"The nodes {nodes} cannot run any job of {trace.name}: {reasons}."
+    raise Invalid(sanitize_text(message), _OWN_NODES if is_default else "Change --nodes.")

@@ -7,6 +7,7 @@ from typing import Any
 from heliostat.models.amounts import format_count
 from heliostat.simulation.comparison import ComparisonColumn, ReplayScenario
 from heliostat.simulation.metrics import ReplayMetrics
+from heliostat.simulation.offered_load import compute_offered_load
 from heliostat.simulation.traces.csv_format import NOT_SELECTED
 from heliostat.simulation.traces.trace import Trace
 
@@ -32,13 +33,14 @@ def build_summary(trace: Trace, columns: Sequence[ComparisonColumn]) -> dict[str
             "skipped": dict(trace.skipped),
             "replayed": len(workload.jobs),
             "impossible": dict(workload.impossible),
+            "gap_factor": workload.gap_factor,
         },
         "clusters": [
             {
                 "nodes": nodes,
                 "count": len(scenario.cluster.nodes),
                 "gpus": scenario.cluster.gpus,
-                "offered_load": compute_offered_load(scenario),
+                "offered_load": compute_offered_load(scenario.workload, scenario.cluster),
                 "policies": {
                     column.result.policy: column.result.metrics.as_dict()
                     | {"replay_seconds": column.result.replay_seconds}
@@ -58,7 +60,10 @@ def describe_scenarios(trace: Trace, scenarios: Sequence[ReplayScenario]) -> Map
         "trace": trace.name,
         "jobs": _format_fraction(len(workload.jobs), len(trace.jobs)),
         "nodes": " and ".join(scenario.cluster.nodes_text for scenario in scenarios),
-        "offered load": " and ".join(f"{compute_offered_load(scenario):.2f}" for scenario in scenarios),
+        "offered load": " and ".join(
+            f"{compute_offered_load(scenario.workload, scenario.cluster):.2f}" for scenario in scenarios
+        )
+        + _format_gap_factor(workload.gap_factor),
     }
 
 
@@ -82,17 +87,6 @@ def _format_fraction(count: int, total: int) -> str:
     return f"{count:,}" if count == total else f"{count:,} of {total:,}"
 
 
-def compute_offered_load(scenario: ReplayScenario) -> float:
-    """Requested resources, as a fraction of what the cluster has between the first and the last submission."""
-    workload, unit = scenario.workload, scenario.cluster.usage_unit
-    requested = sum(
-        getattr(job.resources, unit) * job.placement.tasks * seconds
-        for job, seconds in zip(workload.jobs, workload.run_seconds, strict=True)
-    )
-    span = workload.submitted_seconds[-1] if workload.jobs else 0.0
-    return float(requested / (scenario.cluster.size * span)) if span > 0 else 0.0
-
-
 def format_short_duration(seconds: float) -> str:
     """`42s`, `3m05s`, `2h07m`, `5d03h`."""
     total = round(seconds)
@@ -100,6 +94,10 @@ def format_short_duration(seconds: float) -> str:
         if total >= size:
             return f"{int(total // size)}{unit}{int(total % size // below):02d}{rest}"
     return f"{total}s"
+
+
+def _format_gap_factor(factor: float) -> str:
+    return "" if factor == 1 else f" (times between submissions x {factor:.3g})"
 
 
 def _percent(part: float) -> str:

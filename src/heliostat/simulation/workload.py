@@ -31,6 +31,7 @@ class Workload:
     run_seconds: tuple[float, ...]
     departments: Mapping[str, str]  # of each project
     impossible: Mapping[str, int] = field(default_factory=dict)  # why, and how many jobs
+    gap_factor: float = 1.0  # on the times between submissions of the trace
 
 
 def build_workload(trace_jobs: Iterable[TraceJob], cluster: ReplayCluster, *, any_type: bool = False) -> Workload:

@@ -91,6 +91,19 @@ def test_processors_of_swf_jobs_can_be_gpus(helio):
     assert "'cores' is not one of procs" in helio(*words[:-1], "cores").err
 
 
+def test_a_part_of_a_trace_is_replayed_at_another_load(helio, tmp_path):
+    (tmp_path / "t.csv").write_text(
+        "submitted_at,run_seconds,gpus\n" + "".join(f"{n}00,50,8\n" for n in range(10))
+    )
+    words = ("simulate", str(tmp_path / "t.csv"), "--nodes", "1x8", "--from", "200s", "--to", "700")
+    assert helio(*words).out.splitlines()[0] == "trace t.csv, jobs 5, nodes 1x8, offered load 0.62"
+    scaled = helio(*words, "--scale-load", "1.25")
+    facts = "trace t.csv, jobs 5, nodes 1x8, offered load 1.25 (times between submissions x 0.5)"
+    assert scaled.out.splitlines()[0] == facts
+    said = json.loads(helio(*words, "--scale-load", "1.25", "--json").out)
+    assert (said["trace"]["gap_factor"], said["trace"]["skipped"]) == (0.5, {"not selected": 5})
+
+
 def test_impossible_jobs_are_told(helio):
     ran = helio("simulate", str(CASES / "table.csv"), "--map", MAP, "--nodes", "1x4", "--policy", "fifo")
     assert ran.code == 0
@@ -151,6 +164,8 @@ def test_names_from_a_trace_cannot_become_markup(helio, tmp_path):
         (["t.csv", "--map", "gpus=milli/0"], "'milli/0': 0 is not a valid divisor"),
         (["--generate", "5", "--limit-factor", "0"], "--limit-factor must be above 0"),
         (["--generate", "5", "--load", "nan"], "--load must be above 0"),
+        (["--generate", "5", "--scale-load", "0"], "--scale-load must be above 0"),
+        (["--generate", "5", "--from", "soon"], "--from: 'soon' is not a time"),
         (["--generate", "5", "--checkpoint", "often"], "not a duration"),
         (["--generate", "5", "--nodes", "2xcpu", "--cpus", "4"], "Synthetic jobs request GPUs"),
     ],

@@ -8,9 +8,10 @@ import pytest
 from heliostat.errors import Invalid, NotFound
 from heliostat.simulation.traces.csv_format import ColumnSource, parse_column_map, parse_row_filter
 from heliostat.simulation.traces.reader import TraceReadOptions, read_trace
+from heliostat.simulation.traces.submission_period import select_submission_period
 from heliostat.simulation.traces.swf_format import GpuSource
 from heliostat.simulation.traces.synthetic import SyntheticTraceSpec, generate_trace
-from heliostat.simulation.traces.trace import TraceJob, with_time_limit
+from heliostat.simulation.traces.trace import Trace, TraceJob, with_time_limit
 
 CASES = Path(__file__).parents[2] / "cases" / "traces"
 MAP = "submitted_at=stamp,run_seconds=seconds,gpus=num_gpus,project=cluster,user=who,memory_mib=mem_bytes/1048576"
@@ -204,3 +205,42 @@ def test_synthetic_jobs_have_the_requested_load() -> None:
     assert asked / (64 * jobs[-1].submitted_at) == pytest.approx(0.9, rel=1e-4)
     assert len(jobs) == 2000
     assert all(job.limit_seconds is not None and job.limit_seconds >= job.run_seconds for job in jobs)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "selected"),
+    [
+        (None, None, [0, 1, 2]),
+        ("1d", None, [1, 2]),
+        (None, "2d", [0, 1]),
+        ("2017-10-04 06:24:11", "2017-10-05", [1]),
+        ("2017-10-04T08:24:11+02:00", "36h", [1]),
+        (str(int(STAMP) + 1), "1507098252", [1]),
+        ("0d", "1d", [0]),
+    ],
+)
+def test_a_period_selects_jobs_by_time_of_submission(
+    since: str | None, until: str | None, selected: list[int]
+) -> None:
+    day = 86400.0
+    trace = Trace("t", tuple(TraceJob(STAMP + n * day, 60) for n in range(3)), {"never ran": 1})
+    found = select_submission_period(trace, since, until)
+    assert found.jobs == tuple(trace.jobs[n] for n in selected)
+    left_out = {"not selected": 3 - len(selected)} if len(selected) < 3 else {}
+    assert found.skipped == {"never ran": 1} | left_out
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "says"),
+    [
+        ("yesterday", None, "--from: 'yesterday' is not a time"),
+        (None, "1.5.2017", "--to: '1.5.2017' is not a time"),
+        ("2d", "1d", "--from is not before --to"),
+        ("1d", None, "t: no job was submitted in this period. Its jobs were submitted from 2017-10-03 06:24:11"),
+    ],
+)
+def test_a_period_that_selects_nothing_is_refused(since: str | None, until: str | None, says: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        select_submission_period(Trace("t", (TraceJob(STAMP, 60),)), since, until)
+    assert says in str(caught.value)
+    assert caught.value.hint
