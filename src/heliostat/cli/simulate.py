@@ -4,12 +4,12 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from heliostat.cli.output import JsonFlag, format_count, print_message, sanitize_text
-from heliostat.cli.simulate_output import check_output_file, print_comparison, show_progress, write_report
+from heliostat.cli.simulate_output import check_output_files, print_comparison, show_progress, write_report
 
 if TYPE_CHECKING:
     from heliostat.simulation.cluster import ReplayCluster
@@ -95,7 +95,16 @@ def simulate(
     parallel: Annotated[
         int | None, typer.Option(help="Number of processes. Default: one per core.", min=1)
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report with plots to this file.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots to this file.")
+    ] = None,
+    jobs_csv: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write start, end, wait and nodes of each job to this file."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the files of --report and --jobs-csv.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Replay past jobs on a simulated cluster to compare policies, or on several to compare clusters.
@@ -104,6 +113,7 @@ def simulate(
     """
     from heliostat.simulation.comparison import ReplayScenario, compare_clusters
     from heliostat.simulation.offered_load import scale_to_load
+    from heliostat.simulation.report.jobs_csv import write_jobs_csv
     from heliostat.simulation.traces.csv_format import parse_column_map, parse_row_filter
     from heliostat.simulation.traces.reader import TraceReadOptions
     from heliostat.simulation.traces.submission_period import select_submission_period
@@ -111,7 +121,7 @@ def simulate(
 
     policies = _policies(policy, compare)
     clusters = [_cluster(text, cpus, _memory(memory)) for text in dict.fromkeys(nodes or [DEFAULT_NODES])]
-    check_output_file("--report", report)
+    files = check_output_files({"--report": report, "--jobs-csv": jobs_csv}, overwrite=force)
     _above_zero("--limit-factor", limit_factor)
     _above_zero("--scale-load", scale_load)
     options = TraceReadOptions(
@@ -135,8 +145,12 @@ def simulate(
     scenarios = [ReplayScenario(*pair, saved) for pair in zip(clusters, workloads, strict=True)]
     with show_progress([item.name for item in policies], len(workloads[0].jobs)) as report_progress:
         compared = compare_clusters(scenarios, policies, parallel or len(os.sched_getaffinity(0)), report_progress)
-    if report is not None:
-        write_report(report, jobs_trace, scenarios, compared)
+    writers: dict[str, Callable[[TextIO], object]] = {
+        "--report": lambda file: write_report(file, jobs_trace, scenarios, compared),
+        "--jobs-csv": lambda file: write_jobs_csv(file, compared),
+    }
+    for output_file in files:
+        output_file.write(writers[output_file.option])
     print_comparison(jobs_trace, scenarios, compared, as_json)
     if workloads[0].impossible and not nodes:
         print_message(f"hint: {_OWN_NODES}")

@@ -1,28 +1,59 @@
-"""Output of `helio simulate`: progress, table, report."""
+"""Output of `helio simulate`: progress, table, files."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from heliostat.cli.output import Column, print_json, print_message, print_table, sanitize_text
+from heliostat.errors import Conflict, Invalid
 
 if TYPE_CHECKING:
     from heliostat.simulation.comparison import ComparisonColumn, ReplayProgressCallback, ReplayScenario
     from heliostat.simulation.traces.trace import Trace
 
 
-def check_output_file(option: str, path: Path | None) -> None:
-    """Called before the replay, which may take minutes."""
-    from heliostat.errors import Invalid
+def check_output_files(paths: Mapping[str, Path | None], *, overwrite: bool) -> "list[OutputFile]":
+    """The files to write, by option. Called before the replay, which may take minutes."""
+    files = [OutputFile(option, path, overwrite) for option, path in paths.items() if path is not None]
+    for file in files:
+        file.check()
+    return files
 
-    if path is None:
-        return
-    if path.is_dir():
-        raise Invalid(f"{option}: {path} is a folder.", f"Name a file: {path / 'report.html'}.")
-    if not path.parent.is_dir():
-        raise Invalid(f"{option}: there is no folder {path.parent}.", f"Create it first: mkdir -p {path.parent}")
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A file, and the option that names it. Only with `overwrite` may it exist."""
+
+    option: str
+    path: Path
+    overwrite: bool
+
+    def check(self) -> None:
+        if self.path.is_dir():
+            raise Invalid(f"{self.option}: {self.path} is a folder.", "Name a file in it.")
+        if not self.path.parent.is_dir():
+            parent = self.path.parent
+            raise Invalid(f"{self.option}: there is no folder {parent}.", f"Create it first: mkdir -p {parent}")
+        if self.path.exists() and not self.overwrite:
+            raise self._exists()
+
+    def write(self, write: Callable[[TextIO], object]) -> None:
+        try:
+            with self.path.open("w" if self.overwrite else "x", encoding="utf-8", newline="") as file:
+                write(file)
+        except FileExistsError:
+            raise self._exists() from None
+        except OSError as error:
+            raise Invalid(f"{self.path} cannot be written: {error.strerror}.", "Name another file.") from error
+        print_message(f"Wrote {self.path}.")
+
+    def _exists(self) -> Conflict:
+        return Conflict(
+            f"{self.option}: {self.path} exists already.", "Name another file, or overwrite it: --force."
+        )
 
 
 @contextmanager
@@ -40,14 +71,12 @@ def show_progress(names: Sequence[str], jobs: int) -> "Iterator[ReplayProgressCa
 
 
 def write_report(
-    path: Path, trace: "Trace", scenarios: "Sequence[ReplayScenario]", columns: "Sequence[ComparisonColumn]"
+    file: TextIO, trace: "Trace", scenarios: "Sequence[ReplayScenario]", columns: "Sequence[ComparisonColumn]"
 ) -> None:
     from heliostat.simulation.report.html_page import render_page
     from heliostat.simulation.summary import describe_scenarios
 
-    title = f"Replay of {trace.name}"
-    path.write_text(render_page(title, describe_scenarios(trace, scenarios), columns), encoding="utf-8")
-    print_message(f"Report: {path}")
+    file.write(render_page(f"Replay of {trace.name}", describe_scenarios(trace, scenarios), columns))
 
 
 def print_comparison(

@@ -37,6 +37,7 @@ class ReplayScenario:
 class PolicyResult:
     policy: str
     attempts: FloatArray  # from `to_attempt_table`
+    attempt_nodes: tuple[tuple[str, ...], ...]  # of each attempt
     metrics: ReplayMetrics
     replay_seconds: float  # real time that the replay took
 
@@ -96,9 +97,8 @@ def replay_policy(
     )
     seconds = time.perf_counter() - started
     attempts = to_attempt_table(spans)
-    return PolicyResult(
-        named.name, attempts, compute_metrics(scenario.workload, scenario.cluster, attempts), seconds
-    )
+    metrics = compute_metrics(scenario.workload, scenario.cluster, attempts)
+    return PolicyResult(named.name, attempts, tuple(span.nodes for span in spans), metrics, seconds)
 
 
 class _Processes:

@@ -56,6 +56,7 @@ class AttemptSpan(NamedTuple):
     started_seconds: float
     ended_seconds: float
     lost_seconds: float  # work lost by a preemption
+    nodes: tuple[str, ...] = ()  # of its tasks
 
 
 EndedJobsCallback = Callable[[int], None]
@@ -135,7 +136,7 @@ class _Replay:
         while self._next_end() <= now:
             _, index, _ = heapq.heappop(self._ends)
             job, started = self._running.pop(index)
-            self._spans.append(AttemptSpan(index, started, now, 0.0))
+            self._spans.append(AttemptSpan(index, started, now, 0.0, _nodes_of(job)))
             self._planner.update_job(replace(job, state=JobState.COMPLETED, ended_at=at, exit_code=0), at)
             self._ended_count += 1
             if self._ended_count % _REPORT_EVERY == 0:
@@ -167,7 +168,7 @@ class _Replay:
         interval = self._checkpoint_seconds
         saved = (now - started) // interval * interval if interval else 0.0
         self._done[index] += saved
-        self._spans.append(AttemptSpan(index, started, now, now - started - saved))
+        self._spans.append(AttemptSpan(index, started, now, now - started - saved, _nodes_of(job)))
         waiting = replace(
             job,
             state=JobState.PENDING,
@@ -180,6 +181,10 @@ class _Replay:
         )
         self._planner.update_job(waiting, at)
         return True
+
+
+def _nodes_of(running: Job) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(place.node for place in running.task_placements))
 
 
 @contextmanager

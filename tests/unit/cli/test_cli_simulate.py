@@ -142,6 +142,28 @@ def test_the_report_is_one_page_that_needs_nothing_else(helio, tmp_path):
     assert "prefers-color-scheme:dark" in html
 
 
+def test_the_jobs_of_a_replay_are_written_to_a_file_that_a_replay_can_read(helio, tmp_path):
+    table = tmp_path / "jobs.csv"
+    words = ("simulate", "--generate", "60", "--nodes", "1x8", "--compare", "fifo,easy")
+    ran = helio(*words, "--jobs-csv", str(table))
+    assert f"Wrote {table}." in ran.err
+    assert len(table.read_text().splitlines()) == 1 + 2 * 60
+    assert helio("simulate", str(table), "--where", "policy=fifo", "--nodes", "1x8").code == 0
+
+
+def test_a_file_that_exists_is_overwritten_only_with_force(helio, tmp_path):
+    for option in ("--report", "--jobs-csv"):
+        (tmp_path / "mine").write_text("precious")
+        words = ("simulate", "--generate", "5", "--nodes", "1x8", option, str(tmp_path / "mine"))
+        ran = helio(*words)
+        assert ran.code != 0
+        assert f"{option}: {tmp_path / 'mine'} exists already." in ran.err
+        assert "--force" in ran.err
+        assert (tmp_path / "mine").read_text() == "precious"
+        assert helio(*words, "--force").code == 0
+        assert (tmp_path / "mine").read_text() != "precious"
+
+
 def test_names_from_a_trace_cannot_become_markup(helio, tmp_path):
     (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,project\n0,10,1,<script>x\n1,10,1,<b>\n")
     page = tmp_path / "out.html"

@@ -99,4 +99,9 @@ def test_a_scavenger_is_preempted_and_starts_again() -> None:
     cluster = parse_cluster("1x8")
     jobs = [TraceJob(0, 100, 100, gpus=8, priority_class="scavenger"), TraceJob(10, 20, 20, gpus=8)]
     spans = replay(build_workload(jobs, cluster), QueuePlanner(read_policy("fairshare"), cluster.nodes, {}))
-    assert spans == [AttemptSpan(0, 0, 10, 10), AttemptSpan(1, 10, 30, 0), AttemptSpan(0, 30, 130, 0)]
+    on = ("gpu-01",)
+    assert spans == [
+        AttemptSpan(0, 0, 10, 10, on),
+        AttemptSpan(1, 10, 30, 0, on),
+        AttemptSpan(0, 30, 130, 0, on),
+    ]

@@ -63,7 +63,9 @@ def test_start_and_end_give_the_run_time(tmp_path: Path) -> None:
 
 def test_the_standard_workload_format_gives_cpus_limits_users_and_groups() -> None:
     first, fourth, second = read_trace(CASES / "small.swf").jobs
-    assert first == TraceJob(1000000.0, 100.0, 600.0, cpus=4, memory_mib=8192, user="user_3", project="group_1")
+    assert first == TraceJob(
+        1000000.0, 100.0, 600.0, cpus=4, memory_mib=8192, user="user_3", project="group_1", id="1"
+    )
     assert (second.submitted_at, second.cpus, second.limit_seconds, second.user) == (1000050.0, 2, None, "user")
     assert fourth.limit_seconds == 90.0, "a limit below the run time is raised to it"
     assert read_trace(CASES / "small.swf").skipped == {"never ran": 1}
@@ -109,6 +111,7 @@ def test_a_history_export_is_read_completely() -> None:
             priority_class="interactive",
             preemptible=True,
             tasks=2,
+            id="7",
         ),
     )
     assert trace.skipped == {"never ran": 1}

@@ -75,6 +75,7 @@ class SwfFormat:
                 memory_mib=int(memory_kib / _KIB_PER_MIB) or None,
                 user=f"user_{int(values['user'])}" if values["user"] >= 0 else "user",
                 project=f"group_{int(values['group'])}" if values["group"] >= 0 else "default",
+                id=str(int(values["job"])),
             )
         )
 
