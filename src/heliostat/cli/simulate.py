@@ -151,7 +151,7 @@ def simulate(
     }
     for output_file in files:
         output_file.write(writers[output_file.option])
-    print_comparison(jobs_trace, scenarios, compared, as_json)
+    print_comparison(jobs_trace, scenarios, compared, policies, as_json)
     if workloads[0].impossible and not nodes:
         print_message(f"hint: {_OWN_NODES}")
 

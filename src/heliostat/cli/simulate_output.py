@@ -12,6 +12,7 @@ from heliostat.errors import Conflict, Invalid
 
 if TYPE_CHECKING:
     from heliostat.simulation.comparison import ComparisonColumn, ReplayProgressCallback, ReplayScenario
+    from heliostat.simulation.policies import NamedPolicy
     from heliostat.simulation.traces.trace import Trace
 
 
@@ -80,7 +81,11 @@ def write_report(
 
 
 def print_comparison(
-    trace: "Trace", scenarios: "Sequence[ReplayScenario]", columns: "Sequence[ComparisonColumn]", as_json: bool
+    trace: "Trace",
+    scenarios: "Sequence[ReplayScenario]",
+    columns: "Sequence[ComparisonColumn]",
+    policies: "Sequence[NamedPolicy]",
+    as_json: bool,
 ) -> None:
     from heliostat.simulation.summary import METRIC_ROWS, build_summary, describe_scenarios, list_warnings
 
@@ -93,5 +98,5 @@ def print_comparison(
         [Column("METRIC"), *(Column(column.title, right_aligned=True) for column in columns)],
         ([row.title, *(row.format_value(column.result.metrics) for column in columns)] for row in METRIC_ROWS),
     )
-    for warning in list_warnings(trace, columns):
+    for warning in list_warnings(trace, columns, policies):
         print_message(sanitize_text(warning))

@@ -13,6 +13,7 @@ from heliostat.models import Job, JobState, TaskPlacement
 from heliostat.simulation.workload import Workload
 
 _REPORT_EVERY = 200  # ended jobs
+_MAX_IDLE_SECONDS = 5 * 366 * 86400.0  # longer than reservations and months last: what still waits never starts
 
 
 class ReplayStart(Protocol):
@@ -93,9 +94,13 @@ class _Replay:
         self._spans: list[AttemptSpan] = []
 
     def run(self) -> list[AttemptSpan]:
-        wake = math.inf
+        wake, last_event = math.inf, 0.0
         with _without_garbage_collection():
-            while (now := min(self._next_arrival(), self._next_end(), wake)) < math.inf:
+            while (now := min(event := self._next_event(), wake)) < math.inf:
+                if event < math.inf:
+                    last_event = now
+                elif now > last_event + _MAX_IDLE_SECONDS:
+                    break
                 wake = self._process_time(now)
         self._report_progress(self._ended_count)
         return self._spans
@@ -113,6 +118,9 @@ class _Replay:
                 break
         wake = math.inf if decision.wake_at is None else (decision.wake_at - self._origin).total_seconds()
         return wake if wake > now or (wake == now and decision.starts) else math.inf
+
+    def _next_event(self) -> float:
+        return min(self._next_arrival(), self._next_end())
 
     def _next_arrival(self) -> float:
         submitted = self._workload.submitted_seconds

@@ -8,8 +8,10 @@ from heliostat.models.amounts import format_count
 from heliostat.simulation.comparison import ComparisonColumn, ReplayScenario
 from heliostat.simulation.metrics import ReplayMetrics
 from heliostat.simulation.offered_load import compute_offered_load
+from heliostat.simulation.policies import NamedPolicy
 from heliostat.simulation.traces.csv_format import NOT_SELECTED
 from heliostat.simulation.traces.trace import Trace
+from heliostat.simulation.workload import Workload
 
 _UNITS = ((86400.0, "d", 3600.0, "h"), (3600.0, "h", 60.0, "m"), (60.0, "m", 1.0, "s"))
 
@@ -67,8 +69,8 @@ def describe_scenarios(trace: Trace, scenarios: Sequence[ReplayScenario]) -> Map
     }
 
 
-def list_warnings(trace: Trace, columns: Sequence[ComparisonColumn]) -> list[str]:
-    """Jobs that the metrics do not include, and why."""
+def list_warnings(trace: Trace, columns: Sequence[ComparisonColumn], policies: Sequence[NamedPolicy]) -> list[str]:
+    """Jobs that the metrics do not include, and why; accounts in policies that have no job."""
     lines = {reason: count for reason, count in trace.skipped.items() if reason != NOT_SELECTED}
     warnings = [f"{format_count(count, 'line')} skipped: {reason}." for reason, count in lines.items()]
     warnings += [
@@ -80,7 +82,23 @@ def list_warnings(trace: Trace, columns: Sequence[ComparisonColumn]) -> list[str
         for column in columns
         if column.result.metrics.unstarted
     ]
+    for named in policies:
+        if accounts := _accounts_without_jobs(named, columns[0].scenario.workload):
+            warnings.append(f"No job is replayed of {', '.join(accounts)}, which policy {named.name} names.")
     return warnings
+
+
+def _accounts_without_jobs(named: NamedPolicy, workload: Workload) -> list[str]:
+    """Often a name with a mistake: `project visoin`."""
+    replayed = {("project", job.project) for job in workload.jobs} | {("user", job.user) for job in workload.jobs}
+    replayed |= {("department", name) for name in workload.departments.values()}
+    projects = [*named.projects, *(each.project for each in named.reservations if each.project)]
+    accounts = [("project", name) for name in projects] + [("department", name) for name in named.departments]
+    return [
+        f"{level} {name}"
+        for level, name in dict.fromkeys([*accounts, *named.quotas])
+        if (level, name) not in replayed
+    ]
 
 
 def _format_fraction(count: int, total: int) -> str:

@@ -121,6 +121,20 @@ def test_own_jobs_that_the_default_nodes_cannot_run_are_told_with_a_hint(helio, 
     assert "hint: These are the default nodes" in helio("simulate", str(tmp_path / "t.csv")).err
 
 
+def test_accounts_of_a_policy_without_jobs_are_told(helio, tmp_path):
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,project\n0,10,1,vision\n")
+    (tmp_path / "mine.toml").write_text("[projects]\nvision = 2\nvisoin = 3\n[users.ann.quota]\nrunning_gpus = 1")
+    ran = helio("simulate", str(tmp_path / "t.csv"), "--policy", str(tmp_path / "mine.toml"))
+    assert "No job is replayed of project visoin, user ann, which policy mine names." in ran.err
+
+
+def test_jobs_that_a_quota_never_allows_are_told(helio, tmp_path):
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,project\n0,10,1,vision\n0,10,2,vision\n")
+    (tmp_path / "mine.toml").write_text("[projects.vision]\nquota = { running_gpus = 1 }")
+    ran = helio("simulate", str(tmp_path / "t.csv"), "--compare", f"easy,{tmp_path / 'mine.toml'}")
+    assert "1 job never started under mine." in ran.err
+
+
 def test_a_class_that_no_policy_knows_is_refused_with_its_line(helio, tmp_path):
     (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,priority_class\n0,10,1,normal\n1,10,1,gold\n")
     ran = helio("simulate", str(tmp_path / "t.csv"))
