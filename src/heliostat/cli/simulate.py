@@ -112,18 +112,17 @@ def simulate(
     Prints wait times, completion times, slowdowns, utilization and fairness of each, side by side.
     """
     from heliostat.simulation.comparison import ReplayScenario, compare_clusters
-    from heliostat.simulation.offered_load import scale_to_load
     from heliostat.simulation.report.jobs_csv import write_jobs_csv
     from heliostat.simulation.traces.csv_format import parse_column_map, parse_row_filter
     from heliostat.simulation.traces.reader import TraceReadOptions
     from heliostat.simulation.traces.submission_period import select_submission_period
-    from heliostat.simulation.workload import build_workloads
 
     policies = _policies(policy, compare)
     clusters = [_cluster(text, cpus, _memory(memory)) for text in dict.fromkeys(nodes or [DEFAULT_NODES])]
     files = check_output_files({"--report": report, "--jobs-csv": jobs_csv}, overwrite=force)
     _above_zero("--limit-factor", limit_factor)
     _above_zero("--scale-load", scale_load)
+    saved = _duration(checkpoint)
     options = TraceReadOptions(
         trace_format,
         parse_column_map(column_map or ()),
@@ -133,15 +132,11 @@ def simulate(
         skip_bad,
         dict.fromkeys(name for item in policies for name in item.policy.classes),
     )
-    jobs_trace = (
+    whole_trace = (
         _read(trace, options) if generate is None else _generate(trace, generate, seed, load, clusters[0].gpus)
     )
-    jobs_trace = select_submission_period(jobs_trace, since, until)
-    workloads = build_workloads(jobs_trace.jobs, clusters, any_type=any_type)
-    _check_any_job_fits(workloads[0], clusters, jobs_trace, is_default=not nodes)
-    if scale_load is not None:
-        workloads = scale_to_load(workloads, clusters[0], scale_load)
-    saved = _duration(checkpoint)
+    jobs_trace = select_submission_period(whole_trace, since, until)
+    workloads = _workloads(jobs_trace, clusters, any_type, scale_load, is_default=not nodes)
     scenarios = [ReplayScenario(*pair, saved) for pair in zip(clusters, workloads, strict=True)]
     with show_progress([item.name for item in policies], len(workloads[0].jobs)) as report_progress:
         compared = compare_clusters(scenarios, policies, parallel or len(os.sched_getaffinity(0)), report_progress)
@@ -228,6 +223,23 @@ def _parsed(option: str, parse: Callable[[str], int], text: str) -> int:
 def _above_zero(option: str, value: float | None) -> None:
     if value is not None and not 0 < value < math.inf:
         raise typer.BadParameter(f"{option} must be above 0.")
+
+
+def _workloads(
+    trace: "Trace",
+    clusters: "Sequence[ReplayCluster]",
+    any_type: bool,
+    scale_load: float | None,
+    *,
+    is_default: bool,
+) -> "list[Workload]":
+    """The jobs of the trace that each cluster can run, for each cluster."""
+    from heliostat.simulation.offered_load import scale_to_load
+    from heliostat.simulation.workload import build_workloads
+
+    workloads = build_workloads(trace.jobs, clusters, any_type=any_type)
+    _check_any_job_fits(workloads[0], clusters, trace, is_default=is_default)
+    return workloads if scale_load is None else scale_to_load(workloads, clusters[0], scale_load)
 
 
 def _check_any_job_fits(
