@@ -13,7 +13,7 @@ def policy_from_settings(queue: QueueSettings) -> SchedulingPolicy:
     interactive = replace(DEFAULT_PRIORITY_CLASSES["interactive"], points=float(queue.interactive_points))
     urgent = replace(DEFAULT_PRIORITY_CLASSES["urgent"], gpu_hours_per_month=queue.urgent_gpu_hours_per_month)
     return SchedulingPolicy(
-        reservations=queue.backfill_reservations,
+        backfill_reservations=queue.backfill_reservations,
         half_life_seconds=queue.half_life_days * 24 * _HOUR,
         share_weight=float(queue.share_weight),
         size_weight=float(queue.size_weight),

@@ -26,7 +26,7 @@ def test_every_setting_reaches_the_policy() -> None:
     policy = policy_from_settings(queue)
     assert (policy.half_life_seconds, policy.assumed_limit_seconds) == (86400, 4 * 3600)
     assert (policy.share_weight, policy.size_weight) == (2, 3)
-    assert (policy.reservations, policy.preempts, policy.protection_seconds) == (5, False, 9)
+    assert (policy.backfill_reservations, policy.preempts, policy.protection_seconds) == (5, False, 9)
     assert policy.find_priority_class("urgent").gpu_hours_per_month == 7
     assert policy.find_priority_class("interactive").points == 8
     wanted = Resources(cpus=100, memory_mib=1024, gpus=1, gpu_type="A100")

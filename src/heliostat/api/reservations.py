@@ -12,6 +12,7 @@ from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.time_fields import ZonedTime
 from heliostat.models import Reservation
+from heliostat.models.reservations import MAX_RESERVATION_WEEKS
 from heliostat.services.cluster import reservations as services
 
 router = BodyRouter(tags=["cluster"])
@@ -31,7 +32,7 @@ class ReservationBody(RequestBody):
         None
     )
     weeks: Annotated[
-        StrictInteger, Field(ge=1, le=services.MAX_WEEKS, description="Number of weekly repetitions.")
+        StrictInteger, Field(ge=1, le=MAX_RESERVATION_WEEKS, description="Number of weekly repetitions.")
     ] = 1
     reason: Annotated[SingleLine, StringConstraints(max_length=128)] | None = None
 

@@ -2,35 +2,30 @@
 
 import math
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from heliostat.cli.output import (
-    Column,
-    JsonFlag,
-    format_count,
-    print_json,
-    print_message,
-    print_table,
-    sanitize_text,
-)
+from heliostat.cli.output import JsonFlag, format_count, print_message, sanitize_text
+from heliostat.cli.simulate_output import check_output_files, print_comparison, show_progress, write_report
 
 if TYPE_CHECKING:
     from heliostat.simulation.cluster import ReplayCluster
-    from heliostat.simulation.comparison import ComparisonColumn, ReplayProgressCallback, ReplayScenario
     from heliostat.simulation.policies import NamedPolicy
     from heliostat.simulation.traces.reader import TraceReadOptions
+    from heliostat.simulation.traces.swf_format import GpuSource
     from heliostat.simulation.traces.trace import Trace
+    from heliostat.simulation.workload import Workload
 
 MAX_SYNTHETIC_JOBS = 1_000_000
 DEFAULT_POLICY = "fairshare"
 DEFAULT_NODES = "8x8"
 CURRENT_NODES = "current"
+_TIME_HELP = (
+    "A date or time, UTC if it has no time zone, or a duration since the first submission: 2026-10-01, 7d."
+)
 
 
 def simulate(
@@ -68,6 +63,15 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value. May be repeated."),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help=f"Jobs submitted at or after TIME. {_TIME_HELP}"),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Jobs submitted before TIME.")] = None,
+    gpus_from: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="procs: the processors of the jobs of an SWF file are GPUs."),
+    ] = None,
     limit_factor: Annotated[
         float | None, typer.Option(help="Time limit of jobs without one, as a multiple of their run time.")
     ] = None,
@@ -82,10 +86,25 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of --generate.", min=0)] = 0,
     load: Annotated[float, typer.Option(help="Load that --generate creates, as a fraction of the cluster.")] = 0.9,
+    scale_load: Annotated[
+        float | None,
+        typer.Option(
+            help="Scale the times between submissions so that the offered load on the first nodes becomes this."
+        ),
+    ] = None,
     parallel: Annotated[
         int | None, typer.Option(help="Number of processes. Default: one per core.", min=1)
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report with plots to this file.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots to this file.")
+    ] = None,
+    jobs_csv: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write start, end, wait and nodes of each job to this file."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the files of --report and --jobs-csv.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Replay past jobs on a simulated cluster to compare policies, or on several to compare clusters.
@@ -93,29 +112,41 @@ def simulate(
     Prints wait times, completion times, slowdowns, utilization and fairness of each, side by side.
     """
     from heliostat.simulation.comparison import ReplayScenario, compare_clusters
+    from heliostat.simulation.report.jobs_csv import write_jobs_csv
     from heliostat.simulation.traces.csv_format import parse_column_map, parse_row_filter
     from heliostat.simulation.traces.reader import TraceReadOptions
-    from heliostat.simulation.workload import build_workloads
+    from heliostat.simulation.traces.submission_period import select_submission_period
 
     policies = _policies(policy, compare)
     clusters = [_cluster(text, cpus, _memory(memory)) for text in dict.fromkeys(nodes or [DEFAULT_NODES])]
-    _check_report(report)
+    files = check_output_files({"--report": report, "--jobs-csv": jobs_csv}, overwrite=force)
     _above_zero("--limit-factor", limit_factor)
-    columns, rows = parse_column_map(column_map or ()), parse_row_filter(where or ())
-    classes = dict.fromkeys(name for item in policies for name in item.policy.classes)
-    options = TraceReadOptions(trace_format, columns, rows, limit_factor, skip_bad, classes)
-    jobs_trace = (
+    _above_zero("--scale-load", scale_load)
+    saved = _duration(checkpoint)
+    options = TraceReadOptions(
+        trace_format,
+        parse_column_map(column_map or ()),
+        parse_row_filter(where or ()),
+        _gpu_source(gpus_from),
+        limit_factor,
+        skip_bad,
+        dict.fromkeys(name for item in policies for name in item.policy.classes),
+    )
+    whole_trace = (
         _read(trace, options) if generate is None else _generate(trace, generate, seed, load, clusters[0].gpus)
     )
-    workloads = build_workloads(jobs_trace.jobs, clusters, any_type=any_type)
-    saved = _duration(checkpoint)
+    jobs_trace = select_submission_period(whole_trace, since, until)
+    workloads = _workloads(jobs_trace, clusters, any_type, scale_load, is_default=not nodes)
     scenarios = [ReplayScenario(*pair, saved) for pair in zip(clusters, workloads, strict=True)]
-    _check_any_job_fits(scenarios, jobs_trace, is_default=not nodes)
-    with _progress([item.name for item in policies], len(workloads[0].jobs)) as report_progress:
+    with show_progress([item.name for item in policies], len(workloads[0].jobs)) as report_progress:
         compared = compare_clusters(scenarios, policies, parallel or len(os.sched_getaffinity(0)), report_progress)
-    if report is not None:
-        _write(report, jobs_trace, scenarios, compared)
-    _print(jobs_trace, scenarios, compared, as_json)
+    writers: dict[str, Callable[[TextIO], object]] = {
+        "--report": lambda file: write_report(file, jobs_trace, scenarios, compared),
+        "--jobs-csv": lambda file: write_jobs_csv(file, compared),
+    }
+    for output_file in files:
+        output_file.write(writers[output_file.option])
+    print_comparison(jobs_trace, scenarios, compared, policies, as_json)
     if workloads[0].impossible and not nodes:
         print_message(f"hint: {_OWN_NODES}")
 
@@ -141,16 +172,12 @@ def _policies(policy: str | None, compare: str | None) -> "list[NamedPolicy]":
     return read_policies((compare or policy or DEFAULT_POLICY).split(","))
 
 
-def _check_report(path: Path | None) -> None:
-    """Checked before the replay, which may take minutes."""
-    from heliostat.errors import Invalid
+def _gpu_source(text: str | None) -> "GpuSource | None":
+    from heliostat.simulation.traces.swf_format import GpuSource
 
-    if path is None:
-        return
-    if path.is_dir():
-        raise Invalid(f"--report: {path} is a folder.", f"Name a file: {path / 'report.html'}.")
-    if not path.parent.is_dir():
-        raise Invalid(f"--report: there is no folder {path.parent}.", f"Create it first: mkdir -p {path.parent}")
+    if text is not None and text not in list(GpuSource):
+        raise typer.BadParameter(f"--gpus-from: {text!r} is not one of {', '.join(GpuSource)}.")
+    return None if text is None else GpuSource(text)
 
 
 def _read(path: Path | None, options: "TraceReadOptions") -> "Trace":
@@ -198,57 +225,33 @@ def _above_zero(option: str, value: float | None) -> None:
         raise typer.BadParameter(f"{option} must be above 0.")
 
 
-def _check_any_job_fits(scenarios: "Sequence[ReplayScenario]", trace: "Trace", *, is_default: bool) -> None:
+def _workloads(
+    trace: "Trace",
+    clusters: "Sequence[ReplayCluster]",
+    any_type: bool,
+    scale_load: float | None,
+    *,
+    is_default: bool,
+) -> "list[Workload]":
+    """The jobs of the trace that each cluster can run, for each cluster."""
+    from heliostat.simulation.offered_load import scale_to_load
+    from heliostat.simulation.workload import build_workloads
+
+    workloads = build_workloads(trace.jobs, clusters, any_type=any_type)
+    _check_any_job_fits(workloads[0], clusters, trace, is_default=is_default)
+    return workloads if scale_load is None else scale_to_load(workloads, clusters[0], scale_load)
+
+
+def _check_any_job_fits(
+    workload: "Workload", clusters: "Sequence[ReplayCluster]", trace: "Trace", *, is_default: bool
+) -> None:
     from heliostat.errors import Invalid
 
-    if not scenarios[0].workload.jobs:
-        reasons = ", ".join(
-            f"{reason} ({format_count(count, 'job')})"
-            for reason, count in scenarios[0].workload.impossible.items()
-        )
-        nodes = " and ".join(scenario.cluster.nodes_text for scenario in scenarios)
-        message = f"The nodes {nodes} cannot run any job of {trace.name}: {reasons}."
-        raise Invalid(sanitize_text(message), _OWN_NODES if is_default else "Change --nodes.")
-
-
-@contextmanager
-def _progress(names: Sequence[str], jobs: int) -> "Iterator[ReplayProgressCallback]":
-    """A progress bar for each policy; only on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda name, finished: None
+    if workload.jobs:
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bars:
-        tasks = {name: bars.add_task(name, total=jobs) for name in names}
-        yield lambda name, finished: bars.update(tasks[name], completed=finished)
-
-
-def _write(
-    path: Path, trace: "Trace", scenarios: "Sequence[ReplayScenario]", columns: "Sequence[ComparisonColumn]"
-) -> None:
-    from heliostat.simulation.report.html_page import render_page
-    from heliostat.simulation.summary import describe_scenarios
-
-    title = f"Replay of {trace.name}"
-    path.write_text(render_page(title, describe_scenarios(trace, scenarios), columns), encoding="utf-8")
-    print_message(f"Report: {path}")
-
-
-def _print(
-    trace: "Trace", scenarios: "Sequence[ReplayScenario]", columns: "Sequence[ComparisonColumn]", as_json: bool
-) -> None:
-    from heliostat.simulation.summary import METRIC_ROWS, build_summary, describe_scenarios, list_warnings
-
-    if as_json:
-        print_json(build_summary(trace, columns))
-        return
-    facts = describe_scenarios(trace, scenarios).items()
-    print(sanitize_text(", ".join(f"{name} {value}" for name, value in facts)), end="\n\n")
-    print_table(
-        [Column("METRIC"), *(Column(column.title, right_aligned=True) for column in columns)],
-        ([row.title, *(row.format_value(column.result.metrics) for column in columns)] for row in METRIC_ROWS),
+    reasons = ", ".join(
+        f"{reason} ({format_count(count, 'job')})" for reason, count in workload.impossible.items()
     )
-    for warning in list_warnings(trace, columns):
-        print_message(sanitize_text(warning))
+    nodes = " and ".join(cluster.nodes_text for cluster in clusters)
+    message = f"The nodes {nodes} cannot run any job of {trace.name}: {reasons}."
+    raise Invalid(sanitize_text(message), _OWN_NODES if is_default else "Change --nodes.")

@@ -17,7 +17,7 @@ from heliostat.demo.database_seed import LastMonth, fill_store, make_user
 from heliostat.demo.jobs import DemoJob
 from heliostat.demo.usage_samples import StepRange, generate_usage_samples
 from heliostat.demo.workload import generate_live_jobs
-from heliostat.engines.simulated.clock import ScaledClock
+from heliostat.engines.simulated.clock import RealClock
 from heliostat.engines.simulated.cluster import demo_nodes
 from heliostat.engines.simulated.engine import SimulatedEngine
 from heliostat.errors import HeliostatError
@@ -45,7 +45,7 @@ def run_demo(port: int = 0, speed: float = DEFAULT_SPEED, seed: int = 1) -> None
             auth=AuthSettings(default_department="visitors", default_project="tour"),
         )
         demo = _Demo(speed, seed)
-        clock = ScaledClock()
+        clock = RealClock()
         try:
             serve(settings, SimulatedEngine(demo_nodes(), clock), before=demo.fill, ready=demo.begin)
         finally:

@@ -16,12 +16,12 @@ def make_engine(settings: Settings) -> Engine:
 
         return LocalEngine(settings)
     if settings.server.engine == "simulated":
-        from heliostat.engines.simulated.clock import ScaledClock
+        from heliostat.engines.simulated.clock import RealClock
         from heliostat.engines.simulated.cluster import parse_nodes
         from heliostat.engines.simulated.engine import SimulatedEngine
 
         return SimulatedEngine(
-            parse_nodes(settings.server.simulated_nodes), ScaledClock(settings.server.simulated_speed)
+            parse_nodes(settings.server.simulated_nodes), RealClock(), speed=settings.server.simulated_speed
         )
     if settings.server.engine == "slurm":
         from heliostat.engines.slurm.engine import SlurmEngine

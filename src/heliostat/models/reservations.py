@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+MAX_RESERVATION_WEEKS = 60
 _WEEK = timedelta(weeks=1)
 _Times = tuple[datetime, datetime]  # start, end
 

@@ -80,7 +80,7 @@ def _may_book(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> bool:
     pending = snapshot.pending
     is_booked = np.isfinite(pending["booked"])
     may_book = ~is_booked & (pending["rank"] > 0) & (pending["waiting"] <= now - _MIN_WAIT_SECONDS)
-    return bool(is_booked.sum() < policy.reservations and may_book.any())
+    return bool(is_booked.sum() < policy.backfill_reservations and may_book.any())
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class _Planner:
         pending = self._snapshot.pending
         if self._only_resources_matter():
             no_fit = self._no_fit[pending["shape"]][rows]
-            blocked_count = self._policy.reservations + (_MAX_PREEMPTING if self._may_preempt else 0)
+            blocked_count = self._policy.backfill_reservations + (_MAX_PREEMPTING if self._may_preempt else 0)
             first = np.cumsum(no_fit & (pending["rank"][rows] > 0)) <= blocked_count
             rows = rows[first | ~no_fit]
         columns = pending[rows]
@@ -228,16 +228,20 @@ class _Planner:
         """Book resources for it if it is among the first; drop jobs of the same shape that run as long."""
         booked = False
         if self._snapshot.pending["rank"][row] > 0:
-            if len(self._blocked) < self._policy.reservations and self._no_other_job_could_start(queue):
+            if len(self._blocked) < self._policy.backfill_reservations and self._no_other_job_could_start(queue):
                 self._bookings_deferred = True
-                self._heads += queue.rows[queue.next :][: self._policy.reservations - len(self._heads)].tolist()
+                self._heads += queue.rows[queue.next :][
+                    : self._policy.backfill_reservations - len(self._heads)
+                ].tolist()
                 queue.next = len(queue.rows)
                 return True
-            if len(self._blocked) < self._policy.reservations:
+            if len(self._blocked) < self._policy.backfill_reservations:
                 booked = self._book(row, job, shape)
             elif self._may_preempt and len(self._waiting) < _MAX_PREEMPTING:
                 self._waiting.append(BlockedJob(job, shape, float(self._snapshot.pending["limit"][row])))
-        if booked and len(self._blocked) < self._policy.reservations:  # the next job may have the same shape
+        if (
+            booked and len(self._blocked) < self._policy.backfill_reservations
+        ):  # the next job may have the same shape
             queue.next += 1
             return True
         queue.drop(self._cannot_fit(queue, shape, job.project) | self._cannot_fit_anywhere(queue))
@@ -261,7 +265,7 @@ class _Planner:
     def _cannot_fit_anywhere(self, queue: _Queue) -> Array | bool:
         """Once all bookings are made, the jobs that fit nowhere."""
         most_waiting = _MAX_PREEMPTING if self._may_preempt else 0
-        if len(self._blocked) < self._policy.reservations or len(self._waiting) < most_waiting:
+        if len(self._blocked) < self._policy.backfill_reservations or len(self._waiting) < most_waiting:
             return False
         self._refresh_no_fit(queue)
         return np.asarray(self._no_fit[queue.shape])
@@ -295,7 +299,7 @@ class _Planner:
         self._capacity.bookings.append(booked_capacity)
         self._blocked.append(BlockedJob(job, shape, length, booking, booked_capacity))
         self._heads.append(row)
-        if len(self._blocked) < self._policy.reservations:
+        if len(self._blocked) < self._policy.backfill_reservations:
             self._availability.add_booking(booking, shape, length)
         return True
 

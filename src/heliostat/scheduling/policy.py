@@ -65,7 +65,7 @@ class SchedulingPolicy:
 
     order: QueueOrdering = QueueOrdering.FAIR_SHARE
     backfill: bool = True  # small jobs may start before a large blocked one
-    reservations: int = 1  # number of blocked jobs with a booking
+    backfill_reservations: int = 1  # number of blocked jobs with a booking
     half_life_seconds: float = 7 * 24 * _HOUR  # of past usage
     share_weight: float = 2.0  # points lost by having used exactly one share
     size_weight: float = 1.0  # points lost by requesting twice as many GPU-hours

@@ -3,14 +3,15 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from heliostat.engines.simulated.cluster import DEVICE_MODELS
 from heliostat.errors import Invalid
 from heliostat.models import Device, Node
+from heliostat.scheduling.policy import ChargeRates
 
 UNLIMITED_CPUS = 1_000_000
 UNLIMITED_MIB = 1_000_000_000
@@ -74,6 +75,16 @@ def read_current_cluster(
     if not nodes:
         raise Invalid("The cluster has no nodes.", "Describe nodes: --nodes 4x8xA100.")
     return ReplayCluster(name, nodes)
+
+
+def charge_only_limited_resources(charges: ChargeRates, nodes: Collection[Node]) -> ChargeRates:
+    """Unlimited cpus and memory cost nothing: charged, they would make an hour of the cluster so expensive that
+    all usage looks like none, and shares would have no effect."""
+    if any(node.cpus >= UNLIMITED_CPUS for node in nodes):
+        charges = replace(charges, cpu=0.0)
+    if any(node.memory_mib >= UNLIMITED_MIB for node in nodes):
+        charges = replace(charges, memory_gib=0.0)
+    return charges
 
 
 def _read_group(part: str) -> tuple[int, int, str]:

@@ -5,20 +5,21 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from heliostat.errors import HeliostatError
-from heliostat.models import Department, Job, Node, Project
+from heliostat.models import Department, Job, Node, Project, Quota
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.scheduling.snapshot import Plan
-from heliostat.simulation.cluster import ReplayCluster
+from heliostat.simulation.cluster import ReplayCluster, charge_only_limited_resources
 from heliostat.simulation.metrics import FloatArray, ReplayMetrics, compute_metrics, to_attempt_table
 from heliostat.simulation.policies import NamedPolicy
+from heliostat.simulation.policy_rules import check_reservations
 from heliostat.simulation.replay import replay
 from heliostat.simulation.workload import Workload
 
@@ -37,6 +38,7 @@ class ReplayScenario:
 class PolicyResult:
     policy: str
     attempts: FloatArray  # from `to_attempt_table`
+    attempt_nodes: tuple[tuple[str, ...], ...]  # of each attempt
     metrics: ReplayMetrics
     replay_seconds: float  # real time that the replay took
 
@@ -56,7 +58,10 @@ def compare_clusters(
     parallel: int,
     report_progress: ReplayProgressCallback,
 ) -> list[ComparisonColumn]:
-    """Every policy on every cluster."""
+    """Every policy on every cluster. Raises Invalid if a cluster cannot have the reservations of a policy."""
+    for named in policies:
+        for scenario in scenarios:
+            check_reservations(named.name, named.reservations, scenario.cluster)
 
     def title(scenario: ReplayScenario, result: PolicyResult) -> str:
         if len(scenarios) == 1:
@@ -96,9 +101,8 @@ def replay_policy(
     )
     seconds = time.perf_counter() - started
     attempts = to_attempt_table(spans)
-    return PolicyResult(
-        named.name, attempts, compute_metrics(scenario.workload, scenario.cluster, attempts), seconds
-    )
+    metrics = compute_metrics(scenario.workload, scenario.cluster, attempts)
+    return PolicyResult(named.name, attempts, tuple(span.nodes for span in spans), metrics, seconds)
 
 
 class _Processes:
@@ -162,24 +166,41 @@ class QueuePlanner:
 
     def __init__(self, named: NamedPolicy, nodes: tuple[Node, ...], departments: Mapping[str, str]) -> None:
         """`departments`: the department of each project."""
-        self._policy = named.policy
-        self._queue_state = QueueState(named.policy)
+        charges = charge_only_limited_resources(named.policy.charges, nodes)
+        self._policy = replace(named.policy, charges=charges)
+        self._queue_state = QueueState(self._policy)
         self._queue_state.set_nodes(nodes)
         self._queue_state.set_accounts(_accounts(named, departments))
+        self._queue_state.set_reservations(named.reservations)
 
     def update_job(self, job: Job, now: datetime) -> None:
         self._queue_state.update_job(job, now)
 
     def make_decision(self, now: datetime) -> Plan:
+        self._forget_ended_reservations(now)
         decision = plan(self._queue_state.live_snapshot(now), self._policy, now)
         self._queue_state.update_bookings(decision, now)
         return decision
 
+    def _forget_ended_reservations(self, now: datetime) -> None:
+        """As the controller does: plans without reservations take less time."""
+        known = self._queue_state.reservations
+        if any(reservation.final_end_at <= now for reservation in known):
+            remaining = tuple(reservation for reservation in known if reservation.final_end_at > now)
+            self._queue_state.set_reservations(remaining)
 
-def _accounts(named: NamedPolicy, departments: Mapping[str, str]) -> ShareAccounts:
-    projects = {
-        name: Project(name, department, share=named.projects.get(name, 1))
-        for name, department in departments.items()
+
+def _accounts(named: NamedPolicy, department_of: Mapping[str, str]) -> ShareAccounts:
+    def quota(level: str, name: str) -> Quota:
+        return named.quotas.get((level, name), Quota())
+
+    departments = {
+        name: Department(name, named.departments.get(name, 1), quota("department", name))
+        for name in sorted(set(department_of.values()))
     }
-    names = sorted(set(departments.values()))
-    return ShareAccounts({name: Department(name, named.departments.get(name, 1)) for name in names}, projects)
+    projects = {
+        name: Project(name, department, share=named.projects.get(name, 1), quota=quota("project", name))
+        for name, department in department_of.items()
+    }
+    users = {name: quota for (level, name), quota in named.quotas.items() if level == "user"}
+    return ShareAccounts(departments, projects, users)

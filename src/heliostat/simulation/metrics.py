@@ -148,4 +148,4 @@ def compute_job_sizes(workload: Workload, cluster: ReplayCluster) -> FloatArray:
 
 def to_attempt_table(spans: Sequence[AttemptSpan]) -> FloatArray:
     """Columns: index of the job, start, end, lost seconds."""
-    return np.asarray(spans, dtype=np.float64).reshape(-1, 4)
+    return np.asarray([span[:4] for span in spans], dtype=np.float64).reshape(-1, 4)

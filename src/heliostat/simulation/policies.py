@@ -10,21 +10,26 @@ from typing import Any, TypeVar
 from heliostat.config.load import read_section
 from heliostat.config.settings import SECTIONS
 from heliostat.errors import Invalid
+from heliostat.models import Quota, Reservation
 from heliostat.scheduling.policy import DEFAULT_PRIORITY_CLASSES, POLICY_PRESETS, PriorityClass, SchedulingPolicy
+from heliostat.scheduling.quotas import QuotaKey
 from heliostat.scheduling_settings import policy_from_settings
+from heliostat.simulation.policy_rules import RULE_TABLES, invalid_value, read_rules, unknown_setting
 
 T = TypeVar("T")
-_SHARES = ("projects", "departments")
+_TABLES = ("preset", "classes", "charges", *RULE_TABLES)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPolicy:
-    """A policy with its name, and the shares of projects and departments that are not 1."""
+    """A policy with its name, the shares of projects and departments that are not 1, quotas and reservations."""
 
     name: str
     policy: SchedulingPolicy
     projects: Mapping[str, int] = field(default_factory=dict)
     departments: Mapping[str, int] = field(default_factory=dict)
+    quotas: Mapping[QuotaKey, Quota] = field(default_factory=dict)
+    reservations: tuple[Reservation, ...] = ()
 
 
 def read_policies(texts: Iterable[str]) -> list[NamedPolicy]:
@@ -54,43 +59,29 @@ class _Reader:
     path: Path
 
     def of_settings(self, values: Mapping[str, Any]) -> NamedPolicy:
-        """A `cluster.toml`, of which the section [queue] counts; shares may be added."""
-        rest = {name: value for name, value in values.items() if name not in SECTIONS}
-        shares = {kind: self._shares(kind, rest.pop(kind, {})) for kind in _SHARES}
-        if rest:
-            name = next(iter(rest))
-            raise Invalid(
-                f"{self.path}: unknown setting {name}.",
-                "Beside the sections of cluster.toml there may be [projects] and [departments] with shares.",
-            )
+        """A `cluster.toml`, of which the section [queue] counts; shares, quotas and reservations may be added."""
+        for name in values.keys() - {*SECTIONS, *RULE_TABLES}:
+            raise unknown_setting(self.path, "", name, (*SECTIONS, *RULE_TABLES))
         policy = policy_from_settings(read_section(self.path, "queue", values))
-        return NamedPolicy(self.path.stem, replace(policy, classes=dict(policy.classes)), **shares)
+        policy = replace(policy, classes=dict(policy.classes))
+        return NamedPolicy(self.path.stem, policy, *read_rules(self.path, values))
 
     def named(self, values: Mapping[str, Any]) -> NamedPolicy:
         """`preset` names the policy that the file changes; default: fairshare."""
-        rest = dict(values)
+        rest = {name: value for name, value in values.items() if name not in RULE_TABLES}
         start = rest.pop("preset", "fairshare")
         if start not in POLICY_PRESETS:
-            raise self._invalid("preset", start, f"Presets are {', '.join(POLICY_PRESETS)}.")
-        shares = {kind: self._shares(kind, rest.pop(kind, {})) for kind in _SHARES}
+            raise invalid_value(self.path, "preset", start, f"Presets are {', '.join(POLICY_PRESETS)}.")
         classes = self._classes(rest.pop("classes", {}))
         charges = self._with_changes(POLICY_PRESETS[start].charges, rest.pop("charges", {}), "charges.")
         policy = self._with_changes(POLICY_PRESETS[start], rest, "")
-        return NamedPolicy(self.path.stem, replace(policy, classes=classes, charges=charges), **shares)
-
-    def _shares(self, kind: str, table: object) -> dict[str, int]:
-        """`[projects]` with `vision = 2`."""
-        if not isinstance(table, dict):
-            raise self._invalid(kind, table, f"Write a table: [{kind}], and below it name = share.")
-        for name, share in table.items():
-            if not isinstance(share, int) or isinstance(share, bool) or share < 1:
-                raise self._invalid(f"{kind}.{name}", share, "A share is a whole number of at least 1.")
-        return table
+        policy = replace(policy, classes=classes, charges=charges)
+        return NamedPolicy(self.path.stem, policy, *read_rules(self.path, values))
 
     def _classes(self, tables: object) -> dict[str, PriorityClass]:
         """`[classes.urgent]`: changes to a default class, or a new class."""
         if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
-            raise self._invalid("classes", tables, "Write one table per class: [classes.urgent].")
+            raise invalid_value(self.path, "classes", tables, "Write one table per class: [classes.urgent].")
         classes = dict(DEFAULT_PRIORITY_CLASSES)
         for name, table in tables.items():
             start = classes.get(name) or PriorityClass(name, rank=1)
@@ -99,15 +90,14 @@ class _Reader:
 
     def _with_changes(self, start: T, values: object, prefix: str) -> T:
         if not isinstance(values, dict):
-            raise self._invalid(prefix.rstrip("."), values, "Write a table.")
-        names = [field_info.name for field_info in fields(start)]  # type: ignore[arg-type]
-        known = set(names) - {"name", "classes", "charges"}
+            raise invalid_value(self.path, prefix.rstrip("."), values, "Write a table.")
+        names = {field_info.name for field_info in fields(start)}  # type: ignore[arg-type]
+        changeable = names - {"name", "classes", "charges"}
         changes: dict[str, object] = {}
         for name, value in values.items():
-            if name not in known:
-                raise Invalid(
-                    f"{self.path}: unknown setting {prefix}{name}.", f"Known settings: {', '.join(sorted(known))}."
-                )
+            if name not in changeable:
+                known = changeable if prefix else changeable | set(_TABLES)
+                raise unknown_setting(self.path, prefix, name, known)
             changes[name] = self._checked(f"{prefix}{name}", value, getattr(start, name))
         return replace(start, **changes)  # type: ignore[type-var]
 
@@ -116,22 +106,19 @@ class _Reader:
         if isinstance(default, Enum):
             kinds = [item.value for item in type(default)]
             if value not in kinds:
-                raise self._invalid(name, value, f"Use one of {', '.join(kinds)}.")
+                raise invalid_value(self.path, name, value, f"Use one of {', '.join(kinds)}.")
             return type(default)(value)
         if isinstance(default, Mapping):
             if not isinstance(value, dict) or not all(_is_amount(item) for item in value.values()):
-                raise self._invalid(name, value, "Write a table of numbers.")
+                raise invalid_value(self.path, name, value, "Write a table of numbers.")
             return {key.lower(): float(item) for key, item in value.items()}
         if isinstance(default, bool) or isinstance(value, bool):
             if not (isinstance(default, bool) and isinstance(value, bool)):
-                raise self._invalid(name, value, f"The default is {default!r}.")
+                raise invalid_value(self.path, name, value, f"The default is {default!r}.")
             return value
         if not _is_amount(value) or (isinstance(default, int) and not isinstance(value, int)):
-            raise self._invalid(name, value, f"Use a number of at least 0; the default is {default!r}.")
+            raise invalid_value(self.path, name, value, f"Use a number of at least 0; the default is {default!r}.")
         return value
-
-    def _invalid(self, name: str, value: object, hint: str) -> Invalid:
-        return Invalid(f"{self.path}: {name} = {str(value)[:60]!r} is not valid.", hint)
 
 
 def _is_amount(value: object) -> bool:

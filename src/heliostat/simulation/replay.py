@@ -13,6 +13,7 @@ from heliostat.models import Job, JobState, TaskPlacement
 from heliostat.simulation.workload import Workload
 
 _REPORT_EVERY = 200  # ended jobs
+_MAX_IDLE_SECONDS = 5 * 366 * 86400.0  # longer than reservations and months last: what still waits never starts
 
 
 class ReplayStart(Protocol):
@@ -56,6 +57,7 @@ class AttemptSpan(NamedTuple):
     started_seconds: float
     ended_seconds: float
     lost_seconds: float  # work lost by a preemption
+    nodes: tuple[str, ...] = ()  # of its tasks
 
 
 EndedJobsCallback = Callable[[int], None]
@@ -92,9 +94,13 @@ class _Replay:
         self._spans: list[AttemptSpan] = []
 
     def run(self) -> list[AttemptSpan]:
-        wake = math.inf
+        wake, last_event = math.inf, 0.0
         with _without_garbage_collection():
-            while (now := min(self._next_arrival(), self._next_end(), wake)) < math.inf:
+            while (now := min(event := self._next_event(), wake)) < math.inf:
+                if event < math.inf:
+                    last_event = now
+                elif now > last_event + _MAX_IDLE_SECONDS:
+                    break
                 wake = self._process_time(now)
         self._report_progress(self._ended_count)
         return self._spans
@@ -112,6 +118,9 @@ class _Replay:
                 break
         wake = math.inf if decision.wake_at is None else (decision.wake_at - self._origin).total_seconds()
         return wake if wake > now or (wake == now and decision.starts) else math.inf
+
+    def _next_event(self) -> float:
+        return min(self._next_arrival(), self._next_end())
 
     def _next_arrival(self) -> float:
         submitted = self._workload.submitted_seconds
@@ -135,7 +144,7 @@ class _Replay:
         while self._next_end() <= now:
             _, index, _ = heapq.heappop(self._ends)
             job, started = self._running.pop(index)
-            self._spans.append(AttemptSpan(index, started, now, 0.0))
+            self._spans.append(AttemptSpan(index, started, now, 0.0, _nodes_of(job)))
             self._planner.update_job(replace(job, state=JobState.COMPLETED, ended_at=at, exit_code=0), at)
             self._ended_count += 1
             if self._ended_count % _REPORT_EVERY == 0:
@@ -167,7 +176,7 @@ class _Replay:
         interval = self._checkpoint_seconds
         saved = (now - started) // interval * interval if interval else 0.0
         self._done[index] += saved
-        self._spans.append(AttemptSpan(index, started, now, now - started - saved))
+        self._spans.append(AttemptSpan(index, started, now, now - started - saved, _nodes_of(job)))
         waiting = replace(
             job,
             state=JobState.PENDING,
@@ -180,6 +189,10 @@ class _Replay:
         )
         self._planner.update_job(waiting, at)
         return True
+
+
+def _nodes_of(running: Job) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(place.node for place in running.task_placements))
 
 
 @contextmanager

@@ -7,8 +7,11 @@ from typing import Any
 from heliostat.models.amounts import format_count
 from heliostat.simulation.comparison import ComparisonColumn, ReplayScenario
 from heliostat.simulation.metrics import ReplayMetrics
+from heliostat.simulation.offered_load import compute_offered_load
+from heliostat.simulation.policies import NamedPolicy
 from heliostat.simulation.traces.csv_format import NOT_SELECTED
 from heliostat.simulation.traces.trace import Trace
+from heliostat.simulation.workload import Workload
 
 _UNITS = ((86400.0, "d", 3600.0, "h"), (3600.0, "h", 60.0, "m"), (60.0, "m", 1.0, "s"))
 
@@ -32,13 +35,14 @@ def build_summary(trace: Trace, columns: Sequence[ComparisonColumn]) -> dict[str
             "skipped": dict(trace.skipped),
             "replayed": len(workload.jobs),
             "impossible": dict(workload.impossible),
+            "gap_factor": workload.gap_factor,
         },
         "clusters": [
             {
                 "nodes": nodes,
                 "count": len(scenario.cluster.nodes),
                 "gpus": scenario.cluster.gpus,
-                "offered_load": compute_offered_load(scenario),
+                "offered_load": compute_offered_load(scenario.workload, scenario.cluster),
                 "policies": {
                     column.result.policy: column.result.metrics.as_dict()
                     | {"replay_seconds": column.result.replay_seconds}
@@ -58,12 +62,15 @@ def describe_scenarios(trace: Trace, scenarios: Sequence[ReplayScenario]) -> Map
         "trace": trace.name,
         "jobs": _format_fraction(len(workload.jobs), len(trace.jobs)),
         "nodes": " and ".join(scenario.cluster.nodes_text for scenario in scenarios),
-        "offered load": " and ".join(f"{compute_offered_load(scenario):.2f}" for scenario in scenarios),
+        "offered load": " and ".join(
+            f"{compute_offered_load(scenario.workload, scenario.cluster):.2f}" for scenario in scenarios
+        )
+        + _format_gap_factor(workload.gap_factor),
     }
 
 
-def list_warnings(trace: Trace, columns: Sequence[ComparisonColumn]) -> list[str]:
-    """Jobs that the metrics do not include, and why."""
+def list_warnings(trace: Trace, columns: Sequence[ComparisonColumn], policies: Sequence[NamedPolicy]) -> list[str]:
+    """Jobs that the metrics do not include, and why; accounts in policies that have no job."""
     lines = {reason: count for reason, count in trace.skipped.items() if reason != NOT_SELECTED}
     warnings = [f"{format_count(count, 'line')} skipped: {reason}." for reason, count in lines.items()]
     warnings += [
@@ -75,22 +82,27 @@ def list_warnings(trace: Trace, columns: Sequence[ComparisonColumn]) -> list[str
         for column in columns
         if column.result.metrics.unstarted
     ]
+    for named in policies:
+        if accounts := _accounts_without_jobs(named, columns[0].scenario.workload):
+            warnings.append(f"No job is replayed of {', '.join(accounts)}, which policy {named.name} names.")
     return warnings
+
+
+def _accounts_without_jobs(named: NamedPolicy, workload: Workload) -> list[str]:
+    """Often a name with a mistake: `project visoin`."""
+    replayed = {("project", job.project) for job in workload.jobs} | {("user", job.user) for job in workload.jobs}
+    replayed |= {("department", name) for name in workload.departments.values()}
+    projects = [*named.projects, *(each.project for each in named.reservations if each.project)]
+    accounts = [("project", name) for name in projects] + [("department", name) for name in named.departments]
+    return [
+        f"{level} {name}"
+        for level, name in dict.fromkeys([*accounts, *named.quotas])
+        if (level, name) not in replayed
+    ]
 
 
 def _format_fraction(count: int, total: int) -> str:
     return f"{count:,}" if count == total else f"{count:,} of {total:,}"
-
-
-def compute_offered_load(scenario: ReplayScenario) -> float:
-    """Requested resources, as a fraction of what the cluster has between the first and the last submission."""
-    workload, unit = scenario.workload, scenario.cluster.usage_unit
-    requested = sum(
-        getattr(job.resources, unit) * job.placement.tasks * seconds
-        for job, seconds in zip(workload.jobs, workload.run_seconds, strict=True)
-    )
-    span = workload.submitted_seconds[-1] if workload.jobs else 0.0
-    return float(requested / (scenario.cluster.size * span)) if span > 0 else 0.0
 
 
 def format_short_duration(seconds: float) -> str:
@@ -100,6 +112,10 @@ def format_short_duration(seconds: float) -> str:
         if total >= size:
             return f"{int(total // size)}{unit}{int(total % size // below):02d}{rest}"
     return f"{total}s"
+
+
+def _format_gap_factor(factor: float) -> str:
+    return "" if factor == 1 else f" (times between submissions x {factor:.3g})"
 
 
 def _percent(part: float) -> str:

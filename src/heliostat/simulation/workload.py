@@ -29,8 +29,10 @@ class Workload:
     jobs: tuple[Job, ...]
     submitted_seconds: tuple[float, ...]
     run_seconds: tuple[float, ...]
+    job_ids: tuple[str, ...]  # in the trace; without one there, their numbers
     departments: Mapping[str, str]  # of each project
     impossible: Mapping[str, int] = field(default_factory=dict)  # why, and how many jobs
+    gap_factor: float = 1.0  # on the times between submissions of the trace
 
 
 def build_workload(trace_jobs: Iterable[TraceJob], cluster: ReplayCluster, *, any_type: bool = False) -> Workload:
@@ -65,6 +67,7 @@ def _workload(fitting: Sequence[tuple[TraceJob, TaskShape]], impossible: Mapping
         tuple(_job(number, job, shape) for number, (job, shape) in enumerate(fitting, 1)),
         tuple(round(job.submitted_at - began_at, 6) for job, _ in fitting),
         tuple(job.run_seconds for job, _ in fitting),
+        tuple(job.id or str(number) for number, (job, _) in enumerate(fitting, 1)),
         departments,
         dict(impossible),
     )

@@ -19,7 +19,7 @@ from bench.private_slurm import PrivateSlurm
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.engines.contract import Engine
 from heliostat.engines.local.engine import LocalEngine
-from heliostat.engines.simulated.clock import ManualClock, ScaledClock
+from heliostat.engines.simulated.clock import ManualClock, RealClock
 from heliostat.engines.simulated.cluster import parse_nodes
 from heliostat.engines.simulated.engine import (
     EXIT_CODE_VARIABLE,
@@ -63,7 +63,7 @@ class EngineUnderTest:
 
 
 def simulated(folder: Path) -> EngineUnderTest:
-    clock = ScaledClock(speed=20)
+    clock = RealClock()
     return EngineUnderTest(
         make=lambda: SimulatedEngine(parse_nodes("2x4xA100, 1xcpu"), clock),
         runs_commands=False,
@@ -81,7 +81,7 @@ def simulated_with_manual_clock(folder: Path) -> EngineUnderTest:
 
 
 def simulated_surviving_restart(folder: Path) -> EngineUnderTest:
-    clock = ScaledClock(speed=20)
+    clock = RealClock()
     return EngineUnderTest(
         make=lambda: SimulatedEngine(parse_nodes("2x4xA100, 1xcpu"), clock, survives_restart=True),
         runs_commands=False,

@@ -84,6 +84,26 @@ def test_our_own_history_and_swf_are_known_by_their_names(helio):
     assert json.loads(ran.out)["clusters"][0]["policies"]["fifo"]["jobs"] == 3
 
 
+def test_processors_of_swf_jobs_can_be_gpus(helio):
+    words = ("simulate", str(CASES / "small.swf"), "--nodes", "1x8", "--gpus-from", "procs")
+    ran = helio(*words)
+    assert "trace small.swf, jobs 3, nodes 1x8, offered load 2.95" in ran.out
+    assert "'cores' is not one of procs" in helio(*words[:-1], "cores").err
+
+
+def test_a_part_of_a_trace_is_replayed_at_another_load(helio, tmp_path):
+    (tmp_path / "t.csv").write_text(
+        "submitted_at,run_seconds,gpus\n" + "".join(f"{n}00,50,8\n" for n in range(10))
+    )
+    words = ("simulate", str(tmp_path / "t.csv"), "--nodes", "1x8", "--from", "200s", "--to", "700")
+    assert helio(*words).out.splitlines()[0] == "trace t.csv, jobs 5, nodes 1x8, offered load 0.62"
+    scaled = helio(*words, "--scale-load", "1.25")
+    facts = "trace t.csv, jobs 5, nodes 1x8, offered load 1.25 (times between submissions x 0.5)"
+    assert scaled.out.splitlines()[0] == facts
+    said = json.loads(helio(*words, "--scale-load", "1.25", "--json").out)
+    assert (said["trace"]["gap_factor"], said["trace"]["skipped"]) == (0.5, {"not selected": 5})
+
+
 def test_impossible_jobs_are_told(helio):
     ran = helio("simulate", str(CASES / "table.csv"), "--map", MAP, "--nodes", "1x4", "--policy", "fifo")
     assert ran.code == 0
@@ -99,6 +119,20 @@ def test_own_jobs_that_the_default_nodes_cannot_run_are_told_with_a_hint(helio, 
     assert "hint: These are the default nodes, 8x8. Describe your own: --nodes" in ran.err
     (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,gpu_type\n1,10,1,V100\n")
     assert "hint: These are the default nodes" in helio("simulate", str(tmp_path / "t.csv")).err
+
+
+def test_accounts_of_a_policy_without_jobs_are_told(helio, tmp_path):
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,project\n0,10,1,vision\n")
+    (tmp_path / "mine.toml").write_text("[projects]\nvision = 2\nvisoin = 3\n[users.ann.quota]\nrunning_gpus = 1")
+    ran = helio("simulate", str(tmp_path / "t.csv"), "--policy", str(tmp_path / "mine.toml"))
+    assert "No job is replayed of project visoin, user ann, which policy mine names." in ran.err
+
+
+def test_jobs_that_a_quota_never_allows_are_told(helio, tmp_path):
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,project\n0,10,1,vision\n0,10,2,vision\n")
+    (tmp_path / "mine.toml").write_text("[projects.vision]\nquota = { running_gpus = 1 }")
+    ran = helio("simulate", str(tmp_path / "t.csv"), "--compare", f"easy,{tmp_path / 'mine.toml'}")
+    assert "1 job never started under mine." in ran.err
 
 
 def test_a_class_that_no_policy_knows_is_refused_with_its_line(helio, tmp_path):
@@ -120,6 +154,28 @@ def test_the_report_is_one_page_that_needs_nothing_else(helio, tmp_path):
     assert "<script" not in html
     assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
     assert "prefers-color-scheme:dark" in html
+
+
+def test_the_jobs_of_a_replay_are_written_to_a_file_that_a_replay_can_read(helio, tmp_path):
+    table = tmp_path / "jobs.csv"
+    words = ("simulate", "--generate", "60", "--nodes", "1x8", "--compare", "fifo,easy")
+    ran = helio(*words, "--jobs-csv", str(table))
+    assert f"Wrote {table}." in ran.err
+    assert len(table.read_text().splitlines()) == 1 + 2 * 60
+    assert helio("simulate", str(table), "--where", "policy=fifo", "--nodes", "1x8").code == 0
+
+
+def test_a_file_that_exists_is_overwritten_only_with_force(helio, tmp_path):
+    for option in ("--report", "--jobs-csv"):
+        (tmp_path / "mine").write_text("precious")
+        words = ("simulate", "--generate", "5", "--nodes", "1x8", option, str(tmp_path / "mine"))
+        ran = helio(*words)
+        assert ran.code != 0
+        assert f"{option}: {tmp_path / 'mine'} exists already." in ran.err
+        assert "--force" in ran.err
+        assert (tmp_path / "mine").read_text() == "precious"
+        assert helio(*words, "--force").code == 0
+        assert (tmp_path / "mine").read_text() != "precious"
 
 
 def test_names_from_a_trace_cannot_become_markup(helio, tmp_path):
@@ -144,6 +200,8 @@ def test_names_from_a_trace_cannot_become_markup(helio, tmp_path):
         (["t.csv", "--map", "gpus=milli/0"], "'milli/0': 0 is not a valid divisor"),
         (["--generate", "5", "--limit-factor", "0"], "--limit-factor must be above 0"),
         (["--generate", "5", "--load", "nan"], "--load must be above 0"),
+        (["--generate", "5", "--scale-load", "0"], "--scale-load must be above 0"),
+        (["--generate", "5", "--from", "soon"], "--from: 'soon' is not a time"),
         (["--generate", "5", "--checkpoint", "often"], "not a duration"),
         (["--generate", "5", "--nodes", "2xcpu", "--cpus", "4"], "Synthetic jobs request GPUs"),
     ],

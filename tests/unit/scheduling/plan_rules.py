@@ -170,7 +170,11 @@ def _is_approximate(case: Case) -> bool:
 def _stopped_too_costly(case: Case, made: Plan) -> Iterator[str]:
     """No single other job with less lost work would have been enough."""
     waiting = {job.id: job for job in case.pending}
-    if len({stop.for_job_id for stop in made.stops}) != 1 or case.policy.reservations > 1 or _is_approximate(case):
+    if (
+        len({stop.for_job_id for stop in made.stops}) != 1
+        or case.policy.backfill_reservations > 1
+        or _is_approximate(case)
+    ):
         return
     job = waiting[made.stops[0].for_job_id]
     if not _has_booking(made, job):

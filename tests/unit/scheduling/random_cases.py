@@ -133,7 +133,7 @@ def a_case(random: Random, options: CaseOptions = ALL) -> Case:
     policy = SchedulingPolicy(
         order=random.choice(options.orders),
         backfill=random.random() < 0.8 if options.backfill is None else options.backfill,
-        reservations=random.randint(1, options.max_reserved),
+        backfill_reservations=random.randint(1, options.max_reserved),
         preempts=random.random() < 0.8,
         overdue_seconds=random.choice([5000.0, 7200.0, 30 * 86400.0]),
     )

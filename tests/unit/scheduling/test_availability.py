@@ -106,7 +106,7 @@ def test_a_job_too_long_to_end_before_a_reservation_is_booked_after_it() -> None
 
 def test_a_second_booking_does_not_use_the_resources_of_the_first() -> None:
     node = a_node("a", cpus=4, gpus=3)
-    two = SchedulingPolicy(order=QueueOrdering.FIFO, reservations=2)
+    two = SchedulingPolicy(order=QueueOrdering.FIFO, backfill_reservations=2)
     running = busy(9, "a", 0, 1, hours=1)
     first = a_job(1, gpus(2), time_limit_seconds=60)
     second = a_job(2, Resources(4, 10, 2), time_limit_seconds=2 * HOUR)
@@ -118,7 +118,7 @@ def test_a_second_booking_does_not_use_the_resources_of_the_first() -> None:
 def test_two_jobs_of_the_same_shape_are_both_booked() -> None:
     jobs = [busy(9, "a", 0, 1, hours=1), *(a_job(number, gpus(2), time_limit_seconds=HOUR) for number in (1, 2))]
     board = a_queue_state(
-        (a_node("a", gpus=2),), [*jobs, LAST], SchedulingPolicy(order=QueueOrdering.FIFO, reservations=2)
+        (a_node("a", gpus=2),), [*jobs, LAST], SchedulingPolicy(order=QueueOrdering.FIFO, backfill_reservations=2)
     )
     assert heads(board) == [(1, 1.0, ("a",)), (2, 2.0, ("a",))]
 

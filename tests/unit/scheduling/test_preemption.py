@@ -96,8 +96,8 @@ def test_no_job_is_preempted_for_a_job_blocked_by_a_quota_or_without_blocked_job
 def test_resources_freed_for_the_first_job_are_not_used_for_the_second() -> None:
     jobs = [scavenger(8, "a", 0, 1), scavenger(9, "a", 2, 3, minutes=40)]
     second = replace(WAITING, id=2)
-    assert stopped(WAITING, second, *jobs, policy=SchedulingPolicy(reservations=2)) == [8, 9]
-    assert stopped(WAITING, second, *jobs, policy=SchedulingPolicy(reservations=1)) == [8]
+    assert stopped(WAITING, second, *jobs, policy=SchedulingPolicy(backfill_reservations=2)) == [8, 9]
+    assert stopped(WAITING, second, *jobs, policy=SchedulingPolicy(backfill_reservations=1)) == [8]
 
 
 def test_a_gang_preempts_on_several_nodes_and_a_preempted_gang_leaves_all_its_nodes() -> None:

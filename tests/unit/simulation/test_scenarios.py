@@ -1,5 +1,6 @@
 """Promises of the default policy, measured against `easy` on random arrivals with several seeds."""
 
+from collections import defaultdict
 from dataclasses import replace
 from random import Random
 from statistics import median
@@ -9,7 +10,7 @@ import pytest
 from heliostat.simulation.cluster import parse_cluster
 from heliostat.simulation.comparison import QueuePlanner
 from heliostat.simulation.policies import read_policy
-from heliostat.simulation.replay import replay
+from heliostat.simulation.replay import AttemptSpan, replay
 from heliostat.simulation.traces.trace import TraceJob
 from heliostat.simulation.workload import build_workload
 
@@ -85,6 +86,34 @@ def test_shares_of_three_to_one_are_delivered_to_jobs_of_any_length_with_any_lim
         inside = min(span.ended_seconds, 21 * DAY) - max(span.started_seconds, 10 * DAY)
         used[jobs[span.job_index].project] += max(inside, 0.0)
     assert used["a"] / used["b"] == pytest.approx(3, rel=0.1)
+
+
+def replay_three_to_one(jobs: list[TraceJob], cpus: int | None, memory_mib: int | None) -> list[AttemptSpan]:
+    cluster = parse_cluster("1x8", cpus, memory_mib)
+    workload = build_workload(jobs, cluster)
+    named = replace(read_policy("fairshare"), projects={"a": 3})
+    return replay(workload, QueuePlanner(named, cluster.nodes, workload.departments))
+
+
+def test_cpus_and_memory_that_are_not_stated_cost_nothing_and_shares_hold() -> None:
+    flood = [
+        TraceJob(n * 600 + late, hours * HOUR + n, 5 * HOUR, 1, user=project, project=project)
+        for n in range(40)
+        for late, (project, hours) in enumerate((("a", 2 + n % 3), ("b", 4)))
+    ]
+    light = [TraceJob(5 * HOUR + n * 60, 4 * HOUR + n, 5 * HOUR, 1, user="light", project="a") for n in range(8)]
+    jobs = sorted(flood + light, key=lambda job: job.submitted_at)
+    spans = replay_three_to_one(jobs, cpus=None, memory_mib=None)
+    assert spans == replay_three_to_one(jobs, cpus=32, memory_mib=1024), "nothing is short of them"
+    used: defaultdict[str, float] = defaultdict(float)
+    longest_wait: defaultdict[str, float] = defaultdict(float)
+    for span in spans:
+        job = jobs[span.job_index]
+        used[job.project] += min(span.ended_seconds, DAY) - min(span.started_seconds, DAY)
+        if job.submitted_at >= 5 * HOUR:
+            longest_wait[job.user] = max(longest_wait[job.user], span.started_seconds - job.submitted_at)
+    assert used["a"] / used["b"] == pytest.approx(3, rel=0.1)
+    assert longest_wait["light"] < longest_wait["a"] / 2, "the users of a project have equal shares"
 
 
 def test_a_newcomer_starts_soon_beside_a_flood_of_short_jobs() -> None:

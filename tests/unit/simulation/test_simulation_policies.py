@@ -1,12 +1,18 @@
 """Policies by name and from files."""
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heliostat.errors import Invalid
+from heliostat.models import Quota, Reservation
 from heliostat.scheduling.policy import POLICY_PRESETS, QueueOrdering
+from heliostat.simulation.cluster import parse_cluster
 from heliostat.simulation.policies import read_policies, read_policy
+from heliostat.simulation.policy_rules import check_reservations
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -65,6 +71,119 @@ vision = 3
     assert read_policy(written(tmp_path, "[server]\nport = 1\n")).policy == read_policy("fairshare").policy
 
 
+RULES = """
+[projects]
+speech = 2
+[projects.vision]
+share = 3
+quota = { running_gpus = 8, gpu_hours_per_month = 100 }
+[departments.radiology]
+quota = { running_gpus = 16 }
+[users.ann]
+quota = { running_gpus = 4 }
+[[reservations]]
+name = "course"
+nodes = ["gpu-01", "gpu-02"]
+starts_at = 2026-10-05T09:00:00
+ends_at = 2026-10-05T14:00:00+02:00
+project = "teaching"
+gpus_per_node = 4
+weeks = 10
+[[reservations]]
+name = "repair"
+nodes = ["gpu-03"]
+starts_at = 2026-10-05T09:00:00Z
+ends_at = 2026-10-06T09:00:00Z
+reason = "new fans"
+"""
+
+
+@pytest.mark.parametrize("start", ['preset = "easy"\n', "[queue]\nhalf_life_days = 1\n"])
+def test_shares_quotas_and_reservations_are_read_in_both_kinds_of_file(tmp_path: Path, start: str) -> None:
+    named = read_policy(written(tmp_path, start + RULES))
+    assert (named.projects, named.departments) == ({"speech": 2, "vision": 3}, {})
+    assert named.quotas == {
+        ("project", "vision"): Quota(running_gpus=8, gpu_hours_per_month=100),
+        ("department", "radiology"): Quota(running_gpus=16),
+        ("user", "ann"): Quota(running_gpus=4),
+    }
+    starts_at = datetime(2026, 10, 5, 9, tzinfo=UTC)
+    assert named.reservations == (
+        Reservation(
+            "course",
+            ("gpu-01", "gpu-02"),
+            starts_at,
+            starts_at + timedelta(hours=3),
+            project="teaching",
+            gpus_per_node=4,
+            weeks=10,
+        ),
+        Reservation("repair", ("gpu-03",), starts_at, starts_at + timedelta(days=1), reason="new fans"),
+    )
+
+
+def test_the_example_in_the_documentation_is_a_policy_for_the_nodes_that_it_names(tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "simulation.md"
+    example = page.read_text().partition("```toml\n")[2].partition("```")[0]
+    named = read_policy(written(tmp_path, example))
+    check_reservations(named.name, named.reservations, parse_cluster("4x8xA100"))
+    assert named.quotas[("user", "ann")] == Quota(running_gpus=4)
+
+
+WHEN = "starts_at = 2026-10-05T09:00:00\nends_at = 2026-10-06T09:00:00\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[project]\nvision = 3", "unknown setting project. Did you mean projects?"),
+        (
+            "[projects.vision]\nshares = 3",
+            "unknown setting projects.vision.shares. Did you mean projects.vision.share?",
+        ),
+        ("[users.ann]\nshare = 3", "unknown setting users.ann.share. Known settings: quota."),
+        ("[users]\nann = 3", "users.ann = '3' is not valid. Write a quota"),
+        ("[users.ann.quota]\nrunning_gpu = 3", "Did you mean users.ann.quota.running_gpus?"),
+        ("[users.ann.quota]\nrunning_gpus = -1", "users.ann.quota.running_gpus = '-1' is not valid"),
+        ("[users.ann.quota]\nrunning_gpus = true", "users.ann.quota.running_gpus = 'True' is not valid"),
+        ("[users.ann]\nquota = 3", "users.ann.quota = '3' is not valid"),
+        ("[users.ann.quota]\nqueued_gpus = 8", "queued_gpus has no effect in a replay"),
+        ("reservations = 1", "reservations = '1' is not valid. Write [[reservations]]"),
+        ("[[reservations]]\nname = 'a'\nnodes = ['x']\n", "reservations[1].starts_at is missing"),
+        ("[[reservations]]\nnode = ['x']\n" + WHEN, "Did you mean reservations[1].nodes?"),
+        ("[[reservations]]\nname = 'a'\nnodes = 'x'\n" + WHEN, "reservations[1].nodes = 'x' is not valid"),
+        ("[[reservations]]\nname = 'a'\nnodes = ['x']\nweeks = 'all'\n" + WHEN, "reservations[1].weeks = 'all'"),
+        ("[[reservations]]\nname = 'a'\nnodes = ['x']\nstarts_at = '9:00'\nends_at = '10:00'", "not quoted"),
+        (2 * ("[[reservations]]\nname = 'a'\nnodes = ['x']\n" + WHEN), "two reservations are named a"),
+    ],
+)
+def test_a_rule_with_a_mistake_is_refused_with_the_nearest_name(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        read_policy(written(tmp_path, text))
+    assert says in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"nodes": ("gpu-03",)}, "nodes: there is no node 'gpu-03'. The nodes of 2x4: gpu-01, gpu-02."),
+        ({"gpus_per_node": 8}, "gpus_per_node: node gpu-01 has only 4 GPUs"),
+        ({"ends_at": datetime(2026, 10, 5, tzinfo=UTC)}, "ends_at: must be after starts_at"),
+        ({"weeks": 61}, "weeks: must be between 1 and 60"),
+        ({"name": "again"}, "reservation again: node gpu-01 is reserved at that time by course"),
+    ],
+)
+def test_a_reservation_that_the_cluster_cannot_have_is_refused(changes: dict[str, Any], says: str) -> None:
+    starts_at = datetime(2026, 10, 5, tzinfo=UTC)
+    course = Reservation("course", ("gpu-01",), starts_at, starts_at + timedelta(hours=5), "teaching")
+    changed = replace(course, **changes)
+    reservations = (course, changed) if "name" in changes else (changed,)
+    with pytest.raises(Invalid) as caught:
+        check_reservations("mine", reservations, parse_cluster("2x4"))
+    assert says in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -74,8 +193,8 @@ vision = 3
         ('order = "luck"', "order = 'luck'"),
         ("backfil = true", "unknown setting backfil"),
         ("backfill = 1", "backfill = '1'"),
-        ("reservations = true", "reservations = 'True'"),
-        ("reservations = 1.5", "reservations = '1.5'"),
+        ("backfill_reservations = true", "backfill_reservations = 'True'"),
+        ("backfill_reservations = 1.5", "backfill_reservations = '1.5'"),
         ("half_life_seconds = -1", "half_life_seconds = '-1'"),
         ('preset = "best"', "preset = 'best'"),
         ("projects = 3", "projects = '3'"),

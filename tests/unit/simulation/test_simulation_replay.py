@@ -16,6 +16,9 @@ JOBS = st.lists(
 )
 
 
+ON = ("gpu-01",)
+
+
 def brute_force(workload: Workload, gpus: int) -> dict[int, float]:
     """Start of each job on one node without backfill, second by second. Whole seconds only."""
     starts: dict[int, float] = {}
@@ -72,18 +75,20 @@ def test_a_preempted_job_completes_its_full_work(
 def test_a_preempted_job_starts_over_without_checkpoints() -> None:
     cluster, workload = workload_of("1x8", (0, 100, 8))
     spans = replay(workload, Impatient(cluster.nodes, 30))
-    assert spans == [AttemptSpan(0, 0.0, 30.0, 30.0), AttemptSpan(0, 30.0, 130.0, 0.0)]
+    assert spans == [AttemptSpan(0, 0.0, 30.0, 30.0, ON), AttemptSpan(0, 30.0, 130.0, 0.0, ON)]
 
 
 def test_a_preempted_job_continues_from_its_last_checkpoint() -> None:
     cluster, workload = workload_of("1x8", (0, 100, 8))
     spans = replay(workload, Impatient(cluster.nodes, 35), checkpoint_seconds=10)
-    assert spans == [AttemptSpan(0, 0.0, 35.0, 5.0), AttemptSpan(0, 35.0, 105.0, 0.0)]
+    assert spans == [AttemptSpan(0, 0.0, 35.0, 5.0, ON), AttemptSpan(0, 35.0, 105.0, 0.0, ON)]
 
 
 def test_a_gang_waits_for_whole_nodes() -> None:
     cluster, workload = workload_of("2x8", (0, 10, 1), (1, 5, 16))
-    assert [span.started_seconds for span in replay(workload, InOrder(cluster.nodes))] == [0.0, 10.0]
+    spans = replay(workload, InOrder(cluster.nodes))
+    assert [span.started_seconds for span in spans] == [0.0, 10.0]
+    assert [span.nodes for span in spans] == [("gpu-01",), ("gpu-01", "gpu-02")]
 
 
 def test_events_at_the_same_time_lead_to_one_decision() -> None:

@@ -8,8 +8,10 @@ import pytest
 from heliostat.errors import Invalid, NotFound
 from heliostat.simulation.traces.csv_format import ColumnSource, parse_column_map, parse_row_filter
 from heliostat.simulation.traces.reader import TraceReadOptions, read_trace
+from heliostat.simulation.traces.submission_period import select_submission_period
+from heliostat.simulation.traces.swf_format import GpuSource
 from heliostat.simulation.traces.synthetic import SyntheticTraceSpec, generate_trace
-from heliostat.simulation.traces.trace import TraceJob, with_time_limit
+from heliostat.simulation.traces.trace import Trace, TraceJob, with_time_limit
 
 CASES = Path(__file__).parents[2] / "cases" / "traces"
 MAP = "submitted_at=stamp,run_seconds=seconds,gpus=num_gpus,project=cluster,user=who,memory_mib=mem_bytes/1048576"
@@ -61,10 +63,35 @@ def test_start_and_end_give_the_run_time(tmp_path: Path) -> None:
 
 def test_the_standard_workload_format_gives_cpus_limits_users_and_groups() -> None:
     first, fourth, second = read_trace(CASES / "small.swf").jobs
-    assert first == TraceJob(1000000.0, 100.0, 600.0, cpus=4, memory_mib=8192, user="user_3", project="group_1")
+    assert first == TraceJob(
+        1000000.0, 100.0, 600.0, cpus=4, memory_mib=8192, user="user_3", project="group_1", id="1"
+    )
     assert (second.submitted_at, second.cpus, second.limit_seconds, second.user) == (1000050.0, 2, None, "user")
     assert fourth.limit_seconds == 90.0, "a limit below the run time is raised to it"
     assert read_trace(CASES / "small.swf").skipped == {"never ran": 1}
+
+
+def with_extra_columns(tmp_path: Path) -> Path:
+    """The archive's file with the columns that converters add."""
+    lines = (CASES / "small.swf").read_text().splitlines()
+    extended = [f"{line} 3 gpu:v100" if line.strip()[:1].isdigit() else line for line in lines]
+    (tmp_path / "small.swf").write_text("\n".join(extended))
+    return tmp_path / "small.swf"
+
+
+def test_columns_after_the_standard_ones_of_swf_are_ignored(tmp_path: Path) -> None:
+    assert read_trace(with_extra_columns(tmp_path)) == read_trace(CASES / "small.swf")
+
+
+def test_processors_of_swf_can_count_as_gpus() -> None:
+    first, _, second = read_trace(CASES / "small.swf", TraceReadOptions(gpus_from=GpuSource.PROCS)).jobs
+    assert (first.gpus, first.cpus, first.memory_mib) == (4, None, 8192)
+    assert (second.gpus, second.cpus) == (2, None)
+
+
+def test_gpus_from_processors_is_refused_for_other_formats() -> None:
+    with pytest.raises(Invalid, match="--gpus-from works with SWF files only"):
+        read_trace(CASES / "history.jsonl", TraceReadOptions(gpus_from=GpuSource.PROCS))
 
 
 def test_a_history_export_is_read_completely() -> None:
@@ -84,6 +111,7 @@ def test_a_history_export_is_read_completely() -> None:
             priority_class="interactive",
             preemptible=True,
             tasks=2,
+            id="7",
         ),
     )
     assert trace.skipped == {"never ran": 1}
@@ -115,7 +143,7 @@ def test_a_limit_the_trace_has_is_kept() -> None:
         ("t.csv", "when,run_seconds\n0,1\n", "no column for submitted_at"),
         ("t.csv", "submitted_at,took\n0,1\n", "no column for run_seconds"),
         ("t.csv", "", "no column for submitted_at"),
-        ("t.swf", "1 2 3\n", "t.swf, line 1, line: has 3 fields instead of 18"),
+        ("t.swf", "1 2 3\n", "t.swf, line 1, line: has 3 fields, but the format has 18"),
         ("t.swf", "; only a comment\n", "no job to replay: the file is empty"),
         ("t.jsonl", "{\n", "t.jsonl, line 1, line: is not JSON"),
         ("t.jsonl", "[1]\n", "is not a JSON object"),
@@ -180,3 +208,42 @@ def test_synthetic_jobs_have_the_requested_load() -> None:
     assert asked / (64 * jobs[-1].submitted_at) == pytest.approx(0.9, rel=1e-4)
     assert len(jobs) == 2000
     assert all(job.limit_seconds is not None and job.limit_seconds >= job.run_seconds for job in jobs)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "selected"),
+    [
+        (None, None, [0, 1, 2]),
+        ("1d", None, [1, 2]),
+        (None, "2d", [0, 1]),
+        ("2017-10-04 06:24:11", "2017-10-05", [1]),
+        ("2017-10-04T08:24:11+02:00", "36h", [1]),
+        (str(int(STAMP) + 1), "1507098252", [1]),
+        ("0d", "1d", [0]),
+    ],
+)
+def test_a_period_selects_jobs_by_time_of_submission(
+    since: str | None, until: str | None, selected: list[int]
+) -> None:
+    day = 86400.0
+    trace = Trace("t", tuple(TraceJob(STAMP + n * day, 60) for n in range(3)), {"never ran": 1})
+    found = select_submission_period(trace, since, until)
+    assert found.jobs == tuple(trace.jobs[n] for n in selected)
+    left_out = {"not selected": 3 - len(selected)} if len(selected) < 3 else {}
+    assert found.skipped == {"never ran": 1} | left_out
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "says"),
+    [
+        ("yesterday", None, "--from: 'yesterday' is not a time"),
+        (None, "1.5.2017", "--to: '1.5.2017' is not a time"),
+        ("2d", "1d", "--from is not before --to"),
+        ("1d", None, "t: no job was submitted in this period. Its jobs were submitted from 2017-10-03 06:24:11"),
+    ],
+)
+def test_a_period_that_selects_nothing_is_refused(since: str | None, until: str | None, says: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        select_submission_period(Trace("t", (TraceJob(STAMP, 60),)), since, until)
+    assert says in str(caught.value)
+    assert caught.value.hint

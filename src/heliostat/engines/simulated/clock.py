@@ -1,4 +1,4 @@
-"""Clocks of the simulated engine: real time at any speed, or advanced by hand in tests.
+"""Clocks of the simulated engine: real time, or advanced by hand in tests.
 
 A clock returns the time and makes scheduled calls, one after the other, in order of time.
 """
@@ -6,7 +6,6 @@ A clock returns the time and makes scheduled calls, one after the other, in orde
 import heapq
 import itertools
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -69,22 +68,17 @@ class ManualClock:
             self._advancing = False
 
 
-class ScaledClock:
-    """Runs `speed` times as fast as real time. A thread of its own makes the calls."""
+class RealClock:
+    """The time of this machine. A thread of its own makes the calls."""
 
-    def __init__(self, speed: float = 1.0, start: datetime | None = None) -> None:
-        if speed <= 0:
-            raise ValueError("The speed of a clock must be above zero.")
-        self.speed = speed
-        self._start = start or datetime.now(UTC)
-        self._origin = time.monotonic()
+    def __init__(self) -> None:
         self._calls = _CallHeap()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=(time.monotonic() - self._origin) * self.speed)
+        return datetime.now(UTC)
 
     def call_at(self, at: datetime, call: Callable[[], None]) -> ScheduledCall:
         scheduled = self._calls.add(at, call)
@@ -124,8 +118,7 @@ class ScaledClock:
         next_at = self._calls.next_at()
         if next_at is None:
             return MAX_WAIT_SECONDS
-        real_seconds = (next_at - self.now()).total_seconds() / self.speed
-        return min(max(real_seconds, 0.0), MAX_WAIT_SECONDS)
+        return min(max((next_at - self.now()).total_seconds(), 0.0), MAX_WAIT_SECONDS)
 
 
 class _CallHeap:

@@ -58,15 +58,20 @@ class SimulatedEngine:
 
     A restart of Heliostat loses running jobs, unless `survives_restart`: then they continue where they would be
     by now.
+
+    At a `speed` of 60, run times, time limits and grace periods of one minute last one second. The times of
+    observations are those of the clock, because the server stores them beside its own.
     """
 
     name: str = "simulated"
 
-    def __init__(self, nodes: Sequence[Node], clock: Clock, *, survives_restart: bool = False) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], clock: Clock, *, speed: float = 1.0, survives_restart: bool = False
+    ) -> None:
         self.capabilities = Capabilities(survives_restart=survives_restart, runs_containers=True)
-        self._clock = clock
+        self._clock, self._speed = clock, speed
         self._lock = threading.Lock()
-        self._nodes = {node.name: SimulatedNode(node) for node in nodes}
+        self._nodes = {node.name: SimulatedNode(node, speed) for node in nodes}
         self._running: dict[AttemptId, _Run] = {}
         self._ended: dict[AttemptId, AttemptEnded] = {}
         self._outbox = _Outbox()
@@ -182,7 +187,7 @@ class SimulatedEngine:
         behaviour = JobBehaviour.from_environment(attempt.job.spec.env)
         limit = None if attempt.job.overtime else attempt.job.time_limit_seconds
         planned_exit = behaviour.expected_exit(limit, attempt.job.spec.grace_seconds)
-        run = _Run(attempt, behaviour, at, planned_exit)
+        run = _Run(attempt, behaviour, at, self._speed, planned_exit)
         self._running[attempt.id] = run
         for node in self._nodes_of_run(run):
             node.allocate(attempt, at)
@@ -208,7 +213,7 @@ class SimulatedEngine:
         if run.end_call is not None:
             run.end_call.cancel()
         run.planned_exit = planned_exit
-        if planned_exit.after_seconds >= ENDLESS_SECONDS:
+        if run.is_endless:
             run.end_call = None
             return
         run.end_call = self._clock.call_at(run.ends_at, partial(self._end, run, planned_exit))
@@ -251,7 +256,7 @@ class SimulatedEngine:
     def _resume(self, attempt: Attempt, now: datetime) -> Observation:
         started = self._begin_run(attempt, attempt.job.started_at or now)
         run = self._running[attempt.id]
-        if run.planned_exit.after_seconds >= ENDLESS_SECONDS or run.ends_at > now:
+        if run.is_endless or run.ends_at > now:
             return started
         self._forget(run)
         return self._conclude(attempt, run.ends_at, run.planned_exit)
@@ -288,18 +293,28 @@ class _Run:
     attempt: Attempt
     behaviour: JobBehaviour
     started_at: datetime
+    speed: float
     planned_exit: SimulatedExit
     end_call: ScheduledCall | None = None
 
     @property
+    def is_endless(self) -> bool:
+        return self._seconds_to_end >= ENDLESS_SECONDS
+
+    @property
     def ends_at(self) -> datetime:
-        return self.started_at + timedelta(seconds=self.planned_exit.after_seconds)
+        return self.started_at + timedelta(seconds=self._seconds_to_end)
 
     def uses_node(self, node: str) -> bool:
         return node in _nodes_of(self.attempt)
 
     def seconds_until(self, now: datetime) -> float:
-        return max(0.0, (now - self.started_at).total_seconds())
+        """Simulated seconds that it has run."""
+        return max(0.0, (now - self.started_at).total_seconds()) * self.speed
+
+    @property
+    def _seconds_to_end(self) -> float:
+        return self.planned_exit.after_seconds / self.speed
 
 
 @dataclass(slots=True)

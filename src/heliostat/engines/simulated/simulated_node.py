@@ -13,8 +13,8 @@ _WHOLE = 100  # devices are allocated in hundredths
 
 
 class SimulatedNode:
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, node: Node, speed: float) -> None:
+        self.node, self._speed = node, speed
         self.devices = {device.uuid: device for device in node.devices}  # in idle state
         self._holders: dict[str, dict[AttemptId, tuple[Attempt, datetime]]] = {}
         self._taken: Counter[str] = Counter()
@@ -71,4 +71,4 @@ class SimulatedNode:
         if not holders:
             return device
         attempt, started_at = next(iter(holders.values()))
-        return device_under_load(device, attempt, max(0.0, (now - started_at).total_seconds()))
+        return device_under_load(device, attempt, max(0.0, (now - started_at).total_seconds()) * self._speed)

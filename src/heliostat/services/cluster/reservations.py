@@ -3,7 +3,7 @@
 All users see them; admins create and delete them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -13,6 +13,7 @@ from heliostat.engines.contract import SupportsReservations
 from heliostat.errors import Conflict, HeliostatError, Invalid, NotFound, invalid_field, safe_repr
 from heliostat.models import Caller, Job, JobId, Node, Reservation, User
 from heliostat.scheduling.feasibility import could_ever_run
+from heliostat.scheduling.reservation_rules import FieldProblem, find_conflict, find_field_problem
 from heliostat.services.accounts.required_accounts import check_entity_name
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin, write_as_caller
@@ -20,10 +21,7 @@ from heliostat.store import accounts
 from heliostat.store import nodes as stored
 from heliostat.store.database import Transaction
 
-MAX_DURATION = timedelta(days=366)
-MAX_WEEKS = 60
 _MAX_LEAD_TIME = timedelta(days=5 * 366)
-_WEEK = timedelta(weeks=1)
 
 
 def create_reservation(context: Context, caller: Caller, requested: Reservation) -> Reservation:
@@ -32,9 +30,8 @@ def create_reservation(context: Context, caller: Caller, requested: Reservation)
     require_admin(caller.user)
     requested = replace(requested, time_zone=context.settings.server.effective_time_zone)
     check_entity_name(requested.name)
-    nodes = _named_nodes(context, requested)
-    _check_times(requested, context.now())
-    _check_gpus(requested, nodes)
+    nodes = {node.name: node for node in context.node_inventory.nodes()}
+    _check_fields(requested, nodes, context.now())
     _check_with_engine(context, requested)
 
     def change(tx: Transaction, actor: User) -> Reservation:
@@ -46,7 +43,8 @@ def create_reservation(context: Context, caller: Caller, requested: Reservation)
             raise Conflict(
                 f"There is already a reservation {requested.name}.", "Choose another name, or delete it first."
             )
-        _check_capacity(requested, [each for each in others if each.overlaps(requested)], nodes)
+        if conflict := find_conflict(requested, others, nodes):
+            raise _reserved_error(*conflict)
         stored.delete_reservation(tx, requested.name)
         stored.add_reservation(tx, requested)
         accounts.add_audit_entry(
@@ -170,65 +168,17 @@ def _require_reservation(conn: Connection, name: str) -> Reservation:
     return reservation
 
 
-def _named_nodes(context: Context, requested: Reservation) -> list[Node]:
-    known = {node.name: node for node in context.node_inventory.nodes()}
-    if not requested.nodes:
-        raise invalid_field("nodes", "must name at least one node")
-    for name in requested.nodes:
-        if name not in known:
-            raise invalid_field("nodes", f"there is no node {safe_repr(name)}")
-    if len(set(requested.nodes)) != len(requested.nodes):
-        raise invalid_field("nodes", "names a node twice")
-    return [known[name] for name in requested.nodes]
+def _check_fields(requested: Reservation, nodes: Mapping[str, Node], now: datetime) -> None:
+    if problem := find_field_problem(requested, nodes) or _find_distance_problem(requested, now):
+        raise invalid_field(*problem)
 
 
-def _check_times(requested: Reservation, now: datetime) -> None:
-    duration = requested.ends_at - requested.starts_at
-    if duration <= timedelta(0):
-        raise invalid_field("ends_at", "must be after starts_at")
-    if duration > MAX_DURATION:
-        raise invalid_field("ends_at", f"must be at most {MAX_DURATION.days} days after starts_at")
-    if not 1 <= requested.weeks <= MAX_WEEKS:
-        raise invalid_field("weeks", f"must be between 1 and {MAX_WEEKS}")
-    if requested.weeks > 1 and duration >= _WEEK:
-        raise invalid_field("weeks", "only a reservation shorter than a week can be repeated weekly")
+def _find_distance_problem(requested: Reservation, now: datetime) -> FieldProblem | None:
     if requested.starts_at > now + _MAX_LEAD_TIME:
-        raise invalid_field("starts_at", "is more than five years away")
+        return "starts_at", "is more than five years away"
     if requested.starts_at < now - _MAX_LEAD_TIME or requested.final_end_at <= now:
-        raise invalid_field("ends_at", "is in the past")
-
-
-def _check_gpus(requested: Reservation, nodes: Sequence[Node]) -> None:
-    if requested.gpus_per_node is None:
-        return
-    if requested.gpus_per_node < 1:
-        raise invalid_field("gpus_per_node", "must be at least 1; omit it for whole nodes")
-    for node in nodes:
-        if len(node.devices) < requested.gpus_per_node:
-            raise invalid_field("gpus_per_node", f"node {node.name} has only {len(node.devices)} GPUs")
-
-
-def _check_capacity(requested: Reservation, others: Sequence[Reservation], nodes: Sequence[Node]) -> None:
-    """Overlapping reservations must not share a whole node, and together not exceed the GPUs of a node."""
-    for node in nodes:
-        on_node = [each for each in others if node.name in each.nodes]
-        whole_node = [each for each in on_node if None in (each.gpus_per_node, requested.gpus_per_node)]
-        if whole_node:
-            raise _reserved_error(node, whole_node[0])
-        if on_node and _max_reserved_gpus(requested, on_node) > len(node.devices):
-            raise _reserved_error(node, on_node[0])
-
-
-def _max_reserved_gpus(requested: Reservation, others: Sequence[Reservation]) -> int:
-    """The maximum of reserved GPUs on one node while `requested` is active. It is reached when an occurrence
-    begins."""
-    together = (requested, *others)
-    moments = {starts_at for each in together for starts_at, _ in each.occurrences(requested.starts_at)}
-    return max(
-        sum(each.gpus_per_node or 0 for each in together if each.is_active_at(moment))
-        for moment in moments
-        if requested.is_active_at(moment)
-    )
+        return "ends_at", "is in the past"
+    return None
 
 
 def _reserved_error(node: Node, other: Reservation) -> Conflict:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from heliostat.errors import Invalid
 from heliostat.models import Caller, ProjectRole
+from heliostat.models.csv_cells import quote_formula
 from heliostat.services.context import Context
 from heliostat.store.usage_report import (
     ReportPeriod,
@@ -25,7 +26,6 @@ from heliostat.store.usage_report import (
 
 _MAX_MONTHS = 120
 _EPOCH = date(1970, 1, 1)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def usage_report_csv(lines: Sequence[UsageReportLine], by: str) -> str:
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow([by if field.name == "name" else field.name for field in fields(UsageReportLine)])
     for line in lines:
-        writer.writerow([_cell(value) for value in asdict(line).values()])
+        writer.writerow([quote_formula(value) for value in asdict(line).values()])
     return text.getvalue()
 
 
@@ -105,10 +105,6 @@ def _line(period: str, totals: UsageTotals, wait: WaitTimes | None, total: float
         mean_wait_seconds=None if wait is None else round(wait.mean, 1),
         median_wait_seconds=None if wait is None else round(wait.median, 1),
     )
-
-
-def _cell(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _month_span(month: str, now: datetime) -> ReportPeriod:

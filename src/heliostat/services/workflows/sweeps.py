@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from heliostat.errors import Invalid, NotFound
 from heliostat.models import Caller, Job, JobSpec
+from heliostat.models.csv_cells import quote_formula
 from heliostat.models.workflows import SWEEP, Metric, Scalar, Sweep, WorkflowMembership
 from heliostat.services.context import Context
 from heliostat.services.jobs.metrics import get_metrics
@@ -22,7 +23,6 @@ from heliostat.store.jobs import get_jobs_without_spec
 from heliostat.workflows.sweep_file import check_expanded_size, fill_words, parameter_environment, parse_sweep
 
 PAGE_SIZE = 50
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def sweep_csv(view: SweepView) -> str:
     metrics = view.metrics
     writer.writerow(["index", "job", "state", *view.parameters, *metrics])
     for run in view.runs:
-        parameters = map(_cell, run.values.values())
+        parameters = map(quote_formula, run.values.values())
         reported_values = [run.metrics[name].value if name in run.metrics else "" for name in metrics]
         writer.writerow([run.index, run.job.id, run.job.state.value, *parameters, *reported_values])
     return text.getvalue()
@@ -163,10 +163,6 @@ def _order(value: Scalar | None) -> tuple[bool, float, str]:
     """Numbers before texts."""
     is_text = isinstance(value, str)
     return is_text, 0.0 if is_text or value is None else float(value), str(value)
-
-
-def _cell(value: Scalar) -> Scalar:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _plain(row: Mapping[str, object]) -> dict[str, Scalar]:

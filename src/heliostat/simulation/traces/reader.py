@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from heliostat.errors import Invalid, NotFound
 from heliostat.simulation.traces.csv_format import TRACE_FIELDS, ColumnSource, CsvFormat, parse_trace_job
-from heliostat.simulation.traces.swf_format import SwfFormat
+from heliostat.simulation.traces.swf_format import GpuSource, SwfFormat
 from heliostat.simulation.traces.trace import BadValue, Trace, TraceJob, with_time_limit
 
 BAD_LINES = "bad lines"
@@ -40,6 +40,7 @@ class TraceReadOptions:
     format: str | None = None  # None: by the suffix of the file
     columns: Mapping[str, ColumnSource] = field(default_factory=dict)
     row_filter: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    gpus_from: GpuSource | None = None  # of an SWF file; None: its jobs have no GPUs
     limit_factor: float | None = None
     skip_bad_lines: bool = False
     priority_classes: Collection[str] | None = None  # allowed ones; None: any
@@ -85,11 +86,14 @@ def _format(path: Path, options: TraceReadOptions) -> TraceFormat:
     name = options.format or _SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     if name not in FORMATS:
         raise Invalid(f"The format of {path.name} is unknown.", f"Set --format to one of {', '.join(FORMATS)}.")
+    if options.gpus_from and name != "swf":
+        hint = f"The format of {path.name} is {name}. For a CSV: --map gpus=COLUMN."
+        raise Invalid("--gpus-from works with SWF files only.", hint)
     if name == "csv":
         return CsvFormat(path.name, options.columns, options.row_filter)
     if options.columns or options.row_filter:
         raise Invalid("--map and --where work with CSV files only.", f"The format of {path.name} is {name}.")
-    return SwfFormat() if name == "swf" else HistoryFormat()
+    return SwfFormat(options.gpus_from) if name == "swf" else HistoryFormat()
 
 
 def _lines(path: Path) -> Generator[str, None, None]:

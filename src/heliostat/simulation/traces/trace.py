@@ -26,6 +26,7 @@ class TraceJob:
     priority_class: str = "normal"
     preemptible: bool = False
     tasks: int = 1
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

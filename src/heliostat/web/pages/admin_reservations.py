@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, NotFound, safe_repr
 from heliostat.models import Reservation
+from heliostat.models.reservations import MAX_RESERVATION_WEEKS
 from heliostat.services.accounts.projects import list_projects
 from heliostat.services.cluster import reservations as services
 from heliostat.web.admin_fields import ADMIN_BREADCRUMB, NameParam
@@ -121,7 +122,7 @@ def _read_reservation(request: AuthenticatedRequest, form: SubmittedForm, nodes:
         ends_at=reader.read_time("ends_at", zone),
         project=form.get("project") or None,
         gpus_per_node=reader.read_integer("gpus_per_node", 1, _MAX_GPUS),
-        weeks=reader.read_integer("weeks", 1, services.MAX_WEEKS) or 1,
+        weeks=reader.read_integer("weeks", 1, MAX_RESERVATION_WEEKS) or 1,
         reason=reader.read_line("reason"),
     )
     if reservation.ends_at <= reservation.starts_at:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.simulated.clock import ManualClock, ScaledClock
+from heliostat.engines.simulated.clock import ManualClock, RealClock
 
 
 @given(delays=st.lists(st.floats(0, 1000), max_size=30))
@@ -67,19 +67,24 @@ def test_a_call_cannot_turn_the_clock() -> None:
     clock.advance(1)
 
 
-def test_a_fast_clock_is_fast_and_tells_aware_utc() -> None:
-    clock = ScaledClock(speed=36_000, start=datetime(2026, 1, 1, tzinfo=UTC))
-    rung = threading.Event()
-    at = clock.now() + timedelta(minutes=30)
-    clock.call_at(at, rung.set)
-    assert rung.wait(120)
-    assert clock.now() >= at
-    assert clock.now().tzinfo is UTC
+def test_the_real_clock_tells_aware_utc_and_calls_no_earlier_than_asked() -> None:
+    clock = RealClock()
+    called_at: list[datetime] = []
+    called = threading.Event()
+    at = clock.now() + timedelta(milliseconds=20)
+
+    def note() -> None:
+        called_at.append(datetime.now(UTC))
+        called.set()
+
+    clock.call_at(at, note)
+    assert called.wait(120)
+    assert called_at[0] >= at
     clock.close()
 
 
 def test_an_earlier_alarm_set_later_is_not_held_up_by_a_later_one() -> None:
-    clock = ScaledClock()
+    clock = RealClock()
     rung = threading.Event()
     clock.call_at(clock.now() + timedelta(hours=1), lambda: None)
     clock.call_at(clock.now() + timedelta(milliseconds=20), rung.set)
@@ -88,7 +93,7 @@ def test_an_earlier_alarm_set_later_is_not_held_up_by_a_later_one() -> None:
 
 
 def test_a_failing_call_does_not_stop_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = ScaledClock()
+    clock = RealClock()
     rung = threading.Event()
 
     def fail() -> None:
@@ -101,16 +106,10 @@ def test_a_failing_call_does_not_stop_the_clock(capsys: pytest.CaptureFixture[st
 
 
 def test_a_closed_clock_makes_no_calls_and_may_be_closed_again() -> None:
-    clock = ScaledClock()
+    clock = RealClock()
     clock.call_at(clock.now() + timedelta(hours=1), lambda: None)
     clock.close()
     clock.close()
     made: list[str] = []
     clock.call_at(clock.now(), lambda: made.append("never"))
     assert made == []
-
-
-@pytest.mark.parametrize("speed", [0, -1])
-def test_time_does_not_stand_still_or_run_backwards(speed: float) -> None:
-    with pytest.raises(ValueError, match="above zero"):
-        ScaledClock(speed=speed)

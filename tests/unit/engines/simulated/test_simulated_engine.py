@@ -1,13 +1,17 @@
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliostat.config import Home, ServerSettings, Settings
 from heliostat.engines.contract import Engine, RunsPrograms
+from heliostat.engines.factory import make_engine
 from heliostat.engines.simulated.clock import ManualClock, ScheduledCall
 from heliostat.engines.simulated.cluster import parse_nodes
 from heliostat.engines.simulated.engine import (
@@ -49,10 +53,16 @@ class Lab:
     """A simulated engine, its clock, and what it reported."""
 
     def __init__(
-        self, nodes: str = "2x4xA100", survives_restart: bool = False, clock: ManualClock | None = None
+        self,
+        nodes: str = "2x4xA100",
+        survives_restart: bool = False,
+        clock: ManualClock | None = None,
+        speed: float = 1.0,
     ) -> None:
         self.clock = clock or ManualClock(START)
-        self.engine = SimulatedEngine(parse_nodes(nodes), self.clock, survives_restart=survives_restart)
+        self.engine = SimulatedEngine(
+            parse_nodes(nodes), self.clock, speed=speed, survives_restart=survives_restart
+        )
         self.reports: list[Observation] = []
         self.engine.set_observation_callback(self.reports.extend)
         self._numbers = itertools.count(1)
@@ -106,6 +116,44 @@ def test_nothing_is_reported_from_within_a_call() -> None:
     assert lab.reports == []
     lab.clock.advance(0)
     assert lab.reports == [AttemptStarted(attempt.id, START)]
+
+
+def test_at_a_higher_speed_no_reported_time_lies_in_the_future(tmp_path: Path) -> None:
+    server = ServerSettings(engine="simulated", simulated_nodes="1xcpu", simulated_speed=1000)
+    engine, has_ended = make_engine(Settings(Home(tmp_path), server=server)), threading.Event()
+    reported: list[tuple[Observation, datetime]] = []
+
+    def report(observations: Sequence[Observation]) -> None:
+        reported.extend((observation, datetime.now(UTC)) for observation in observations)
+        if any(isinstance(observation, AttemptEnded) for observation in observations):
+            has_ended.set()
+
+    engine.set_observation_callback(report)
+    engine.start([Lab("1xcpu").attempt({SECONDS_VARIABLE: "60"}, node="cpu-01")])
+    assert has_ended.wait(120)
+    engine.close()
+    (started, _), (ended, _) = reported
+    assert all(observation.at <= seen_at for observation, seen_at in reported)
+    assert ended.at - started.at == timedelta(seconds=0.06)
+
+
+def test_time_limits_and_grace_periods_pass_at_the_speed_of_the_simulation() -> None:
+    lab = Lab(speed=10)
+    timed_out = lab.attempt({SECONDS_VARIABLE: "inf", IGNORE_TERM_VARIABLE: "1"}, limit=60)
+    stopped = lab.attempt({SECONDS_VARIABLE: "inf", IGNORE_TERM_VARIABLE: "1"})
+    lab.engine.start([timed_out, stopped])
+    lab.clock.advance(2)
+    lab.engine.stop(stopped, grace_seconds=10)
+    lab.clock.advance(60)
+    assert lab.end_of(stopped).at == START + timedelta(seconds=2 + 1)
+    assert lab.end_of(timed_out).at == START + timedelta(seconds=6 + 1)
+
+
+def test_a_run_that_is_endless_at_a_low_speed_has_no_end() -> None:
+    lab = Lab(speed=0.001)
+    lab.engine.start([lab.attempt({SECONDS_VARIABLE: "9e8"})])
+    lab.clock.advance(1e6)
+    assert len(lab.reports) == 1
 
 
 def test_without_a_word_in_its_environment_a_job_runs_a_minute_and_succeeds() -> None:
