@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heliostat.simulation.workload import Workload
 
 MAX_SYNTHETIC_JOBS = 1_000_000
+FORECAST_SAMPLE = 500
 DEFAULT_POLICY = "fairshare"
 DEFAULT_NODES = "8x8"
 CURRENT_NODES = "current"
@@ -92,6 +93,10 @@ def simulate(
             help="Scale the times between submissions so that the offered load on the first nodes becomes this."
         ),
     ] = None,
+    forecasts: Annotated[
+        bool,
+        typer.Option("--forecasts", help="Also forecast about 500 of the jobs, and measure how many were right."),
+    ] = False,
     parallel: Annotated[
         int | None, typer.Option(help="Number of processes. Default: one per core.", min=1)
     ] = None,
@@ -137,7 +142,8 @@ def simulate(
     )
     jobs_trace = select_submission_period(whole_trace, since, until)
     workloads = _workloads(jobs_trace, clusters, any_type, scale_load, is_default=not nodes)
-    scenarios = [ReplayScenario(*pair, saved) for pair in zip(clusters, workloads, strict=True)]
+    sample = FORECAST_SAMPLE if forecasts else 0
+    scenarios = [ReplayScenario(*pair, saved, sample) for pair in zip(clusters, workloads, strict=True)]
     with show_progress([item.name for item in policies], len(workloads[0].jobs)) as report_progress:
         compared = compare_clusters(scenarios, policies, parallel or len(os.sched_getaffinity(0)), report_progress)
     writers: dict[str, Callable[[TextIO], object]] = {

@@ -87,7 +87,13 @@ def print_comparison(
     policies: "Sequence[NamedPolicy]",
     as_json: bool,
 ) -> None:
-    from heliostat.simulation.summary import METRIC_ROWS, build_summary, describe_scenarios, list_warnings
+    from heliostat.simulation.summary import (
+        COVERAGE_ROWS,
+        METRIC_ROWS,
+        build_summary,
+        describe_scenarios,
+        list_warnings,
+    )
 
     if as_json:
         print_json(build_summary(trace, columns))
@@ -98,5 +104,12 @@ def print_comparison(
         [Column("METRIC"), *(Column(column.title, right_aligned=True) for column in columns)],
         ([row.title, *(row.format_value(column.result.metrics) for column in columns)] for row in METRIC_ROWS),
     )
+    forecasts = [column.result.forecasts for column in columns if column.result.forecasts is not None]
+    if forecasts:
+        print()
+        print_table(
+            [Column("FORECASTS"), *(Column(column.title, right_aligned=True) for column in columns)],
+            ([row.title, *(row.format_value(coverage) for coverage in forecasts)] for row in COVERAGE_ROWS),
+        )
     for warning in list_warnings(trace, columns, policies):
         print_message(sanitize_text(warning))

@@ -75,13 +75,11 @@ def export_history(
     require_admin(caller.user)
     if period.since and period.until and period.since >= period.until:
         raise invalid_field("to", "must be later than from")
-    rename = _pseudonyms(context.settings.home.history_key) if anonymous else _keep_name
-    return _lines(context, period, rename, anonymous, page)
+    names = _Renaming(_pseudonyms(context.settings.home.history_key), anonymous)
+    return _lines(context, period, names, page)
 
 
-def _lines(
-    context: Context, period: SubmissionPeriod, rename: NameMapping, anonymous: bool, page: int
-) -> Iterator[str]:
+def _lines(context: Context, period: SubmissionPeriod, names: "_Renaming", page: int) -> Iterator[str]:
     count, after = 0, 0
     while True:
         with context.store.read() as conn:  # one per page: a slow reader must not keep a transaction open
@@ -89,13 +87,24 @@ def _lines(
         for row in rows:
             count, after = count + 1, row["id"]
             # Anonymous exports use new ids: with the real id, the list of jobs would show the user.
-            yield _line({"id": count if anonymous else after, **_view(row, rename)})
+            yield _line({"id": count if names.anonymous else after, **_view(row, names)})
         if len(rows) < page:
             break
     yield _line({"jobs": count})
 
 
-def _view(row: RowMapping, rename: NameMapping) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Renaming:
+    """Names of jobs may hold secrets, and always become pseudonyms."""
+
+    pseudonym: NameMapping
+    anonymous: bool  # names of users and projects become pseudonyms, too
+
+    def account(self, kind: str, name: str) -> str:
+        return self.pseudonym(kind, name) if self.anonymous else name
+
+
+def _view(row: RowMapping, names: _Renaming) -> dict[str, Any]:
     gpus, placement = row["gpus"], json.loads(row["placement"])
     times = {
         "submitted_at": row["submitted_at"],
@@ -109,7 +118,8 @@ def _view(row: RowMapping, rename: NameMapping) -> dict[str, Any]:
         "gpus": int(gpus) if gpus == int(gpus) else gpus,
         "tasks": placement.get("tasks", 1),
         "preemptible": bool(row["preemptible"]),
-        **{kind: rename(kind, row[kind]) for kind in _NAMES},
+        "name": names.pseudonym("name", row["name"]),
+        **{kind: names.account(kind, row[kind]) for kind in _NAMES},
         **({"source": row["origin"].partition(":")[0]} if row["origin"] else {}),
     }
 
@@ -138,10 +148,6 @@ def _key(path: Path) -> bytes:
         finally:
             draft.unlink()
     return path.read_bytes()
-
-
-def _keep_name(kind: str, name: str) -> str:
-    return name
 
 
 def _time(seconds: float | None) -> str | None:

@@ -17,6 +17,7 @@ from heliostat.scheduling.queue_state import QueueState
 from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.scheduling.snapshot import Plan
 from heliostat.simulation.cluster import ReplayCluster, charge_only_limited_resources
+from heliostat.simulation.forecast_coverage import ForecastCoverage, ForecastRecorder, sample_jobs
 from heliostat.simulation.metrics import FloatArray, ReplayMetrics, compute_metrics, to_attempt_table
 from heliostat.simulation.policies import NamedPolicy
 from heliostat.simulation.policy_rules import check_reservations
@@ -32,6 +33,7 @@ class ReplayScenario:
     cluster: ReplayCluster
     workload: Workload
     checkpoint_seconds: float | None = None
+    forecast_sample: int = 0  # about so many jobs are forecast when they are submitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class PolicyResult:
     attempt_nodes: tuple[tuple[str, ...], ...]  # of each attempt
     metrics: ReplayMetrics
     replay_seconds: float  # real time that the replay took
+    forecasts: ForecastCoverage | None = None  # None: nothing was forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +95,22 @@ def compare_policies(
 def replay_policy(
     scenario: ReplayScenario, named: NamedPolicy, report_progress: ReplayProgressCallback
 ) -> PolicyResult:
-    started = time.perf_counter()
+    started, workload = time.perf_counter(), scenario.workload
+    planner = ForecastRecorder(
+        QueuePlanner(named, scenario.cluster.nodes, workload.departments),
+        sample_jobs(len(workload.jobs), scenario.forecast_sample),
+    )
     spans = replay(
-        scenario.workload,
-        QueuePlanner(named, scenario.cluster.nodes, scenario.workload.departments),
+        workload,
+        planner,
         checkpoint_seconds=scenario.checkpoint_seconds,
         report_progress=lambda ended_count: report_progress(named.name, ended_count),
     )
     seconds = time.perf_counter() - started
     attempts = to_attempt_table(spans)
-    metrics = compute_metrics(scenario.workload, scenario.cluster, attempts)
-    return PolicyResult(named.name, attempts, tuple(span.nodes for span in spans), metrics, seconds)
+    metrics = compute_metrics(workload, scenario.cluster, attempts)
+    coverage = planner.coverage() if scenario.forecast_sample else None
+    return PolicyResult(named.name, attempts, tuple(span.nodes for span in spans), metrics, seconds, coverage)
 
 
 class _Processes:
@@ -172,6 +180,10 @@ class QueuePlanner:
         self._queue_state.set_nodes(nodes)
         self._queue_state.set_accounts(_accounts(named, departments))
         self._queue_state.set_reservations(named.reservations)
+
+    @property
+    def queue_state(self) -> QueueState:
+        return self._queue_state
 
     def update_job(self, job: Job, now: datetime) -> None:
         self._queue_state.update_job(job, now)

@@ -83,4 +83,4 @@ class ForecastRecorder:
 
 def sample_jobs(count: int, size: int) -> range:
     """Every n-th of the jobs with the numbers 1 to `count`: about `size` jobs."""
-    return range(1, count + 1, max(1, count // size))
+    return range(1, count + 1, max(1, count // size)) if size else range(0)

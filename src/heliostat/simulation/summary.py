@@ -1,11 +1,13 @@
 """Summary of a comparison: metrics as a table and as JSON, and warnings."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from heliostat.models.amounts import format_count
+from heliostat.scheduling.forecast_calibration import ForecastAccuracy
 from heliostat.simulation.comparison import ComparisonColumn, ReplayScenario
+from heliostat.simulation.forecast_coverage import ForecastCoverage
 from heliostat.simulation.metrics import ReplayMetrics
 from heliostat.simulation.offered_load import compute_offered_load
 from heliostat.simulation.policies import NamedPolicy
@@ -46,6 +48,7 @@ def build_summary(trace: Trace, columns: Sequence[ComparisonColumn]) -> dict[str
                 "policies": {
                     column.result.policy: column.result.metrics.as_dict()
                     | {"replay_seconds": column.result.replay_seconds}
+                    | ({"forecasts": asdict(column.result.forecasts)} if column.result.forecasts else {})
                     for column in columns
                     if column.scenario is scenario
                 },
@@ -141,4 +144,35 @@ METRIC_ROWS: tuple[MetricRow, ...] = (
     MetricRow("makespan", lambda f: format_short_duration(f.makespan_seconds)),
     MetricRow("preemptions", lambda f: f"{f.preemptions:,}"),
     MetricRow("wasted GPU hours", lambda f: f"{f.wasted_gpu_hours:,.1f}"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageRow:
+    """One row of the table of forecasts."""
+
+    title: str
+    format_value: Callable[[ForecastCoverage], str]
+
+
+def _part(count: Callable[[ForecastAccuracy], int]) -> Callable[[ForecastCoverage], str]:
+    return lambda f: _percent(count(f.shown) / f.shown.of) if f.shown.of else "-"
+
+
+def _format_width(accuracy: ForecastAccuracy) -> str:
+    return "-" if accuracy.median_width is None else f"{accuracy.median_width:.2f}"
+
+
+COVERAGE_ROWS: tuple[CoverageRow, ...] = (
+    CoverageRow("jobs forecast", lambda f: f"{f.shown.of:,}"),
+    CoverageRow("jobs without a forecast", lambda f: f"{f.without_forecast:,}"),
+    CoverageRow("started within the range", _part(lambda accuracy: accuracy.within)),
+    CoverageRow("earlier", _part(lambda accuracy: accuracy.early)),
+    CoverageRow("later", _part(lambda accuracy: accuracy.late)),
+    CoverageRow("width of the range / wait, p50", lambda f: _format_width(f.shown)),
+    CoverageRow(
+        "within the range before calibration",
+        lambda f: _percent(f.computed.within / f.computed.of) if f.computed.of else "-",
+    ),
+    CoverageRow("its width / wait, p50", lambda f: _format_width(f.computed)),
 )

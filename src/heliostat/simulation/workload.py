@@ -153,7 +153,7 @@ def _job(number: int, job: TraceJob, shape: TaskShape) -> Job:
     return Job(
         id=number,
         kind="batch",
-        name=f"job-{number}",
+        name=job.name or f"job-{number}",
         state=JobState.PENDING,
         user=job.user,
         unix_user=job.user,

@@ -128,6 +128,7 @@ def list_finished_job_rows(
 
 _NAMES = (
     "id",
+    "name",
     "state",
     "user",
     "project",

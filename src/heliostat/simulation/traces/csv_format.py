@@ -28,6 +28,7 @@ _READ: Mapping[str, Callable[[str, object], Any]] = {
     "preemptible": value_parsing.parse_bool,
     "tasks": value_parsing.parse_whole_number,
     "id": value_parsing.parse_name,
+    "name": value_parsing.parse_name,
 }
 TIME_FIELDS = ("submitted_at", "started_at", "ended_at")
 TRACE_FIELDS = (*_READ, "started_at", "ended_at")

@@ -26,6 +26,7 @@ class TraceJob:
     priority_class: str = "normal"
     preemptible: bool = False
     tasks: int = 1
+    name: str | None = None  # jobs of the same user and name are similar
     id: str | None = None
 
 
