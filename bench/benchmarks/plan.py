@@ -7,14 +7,24 @@ first node that has room, in plain Python over the same input.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
 from bench.measurements import OUR_SYSTEM, Measurement
 from bench.settings import Settings
-from heliostat.models import Device, Job, JobSpec, JobState, Node, PlacementRequest, Project, Resources
+from heliostat.models import (
+    Device,
+    Job,
+    JobSpec,
+    JobState,
+    Node,
+    PlacementRequest,
+    Project,
+    Reservation,
+    Resources,
+)
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_state import QueueState
@@ -62,6 +72,11 @@ def measure(settings: Settings) -> Iterator[Measurement]:
             yield Measurement(BENCHMARK, measure_of, BASELINE, peer, "ms", "lower", said)
             before = milliseconds
     yield _ordinary_event(settings)
+    for pending in (1_000, 4_000):
+        milliseconds, made = best_plan_time_ms(different_shapes_state(pending, Random(1)), settings)
+        measure_of = f"12 nodes, 96 GPUs, 20 reservations, {pending:,} pending of different shapes"
+        note = f"{len(made.starts):,} start"
+        yield Measurement(BENCHMARK, measure_of, OUR_SYSTEM, milliseconds, "ms", "lower", note)
 
 
 def best_plan_time_ms(board: QueueState, settings: Settings) -> tuple[float, Plan]:
@@ -117,6 +132,18 @@ def full_cluster_state(size: ClusterSize, random: Random) -> QueueState:
     return board
 
 
+def different_shapes_state(pending: int, random: Random) -> QueueState:
+    """No two jobs have the same shape, and each is too long to end before the reservations of most GPUs."""
+    board = empty_cluster_state(ClusterSize(12, 96, 0), random)
+    board.set_nodes(tuple(_node(number, 8) for number in range(12)))
+    board.set_reservations(tuple(_reservation(hour, board.node_table.nodes, random) for hour in range(1, 21)))
+    for number in range(1, pending + 1):
+        job = _job(number, random)
+        resources = replace(job.resources, memory_mib=1_000 + number)
+        board.update_job(replace(job, resources=resources, time_limit_seconds=86_400), NOW)
+    return board
+
+
 def as_running(start: PlannedStart) -> Job:
     several = start.places if len(start.places) > 1 else ()
     return replace(
@@ -136,10 +163,21 @@ def _nodes(size: ClusterSize, random: Random) -> Iterator[Node]:
     for number in range(size.nodes):
         count = min(left, random.choice((8, 4, 2, 2, 2)))
         left -= count
-        kind, memory = GPU_TYPES[number % len(GPU_TYPES)]
-        name = f"n{number:04}"
-        devices = tuple(Device(f"{name}-{index}", index, kind, kind, memory) for index in range(count))
-        yield Node(name, 64, 512_000, devices, splits_devices=number % 10 == 0)
+        yield _node(number, count)
+
+
+def _node(number: int, gpus: int) -> Node:
+    kind, memory = GPU_TYPES[number % len(GPU_TYPES)]
+    name = f"n{number:04}"
+    devices = tuple(Device(f"{name}-{index}", index, kind, kind, memory) for index in range(gpus))
+    return Node(name, 64, 512_000, devices, splits_devices=number % 10 == 0)
+
+
+def _reservation(hour: int, nodes: Sequence[Node], random: Random) -> Reservation:
+    """Six GPUs on each of ten nodes, for one hour."""
+    names = tuple(node.name for node in random.sample(nodes, 10))
+    begin = NOW + timedelta(hours=hour)
+    return Reservation(f"r{hour}", names, begin, begin + timedelta(hours=1), project="course", gpus_per_node=6)
 
 
 def _job(number: int, random: Random) -> Job:

@@ -142,13 +142,13 @@ class _Steps:
             gpus = self._sum(devices) + free.gpus[self.node, kind]
         cpus = releases["cpus"][rows]
         self.task_counts = count_tasks_in_arrays(
-            shape,
+            shape.task_request,
             self._sum(cpus) + free.cpus[self.node],
             self._sum(releases["memory"][rows]) + free.memory_mib[self.node],
             gpus,
             free.running_count[self.node] - self._sum((cpus > 0).astype(np.int64)),
         )
-        self.now = np.where(allowed, count_tasks_per_node(shape, kind, free), 0)
+        self.now = np.where(allowed, count_tasks_per_node(shape.task_request, kind, free), 0)
         self._leftover = free.gpus.sum(axis=1)
         if shape.placement.layout == "spread" and shape.placement.tasks > 1:
             self.now, self.task_counts = np.minimum(self.now, 1), np.minimum(self.task_counts, 1)

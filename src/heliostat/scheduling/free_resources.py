@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heliostat.scheduling.feasibility import fractions_per_device
-from heliostat.scheduling.job_shape import JobShape
+from heliostat.scheduling.job_shape import JobShape, TaskRequest
 from heliostat.scheduling.keyed_array import Array
 
 _PLENTY = 1 << 30
@@ -62,24 +61,21 @@ def _sums(indexes: Array, amounts: Array, count: int) -> Array:
     return np.bincount(indexes, amounts, count).astype(np.int64)
 
 
-def count_tasks_per_node(shape: JobShape, kind: int, free: FreeResources) -> Array:
-    """How many of its tasks fit on each node now, with devices of this kind (-1: none)."""
+def count_tasks_per_node(request: TaskRequest, kind: int, free: FreeResources) -> Array:
+    """How many such tasks fit on each node now, with devices of this kind (-1: none)."""
     gpus = free.gpus[:, kind] if kind >= 0 else None
-    return count_tasks_in_arrays(shape, free.cpus, free.memory_mib, gpus, free.running_count)
+    return count_tasks_in_arrays(request, free.cpus, free.memory_mib, gpus, free.running_count)
 
 
 def count_tasks_in_arrays(
-    shape: JobShape, cpus: Array, memory: Array, gpus: Array | None, running_count: Array
+    request: TaskRequest, cpus: Array, memory: Array, gpus: Array | None, running_count: Array
 ) -> Array:
     """The same for any parallel arrays of free amounts."""
-    requested = shape.resources
-    counts = np.minimum(cpus // requested.cpus, memory // max(requested.memory_mib, 1))
+    counts = np.minimum(cpus // request.cpus, memory // request.memory_mib)
     if gpus is not None:
-        counts = np.minimum(
-            counts,
-            gpus * fractions_per_device(requested.gpus) if shape.is_fractional else gpus // requested.device_count,
-        )
-    if shape.placement.exclusive:
+        by_device = gpus * request.tasks_per_device if request.is_fractional else gpus // request.device_count
+        counts = np.minimum(counts, by_device)
+    if request.is_exclusive:
         counts = np.where(running_count == 0, counts, 0)
     return np.asarray(np.maximum(counts, 0))
 

@@ -3,7 +3,8 @@
 Jobs are tried in queue order, and each job that fits starts. The first jobs that do not fit get a booking for the
 time at which running jobs, by their time limits, will have freed enough; later jobs may start (backfill) only if
 they do not delay a booking. Free resources only shrink while a plan is made, so a shape that did not fit is not
-tried again: the cost grows with the number of starts and of different shapes, hardly with the queue length.
+tried again, and after some failed tries one pass finds all jobs that cannot start. The cost grows with the number
+of starts and of different shapes, hardly with the queue length.
 """
 
 from bisect import bisect_left
@@ -32,10 +33,12 @@ from heliostat.scheduling.queue_state import start_of_month
 from heliostat.scheduling.quotas import ArrayLimits, QuotaTracker
 from heliostat.scheduling.reservations import book_capacity_for_window, list_reservation_windows
 from heliostat.scheduling.snapshot import BookedStart, Plan, PlannedStart, PlannedStop, Snapshot
+from heliostat.scheduling.startable_jobs import find_startable
 
 _LONGEST_MONTH = 31 * 86400.0
 _MAX_STARTS = 2500  # per plan, so that it takes less than a second
 _MAX_FAILED_TRIES = 100  # per user and plan: bounds the cost of a user with many different shapes
+_TRIES_BEFORE_PASS = 16  # failed tries before one pass tests all jobs: fewer tries cost less than a pass
 _MIN_WAIT_SECONDS = 60.0  # before a job gets a booking that it keeps: most jobs start sooner
 _MAX_PREEMPTING = 3  # blocked jobs without a booking for which jobs may be preempted
 
@@ -122,7 +125,8 @@ class _Planner:
         self._availability: FutureAvailability | None = None
         self._next_month = False
         self._no_fit, self._feasible, self._all_feasible = self._check_shapes()
-        self._failed_tries: Counter[int] = Counter()  # failed tries by leaf
+        self._failed_tries: Counter[int] = Counter()  # by leaf
+        self._tries_before_pass = _TRIES_BEFORE_PASS  # doubles with each pass, so that few passes are made
         self._was_tried = False  # the queue, in this plan
         self._starts_counted = 0  # number of starts that _no_fit takes into account
         self._may_preempt = snapshot.has_preemptible
@@ -262,13 +266,20 @@ class _Planner:
             result |= queue.leaf == leaf
         return result
 
-    def _cannot_fit_anywhere(self, queue: _Queue) -> Array | bool:
-        """Once all bookings are made, the jobs that fit nowhere."""
+    def _cannot_fit_anywhere(self, queue: _Queue) -> Array:
+        """The jobs that fit nowhere and get no booking."""
         most_waiting = _MAX_PREEMPTING if self._may_preempt else 0
         if len(self._blocked) < self._policy.backfill_reservations or len(self._waiting) < most_waiting:
-            return False
-        self._refresh_no_fit(queue)
-        return np.asarray(self._no_fit[queue.shape])
+            gets_no_booking = self._snapshot.pending["rank"][queue.rows] <= 0
+        else:
+            gets_no_booking = np.ones(len(queue.rows), bool)
+            self._refresh_no_fit(queue)
+        no_fit = self._no_fit[queue.shape]
+        if self._failed_tries.total() >= self._tries_before_pass:
+            self._tries_before_pass *= 2
+            places = queue.next + np.flatnonzero((gets_no_booking & ~no_fit)[queue.next :])
+            no_fit[places] = ~find_startable(queue.rows[places], self._snapshot, self._capacity, self._seconds)
+        return np.asarray(no_fit & gets_no_booking)
 
     def _no_other_job_could_start(self, queue: _Queue) -> bool:
         """Then a booking would have no effect on this plan."""

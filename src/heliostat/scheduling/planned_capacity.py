@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from heliostat.models import Job, Resources, TaskPlacement
-from heliostat.scheduling.feasibility import fractions_per_device
 from heliostat.scheduling.free_resources import (
     FreeResources,
     count_tasks_in_arrays,
     count_tasks_per_node,
     distribute_tasks,
 )
-from heliostat.scheduling.job_shape import JobShape
+from heliostat.scheduling.job_shape import JobShape, TaskRequest
 from heliostat.scheduling.keyed_array import Array
 from heliostat.scheduling.node_table import Eligibility, LargestFree, NodeTable
 from heliostat.scheduling.placement import JobPlacement, place_tasks, resource_rows
@@ -34,6 +33,13 @@ class BookedCapacity:
     remaining: FreeResources  # parallel to nodes
     exempt_project: str | None = None  # the project whose jobs may use the booked resources
     booked_devices: Array | None = None  # booked devices, parallel to nodes; None: all devices of the nodes
+
+    def count_tasks(self, request: TaskRequest, kind: int) -> Array:
+        """How many such tasks that run past its start fit on each of its nodes."""
+        counts = count_tasks_per_node(request, kind, self.remaining)
+        if request.is_fractional:  # each task may use a different device
+            counts = np.minimum(counts, np.maximum(self.remaining.gpus[:, kind], 0))
+        return counts
 
 
 @dataclass(slots=True)
@@ -148,43 +154,42 @@ class Capacity:
     def subtract_bookings(self, task_counts: Array, shape: JobShape, kind: int, project: str, end: float) -> None:
         """Reduce the task counts to what is not booked for others."""
         for booking in self.bookings:
-            if booking.start < end and (booking.exempt_project is None or booking.exempt_project != project):
-                remaining = count_tasks_per_node(shape, kind, booking.remaining)
-                if shape.is_fractional:  # each task may use a different device
-                    remaining = np.minimum(remaining, np.maximum(booking.remaining.gpus[:, kind], 0))
+            if booking.start < end and booking.exempt_project != project:
+                remaining = booking.count_tasks(shape.task_request, kind)
                 task_counts[booking.nodes] = np.minimum(task_counts[booking.nodes], remaining)
 
     def _task_counts(self, shape: JobShape, kind: int, allowed: Array) -> Array:
         """How many of its tasks fit on each node now. Cached, so callers must not modify it; only nodes with new
         allocations are counted again."""
+        request = shape.task_request
         if shape.is_fractional and self._shared_use:
-            return np.where(allowed, self._task_counts_with_sharing(shape, kind), 0)
+            return np.where(allowed, self.count_tasks(request, kind), 0)
         cached = self._known.get((shape, kind))
         if cached is None or len(self._changed) - cached.change_count > len(allowed):
-            counts = np.where(allowed, count_tasks_per_node(shape, kind, self.free), 0)
+            counts = np.where(allowed, self.count_tasks(request, kind), 0)
             cached = self._known[shape, kind] = _CachedCounts(counts, len(self._changed))
         elif cached.change_count < len(self._changed):
             nodes = np.array(self._changed[cached.change_count :])
             cached.counts[nodes] = np.where(
-                allowed[nodes], count_tasks_per_node(shape, kind, self.free.select_nodes(nodes)), 0
+                allowed[nodes], count_tasks_per_node(request, kind, self.free.select_nodes(nodes)), 0
             )
             cached.change_count = len(self._changed)
         return cached.counts
 
-    def _task_counts_with_sharing(self, shape: JobShape, kind: int) -> Array:
-        """Fractions also fit on devices that are shared already."""
-        free, fraction = self.free, shape.resources.gpus
-        device_slots = free.gpus[:, kind] * fractions_per_device(fraction)
+    def count_tasks(self, request: TaskRequest, kind: int) -> Array:
+        """How many such tasks fit on each node now, without regard to bookings. Fractions also fit on devices that
+        are shared already."""
+        free = self.free
+        if not (request.is_fractional and self._shared_use):
+            return count_tasks_per_node(request, kind, free)
+        device_slots = free.gpus[:, kind] * request.tasks_per_device
         for uuid in self._shareable:
             if self._is_usable(uuid, kind):
-                device_slots[self.node_table.node_of_device[uuid]] += int(
-                    (1 + _TOLERANCE - self._shared_use[uuid]) / fraction
-                )
-        return np.asarray(
-            np.minimum(
-                count_tasks_in_arrays(shape, free.cpus, free.memory_mib, None, free.running_count), device_slots
-            )
-        )
+                node = self.node_table.node_of_device[uuid]
+                free_fraction = 1 + _TOLERANCE - self._shared_use[uuid]
+                device_slots[..., node : node + 1] += np.int64(free_fraction / request.gpus)
+        counts = count_tasks_in_arrays(request, free.cpus, free.memory_mib, None, free.running_count)
+        return np.asarray(np.minimum(counts, device_slots))
 
     def _has_free_fraction(self, uuid: str) -> bool:
         return self._shared_use[uuid] <= 1 - _SMALLEST_FRACTION + _TOLERANCE
@@ -212,9 +217,7 @@ class Capacity:
         if free.cpus[node] < requested.cpus or free.memory_mib[node] < requested.memory_mib:
             return False
         return not any(
-            booking.start < end
-            and node in booking.nodes
-            and (booking.exempt_project is None or booking.exempt_project != project)
+            booking.start < end and node in booking.nodes and booking.exempt_project != project
             for booking in self.bookings
         )
 
@@ -289,7 +292,7 @@ def is_feasible(shape: JobShape, node_table: NodeTable) -> bool:
     if result is None:
         eligibility, empty = node_table.eligibility_of(shape), node_table.total_resources()
         options = (
-            np.where(eligibility.eligible_up_nodes, count_tasks_per_node(shape, kind, empty), 0)
+            np.where(eligibility.eligible_up_nodes, count_tasks_per_node(shape.task_request, kind, empty), 0)
             for kind in eligibility.device_kinds
         )
         result = node_table.feasibility_cache[shape] = any(
@@ -300,12 +303,10 @@ def is_feasible(shape: JobShape, node_table: NodeTable) -> bool:
 
 def _subtract_from_booking(booking: BookedCapacity, rows: Array, project: str) -> None:
     """Subtract these rows from the remainder. Jobs of the exempt project use up the booked devices first."""
-    where = {int(node): place for place, node in enumerate(booking.nodes)}
-    on_booked_nodes = np.array([int(node) in where for node in rows["node"]], bool)
-    if not on_booked_nodes.any():
+    on_booked_nodes, places = np.nonzero(rows["node"][:, None] == booking.nodes)
+    if not len(places):
         return
     rows = rows[on_booked_nodes]
-    places = np.array([where[int(node)] for node in rows["node"]])
     if booking.exempt_project == project:
         if booking.booked_devices is None:
             return

@@ -214,7 +214,8 @@ class _Search:
         shape, project, until = self.waiting.shape, self.waiting.job.project, self.now + self.waiting.limit_seconds
         eligibility = self.capacity.node_table.eligibility_of(shape)
         for kind in eligibility.device_kinds:
-            task_counts = np.where(eligibility.eligible_up_nodes, count_tasks_per_node(shape, kind, free), 0)
+            counts = count_tasks_per_node(shape.task_request, kind, free)
+            task_counts = np.where(eligibility.eligible_up_nodes, counts, 0)
             self.capacity.subtract_bookings(task_counts, shape, kind, project, until)
             yield kind, distribute_tasks(task_counts, shape, free.cpus)
 

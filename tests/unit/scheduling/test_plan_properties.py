@@ -77,3 +77,9 @@ def test_a_plan_does_not_change_its_snapshot(case: Case) -> None:
 )
 def test_no_plan_of_a_crowded_cluster_preempts_the_wrong_jobs(case: Case) -> None:
     assert find_violations(case, plan_of(case)) == []
+
+
+@MANY
+@given(cases(replace(ALL, nodes=6, running=4, pending=60, reservations=8)))
+def test_no_plan_of_a_long_queue_beside_many_reservations_breaks_a_rule(case: Case) -> None:
+    assert find_violations(case, plan_of(case)) == []
