@@ -39,6 +39,7 @@ PAGES = (
     "/notifications",
     "/notifications?all=true",
     "/share?people=true",
+    "/share/delivery?people=true",
     "/reports?by=user",
     "/admin",
     *("/admin/" + name for name in ADMIN),

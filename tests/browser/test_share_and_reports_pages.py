@@ -27,6 +27,22 @@ def test_the_tree_shows_who_used_what(new_page: Callable[..., Page], server: Run
 
 
 @WAYS
+def test_entitled_and_delivered_are_compared_over_weeks(
+    new_page: Callable[..., Page], server: RunningServer, scripts: bool
+) -> None:
+    page = new_page(java_script_enabled=scripts)
+    page.goto(server.url + "/share")
+    page.get_by_role("link", name="Entitled and delivered").click()
+    expect(page.get_by_role("heading", name="GPU-hours per day")).to_be_visible()
+    expect(page.get_by_role("img", name="department default")).to_be_visible()
+    page.get_by_role("link", name="12 weeks").click()
+    expect(page.get_by_role("heading", name="GPU-hours per week")).to_be_visible()
+    page.get_by_role("link", name="Projects and users").click()
+    expect(page.get_by_role("row", name="root you user")).to_be_visible()
+    expect(page.get_by_role("heading", name="GPU-hours per week")).to_be_visible()
+
+
+@WAYS
 def test_a_report_is_chosen_and_downloaded(
     new_page: Callable[..., Page], server: RunningServer, scripts: bool
 ) -> None:

@@ -10,17 +10,21 @@ from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
 from heliostat.api.serialization import (
     Json,
+    serialize_account_delivery,
     serialize_explanation,
     serialize_share_account,
     serialize_start_forecast,
     serialize_time,
 )
+from heliostat.api.time_fields import DayParam
 from heliostat.models import ForeignJob
+from heliostat.services.accounts.share_delivery import share_delivery
 from heliostat.services.accounts.share_tree import share_tree, usage_source
 from heliostat.services.cluster.foreign_jobs import list_foreign_jobs
 from heliostat.services.jobs.explanation import explain_job, forecast_request
 
 router = BodyRouter(tags=["queue"])
+SinceParam = Annotated[DayParam, Query(description="First day, in UTC: 2026-11-01. Default: two weeks ago.")]
 
 
 @router.get("/jobs/{job_id}/why")
@@ -43,6 +47,22 @@ def show_shares(caller: CallerDep, context: ContextDep) -> Response:
     """Show the fair-share tree: share and usage of departments, projects, and users of your projects."""
     tree = [serialize_share_account(account) for account in share_tree(context, caller)]
     return JSONResponse({"items": tree, "next_cursor": None, "usage_source": usage_source(context)})
+
+
+@router.get("/share/delivery")
+def show_share_delivery(caller: CallerDep, context: ContextDep, since: SinceParam = None) -> Response:
+    """Compare what departments, projects, and users of your projects were entitled to with what they received,
+    since the beginning of a day."""
+    report = share_delivery(context, caller, since)
+    return JSONResponse(
+        {
+            "items": [serialize_account_delivery(department) for department in report.departments],
+            "next_cursor": None,
+            "start_at": serialize_time(report.period.start),
+            "end_at": serialize_time(report.period.end),
+            "step_days": report.period.step_days,
+        }
+    )
 
 
 @router.get("/foreign-jobs")

@@ -8,6 +8,7 @@ from typing import Any
 from heliostat.models import AttemptRecord, DependencyCondition, Job, JobEvent, Node, TaskPlacement
 from heliostat.models.nodes import Device
 from heliostat.models.workflows import Metric
+from heliostat.services.accounts.share_delivery import AccountDelivery
 from heliostat.services.accounts.share_tree import AccountShare
 from heliostat.services.cluster.foreign_jobs import ForeignJobOnNode
 from heliostat.services.jobs.explanation import (
@@ -282,6 +283,22 @@ def serialize_share_account(account: AccountShare) -> Json:
         "reserved_gpu_hours": round(account.reserved, 2),
         "usage_ratio": round(account.ratio, 3),
         "children": [serialize_share_account(child) for child in account.children],
+    }
+
+
+def serialize_account_delivery(account: AccountDelivery) -> Json:
+    entitled, delivered = sum(account.entitled), sum(account.delivered)
+    return {
+        "kind": account.kind,
+        "name": account.name,
+        "share": account.share,
+        "share_fraction": None if account.share_fraction is None else round(account.share_fraction, 4),
+        "entitled_gpu_hours": round(entitled, 2),
+        "delivered_gpu_hours": round(delivered, 2),
+        "delivered_ratio": None if account.ratio is None else round(account.ratio, 3),
+        "entitled_by_step": [round(amount, 2) for amount in account.entitled],
+        "delivered_by_step": [round(amount, 2) for amount in account.delivered],
+        "children": [serialize_account_delivery(child) for child in account.children],
     }
 
 

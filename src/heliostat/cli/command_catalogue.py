@@ -45,7 +45,9 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry(
             "notification", "notifications:notification", "Messages about your jobs by e-mail, chat or webhook."
         ),
-        CommandEntry("share", "share:share", "Show fair shares and recent usage."),
+        CommandEntry(
+            "share", "share:share", "Show fair shares and recent usage, or what was delivered since a day."
+        ),
         CommandEntry(
             "report", "report:report", "Show the usage of a period by project, user, department or GPU type."
         ),

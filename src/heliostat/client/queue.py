@@ -49,6 +49,28 @@ class ShareTree(TypedDict, total=False):
     usage_source: str  # heliostat; or slurm, which also counts jobs submitted to it directly
 
 
+class AccountDelivery(TypedDict):
+    """What a department, project or user was entitled to in a period, and what it received."""
+
+    kind: str
+    name: str
+    share: int
+    share_fraction: float | None  # of the cluster; None: it asked for nothing
+    entitled_gpu_hours: float
+    delivered_gpu_hours: float
+    delivered_ratio: float | None  # delivered as a multiple of entitled
+    entitled_by_step: list[float]
+    delivered_by_step: list[float]
+    children: "list[AccountDelivery]"
+
+
+class ShareDelivery(TypedDict):
+    items: list[AccountDelivery]
+    start_at: str
+    end_at: str
+    step_days: int  # length of a step; the last one may be shorter
+
+
 class StartEstimate(TypedDict):
     starts_now: bool
     forecast: Forecast | None
@@ -80,6 +102,12 @@ class Queue(ApiResource):
         """The fair-share tree of departments, projects and users, and the source of its usage."""
         tree: ShareTree = self._transport.call("GET", "/share")
         return tree
+
+    def share_delivery(self, since: date | str | None = None) -> ShareDelivery:
+        """What each account was entitled to since a day ("2026-11-01", in UTC; default: two weeks ago), and what
+        it received: in all, and in each step of some days."""
+        delivery: ShareDelivery = self._transport.call("GET", "/share/delivery", query=[("since", since)])
+        return delivery
 
     def report(
         self, month: str | None = None, by: str = "project", **days: Unpack[ReportDays]

@@ -146,6 +146,10 @@ class Controller:
             self._thread.join()
 
     @property
+    def policy(self) -> SchedulingPolicy:
+        return self._policy
+
+    @property
     def is_paused(self) -> bool:
         return self._is_paused
 

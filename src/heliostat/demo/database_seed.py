@@ -105,6 +105,7 @@ def _record(job: DemoJob, number: int, arrays: dict[str, int]) -> Job:
         ended_at=job.ended_at,
         exit_code=job.exit_code,
         reason=_reason(job),
+        waited_seconds=((job.started_at or job.ended_at or job.submitted_at) - job.submitted_at).total_seconds(),
     )
 
 

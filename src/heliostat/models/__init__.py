@@ -16,6 +16,7 @@ from heliostat.models.accounts import (
 from heliostat.models.audit import AuditEntry
 from heliostat.models.dependencies import Dependency, DependencyCondition, ParentReference
 from heliostat.models.events import JobEvent
+from heliostat.models.job_spans import JobSpan
 from heliostat.models.jobs import (
     Attempt,
     AttemptId,
@@ -87,6 +88,7 @@ __all__ = [
     "JobEvent",
     "JobId",
     "JobRequest",
+    "JobSpan",
     "JobSpec",
     "JobState",
     "Membership",

@@ -154,6 +154,7 @@ class Context:
     import_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("file"))
     search_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("search"))
     preview_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("preview"))
+    report_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("report"))
     upload_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("upload", maximum=1000))
     stream_limit: ConcurrencyLimit = field(
         default_factory=lambda: ConcurrencyLimit("stream", _MAX_STREAMS, _MAX_STREAMS_PER_USER)

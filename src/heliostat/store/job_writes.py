@@ -195,9 +195,13 @@ def _settle_children(
     return broken
 
 
-def cancellation_transition(reason: str | None, job_id: JobId, at: datetime) -> JobTransition:
-    """Of a waiting job that cannot start."""
-    values = {"ended_at": at, "reason": reason}
+def cancellation_transition(
+    reason: str | None, job_id: JobId, at: datetime, waited_seconds: float | None = None
+) -> JobTransition:
+    """Of a waiting job that cannot start. `waited_seconds`: in the queue; None: no more than is stored."""
+    values: dict[str, Any] = {"ended_at": at, "reason": reason}
+    if waited_seconds is not None:
+        values["waited_seconds"] = waited_seconds
     return JobTransition(job_id, JobState.CANCELLED, "ended", at, None, values, reason)
 
 

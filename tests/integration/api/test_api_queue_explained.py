@@ -92,7 +92,13 @@ def test_asking_when_stores_nothing_and_is_checked_like_a_submission(server: Run
 
 
 def test_a_login_is_needed(server: RunningServer) -> None:
-    for method, path in (("GET", "/share"), ("GET", "/report"), ("POST", "/when"), ("GET", "/jobs/1/why")):
+    for method, path in (
+        ("GET", "/share"),
+        ("GET", "/share/delivery"),
+        ("GET", "/report"),
+        ("POST", "/when"),
+        ("GET", "/jobs/1/why"),
+    ):
         assert server.ask(method, path, {} if method == "POST" else None, tcp=True).status == 401
 
 
@@ -113,6 +119,29 @@ def test_the_share_tree_names_all_projects_and_only_people_of_ones_own(
     assert sorted(_people(trees[bob.uid], "default")) == sorted([ann.name, bob.name])
     assert [one["name"] for one in trees[bob.uid][0]["children"]] == ["default", "secret"]
     assert trees[bob.uid][0]["usage_gpu_hours"] > 0
+
+
+def test_entitled_and_delivered_are_shown_of_all_projects_and_only_people_of_ones_own(
+    server: RunningServer, ann: Person, bob: Person, full: tuple[int, int]
+) -> None:
+    assert server.ask("POST", "/projects", {"name": "hidden", "department": "default"}).status == 201
+    assert server.ask("PUT", f"/projects/hidden/members/{ann.name}", {"role": "member"}).status == 200
+    server.finished(server.submit(ann.uid, command="true", project="hidden", gpus=1, env=BRIEF), ann.uid)
+    seen = {uid: server.ask("GET", "/share/delivery", uid=uid).json for uid in (None, ann.uid, bob.uid)}
+    people = [_people(seen[uid]["items"], "hidden") for uid in (None, ann.uid, bob.uid)]
+    assert people == [[ann.name], [ann.name], []]
+    (default,) = seen[bob.uid]["items"]
+    steps = default["delivered_by_step"]
+    assert (len(steps), seen[bob.uid]["step_days"]) == (15, 1)
+    assert sum(steps) == pytest.approx(default["delivered_gpu_hours"], abs=0.1)
+    assert default["entitled_gpu_hours"] == default["delivered_gpu_hours"]
+
+
+@pytest.mark.parametrize("since", ["2999-01-01", "0001-01-01", "yesterday", "1"])
+def test_a_day_that_is_no_day_or_too_far_away_is_refused(server: RunningServer, since: str) -> None:
+    answer = server.ask("GET", f"/share/delivery?since={since}")
+    assert (answer.status, list(answer.error["fields"])) == (422, ["since"])
+    assert answer.error["hint"]
 
 
 def test_the_report_shows_everybody_to_admins_and_else_oneself(

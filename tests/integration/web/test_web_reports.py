@@ -84,6 +84,22 @@ def test_the_people_of_other_projects_are_not_shown(used: RunningServer) -> None
     assert "for running jobs. Users are shown only for your own projects." in theirs
 
 
+def test_entitled_and_delivered_are_shown_without_the_people_of_other_projects(used: RunningServer) -> None:
+    me = used.ask("GET", "/whoami").json["user"]["name"]
+    mine = Surfer(used).by_link().get("/share/delivery?people=true&weeks=2").text
+    assert f'<span class="share-name">{me}</span> <span class="tag">you</span>' in mine
+    assert "GPU-hours per day" in mine
+    theirs = by_password(used, "looker").get("/share/delivery?people=true").text
+    assert '<span class="share-name">secretive</span>' in theirs
+    assert f'<span class="share-name">{me}</span>' not in theirs
+    assert "Users are shown only for your own projects." in theirs
+
+
+@pytest.mark.parametrize("weeks", ["0", "14", "-1", "x", "9" * 400])
+def test_an_impossible_number_of_weeks_is_refused_as_a_page(used: RunningServer, weeks: str) -> None:
+    assert Surfer(used).by_link().get(f"/share/delivery?weeks={weeks}").status == 422
+
+
 def test_the_tree_is_served_alone_for_live_pages(used: RunningServer) -> None:
     text = Surfer(used).by_link().get("/share", X_Fragment="tree").text
     assert text.startswith('<template data-part="tree">')

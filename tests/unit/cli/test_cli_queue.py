@@ -1,6 +1,8 @@
 import json
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from unit.client.stand_in_server import answer
 
 
@@ -167,6 +169,63 @@ def test_share_is_a_tree(helio, serve):
     assert [line.split()[0] for line in lines[1:]] == ["lab", "mri", "anna"]
     assert lines[3].startswith("    anna")
     assert lines[3].split()[1:] == ["2", "50.0%", "8.1", "4.2", "2.10\N{MULTIPLICATION SIGN}"]
+
+
+def delivery(**changes):
+    user = {
+        "kind": "user",
+        "name": "anna",
+        "share": 1,
+        "share_fraction": 0.25,
+        "entitled_gpu_hours": 1000.0,
+        "delivered_gpu_hours": 1100.0,
+        "delivered_ratio": 1.1,
+        "entitled_by_step": [100.0, 0.0, 400.0, 500.0],
+        "delivered_by_step": [100.0, 0.0, 200.0, 800.0],
+        "children": [],
+    }
+    nothing = {
+        "share_fraction": None,
+        "delivered_ratio": None,
+        "entitled_by_step": [0.0],
+        "delivered_by_step": [0.0],
+    }
+    departments = [
+        user | {"kind": "department", "name": "lab", "children": [user]},
+        user | {"kind": "department", "name": "idle"} | nothing,
+    ]
+    times = {"start_at": "2026-11-16T00:00:00Z", "end_at": "2026-11-19T04:00:00Z"}
+    return {"items": departments, "next_cursor": None, "step_days": 1} | times | changes
+
+
+def test_share_since_a_day_compares_delivered_with_entitled(helio, serve):
+    server = serve(answer(delivery()), answer(delivery(step_days=7)), answer(delivery()))
+    ran = helio("share", "--since", "2026-11-16")
+    assert b"GET /api/v1/share/delivery?since=2026-11-16 " in server.requests[0]
+    title, lab, anna, idle = ran.out.splitlines()
+    assert title.endswith("PER DAY")
+    assert lab.split() == ["lab", "25.0%", "1,000.0", "1,100.0", "110%", "▅", "▃▇"]
+    assert anna.startswith("  anna")
+    assert idle.split() == ["idle", "-", "-", "-", "-", "-"]
+    assert "GPU-hours since 2026-11-16. PER DAY: delivered of entitled; ▅ is all" in ran.err
+    assert "PER WEEK" in helio("share", "--since", "40d").out
+    assert json.loads(helio("share", "--since", "14d", "--json").out) == delivery()
+
+
+def test_share_since_an_age_begins_on_that_day(helio, serve):
+    server = serve(answer(delivery()))
+    before = datetime.now(UTC)
+    helio("share", "--since", "14d")
+    days = {(at - timedelta(days=14)).date().isoformat().encode() for at in (before, datetime.now(UTC))}
+    assert any(b"since=" + day + b" " in server.requests[0] for day in days)
+
+
+@pytest.mark.parametrize("text", ["14", "yesterday", "2026-13-01", "999999999d"])
+def test_share_since_something_else_is_refused_before_the_server_is_asked(helio, serve, text):
+    serve()
+    ran = helio("share", "--since", text)
+    assert ran.code == 2
+    assert "--since" in ran.err
 
 
 LINE = {

@@ -6,25 +6,39 @@ With Slurm, the usage comes from Slurm's accounting, which includes jobs submitt
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from heliostat.engines.account_sync import AccountSync, AccountUsage
 from heliostat.engines.contract import SyncsAccounts
 from heliostat.models import Caller, User
+from heliostat.scheduling.delivery_report import AccountDelivery
 from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.scheduling.share_report import AccountShare, build_share_report
 from heliostat.services.context import Context
 from heliostat.store import accounts
 
-__all__ = ["COUNTED_BY_HELIOSTAT", "AccountShare", "share_tree", "slurm_share_tree", "usage_source"]
+__all__ = [
+    "COUNTED_BY_HELIOSTAT",
+    "AccountShare",
+    "hide_other_users",
+    "share_tree",
+    "slurm_share_tree",
+    "usage_source",
+]
+Account = TypeVar("Account", AccountShare, AccountDelivery)
 OTHER_SLURM_ACCOUNTS = "elsewhere in Slurm"
 COUNTED_BY_HELIOSTAT = "heliostat"
 
 
 def share_tree(context: Context, caller: Caller) -> tuple[AccountShare, ...]:
     """The departments, with the usage that the queue counts now."""
-    tree = _tree(context)
+    return hide_other_users(_tree(context), caller.user)
+
+
+def hide_other_users(tree: Sequence[Account], user: User) -> tuple[Account, ...]:
+    """The departments, without other users of projects of which the user is not a member."""
     return tuple(
-        replace(department, children=tuple(_visible(project, caller.user) for project in department.children))
+        replace(department, children=tuple(_visible(project, user) for project in department.children))
         for department in tree
     )
 
@@ -43,7 +57,7 @@ def _tree(context: Context) -> tuple[AccountShare, ...]:
     return build_share_report(queue_state.snapshot(context.now()), queue_state.policy)
 
 
-def _visible(project: AccountShare, user: User) -> AccountShare:
+def _visible(project: Account, user: User) -> Account:
     if user.is_admin or user.is_member_of(project.name):
         return project
     return replace(project, children=tuple(child for child in project.children if child.name == user.name))

@@ -121,9 +121,10 @@ def _stop_jobs(context: Context, caller: Caller, tx: Transaction, jobs: Sequence
     for job in unfinished_jobs:
         if job.state in ACTIVE_STATES:
             _request_stop(context, tx, job, stop_kind, reason)
-    waiting = [job.id for job in unfinished_jobs if job.state not in ACTIVE_STATES]
+    waiting = [job for job in unfinished_jobs if job.state not in ACTIVE_STATES]
     job_writes.apply_transitions(
-        tx, [job_writes.cancellation_transition(reason, job_id, now) for job_id in waiting]
+        tx,
+        [job_writes.cancellation_transition(reason, job.id, now, job.queue_wait_seconds(now)) for job in waiting],
     )
 
 

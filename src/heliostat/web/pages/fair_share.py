@@ -14,7 +14,7 @@ from heliostat.web.rendering import PageSpec, render_page
 from heliostat.web.request_context import AuthenticatedDep
 
 router = APIRouter()
-_DEPTHS = {"department": 0, "project": 1, "user": 2}
+DEPTHS = {"department": 0, "project": 1, "user": 2}
 _FULL_BAR_RATIO = 2.0  # usage relative to the share at which the bar is full
 
 
@@ -98,8 +98,8 @@ def _row(share: AccountShare, user: User, scale: _Scale, row_id: str) -> ShareRo
         id=row_id,
         kind=share.kind,
         name=share.name,
-        depth=_DEPTHS[share.kind],
-        is_mine=_is_mine(share, user),
+        depth=DEPTHS[share.kind],
+        is_mine=is_own_account(share.kind, share.name, user),
         may_manage=user.is_admin if share.kind != "project" else user.may_manage(share.name),
         share=share.share,
         entitled_fraction=share.entitled,
@@ -118,10 +118,9 @@ def _row(share: AccountShare, user: User, scale: _Scale, row_id: str) -> ShareRo
     )
 
 
-def _is_mine(share: AccountShare, user: User) -> bool:
-    if share.kind == "user":
-        return share.name == user.name
-    return share.kind == "project" and user.is_member_of(share.name)
+def is_own_account(kind: str, name: str, user: User) -> bool:
+    """Whether it is the user, or a project of the user."""
+    return name == user.name if kind == "user" else kind == "project" and user.is_member_of(name)
 
 
 def _share_status(share: AccountShare) -> str:
