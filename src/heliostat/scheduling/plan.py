@@ -336,7 +336,7 @@ class _Planner:
             & (heads["rank"] > 0)
             & (heads["waiting"] <= self._seconds - _MIN_WAIT_SECONDS)
         )
-        lost = pending["job"][np.setdiff1d(booked, self._heads)].tolist()
+        lost = np.setdiff1d(pending["job"][booked], heads["job"]).tolist()
         return tuple(heads["job"][is_new].tolist()), tuple(job_id for job_id in lost if job_id not in started)
 
     def _booked_starts(self) -> Callable[[], tuple[BookedStart, ...]]:

@@ -18,6 +18,8 @@ bookings it then counts as a job of the highest class that has no budget.
 Once the planner has booked the start of a job, no job of its class or below passes it.
 """
 
+import math
+
 import numpy as np
 
 from heliostat.models import Job
@@ -33,7 +35,10 @@ _SMALLEST = 0.1  # GPU-hours: smaller jobs count as this size
 _MAX_SHARE_RATIO = 8.0  # higher ratios count as this one
 _FLOOR_HOURS = 24.0
 _FIRST_JOB_SHARES = 2.0  # usage of this many shares less
-_TIE = 1e-12  # between equal jobs, the one submitted first is ahead
+# Smaller differences of points or usage do not count: they come from the order in which usage was added up.
+# Irrational, so that sums of fractions are not halfway between two multiples.
+_RESOLUTION = math.pi * 1e-9
+_MORE = 1e-6  # points: enough to be ahead
 
 
 def class_points(job: Job, policy: SchedulingPolicy) -> float:
@@ -45,7 +50,7 @@ def class_points(job: Job, policy: SchedulingPolicy) -> float:
 def manager_points(job: Job) -> float:
     """Points of a priority set by a manager of the project; they count only within it."""
     priority = 0 if job.priority_everywhere else max(job.priority, 0)
-    return priority * _POINTS_PER_PRIORITY - job.id * _TIE
+    return priority * _POINTS_PER_PRIORITY
 
 
 def sort_pending(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Array:
@@ -57,7 +62,7 @@ def sort_pending(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> Ar
     if policy.order is QueueOrdering.SHORTEST_JOB_FIRST:
         result = np.lexsort((rows["job"], rows["limit"]))
     elif policy.order is QueueOrdering.LEAST_ATTAINED_SERVICE:
-        result = np.lexsort((rows["job"], snapshot.usage_by_leaf[rows["leaf"]]))
+        result = np.lexsort((rows["job"], _rounded(snapshot.usage_by_leaf)[rows["leaf"]]))
     else:
         result = np.argsort(rows["job"])
     return _move_preemptible_back(result, rows, policy)
@@ -72,7 +77,7 @@ def priority_points(snapshot: Snapshot, policy: SchedulingPolicy, now: float) ->
     if not len(rows):
         return points
     users = current_share_levels(snapshot, policy)[2]
-    order = _sort_by(points, np.arange(len(rows)), rows, policy)
+    order = _sort_by(points, np.argsort(rows["job"]), rows, policy)
     shares = np.minimum(_share_ratios(users, rows, order), _MAX_SHARE_RATIO) - _first_job_shares(snapshot, order)
     return np.asarray(points - policy.share_weight * shares)
 
@@ -83,7 +88,7 @@ def _overdue_heads(snapshot: Snapshot, policy: SchedulingPolicy, now: float) -> 
     overdue = np.flatnonzero((rows["waiting"] < now - policy.overdue_seconds) & (rows["rank"] > 0))
     if not len(overdue):
         return overdue
-    oldest_first = overdue[np.argsort(rows["waiting"][overdue], kind="stable")]
+    oldest_first = overdue[np.lexsort((rows["job"][overdue], rows["waiting"][overdue]))]
     projects, firsts = np.unique(tree.project_of[rows["leaf"][oldest_first]], return_index=True)
     heads = oldest_first[firsts]
     project_of_running, count = tree.project_of[running["leaf"]], len(tree.projects)
@@ -115,7 +120,8 @@ def _promised_order(snapshot: Snapshot, policy: SchedulingPolicy, now: float) ->
     if not len(overdue):
         return _move_booked_forward(_fair_share_order(snapshot, policy, points, class_points), rows, rows["rank"])
     highest, ranks = policy.highest_unlimited_class, rows["rank"].copy()
-    points[overdue] = np.maximum(points[overdue], points[rows["rank"] <= highest.rank].max(initial=-np.inf))
+    most = points[rows["rank"] <= highest.rank].max(initial=-np.inf)
+    points[overdue] = np.maximum(points[overdue], most + _MORE)
     class_points = class_points.copy()
     class_points[overdue] = np.maximum(class_points[overdue], highest.points)
     ranks[overdue] = np.maximum(ranks[overdue], highest.rank)
@@ -125,7 +131,7 @@ def _promised_order(snapshot: Snapshot, policy: SchedulingPolicy, now: float) ->
 def _fair_share_order(snapshot: Snapshot, policy: SchedulingPolicy, points: Array, class_points: Array) -> Array:
     """The jobs of a project by points, then the projects of each department and the departments in turns."""
     rows = snapshot.pending
-    order = _sort_by(points, np.arange(len(rows)), rows, policy)
+    order = _sort_by(points, np.argsort(rows["job"]), rows, policy)
     if not len(rows):
         return order
     departments, projects, _ = current_share_levels(snapshot, policy)
@@ -138,7 +144,11 @@ def _fair_share_order(snapshot: Snapshot, policy: SchedulingPolicy, points: Arra
 
 def _sort_by(points: Array, order: Array, rows: Array, policy: SchedulingPolicy) -> Array:
     """Most points first; jobs with equal points stay in this order."""
-    return _move_preemptible_back(order[np.argsort(-points[order], kind="stable")], rows, policy)
+    return _move_preemptible_back(order[np.argsort(-_rounded(points)[order], kind="stable")], rows, policy)
+
+
+def _rounded(values: Array) -> Array:
+    return np.asarray(np.rint(values / _RESOLUTION))
 
 
 def _share_ratios(level: ShareLevel, rows: Array, order: Array) -> Array:

@@ -11,7 +11,8 @@ from unit.scheduling.random_cases import Case
 Account = tuple[str, ...]  # (department,), (department, project), (department, project, user)
 FLOOR_HOURS, SMALLEST, MOST_OVER, PER_PRIORITY = 24.0, 0.1, 8.0, 3.0
 FIRST_JOB_SHARES = 2.0  # of a user who has used nothing
-TIE = 1e-12  # of equals, the one submitted first
+RESOLUTION = math.pi * 1e-9  # smaller differences do not count; of equals, the one submitted first
+MORE = 1e-6  # points of an overdue job than others
 HIGHEST_RANK, HIGHEST_POINTS = 2, 4.0  # of a class without a budget
 
 
@@ -36,7 +37,7 @@ def reference_order(case: Case) -> list[int]:
     """By points; then the projects of a department and the departments by their usage relative to their shares."""
     points, overdue = reference_points(case), _overdue_heads(case)
     most = max((points[job.id] for job in case.pending if _rank(case, job) <= HIGHEST_RANK), default=-math.inf)
-    points |= {job.id: max(points[job.id], most) for job in overdue}
+    points |= {job.id: max(points[job.id], most + MORE) for job in overdue}
     in_order = _sorted(case, sorted(case.pending, key=lambda job: job.id), points)
     usage = _usage(case)
     for level in (1, 0):
@@ -76,7 +77,7 @@ def _queued_for(running: Job) -> float:
 
 
 def _sorted(case: Case, jobs: Iterable[Job], points: dict[int, float]) -> list[Job]:
-    return _preemptible_last(case, sorted(jobs, key=lambda job: -points[job.id]))
+    return _preemptible_last(case, sorted(jobs, key=lambda job: -round(points[job.id] / RESOLUTION)))
 
 
 def _booked_first(case: Case, jobs: list[Job], overdue: list[Job]) -> list[Job]:
@@ -130,7 +131,7 @@ def _in_project(case: Case, job: Job) -> float:
     waited = job.queue_wait_seconds(NOW) / 3600 + 1
     priority = 0 if job.priority_everywhere else max(job.priority, 0)
     size = math.log2(_cost(case, job) + SMALLEST)
-    return PER_PRIORITY * priority - size + math.log2(waited) - job.id * TIE
+    return PER_PRIORITY * priority - size + math.log2(waited)
 
 
 def _per_hour(case: Case, job: Job) -> float:
