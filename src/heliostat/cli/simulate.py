@@ -137,9 +137,10 @@ def simulate(
         skip_bad,
         dict.fromkeys(name for item in policies for name in item.policy.classes),
     )
-    whole_trace = (
-        _read(trace, options) if generate is None else _generate(trace, generate, seed, load, clusters[0].gpus)
-    )
+    if generate is None:
+        whole_trace = _read(trace, options)
+    else:
+        whole_trace = _generate(trace, generate, seed, load, int(clusters[0].gpus))
     jobs_trace = select_submission_period(whole_trace, since, until)
     workloads = _workloads(jobs_trace, clusters, any_type, scale_load, is_default=not nodes)
     sample = FORECAST_SAMPLE if forecasts else 0

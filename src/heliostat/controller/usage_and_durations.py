@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 
 from heliostat.models import Job
+from heliostat.models.gpu_types import card_fraction
 from heliostat.scheduling.arrivals import MAX_ARRIVAL_DAYS, MAX_ARRIVALS
 from heliostat.scheduling.duration_estimator import RunDuration
 from heliostat.scheduling.policy import SchedulingPolicy
@@ -48,9 +49,8 @@ def _usages(rows: list[DailyUsage], policy: SchedulingPolicy, now: datetime) -> 
         begin = datetime.combine(row.day, time(), UTC)
         end = min(begin + timedelta(days=1), now)
         seconds = max((end - begin).total_seconds(), 1.0)
-        per_gpu = charges.gpus.get((row.gpu_type or "").lower(), charges.gpu)
         memory = row.memory_mib_seconds / 1024 * charges.memory_gib
-        cost = (row.gpu_seconds * per_gpu + row.cpu_seconds * charges.cpu + memory) / 3600
+        cost = (row.gpu_seconds * charges.gpu_charge(row.gpu_type) + row.cpu_seconds * charges.cpu + memory) / 3600
         start = begin.timestamp()
         yield PastUsage(
             user=row.user,
@@ -59,5 +59,5 @@ def _usages(rows: list[DailyUsage], policy: SchedulingPolicy, now: datetime) -> 
             start=start,
             end=start + seconds,
             charge_per_second=cost / seconds,
-            gpu_hours=row.gpu_seconds / 3600,
+            gpu_hours=row.gpu_seconds * card_fraction(row.gpu_type) / 3600,
         )

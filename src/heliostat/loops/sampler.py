@@ -9,7 +9,16 @@ from heliostat.controller.background_loop import BackgroundLoop
 from heliostat.controller.controller import Controller
 from heliostat.controller.node_inventory import NodeInventory
 from heliostat.engines.contract import Engine, HasOwnQueue
-from heliostat.models import DeviceSample, Job, Node, NodeState, SampleBatch, UsageSample, job_id_of_attempt
+from heliostat.models import (
+    DeviceSample,
+    Job,
+    Node,
+    NodeState,
+    SampleBatch,
+    UsageSample,
+    count_cards,
+    job_id_of_attempt,
+)
 from heliostat.models.samples import CLUSTER_SUBJECT, job_subject, node_subject, sample_values
 from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
@@ -78,8 +87,8 @@ def cluster_values(
     sampled = [samples[node.name] for node in up if node.name in samples]
     allocated = [(job.resources, job.placement.tasks) for job in jobs]
     return [
-        sum(len(node.devices) for node in up),
-        sum(resources.gpus * tasks for resources, tasks in allocated),
+        sum(count_cards(node.devices) for node in up),
+        sum(resources.cards * tasks for resources, tasks in allocated),
         _mean_utilisation(device for sample in sampled for device in sample.devices),
         sum(node.cpus for node in up),
         sum(resources.cpus * tasks for resources, tasks in allocated),

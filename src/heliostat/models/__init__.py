@@ -36,7 +36,7 @@ from heliostat.models.jobs import (
     format_attempt_id,
     job_id_of_attempt,
 )
-from heliostat.models.nodes import Device, DeviceProcess, Node, Recomposition
+from heliostat.models.nodes import Device, DeviceProcess, Node, Recomposition, count_cards
 from heliostat.models.notifications import Announcement
 from heliostat.models.observations import AttemptEnded, AttemptStarted, EndCause, Observation, TimeLimitChanged
 from heliostat.models.quantities import ArrayRange
@@ -118,6 +118,7 @@ __all__ = [
     "User",
     "WaitReason",
     "WebLogin",
+    "count_cards",
     "format_attempt_id",
     "job_id_of_attempt",
     "may_transition",

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from heliostat.models.dependencies import Dependency, ParentReference
 from heliostat.models.environments import EnvironmentSpec
+from heliostat.models.gpu_types import card_fraction
 from heliostat.models.provenance import SourceCode
 from heliostat.models.quantities import ArrayRange
 from heliostat.models.retries import DEFAULT_RETRY_POLICY, RetryPolicy
@@ -52,6 +53,11 @@ class Resources:
     def device_count(self) -> int:
         """Number of devices, also if only a fraction of one is used."""
         return math.ceil(self.gpus)
+
+    @property
+    def cards(self) -> float:
+        """The number of GPUs in sums: a MIG slice counts as its part of a card."""
+        return self.gpus * card_fraction(self.gpu_type)
 
 
 class TaskLayout(StrEnum):

@@ -1,8 +1,9 @@
 """Nodes and their devices (GPUs)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from heliostat.models.gpu_types import card_fraction
 from heliostat.models.states import NodeState
 
 
@@ -18,11 +19,11 @@ class DeviceProcess:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU. It is not allocated while `problem` or `used_outside` is set; both are texts for users."""
+    """A GPU or a MIG slice. Not allocated while `problem` or `used_outside` is set; both are texts for users."""
 
     uuid: str
-    index: int
-    type: str  # short and typable: "A100", "RTX-3090"
+    index: int  # of the card, as nvidia-smi shows it
+    type: str  # short and typable: "A100", "RTX-3090", "A100-1g.10gb"
     name: str  # as reported by the driver: "NVIDIA A100-SXM4-80GB"
     memory_mib: int
     memory_used_mib: int = 0
@@ -31,6 +32,24 @@ class Device:
     problem: str | None = None
     used_outside: str | None = None
     processes: tuple[DeviceProcess, ...] = ()
+    slice_index: int | None = None  # of a slice on its card
+    card_uuid: str | None = None  # of the card of a slice
+    files: tuple[str, ...] = ()  # device files that only this device needs
+
+    @property
+    def number(self) -> str:
+        """`0`, or `0:3` for a slice."""
+        return str(self.index) if self.slice_index is None else f"{self.index}:{self.slice_index}"
+
+    @property
+    def card(self) -> str:
+        """The uuid of its card."""
+        return self.card_uuid or self.uuid
+
+    @property
+    def card_fraction(self) -> float:
+        """The part of a GPU that it counts as."""
+        return card_fraction(self.type)
 
     @property
     def is_available(self) -> bool:
@@ -53,6 +72,12 @@ class Node:
     min_data_class: int = 0  # reserved for jobs of at least this class
     splits_devices: bool = False  # several jobs may share one of its GPUs
     driver: str | None = None  # version of the GPU driver, if known
+
+
+def count_cards(devices: Iterable[Device]) -> float:
+    """The number of GPUs, with each slice as its part of one."""
+    total = round(sum(device.card_fraction for device in devices), 6)  # seven sevenths are 1
+    return int(total) if total == int(total) else total
 
 
 @dataclass(frozen=True, slots=True)

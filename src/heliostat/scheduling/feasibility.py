@@ -6,6 +6,7 @@ from enum import Enum
 
 from heliostat.models import Device, Node, PlacementRequest, Resources, TaskLayout
 from heliostat.models.amounts import format_count, format_size, join_words
+from heliostat.models.gpu_types import accepts_gpu_type, is_slice
 
 
 def could_ever_run(
@@ -55,12 +56,11 @@ def count_tasks_on_node(node: Node, requested: Resources) -> int:
 
 
 def matching_devices(node: Node, gpu_type: str | None, gpu_memory_mib: int | None = None) -> list[Device]:
-    """Devices of this type with at least this much memory, in any state."""
+    """Devices of this type (None: of any, but no slices) with at least this much memory, in any state."""
     return [
         device
         for device in node.devices
-        if (gpu_type is None or device.type.lower() == gpu_type.lower())
-        and device.memory_mib >= (gpu_memory_mib or 0)
+        if accepts_gpu_type(gpu_type, device.type) and device.memory_mib >= (gpu_memory_mib or 0)
     ]
 
 
@@ -95,7 +95,8 @@ def _tasks_by_devices(node: Node, requested: Resources) -> int:
     devices = len(matching_devices(node, requested.gpu_type, requested.gpu_memory_mib))
     if requested.gpus >= 1:
         return devices // requested.device_count
-    return devices * fractions_per_device(requested.gpus) if node.splits_devices else 0
+    may_share = node.splits_devices and not is_slice(requested.gpu_type)
+    return devices * fractions_per_device(requested.gpus) if may_share else 0
 
 
 def _has_label(node: Node, label: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heliostat.models import Device, Node, NodeState
+from heliostat.models.gpu_types import accepts_gpu_type, card_fraction, is_slice
 from heliostat.scheduling.free_resources import FreeResources
 from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.keyed_array import Array
@@ -73,6 +74,8 @@ class NodeTable:
         for index, node in enumerate(nodes):
             for device in node.devices:
                 self.gpus[index, self.kind_of_device[device.uuid]] += device.is_available
+        self.is_whole = np.array([not is_slice(kind.type) for kind in self.device_kinds], bool)  # by kind
+        self.cards = self.gpus @ np.array([card_fraction(kind.type) for kind in self.device_kinds], float)
         self.unusable_devices = {
             d.uuid: index for index, n in enumerate(nodes) for d in n.devices if not d.is_available
         }
@@ -97,7 +100,7 @@ class NodeTable:
     def hourly_charge(self, charges: ChargeRates) -> float:
         """Charge for one hour of all nodes. Cached: the rates rarely change."""
         if self._charge is None or self._charge[0] is not charges:
-            per_kind = [charges.gpus.get(kind.type.lower(), charges.gpu) for kind in self.device_kinds]
+            per_kind = [charges.gpu_charge(kind.type) for kind in self.device_kinds]
             gpus = float(self.gpus.sum(axis=0) @ np.array(per_kind)) if per_kind else 0.0
             memory_gib = float(self.memory_mib.sum()) / 1024
             total = gpus + float(self.cpus.sum()) * charges.cpu + memory_gib * charges.memory_gib
@@ -136,7 +139,8 @@ class NodeTable:
         return tuple(
             number
             for number, kind in enumerate(self.device_kinds)
-            if (requested.gpu_type is None or kind.type.lower() == requested.gpu_type.lower())
+            if accepts_gpu_type(requested.gpu_type, kind.type)
+            and not (shape.is_fractional and is_slice(kind.type))
             and kind.memory_mib >= (requested.gpu_memory_mib or 0)
         )
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from heliostat.models import Job, Resources
+from heliostat.models.gpu_types import card_fraction, card_type
 
 _HOUR = 3600.0
 _MAX_SECONDS = 10 * 366 * 24 * _HOUR  # the longest time limit of a job
@@ -52,9 +53,15 @@ class ChargeRates:
     cpu: float = 0.02
     memory_gib: float = 0.002
 
+    def gpu_charge(self, gpu_type: str | None) -> float:
+        """Charge for one hour of such a device. A MIG slice that is not listed costs its part of the card."""
+        name = (gpu_type or "").lower()
+        listed = self.gpus.get(name)
+        return card_fraction(name) * self.gpus.get(card_type(name), self.gpu) if listed is None else listed
+
     def charge_per_second(self, requested: Resources, tasks: int = 1, gpu_type: str | None = None) -> float:
         """Charge for all resources of these tasks, in GPU-hours per second."""
-        per_gpu = self.gpus.get((gpu_type or requested.gpu_type or "").lower(), self.gpu)
+        per_gpu = self.gpu_charge(gpu_type or requested.gpu_type)
         hour = requested.gpus * per_gpu + requested.cpus * self.cpu + requested.memory_mib / 1024 * self.memory_gib
         return tasks * hour / _HOUR
 

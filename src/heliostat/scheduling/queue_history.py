@@ -13,6 +13,7 @@ from datetime import datetime
 import numpy as np
 
 from heliostat.models import JobSpan
+from heliostat.models.gpu_types import card_fraction
 from heliostat.scheduling.fair_share_tree import FairShareTree, Leaf, build_fair_share_tree
 from heliostat.scheduling.job_shape import IndexedSet
 from heliostat.scheduling.keyed_array import Array
@@ -61,7 +62,7 @@ class _Intervals:
     start: Array
     end: Array
     rate: Array  # charge per hour
-    gpus: Array
+    gpus: Array  # a MIG slice counts as its part of one
 
 
 def build_queue_history(
@@ -74,7 +75,7 @@ def build_queue_history(
     tree = build_fair_share_tree(tuple(leaves.items), accounts)
     shape = len(tree.leaves), max(1, math.ceil((end - start).total_seconds() / HOUR_SECONDS))
     asked, started, ended = _times(rows, start.timestamp(), end.timestamp(), policy)
-    runs = _Intervals(leaf, started, ended, _charge_rates(rows, policy.charges), rows["gpus"])
+    runs = _Intervals(leaf, started, ended, _charge_rates(rows, policy.charges), _cards(rows))
     delivered = _spread_over_hours(shape, runs, runs.rate)
     demand = _demand(shape, _within_array_limits(rows, replace(runs, start=asked)), tree, accounts)
     is_run_time_known = ~np.isnan(rows["started_at"] + rows["ended_at"])
@@ -116,9 +117,13 @@ def _wait_seconds(rows: Array, started: Array, ended: Array) -> Array:
     return result
 
 
+def _cards(rows: Array) -> Array:
+    return np.asarray(rows["gpus"] * np.array([card_fraction(kind) for kind in rows["gpu_type"]], float))
+
+
 def _charge_rates(rows: Array, charges: ChargeRates) -> Array:
     """Per hour."""
-    of_type = {kind: charges.gpus.get((kind or "").lower(), charges.gpu) for kind in set(rows["gpu_type"])}
+    of_type = {kind: charges.gpu_charge(kind) for kind in set(rows["gpu_type"])}
     per_gpu = np.array([of_type[kind] for kind in rows["gpu_type"]], float)
     memory_gib = rows["memory_mib"] / 1024
     return np.asarray(rows["gpus"] * per_gpu + rows["cpus"] * charges.cpu + memory_gib * charges.memory_gib)

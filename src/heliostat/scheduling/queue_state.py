@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from heliostat.models import ACTIVE_STATES, Job, JobId, JobState, Node, Reservation, TaskPlacement
+from heliostat.models.gpu_types import card_type
 from heliostat.scheduling.arrivals import ArrivalHistory
 from heliostat.scheduling.duration_estimator import (
     DurationEstimator,
@@ -347,7 +348,7 @@ class QueueState:
             job.time_limit_seconds is not None,
             self._leaves.index_of((job.project, job.user)),
             priority_class.rank,
-            max(count * requested.gpus, float(self.node_table.gpus[node].sum()) if exclusive else 0.0),
+            max(count * requested.cards, float(self.node_table.cards[node]) if exclusive else 0.0),
             self._rate(job) * count / job.placement.tasks,
             job.checkpointed_at.timestamp() if job.checkpointed_at else math.nan,
             job.preemptible or priority_class.preemptible,
@@ -407,8 +408,11 @@ class QueueState:
         kind = self.node_table.kind_of_device.get(job.devices[0]) if job.devices else None
         gpu_type = None if kind is None else self.node_table.device_kinds[kind].type
         if job.placement.exclusive:
-            requested = replace(job.resources, gpus=self._gpus(job) / job.placement.tasks)
-            return self.policy.charges.charge_per_second(requested, job.placement.tasks, gpu_type)
+            card = card_type(
+                gpu_type or job.resources.gpu_type or ""
+            )  # a MIG slice also occupies the rest of its card
+            requested = replace(job.resources, gpus=self._gpus(job) / job.placement.tasks, gpu_type=card)
+            return self.policy.charges.charge_per_second(requested, job.placement.tasks)
         return self.policy.charges.charge_per_second(job.resources, job.placement.tasks, gpu_type)
 
     def _gpus(self, job: Job) -> float:

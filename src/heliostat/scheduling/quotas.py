@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heliostat.models import ACTIVE_STATES, Job, Quota
+from heliostat.models.amounts import format_number
 from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.node_table import NodeTable
 from heliostat.scheduling.policy import SchedulingPolicy
@@ -92,7 +93,7 @@ class QuotaTracker:
         kind, name = scope
         if quota.running_gpus is not None and self._running[scope] + gpus > quota.running_gpus + 1e-9:
             limit, used = quota.running_gpus, self._running[scope]
-            message = f"exceeds the quota of {kind} {name}: {limit} GPUs at once, {used:g} in use"
+            message = f"exceeds the quota of {kind} {name}: {limit} GPUs at once, {format_number(used)} in use"
             return QuotaViolation(scope, message)
         if quota.gpu_hours_per_month is not None and self.month_gpu_hours[scope] >= quota.gpu_hours_per_month:
             hours = _hours(quota.gpu_hours_per_month)
@@ -122,10 +123,10 @@ class ArrayLimits:
 def count_occupied_gpus(job: Job, node_table: NodeTable, accounts: ShareAccounts) -> float:
     """GPUs that are not available to others because of this job. An exclusive job occupies all GPUs of its nodes;
     while it is pending, the most that it may occupy."""
-    requested = job.resources.gpus * job.placement.tasks
+    requested = job.resources.cards * job.placement.tasks
     if not job.placement.exclusive or not len(node_table.nodes):
         return requested
-    per_node = node_table.gpus.sum(axis=1)
+    per_node = node_table.cards
     if job.state in ACTIVE_STATES:
         nodes = {place.node for place in job.task_placements if place.node in node_table.index_by_name}
         return max(requested, float(sum(per_node[node_table.index_by_name[name]] for name in nodes)))

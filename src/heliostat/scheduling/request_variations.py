@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from heliostat.models import Job, Node, Resources, TaskLayout
+from heliostat.models import Job, Node, Resources, TaskLayout, count_cards
 from heliostat.models.amounts import format_count, format_size
+from heliostat.models.gpu_types import is_slice
 from heliostat.models.jobs import ALWAYS_PREEMPTIBLE_CLASSES
-from heliostat.scheduling.feasibility import format_gpus
+from heliostat.scheduling.feasibility import format_gpus, matching_devices
 
 _SHORTER = (7 * 86400, 2 * 86400, 86400, 12 * 3600, 8 * 3600, 4 * 3600, 2 * 3600, 3600, 1800, 600)
 
@@ -23,7 +24,7 @@ def list_variations(job: Job, nodes: Iterable[Node]) -> Iterator[RequestVariatio
     """Variations that make sense for this job; some may not be feasible on these nodes."""
     yield from _fewer_gpus(job)
     requested, placement = job.resources, job.placement
-    if requested.gpus and requested.gpu_type is not None:
+    if requested.gpus and requested.gpu_type is not None and not is_slice(requested.gpu_type):
         yield _any_type(job, nodes)
     if requested.gpus and requested.gpu_memory_mib is not None:
         yield RequestVariation(
@@ -91,7 +92,9 @@ def _any_type(job: Job, nodes: Iterable[Node]) -> RequestVariation:
     requested = replace(job.resources, gpu_type=None)
     change: dict[str, object] = {"gpu_type": None}
     fractions = [
-        (node, requested.gpus / len(node.devices)) for node in nodes if len(node.devices) >= requested.gpus
+        (node, requested.gpus / count_cards(node.devices))
+        for node in nodes
+        if len(matching_devices(node, None)) >= requested.gpus
     ]
     cpus = min([requested.cpus, *(max(1, int(node.cpus * fraction)) for node, fraction in fractions)])
     memory = min([requested.memory_mib, *(int(node.memory_mib * fraction) for node, fraction in fractions)])

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from heliostat.models import Node, Reservation
 from heliostat.models.reservations import MAX_RESERVATION_WEEKS
+from heliostat.scheduling.feasibility import matching_devices
 
 MAX_DURATION = timedelta(days=366)
 _WEEK = timedelta(weeks=1)
@@ -31,7 +32,7 @@ def find_conflict(
         whole_node = [other for other in on_node if None in (other.gpus_per_node, requested.gpus_per_node)]
         if whole_node:
             return node, whole_node[0]
-        if on_node and _max_reserved_gpus(requested, on_node) > len(node.devices):
+        if on_node and _max_reserved_gpus(requested, on_node) > _count_gpus(node):
             return node, on_node[0]
     return None
 
@@ -66,9 +67,14 @@ def _find_gpu_problem(requested: Reservation, nodes: Iterable[Node]) -> FieldPro
     if requested.gpus_per_node < 1:
         return "gpus_per_node", "must be at least 1; omit it for whole nodes"
     for node in nodes:
-        if len(node.devices) < requested.gpus_per_node:
-            return "gpus_per_node", f"node {node.name} has only {len(node.devices)} GPUs"
+        if _count_gpus(node) < requested.gpus_per_node:
+            return "gpus_per_node", f"node {node.name} has only {_count_gpus(node)} GPUs"
     return None
+
+
+def _count_gpus(node: Node) -> int:
+    """Without MIG slices, which are reserved only with the whole node."""
+    return len(matching_devices(node, None))
 
 
 def _max_reserved_gpus(requested: Reservation, others: Iterable[Reservation]) -> int:

@@ -67,8 +67,8 @@ def book_capacity_for_window(
     free.add_rows(leaving["node"], leaving)
     remaining = free.select_nodes(nodes)
     booked = np.maximum(window.gpus_per_node - _allocated_gpus(window, still_there, snapshot), 0)
-    remaining.gpus = _subtract_devices(remaining.gpus, booked)
-    fraction = booked / np.maximum(node_table.gpus[nodes].sum(axis=1), 1)
+    remaining.gpus[:, node_table.is_whole] = _subtract_devices(remaining.gpus[:, node_table.is_whole], booked)
+    fraction = booked / np.maximum(node_table.cards[nodes], 1)
     remaining.cpus = remaining.cpus - np.ceil(node_table.cpus[nodes] * fraction).astype(np.int64)
     remaining.memory_mib = remaining.memory_mib - np.ceil(node_table.memory_mib[nodes] * fraction).astype(np.int64)
     remaining.running_count = remaining.running_count + (booked > 0)  # blocks exclusive jobs of other projects
@@ -76,9 +76,10 @@ def book_capacity_for_window(
 
 
 def _allocated_gpus(window: ReservationWindow, running: Array, snapshot: Snapshot) -> Array:
-    """Allocated GPUs of its project on each of its nodes."""
+    """Allocated GPUs of its project on each of its nodes, without MIG slices."""
     is_own = np.array([project == window.project for project, _ in snapshot.share_tree.leaves], bool)
     rows = running[is_own[running["leaf"]]] if len(is_own) else running[:0]
+    rows = rows[np.append(snapshot.node_table.is_whole, False)[rows["kind"]]]  # kind -1: without devices
     per_node = np.bincount(rows["node"], rows["devices"], len(snapshot.node_table.nodes))
     return np.asarray(per_node[window.nodes], np.int64)
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from heliostat.engines.simulated.cluster import DEVICE_MODELS
 from heliostat.errors import Invalid
-from heliostat.models import Device, Node
+from heliostat.models import Device, Job, Node, count_cards
 from heliostat.scheduling.policy import ChargeRates
 
 UNLIMITED_CPUS = 1_000_000
 UNLIMITED_MIB = 1_000_000_000
 MAX_NODES = 10_000
 MAX_GPUS_PER_NODE = 64
-_GROUP = re.compile(r"(\d{1,5})x(?:(\d{1,2})(?:x([a-z0-9-]{1,40}))?|cpu)", re.IGNORECASE)
+_GROUP = re.compile(r"(\d{1,5})x(?:(\d{1,2})(?:x([a-z0-9.-]{1,40}))?|cpu)", re.IGNORECASE)
 _DEFAULT_TYPE = "GPU"
 
 
@@ -27,8 +27,8 @@ class ReplayCluster:
     nodes: tuple[Node, ...]
 
     @cached_property
-    def gpus(self) -> int:
-        return sum(len(node.devices) for node in self.nodes)
+    def gpus(self) -> float:
+        return count_cards(device for node in self.nodes for device in node.devices)
 
     @cached_property
     def cpus(self) -> int:
@@ -39,8 +39,12 @@ class ReplayCluster:
         """The resource in which utilisation is measured."""
         return "gpus" if self.gpus else "cpus"
 
+    def size_of(self, job: Job) -> float:
+        """How much of it all tasks of the job request."""
+        return (job.resources.cards if self.gpus else job.resources.cpus) * job.placement.tasks
+
     @property
-    def size(self) -> int:
+    def size(self) -> float:
         return self.gpus or self.cpus
 
 

@@ -131,7 +131,7 @@ def compute_fairness(names: Sequence[str], slowdowns: FloatArray) -> Fairness:
     return Fairness(jain, str(groups[worst]), float(means[worst]), by_name)
 
 
-def compute_utilisation(table: FloatArray, sizes: FloatArray, capacity: int, until: float) -> float:
+def compute_utilisation(table: FloatArray, sizes: FloatArray, capacity: float, until: float) -> float:
     """Fraction of all GPU-seconds (without GPUs, cpu-seconds) from 0 to `until` that was allocated to jobs."""
     if until <= 0:
         return 0.0
@@ -141,9 +141,7 @@ def compute_utilisation(table: FloatArray, sizes: FloatArray, capacity: int, unt
 
 def compute_job_sizes(workload: Workload, cluster: ReplayCluster) -> FloatArray:
     """GPUs (without GPUs in the cluster, cpus) of each job."""
-    name = cluster.usage_unit
-    sizes = [getattr(job.resources, name) * job.placement.tasks for job in workload.jobs]
-    return np.asarray(sizes, dtype=np.float64)
+    return np.asarray([cluster.size_of(job) for job in workload.jobs], dtype=np.float64)
 
 
 def to_attempt_table(spans: Sequence[AttemptSpan]) -> FloatArray:

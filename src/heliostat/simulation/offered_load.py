@@ -13,8 +13,7 @@ from heliostat.simulation.workload import Workload
 def compute_offered_load(workload: Workload, cluster: ReplayCluster) -> float:
     """Requested resources, as a fraction of what the cluster has between the first and the last submission."""
     requested = sum(
-        getattr(job.resources, cluster.usage_unit) * job.placement.tasks * seconds
-        for job, seconds in zip(workload.jobs, workload.run_seconds, strict=True)
+        cluster.size_of(job) * seconds for job, seconds in zip(workload.jobs, workload.run_seconds, strict=True)
     )
     span = workload.submitted_seconds[-1] if workload.jobs else 0.0
     return float(requested / (cluster.size * span)) if span > 0 else 0.0

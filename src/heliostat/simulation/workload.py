@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from heliostat.models import Job, JobSpec, JobState, Node, PlacementRequest, Resources
+from heliostat.scheduling.feasibility import matching_devices
 from heliostat.simulation.cluster import ReplayCluster, round_gpus
 from heliostat.simulation.traces.trace import TraceJob
 
@@ -114,7 +115,8 @@ def fit_tasks_to_nodes(requested: Resources, tasks: int, nodes: Iterable[Node]) 
 def _split(requested: Resources, tasks: int, suitable: list[Node]) -> tuple[Resources, int]:
     """Split a task that is too large for any node into tasks of whole nodes."""
     if requested.gpus:
-        largest, size = max(len(node.devices) for node in suitable), requested.gpus
+        largest = max(_count_devices(node, requested) for node in suitable)
+        size: float = requested.gpus
     else:
         largest, size = max(node.cpus for node in suitable), requested.cpus
     if size <= largest:
@@ -130,9 +132,11 @@ def _split(requested: Resources, tasks: int, suitable: list[Node]) -> tuple[Reso
 
 
 def _has_type(node: Node, requested: Resources) -> bool:
-    if not requested.gpus or requested.gpu_type is None:
-        return not requested.gpus or bool(node.devices)
-    return any(device.type.lower() == requested.gpu_type.lower() for device in node.devices)
+    return not requested.gpus or _count_devices(node, requested) > 0
+
+
+def _count_devices(node: Node, requested: Resources) -> int:
+    return len(matching_devices(node, requested.gpu_type))
 
 
 def _tasks_per_node(requested: Resources, node: Node) -> int:
@@ -140,11 +144,8 @@ def _tasks_per_node(requested: Resources, node: Node) -> int:
     by_cpus_and_memory = min(node.cpus // requested.cpus, node.memory_mib // requested.memory_mib)
     if not requested.gpus:
         return by_cpus_and_memory
-    by_gpus = (
-        len(node.devices) * int(1 / requested.gpus)
-        if requested.gpus < 1
-        else len(node.devices) // int(requested.gpus)
-    )
+    devices = _count_devices(node, requested)
+    by_gpus = devices * int(1 / requested.gpus) if requested.gpus < 1 else devices // int(requested.gpus)
     return min(by_cpus_and_memory, by_gpus)
 
 

@@ -21,6 +21,7 @@ from sqlalchemy.pool import QueuePool
 
 from heliostat.errors import HeliostatError, StoreUnavailable
 from heliostat.models import Job, JobEvent, JobId
+from heliostat.models.gpu_types import card_fraction
 from heliostat.server_log import get_logger
 from heliostat.store import schema
 
@@ -262,6 +263,7 @@ def _sqlite(path: Path, begin: str, size: int) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _configure(dbapi: Any, _record: object) -> None:
+        dbapi.create_function("card_fraction", 1, card_fraction, deterministic=True)
         dbapi.isolation_level = None  # BEGIN is sent explicitly: the driver's default breaks savepoints
         # A checkpoint needs two more syncs; with 32 MiB of log between two checkpoints they are rare.
         for pragma in (

@@ -76,7 +76,7 @@ def sum_requested_gpus(conn: Connection) -> dict[tuple[str, str], float]:
     """GPUs of unfinished jobs by user and project, all tasks together. Without exclusive jobs: what they occupy
     depends on the nodes."""
     query = (
-        select(_jobs.c.user, _jobs.c.project, func.sum(_jobs.c.gpus * task_count_expression()))
+        select(_jobs.c.user, _jobs.c.project, func.sum(cards_expression() * task_count_expression()))
         .where(_jobs.c.ended_at.is_(None), _jobs.c.gpus > 0, ~_is_exclusive())
         .group_by(_jobs.c.user, _jobs.c.project)
     )
@@ -89,7 +89,9 @@ def count_unfinished_by_project(conn: Connection) -> list[tuple[str, JobState, i
     Without jobs that wait for another job.
     """
     query = (
-        select(_jobs.c.project, _jobs.c.state, func.count(), func.sum(_jobs.c.gpus * task_count_expression()))
+        select(
+            _jobs.c.project, _jobs.c.state, func.count(), func.sum(cards_expression() * task_count_expression())
+        )
         .where(_jobs.c.ended_at.is_(None), _jobs.c.parents_left == 0)
         .group_by(_jobs.c.project, _jobs.c.state)
     )
@@ -127,6 +129,11 @@ def task_count_expression() -> ColumnElement[Any]:
     """Number of tasks in a row of jobs."""
     tasks = type_coerce(_jobs.c.placement, JSON)["tasks"].as_integer()
     return case((_jobs.c.placement == "{}", literal(1)), else_=tasks)
+
+
+def cards_expression(gpu_type: ColumnElement[Any] = _jobs.c.gpu_type) -> ColumnElement[Any]:
+    """The GPUs of a task of a job: a MIG slice counts as its part of a card."""
+    return _jobs.c.gpus * func.card_fraction(gpu_type)
 
 
 def _usage(row: Row[*tuple[Any, ...]]) -> DailyUsage:

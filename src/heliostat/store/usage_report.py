@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, func, or_, selec
 from heliostat.models import JobState
 from heliostat.store import schema
 from heliostat.store.timestamps import to_datetime, to_timestamp
-from heliostat.store.usage import task_count_expression
+from heliostat.store.usage import cards_expression, task_count_expression
 
 _jobs, _attempts, _projects = schema.jobs, schema.attempts, schema.projects
 _HOUR = 3600.0
@@ -65,7 +65,7 @@ def sum_usage(
     sums = [
         func.sum(seconds * column) / _HOUR
         for seconds in (allocated, wasted)
-        for column in (_jobs.c.gpus, _jobs.c.cpus)
+        for column in (_cards(), _jobs.c.cpus)
     ]
     query: _Query = select(name, func.count(_jobs.c.id.distinct()), *sums)
     rows = conn.execute(_ran_in(query, period, scope).group_by(name).order_by(name))
@@ -76,7 +76,7 @@ def sum_usage(
 
 def total_gpu_hours(conn: Connection, period: ReportPeriod) -> float:
     """Of all users."""
-    hours = func.sum(_allocated_seconds(period) * task_count_expression() * _jobs.c.gpus) / _HOUR
+    hours = func.sum(_allocated_seconds(period) * task_count_expression() * _cards()) / _HOUR
     query: _Query = select(hours)
     return float(conn.execute(_ran_in(query, period, None)).scalar() or 0.0)
 
@@ -114,6 +114,10 @@ def _name(by: str) -> ColumnElement[str]:
             (_jobs.c.gpus == 0, "none"), else_=func.coalesce(_attempts.c.gpu_type, _jobs.c.gpu_type, "unknown")
         )
     return {"department": _projects.c.department, "project": _jobs.c.project, "user": _jobs.c.user}[by]
+
+
+def _cards() -> ColumnElement[float]:
+    return cards_expression(func.coalesce(_attempts.c.gpu_type, _jobs.c.gpu_type))
 
 
 def _ran_in(query: _Query, period: ReportPeriod, scope: ReportScope | None) -> _Query:

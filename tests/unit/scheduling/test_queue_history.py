@@ -44,6 +44,13 @@ def test_usage_is_charged_as_in_the_queue() -> None:
     assert history_of(charged, hours=1).delivered.tolist() == [[pytest.approx(4 * 0.5 + 10 * 0.02 + 50 * 0.002)]]
 
 
+def test_a_mig_slice_is_charged_and_counted_in_quotas_as_its_part_of_a_card() -> None:
+    jobs = [a_span(number, 0, None, None, waited_seconds=3600.0, gpu_type="V100-1g.4gb") for number in range(14)]
+    assert history_of(*jobs, hours=1).demand.tolist() == [[pytest.approx(14 / 7 * 0.5)]]
+    limited = ShareAccounts(user_quotas={"ann": Quota(running_gpus=1)})
+    assert history_of(*jobs, hours=1, accounts=limited).demand.tolist() == [[pytest.approx(7 / 7 * 0.5)]]
+
+
 def test_time_outside_the_period_does_not_count() -> None:
     history = history_of(a_span(1, -9, -5, 1), a_span(2, -9, -5, -4), a_span(3, 1, 5, 99))
     assert history.delivered.tolist() == [[1, 0, 0, 0, 0, 1]]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from heliostat.errors import Invalid
-from heliostat.models import JobRequest, JobSpec, Node, PlacementRequest, Role, TaskLayout, User
+from heliostat.models import Device, JobRequest, JobSpec, Node, PlacementRequest, Role, TaskLayout, User
 from heliostat.services.jobs.drafts import JobDraftContext, draft_job
 from unit.scheduling.builders import a_node
 
@@ -70,6 +70,34 @@ def test_a_fraction_of_a_gpu_gets_the_same_fraction_of_the_node() -> None:
     shared = a_node("shared", cpus=16, memory_mib=64000, gpus=2, splits_devices=True)
     job = draft_job(desk(BIG, shared), JobRequest(SPEC, gpus=0.5))
     assert (job.resources.gpus, job.resources.cpus, job.resources.memory_mib) == (0.5, 4, 16000)
+
+
+def split(whole: int = 1) -> Node:
+    """A node with whole GPUs, and one GPU split into seven MIG slices."""
+    slices = (Device(f"MIG-{at}", whole, "A100-1g.10gb", "MIG", 9728, slice_index=at) for at in range(7))
+    node = a_node("split", cpus=28, memory_mib=28000, gpus=whole, splits_devices=True)
+    return replace(node, devices=(*node.devices, *slices))
+
+
+def test_a_slice_gets_its_part_of_the_node() -> None:
+    job = draft_job(desk(split()), JobRequest(SPEC, gpus=1, gpu_type="a100-1g.10gb"))
+    assert (job.resources.cpus, job.resources.memory_mib) == (2, 2000)
+    assert draft_job(desk(split()), JobRequest(SPEC, gpus=1)).resources.cpus == 14
+
+
+def test_a_slice_is_not_shared() -> None:
+    error = refusal(JobRequest(SPEC, gpus=0.5, gpu_type="A100-1g.10gb"), desk(split()))
+    assert error.message == "Jobs cannot share a MIG slice."
+    assert error.hint == "Request a whole slice: --gpus 1 --gpu-type A100-1g.10gb"
+    assert draft_job(desk(split()), JobRequest(SPEC, gpus=0.5)).resources.gpus == 0.5  # of the whole GPU
+
+
+def test_a_request_without_a_type_is_told_how_to_get_a_slice() -> None:
+    error = refusal(JobRequest(SPEC, gpus=2), desk(split()))
+    assert error.message == "No node has 2 GPUs."
+    assert "1 A100 of 78.1 GiB and 7 A100-1g.10gb of 9.5 GiB" in str(error.hint)
+    assert str(error.hint).endswith("MIG slices are only for jobs that name their type: --gpu-type A100-1g.10gb.")
+    assert "MIG" not in str(refusal(JobRequest(SPEC, gpus=2, gpu_type="A100"), desk(split())).hint)
 
 
 @pytest.mark.parametrize(

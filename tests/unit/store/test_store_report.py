@@ -100,6 +100,17 @@ def test_all_tasks_of_a_job_count(store: Store) -> None:
         assert sum_usage(conn, SPAN, "user")[0].gpu_hours == 6.0
 
 
+def test_mig_slices_count_as_their_part_of_a_gpu(store: Store) -> None:
+    keep(store, over(1, MARCH, 7), over(2, MARCH, 7), over(3, MARCH, 1))  # two devices each
+    for job_id, gpu_type in ((1, "A100-1g.10gb"), (2, "A30-2g.12gb")):
+        change = update(schema.attempts).where(schema.attempts.c.job_id == job_id).values(gpu_type=gpu_type)
+        store.write(lambda tx, change=change: tx.conn.execute(change) and None)  # type: ignore[misc]
+    with store.read() as conn:
+        hours = {one.name: round(one.gpu_hours, 6) for one in sum_usage(conn, SPAN, "gpu_type")}
+        assert hours == {"A100-1g.10gb": 2.0, "A30-2g.12gb": 7.0, "unknown": 2.0}
+        assert total_gpu_hours(conn, SPAN) == pytest.approx(11)
+
+
 def test_wasted_is_what_failed_since_its_last_checkpoint(store: Store) -> None:
     saved = MARCH + timedelta(hours=3)
     keep(

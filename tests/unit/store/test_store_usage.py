@@ -106,16 +106,19 @@ def test_jobs_without_gpus_have_no_type(store: Store) -> None:
 
 def test_gpus_asked_for_are_those_of_unfinished_jobs_by_user_and_project(store: Store) -> None:
     def change(tx: Any) -> None:
-        tx.conn.execute(insert(schema.projects).values(name="other", department="default"))
+        for name in ("other", "slices"):
+            tx.conn.execute(insert(schema.projects).values(name=name, department="default"))
         jobs = [
             a_job(1, resources=Resources(gpus=2)),
             a_job(2, resources=Resources(gpus=1), placement=PlacementRequest(tasks=3), state=JobState.RUNNING),
             a_job(3, resources=Resources(gpus=0.5), project="other", state=JobState.HELD),
             a_job(4, resources=Resources(gpus=8), state=JobState.FAILED, ended_at=NOW),
             a_job(5),
+            a_job(6, resources=Resources(gpus=2, gpu_type="A30-1g.6gb"), project="slices"),
         ]
         job_writes.add_jobs(tx, jobs)
 
     store.write(change)
     with store.read() as conn:
-        assert sum_requested_gpus(conn) == {("ann", "default"): 5.0, ("ann", "other"): 0.5}
+        expected = {("ann", "default"): 5.0, ("ann", "other"): 0.5, ("ann", "slices"): 0.5}
+        assert sum_requested_gpus(conn) == expected

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from heliostat.errors import Conflict
 from heliostat.models import Job, Quota
+from heliostat.models.amounts import format_number
 from heliostat.scheduling.node_table import NodeTable
 from heliostat.scheduling.quotas import count_occupied_gpus
 from heliostat.scheduling.share_accounts import ShareAccounts
@@ -69,7 +70,7 @@ class _Limit:
             return
         raise Conflict(
             f"The quota of {self.scope} {self.name} is {_gpus(self.maximum)} for waiting and running jobs: "
-            f"its unfinished jobs request {before:g}, this request adds {more:g}.",
+            f"its unfinished jobs request {format_number(before)}, this request adds {format_number(more)}.",
             "Wait until some jobs have ended, request fewer GPUs, or ask an admin: "
             f"helio {self.scope} set {self.name} --queued-gpus {math.ceil(before + more)}.",
             code="quota",

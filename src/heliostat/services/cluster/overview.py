@@ -21,6 +21,7 @@ from heliostat.models import (
     NodeState,
     Reservation,
     User,
+    count_cards,
 )
 from heliostat.models.samples import DEVICE_COLUMNS, USAGE_COLUMNS, node_subject
 from heliostat.services.cluster.foreign_jobs import (
@@ -130,10 +131,10 @@ class ProjectDemand:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOverview:
-    """Numbers of GPUs, cpus and jobs in the cluster."""
+    """Numbers of GPUs, cpus and jobs in the cluster. MIG slices count as their part of a GPU."""
 
-    gpus: int
-    free_gpus: int
+    gpus: float
+    free_gpus: float
     cpus: int
     pending_jobs: int
     running_jobs: int
@@ -168,12 +169,15 @@ def get_cluster_overview(context: Context) -> ClusterOverview:
     allocated = {uuid for job in active for place in job.task_placements for uuid in place.devices}
     allocated |= devices_in_foreign_use(context)
     open_nodes = (node for node in nodes if node.state is NodeState.UP)
-    free = sum(
-        device.is_available and device.uuid not in allocated for node in open_nodes for device in node.devices
+    free = (
+        device
+        for node in open_nodes
+        for device in node.devices
+        if device.is_available and device.uuid not in allocated
     )
     return ClusterOverview(
-        gpus=sum(len(node.devices) for node in nodes),
-        free_gpus=free,
+        gpus=count_cards(device for node in nodes for device in node.devices),
+        free_gpus=count_cards(free),
         cpus=sum(node.cpus for node in nodes),
         pending_jobs=pending,
         running_jobs=len(active),

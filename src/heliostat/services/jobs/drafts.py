@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from heliostat.errors import Forbidden, Invalid
-from heliostat.models import Job, JobRequest, JobState, Node, PlacementRequest, Resources, User
+from heliostat.models import Job, JobRequest, JobState, Node, PlacementRequest, Resources, User, count_cards
+from heliostat.models.gpu_types import is_slice
 from heliostat.models.jobs import ALWAYS_PREEMPTIBLE_CLASSES, PRIORITY_CLASSES
 from heliostat.scheduling.feasibility import allows_data_class, could_ever_run, has_labels, matching_devices
 from heliostat.services.jobs.feasibility_errors import infeasible_request_error
@@ -152,9 +153,16 @@ def _resources(draft_context: JobDraftContext, request: JobRequest, data_class: 
 
 def _complete_resources(request: JobRequest, draft_context: JobDraftContext, data_class: int) -> Resources:
     """The requested resources; missing amounts become a fair fraction of the smallest suitable node."""
+    if 0 < request.gpus < 1 and is_slice(request.gpu_type):
+        raise Invalid(
+            "Jobs cannot share a MIG slice.",
+            f"Request a whole slice: --gpus 1 --gpu-type {request.gpu_type}",
+            fields={"gpus": "must be a whole number for a MIG slice"},
+        )
     nodes = draft_context.nodes
     suitable = [node for node in nodes if _suits(node, request, data_class)] or list(nodes)
-    cpus = request.cpus or min((_fair_cpus(node, request.gpus) for node in suitable), default=1)
+    cards = Resources(gpus=request.gpus, gpu_type=request.gpu_type).cards
+    cpus = request.cpus or min((_fair_cpus(node, cards) for node in suitable), default=1)
     memory = request.memory_mib or min((_fair_memory(node, cpus) for node in suitable), default=1024)
     resources = Resources(cpus, memory, request.gpus, request.gpu_type, request.gpu_memory_mib)
     if draft_context.are_nodes_known and not could_ever_run(nodes, resources, request.placement, data_class):
@@ -172,8 +180,8 @@ def _suits(node: Node, request: JobRequest, data_class: int) -> bool:
     )
 
 
-def _fair_cpus(node: Node, gpus: float) -> int:
-    return max(1, int(node.cpus * gpus / max(1, len(node.devices))))
+def _fair_cpus(node: Node, cards: float) -> int:
+    return max(1, int(node.cpus * cards / (count_cards(node.devices) or 1) + 1e-4))
 
 
 def _fair_memory(node: Node, cpus: int) -> int:

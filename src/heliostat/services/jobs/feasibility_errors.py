@@ -6,6 +6,7 @@ from dataclasses import replace
 from heliostat.errors import Invalid
 from heliostat.models import JobRequest, Node, Resources, TaskLayout
 from heliostat.models.amounts import format_count, format_size, join_words
+from heliostat.models.gpu_types import is_slice
 from heliostat.scheduling.feasibility import (
     MissingRequirement,
     allows_data_class,
@@ -34,7 +35,11 @@ def infeasible_request_error(
         return _no_labels(request, cleared)
     possible = count_tasks_that_fit(labelled, resources, request.placement.layout)
     if possible == 0:
-        hint = _largest(labelled) + _hint_for_tasks(request, resources, labelled)
+        hint = (
+            _largest(labelled)
+            + _hint_for_tasks(request, resources, labelled)
+            + _hint_for_slices(request, labelled)
+        )
         return _impossible(request, f"No node has {_describe_request(request)}.", hint)
     return _too_many_tasks(request, possible)
 
@@ -66,7 +71,9 @@ def _no_clearance(nodes: Sequence[Node], data_class: int) -> Invalid:
 
 
 def _no_gpu_sharing(request: JobRequest, nodes: Sequence[Node]) -> Invalid:
-    sharing = sorted({device.type for node in nodes if node.splits_devices for device in node.devices})
+    sharing = sorted(
+        {device.type for node in nodes if node.splits_devices for device in matching_devices(node, None)}
+    )
     hint = "Request a whole GPU: --gpus 1. An admin can let a node share its GPUs."
     if not sharing:
         fields = {"gpus": "no node shares its GPUs between jobs"}
@@ -96,6 +103,13 @@ def _hint_for_tasks(request: JobRequest, resources: Resources, nodes: Sequence[N
     if count_tasks_that_fit(nodes, each, request.placement.layout) < tasks:
         return ""
     return f" Several nodes together can run it: --tasks {tasks} --gpus {whole // tasks} (GPUs per task)."
+
+
+def _hint_for_slices(request: JobRequest, nodes: Sequence[Node]) -> str:
+    slices = sorted({device.type for node in nodes for device in node.devices if is_slice(device.type)})
+    if not slices or not request.gpus or request.gpu_type is not None:
+        return ""
+    return f" MIG slices are only for jobs that name their type: --gpu-type {' or '.join(slices)}."
 
 
 def _no_labels(request: JobRequest, nodes: Sequence[Node]) -> Invalid:

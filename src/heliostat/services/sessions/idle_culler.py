@@ -173,7 +173,7 @@ def poll_jupyter_activity(context: Context, job: Job) -> tuple[bool, datetime | 
 def is_using_hardware(context: Context, job: Job) -> bool:
     """Whether the job used its devices, or more than half a core, in the last two minutes.
 
-    Slurm reports cores only.
+    Slurm reports cores only. The utilisation of MIG slices is unknown.
     """
     end = int(context.now().timestamp()) + 1
     chunks = context.samples.read(job_subject(job.id), end - _USAGE_WINDOW_SECONDS, end)

@@ -17,7 +17,7 @@ def cumulative_distribution(values: FloatArray, least: float) -> Points:
     return _points(np.maximum(np.percentile(values, percents), least), percents)
 
 
-def utilisation_over_time(attempts: FloatArray, sizes: FloatArray, capacity: int, until: float) -> Points:
+def utilisation_over_time(attempts: FloatArray, sizes: FloatArray, capacity: float, until: float) -> Points:
     """(seconds, percent of the capacity in use), averaged over equal steps."""
     held = sizes[attempts[:, 0].astype(np.intp)]
     edges = np.linspace(0, max(until, 1.0), _POINTS + 1)

@@ -8,7 +8,8 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, NotFound, safe_repr
-from heliostat.models import Reservation
+from heliostat.models import Node, Reservation
+from heliostat.models.gpu_types import is_slice
 from heliostat.models.reservations import MAX_RESERVATION_WEEKS
 from heliostat.services.accounts.projects import list_projects
 from heliostat.services.cluster import reservations as services
@@ -141,7 +142,7 @@ def _new_page(request: AuthenticatedRequest, form: FormState, selected_nodes: tu
             ("", "maintenance"),
             *((reservation.name, reservation.name) for reservation in projects),
         ),
-        nodes=tuple((node.name, f"{node.name} · {_format_gpus(len(node.devices))}") for node in nodes),
+        nodes=tuple((node.name, f"{node.name} · {_format_gpus(_count_gpus(node))}") for node in nodes),
         selected_nodes=selected_nodes,
     )
     page = PageSpec(
@@ -175,6 +176,11 @@ def _row(reservation: Reservation, now: datetime) -> ReservationRow:
 def _shorten(names: tuple[str, ...]) -> str:
     more = len(names) - _MAX_NAMED
     return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _count_gpus(node: Node) -> int:
+    """Without MIG slices, which are reserved only with the whole node."""
+    return sum(not is_slice(device.type) for device in node.devices)
 
 
 def _format_gpus(count: int) -> str:
