@@ -20,6 +20,8 @@ from fakes.nvml.build import (
     UNKNOWN,
     FakeNvml,
     gpu,
+    mig_slice,
+    split_gpu,
     why_not,
 )
 
@@ -204,7 +206,7 @@ def test_a_gpu_that_disappears_stays_listed(fake: FakeNvml, start: Start) -> Non
         ({"remap_failed": 1}, "replace the card"),
         ({"remap_pending": 1}, "row remapping) waits for a reboot"),
         ({"pages_pending": 1}, "page retirement) waits for a reboot"),
-        ({"mig": 1}, "MIG mode is on"),
+        ({"mig": 1}, "MIG mode is on, but there is no MIG slice"),
         ({"nvmlDeviceGetTemperature": UNKNOWN}, "cannot be read (Unknown Error)"),
         ({"nvmlDeviceGetComputeRunningProcesses_v3": GPU_IS_LOST}, "fallen off the bus"),
     ],
@@ -215,6 +217,95 @@ def test_a_sick_gpu_says_what_it_has(fake: FakeNvml, start: Start, facts: dict[s
     assert words in sick["problem"]
     assert sick["type"] == "A100"
     assert healthy["problem"] is None
+
+
+def test_a_split_gpu_is_its_slices(fake: FakeNvml, start: Start) -> None:
+    three = mig_slice("MIG-b", "3g.40gb+me", memory_mib=40192, memory_used_mib=900)
+    fake.show(gpu("GPU-a"), split_gpu("GPU-b", {1: mig_slice("MIG-a"), 4: three}, temperature=55, minor=6))
+    whole, first, second = start().read()
+    assert (whole["uuid"], whole["type"], whole["slice_index"], whole["card_uuid"]) == (
+        "GPU-a",
+        "A100",
+        None,
+        None,
+    )
+    assert (first["uuid"], first["type"], first["index"], first["slice_index"]) == ("MIG-a", "A100-1g.10gb", 1, 1)
+    assert (second["uuid"], second["type"], second["index"], second["slice_index"]) == (
+        "MIG-b",
+        "A100-3g.40gb",
+        1,
+        4,
+    )
+    assert (second["memory_mib"], second["memory_used_mib"]) == (40192, 900)
+    assert first["card_uuid"] == second["card_uuid"] == "GPU-b"
+    assert first["problem"] is second["problem"] is first["utilisation"] is None
+    assert first["temperature"] == 55  # of the card
+    assert (whole["files"], first["files"]) == (["/dev/nvidia0"], ["/dev/nvidia6"])
+
+
+def test_a_process_on_a_slice_concerns_no_other_slice(fake: FakeNvml, start: Start) -> None:
+    fake.show(split_gpu("GPU-a", {0: mig_slice("MIG-a", processes="1:700"), 1: mig_slice("MIG-b")}))
+    first, second = start().read()
+    assert (first["processes"][0]["pid"], first["processes"][0]["memory_mib"]) == (1, 700)
+    assert "in use outside the queue" in first["used_outside"]
+    assert second["used_outside"] is None
+
+
+def test_a_sick_card_makes_all_its_slices_unavailable(fake: FakeNvml, start: Start) -> None:
+    slices = {0: mig_slice("MIG-a"), 1: mig_slice("MIG-b")}
+    fake.show(split_gpu("GPU-a", slices, ecc=1), gpu("GPU-b"))
+    reader = start()
+    first, second, other = reader.read()
+    assert "memory (ECC) error" in first["problem"]
+    assert first["problem"] == second["problem"]
+    assert other["problem"] is None
+    fake.show({**split_gpu("GPU-a", slices), "error": GPU_IS_LOST}, gpu("GPU-b"))
+    first, second, other = reader.read()
+    assert [first["uuid"], second["uuid"], other["uuid"]] == ["MIG-a", "MIG-b", "GPU-b"]
+    assert "fallen off the bus" in first["problem"]
+    assert first["problem"] == second["problem"]
+
+
+def test_a_slice_that_cannot_be_read_concerns_no_other_slice(fake: FakeNvml, start: Start) -> None:
+    fake.show(split_gpu("GPU-a", {0: mig_slice("MIG-a"), 1: mig_slice("MIG-b")}))
+    reader = start()
+    reader.read()
+    fake.show(split_gpu("GPU-a", {0: mig_slice("MIG-a", nvmlDeviceGetName=UNKNOWN), 1: mig_slice("MIG-b")}))
+    first, second = reader.read()
+    assert (first["uuid"], first["type"]) == ("MIG-a", "A100-1g.10gb")  # as it was known before
+    assert "cannot be read" in first["problem"]
+    assert second["problem"] is None
+
+
+def test_a_slice_with_an_unknown_profile_is_not_used(fake: FakeNvml, start: Start) -> None:
+    fake.show(split_gpu("GPU-a", {0: mig_slice("MIG-a", "huge")}))
+    assert start().read()[0]["problem"] == "its MIG profile is unknown"
+
+
+def test_a_gpu_is_split_and_made_whole_while_the_server_runs(fake: FakeNvml, start: Start) -> None:
+    fake.show(gpu("GPU-a"), gpu("GPU-b"))
+    reader = start()
+
+    def uuids() -> list[str]:
+        devices = reader.read()
+        assert not any(device["problem"] for device in devices)
+        return [device["uuid"] for device in devices]
+
+    assert uuids() == ["GPU-a", "GPU-b"]
+    fake.show(split_gpu("GPU-a", {0: mig_slice("MIG-a"), 1: mig_slice("MIG-b")}), gpu("GPU-b"))
+    assert uuids() == ["MIG-a", "MIG-b", "GPU-b"]
+    fake.show(split_gpu("GPU-a", {0: mig_slice("MIG-c", "7g.80gb")}), gpu("GPU-b"))
+    assert uuids() == ["MIG-c", "GPU-b"]
+    fake.show(gpu("GPU-a"), gpu("GPU-b"))
+    assert uuids() == ["GPU-a", "GPU-b"]
+
+
+def test_the_slices_of_a_card_that_disappears_stay_listed(fake: FakeNvml, start: Start) -> None:
+    fake.show(gpu("GPU-a"), split_gpu("GPU-b", {0: mig_slice("MIG-a"), 1: mig_slice("MIG-b")}))
+    reader = start()
+    reader.read()
+    fake.show(gpu("GPU-a"))
+    assert ["no longer lists" in (device["problem"] or "") for device in reader.read()] == [False, True, True]
 
 
 @pytest.mark.parametrize(

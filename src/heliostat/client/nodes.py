@@ -8,7 +8,8 @@ from heliostat.client.transport import ApiResource, drop_none, quote_path_segmen
 
 class Device(TypedDict):
     uuid: str
-    index: int
+    index: int  # of the card
+    number: str  # "0", or "0:3" for slice 3 of GPU 0
     type: str
     name: str
     memory_mib: int
@@ -19,6 +20,9 @@ class Device(TypedDict):
     used_outside: str | None
     job_id: int | None
     job_ids: list[int]  # several if jobs share the device
+    slice_index: int | None  # of a MIG slice on its card
+    card_uuid: str | None  # of the card of a MIG slice
+    card_fraction: float  # the part of a GPU that it counts as: 1 for whole GPUs
 
 
 class NodeReservation(TypedDict):

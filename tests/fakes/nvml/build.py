@@ -49,7 +49,7 @@ class FakeNvml:
         """What the driver says from now on: these GPUs in this order, and facts about itself."""
         facts: dict[str, str | int] = {"count": len(gpus), **driver}
         for index, gpu_facts in enumerate(gpus):
-            facts |= {f"{index}.{key}": value for key, value in gpu_facts.items()}
+            facts |= {f"{index}{key if key[0] == ':' else f'.{key}'}": value for key, value in gpu_facts.items()}
         fresh = self.state.with_suffix(".new")
         fresh.write_text("".join(f"{key}={value}\n" for key, value in facts.items()))
         fresh.replace(self.state)  # at once: the library may be reading
@@ -71,6 +71,21 @@ def gpu(uuid: str, name: str = "NVIDIA A100-SXM4-80GB", **facts: str | int) -> F
         "mig": 0,
     }
     return {"uuid": uuid, "name": name, **healthy, **facts}
+
+
+def split_gpu(
+    uuid: str, slices: Mapping[int, Facts], name: str = "NVIDIA A100-SXM4-80GB", **facts: str | int
+) -> Facts:
+    """A GPU in MIG mode with these slices by index."""
+    of_slices = {f":{index}.{key}": value for index, one in slices.items() for key, value in one.items()}
+    return {**gpu(uuid, name, **facts), "mig": 1, **of_slices}
+
+
+def mig_slice(uuid: str, profile: str = "1g.10gb", **facts: str | int) -> Facts:
+    """An idle slice of an A100. The driver reports no utilisation and no temperature of slices."""
+    name = f"NVIDIA A100-SXM4-80GB MIG {profile}"
+    memory: Facts = {"memory_mib": 9728, "memory_used_mib": 12}
+    return {"uuid": uuid, "name": name, "gpu_instance": 7, "compute_instance": 0, **memory, **facts}
 
 
 def why_not() -> str | None:

@@ -1,7 +1,8 @@
 /* A stand-in for libnvidia-ml.so.1: only what Heliostat calls.
  *
  * The file named by FAKE_NVML_STATE is read again at each call, so a test changes what a running process sees.
- * Lines are key=value. Keys of device N start with "N.". What is not mentioned, the GPU does not support.
+ * Lines are key=value. Keys of device N start with "N.", of its MIG slice M with "N:M.". What is not mentioned, the GPU
+ * does not support.
  *
  *   count=2                      devices listed
  *   hang=1                       every call waits until the line is gone
@@ -10,7 +11,8 @@
  *   0.error=15                   every call on the device returns that error (15: the GPU is lost)
  *   0.uuid=GPU-0  0.name=NVIDIA A100-SXM4-80GB  0.memory_mib=81920  0.memory_used_mib=5
  *   0.utilisation=97  0.temperature=60  0.ecc=1  0.remap_pending=1  0.remap_failed=1  0.pages_pending=1
- *   0.mig=1  0.processes=123:5000 124:10      pid:MiB
+ *   0.minor=0  0.processes=123:5000 124:10     pid:MiB
+ *   0.mig=1  0:2.uuid=MIG-2  0:2.name=NVIDIA A100-SXM4-80GB MIG 1g.10gb  0:2.gpu_instance=9  0:2.compute_instance=0
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { MAX_SLICES = 7, SLICE_SHIFT = 16 }; /* a handle is the device + 1, and the slice + 1 above these bits */
 
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } MemoryV2;
@@ -51,7 +54,9 @@ static int number(const char *key, unsigned long long *value) {
 
 static int device_text(void *device, const char *field, char *value, size_t size) {
     char key[128];
-    snprintf(key, sizeof key, "%u.%s", (unsigned)((uintptr_t)device - 1), field);
+    unsigned index = ((uintptr_t)device & ((1u << SLICE_SHIFT) - 1)) - 1, slice = (uintptr_t)device >> SLICE_SHIFT;
+    if (slice) snprintf(key, sizeof key, "%u:%u.%s", index, slice - 1, field);
+    else snprintf(key, sizeof key, "%u.%s", index, field);
     return lookup(key, value, size);
 }
 
@@ -181,6 +186,34 @@ int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
     FAIL_AS_PLANNED_FOR(device);
     *pending = 0;
     return number_answer(device, "mig", current);
+}
+
+int nvmlDeviceGetMinorNumber(void *device, unsigned *minor) {
+    FAIL_AS_PLANNED_FOR(device);
+    return number_answer(device, "minor", minor);
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count) {
+    FAIL_AS_PLANNED_FOR(device);
+    *count = MAX_SLICES;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **slice) {
+    char uuid[128];
+    FAIL_AS_PLANNED_FOR(device);
+    *slice = (void *)((uintptr_t)device | (uintptr_t)(index + 1) << SLICE_SHIFT);
+    return device_text(*slice, "uuid", uuid, sizeof uuid) ? SUCCESS : NOT_FOUND;
+}
+
+int nvmlDeviceGetGpuInstanceId(void *slice, unsigned *id) {
+    FAIL_AS_PLANNED_FOR(slice);
+    return number_answer(slice, "gpu_instance", id);
+}
+
+int nvmlDeviceGetComputeInstanceId(void *slice, unsigned *id) {
+    FAIL_AS_PLANNED_FOR(slice);
+    return number_answer(slice, "compute_instance", id);
 }
 
 static int processes(void *device, unsigned *room, Process *found) {

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fakes.nvml.build import FakeNvml, gpu
+from fakes.nvml.build import FakeNvml, gpu, mig_slice, split_gpu
 from fakes.nvml.build import why_not as why_no_nvml
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
@@ -268,12 +268,12 @@ def test_a_project_has_virtual_machines_where_the_admins_want_it(
 
 @pytest.fixture
 def on_gpus(two_unix_users: list[Person], tmp_path: Path) -> Iterator[RunningServer]:
-    """Two GPUs of a made-up driver, and device files that stand in for them."""
+    """Two GPUs and a MIG slice of a made-up driver, and device files that stand in for them."""
     if why_no_nvml() is not None:
         pytest.skip(why_no_nvml() or "")
     fake = FakeNvml.build(tmp_path)
-    fake.show(gpu("GPU-1111"), gpu("GPU-2222"))
-    names = {"GPU-1111": "one", "GPU-2222": "two"}
+    fake.show(gpu("GPU-1111"), gpu("GPU-2222"), split_gpu("GPU-3333", {5: mig_slice("MIG-4444")}))
+    names = {"GPU-1111": "one", "GPU-2222": "two", "MIG-4444": "slice"}
     devices = [{"name": uuid, "containerEdits": {"env": [f"GIVEN_{name}=yes"]}} for uuid, name in names.items()]
     spec = Path("/etc/cdi") / f"heliostat-test-{os.getpid()}.json"
     spec.parent.mkdir(exist_ok=True)
@@ -290,6 +290,9 @@ def test_a_container_is_given_its_gpus_and_no_others(on_gpus: RunningServer, ann
     assert given in (["GIVEN_one=yes", "GPU-1111"], ["GIVEN_two=yes", "GPU-2222"])
     both = lines(on_gpus, ann, "env | grep -c ^GIVEN", image=TEST_IMAGE, gpus=2)
     assert both == ["2"]
+    script = "env | grep ^GIVEN; echo $CUDA_VISIBLE_DEVICES"
+    slice_given = lines(on_gpus, ann, script, image=TEST_IMAGE, gpus=1, gpu_type="A100-1g.10gb")
+    assert slice_given == ["GIVEN_slice=yes", "MIG-4444"]
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fakes.nvml.build import GPU_IS_LOST, FakeNvml, gpu, why_not
+from fakes.nvml.build import GPU_IS_LOST, FakeNvml, gpu, mig_slice, split_gpu, why_not
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
 
@@ -179,6 +179,52 @@ def test_a_gpu_that_disappears_stays_listed_with_its_problem(driver: FakeNvml, s
     driver.show(gpu(FIRST))
     assert let_it_look(server) == [FIRST]
     assert "no longer lists" in str(problems(server)[SECOND])
+
+
+@pytest.fixture
+def split(driver: FakeNvml, server: RunningServer) -> None:
+    """The second GPU is split into two slices while the server runs."""
+    driver.show(gpu(FIRST), split_gpu(SECOND, {0: mig_slice("MIG-1"), 1: mig_slice("MIG-2")}))
+    assert let_it_look(server) == [FIRST]
+
+
+SLICE = {"gpus": 1, "gpu_type": "a100-1g.10gb", "cpus": 1, "memory": 64}
+
+
+@pytest.mark.usefixtures("split")
+def test_mig_slices_appear_and_are_only_for_jobs_that_name_them(server: RunningServer) -> None:
+    found = devices(server)
+    assert list(found) == [FIRST, "MIG-1", "MIG-2"]
+    assert [found[uuid]["number"] for uuid in found] == ["0", "1:0", "1:1"]
+    assert [found[uuid]["card_fraction"] for uuid in found] == [1, 0.1429, 0.1429]
+    assert not any(problems(server).values())
+    job = server.run(command="echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES", **SLICE)
+    (uuid,) = job["devices"]
+    assert uuid in ("MIG-1", "MIG-2")
+    assert server.output(job["id"]).split() == [uuid, uuid]
+    assert server.run(command="true", gpus=1, cpus=1, memory=64)["devices"] == [FIRST]
+    refused = server.ask("POST", "/jobs", {"command": ["true"], "gpus": 2})
+    assert refused.error["message"] == "No node has 2 GPUs."
+    assert "--gpu-type A100-1g.10gb" in refused.error["hint"]
+
+
+def test_a_process_on_a_slice_keeps_only_that_slice_from_jobs(
+    driver: FakeNvml, server: RunningServer, split: None, stranger: subprocess.Popen[bytes]
+) -> None:
+    slices = {0: mig_slice("MIG-1", processes=f"{stranger.pid}:500"), 1: mig_slice("MIG-2")}
+    driver.show(gpu(FIRST), split_gpu(SECOND, slices))
+    jobs = [server.submit(command="true", **SLICE) for _ in range(3)]
+    assert [server.finished(job_id)["devices"] for job_id in jobs] == [["MIG-2"]] * 3
+    assert "in use outside the queue" in str(problems(server)["MIG-1"])
+
+
+def test_slices_disappear_when_the_gpu_is_whole_again(
+    driver: FakeNvml, server: RunningServer, split: None
+) -> None:
+    driver.show(gpu(FIRST), gpu(SECOND))
+    let_it_look(server)
+    assert sorted(server.run(command="true", gpus=2)["devices"]) == [FIRST, SECOND]
+    assert list(devices(server)) == [FIRST, SECOND]
 
 
 def test_the_fake_is_no_part_of_this_process() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fakes.nvml.build import FakeNvml, gpu, why_not
+from fakes.nvml.build import FakeNvml, gpu, mig_slice, split_gpu, why_not
 from heliostat.config import Home, ServerSettings, Settings
 from heliostat.engines.local import engine as local
 from heliostat.engines.local.cgroups import CgroupsUnavailable
@@ -123,6 +123,20 @@ def test_gpus_are_sampled_for_the_job_that_holds_them(tmp_path: Path) -> None:
         assert [one["name"] for one in found["series"]][2:4] == ["gpu0_utilisation", "gpu0_memory"]
 
 
+@pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+def test_of_a_mig_slice_only_the_memory_is_sampled(tmp_path: Path) -> None:
+    driver = FakeNvml.build(tmp_path)
+    driver.show(split_gpu("GPU-1", {3: mig_slice("MIG-1", memory_used_mib=7000)}))
+    with contextlib.closing(_Removing(RunningServer(SETTINGS, driver.environment()))) as holder:
+        server = holder.server
+        job_id = server.submit(command="sleep 600", cpus=1, gpus=1, gpu_type="A100-1g.10gb")
+        found = wait_for(lambda: _with_devices(stats(server, job_id)), "samples of the slice")
+        (device,) = found["summary"]["devices"]
+        assert device["utilisation"] == {"mean": None, "peak": None, "last": None}
+        assert device["memory_mib"]["last"] == pytest.approx(7000, rel=0.001)
+        assert found["device_memory_mib"] == [9728]
+
+
 def test_a_machine_without_cgroups_counts_by_process_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
     for made in (home.jobs, home.attempts):
@@ -155,7 +169,7 @@ class _Removing:
 
 def _with_devices(found: dict[str, Any]) -> dict[str, Any] | None:
     devices = found["summary"]["devices"]
-    return found if devices and devices[0]["utilisation"]["mean"] is not None else None
+    return found if devices and devices[0]["memory_mib"]["mean"] is not None else None
 
 
 def _as_running(pid: int) -> Any:

@@ -64,7 +64,8 @@ class GpuMonitor:
         """The device files of these GPUs; None: they are simulated."""
         if not self.are_real:
             return None
-        return tuple(f"/dev/nvidia{device.index}" for device in self._now if device.uuid in uuids)
+        files = (file for device in self._now if device.uuid in uuids for file in device.files)
+        return tuple(dict.fromkeys(files))  # slices of one card share its file
 
     def unavailable_reason(self, uuids: Sequence[str]) -> str | None:
         """Reads the devices again, just before they are allocated. Why they cannot be used; None: they can."""
@@ -77,7 +78,7 @@ class GpuMonitor:
             if device is None:
                 return f"GPU {uuid} no longer exists"
             if not device.is_available:
-                return f"GPU {device.index}: {device.problem or device.used_outside}"
+                return f"GPU {device.number}: {device.problem or device.used_outside}"
         return None
 
     def wait_until_released(self, attempt_id: AttemptId, uuids: Sequence[str]) -> bool:

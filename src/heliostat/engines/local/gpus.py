@@ -8,7 +8,7 @@ import ctypes
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Protocol
 
 from heliostat.config.sections import MAX_SIMULATED_GPUS
 from heliostat.errors import Invalid
+from heliostat.models.gpu_types import slice_memory_mib
 from heliostat.models.nodes import Device, DeviceProcess
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -163,14 +164,16 @@ _NONE_LISTED = (
 
 
 def add_missing_devices(now: Sequence[Device], known: Collection[Device]) -> list[Device]:
-    """The devices of the current reading, completed by what is known of cards that it cannot read or lacks."""
-    uuids = {device.uuid for device in now}
-    missing = {device.index: device for device in known if device.uuid not in uuids}
-    devices = [_completed(device, known, missing) for device in now]
-    listed = {device.uuid for device in devices}
+    """The devices of the current reading, completed by what is known of cards that it cannot read or lacks.
+
+    The former devices of a card that was split into other MIG slices, or is whole again, are forgotten.
+    """
+    cards = {device.card for device in now}
+    devices = [found for device in now for found in _completed(device, known, cards)]
+    listed = {device.card for device in devices}
     gone = "the driver no longer lists this GPU; check its power and its slot, then reboot"
-    devices += [_without_measurements(device, gone) for device in known if device.uuid not in listed]
-    return sorted(devices, key=lambda device: device.index)
+    devices += [_without_measurements(device, gone) for device in known if device.card not in listed]
+    return sorted(devices, key=lambda device: (device.index, device.slice_index or 0))
 
 
 def parse_simulated_gpus(text: str) -> list[tuple[int, str]]:
@@ -187,7 +190,7 @@ def parse_simulated_gpus(text: str) -> list[tuple[int, str]]:
 
 
 def _simulated(index: int, type_: str) -> Device:
-    memory_mib = SIMULATED_MEMORY_MIB.get(type_, DEFAULT_SIMULATED_MEMORY_MIB)
+    memory_mib = slice_memory_mib(type_) or SIMULATED_MEMORY_MIB.get(type_, DEFAULT_SIMULATED_MEMORY_MIB)
     return Device(f"SIM-{type_}-{index}", index, type_, f"Simulated {type_}", memory_mib, utilisation=0)
 
 
@@ -202,14 +205,14 @@ def _read_driver(driver: GpuDriver, result: Future[list[Device]]) -> None:
         result.set_exception(error)
 
 
-def _completed(device: Device, known: Collection[Device], missing: Mapping[int, Device]) -> Device:
-    """An unreadable device completed by what is known of it: by uuid or, if the uuid is unreadable, by index."""
+def _completed(device: Device, known: Collection[Device], cards: Collection[str]) -> list[Device]:
+    """What is known of an unreadable card, whole or split: by uuid or, if the uuid is unreadable, by index."""
     if device.type != "unknown":
-        return device
-    same = {old.uuid: old for old in known}.get(device.uuid)
+        return [device]
+    same = [old for old in known if device.uuid in (old.uuid, old.card)]
     if device.uuid == unreadable_device(device.index).uuid:
-        same = missing.get(device.index)
-    return _without_measurements(same, device.problem) if same else device
+        same = [old for old in known if old.index == device.index and old.card not in cards]
+    return [_without_measurements(old, device.problem) for old in same] or [device]
 
 
 def _without_measurements(device: Device, problem: str | None) -> Device:

@@ -3,20 +3,19 @@
 Calls may hang with a faulty driver: `gpus.DriverGpus` handles that.
 """
 
-import os
-import pwd
 import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
 from heliostat.engines.local.gpus import unreadable_device
+from heliostat.engines.local.process_names import process_program_name, process_user
+from heliostat.models.gpu_types import is_slice, slice_type
 from heliostat.models.nodes import Device, DeviceProcess
 
 MIB = 1024 * 1024
@@ -51,6 +50,12 @@ _GPU_ERRORS = {
     pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU must be reset; reboot this machine",
     pynvml.NVML_ERROR_NO_PERMISSION: "this user has no permission to use the GPU",
 }
+_NO_SLICES = (
+    "MIG mode is on, but there is no MIG slice; create slices, for example with `nvidia-smi mig -cgi 19,19 -C`, "
+    "or turn MIG mode off"
+)
+_CARD_FILE = "/dev/nvidia"
+_CAPABILITIES = Path("/proc/driver/nvidia/capabilities")
 # Words of a product name that do not identify the GPU type.
 _NOISE = re.compile(
     r"NVIDIA|TESLA|GEFORCE|SXM\d?|PCIE|NVL|HBM\d\w?|\d+GB?|GPU|GENERATION|BLACKWELL|SERVER|WORKSTATION|EDITION"
@@ -83,7 +88,7 @@ class NvmlDriver:
         except pynvml.NVMLError as error:
             self._disconnect(describe_driver_error(error))
             raise DriverUnavailable(self._why) from error
-        return [read_device(index) for index in range(count)]
+        return [device for index in range(count) for device in read_card(index)]
 
     def _disconnect(self, why: str) -> None:
         """Retry later, not at each reading: every attempt makes the kernel search for cards and log it."""
@@ -95,20 +100,29 @@ class NvmlDriver:
                 _call(pynvml.nvmlShutdown)
 
 
-def read_device(index: int) -> Device:
-    """One GPU; if a call fails, the values read so far, and the problem."""
-    device = unreadable_device(index)
+def read_card(index: int) -> list[Device]:
+    """The GPU, or its slices in MIG mode; if a call fails, the values read so far, and the problem."""
+    card = unreadable_device(index)
     try:
         handle = _call(pynvml.nvmlDeviceGetHandleByIndex, index)
-        device = replace(device, uuid=_call(pynvml.nvmlDeviceGetUUID, handle))
-        device = _with_lasting_facts(device, handle)
-        return _with_present_facts(device, handle)
+        minor = _or_none(pynvml.nvmlDeviceGetMinorNumber, handle)
+        files = (f"{_CARD_FILE}{index if minor is None else minor}",)
+        card = replace(card, uuid=_call(pynvml.nvmlDeviceGetUUID, handle), files=files)
+        mode = _or_none(pynvml.nvmlDeviceGetMigMode, handle)
+        slices = list(_slice_handles(handle)) if mode and mode[0] else None
     except pynvml.NVMLError as error:
-        return replace(device, problem=describe_gpu_error(error))
+        return [replace(card, problem=describe_gpu_error(error))]
+    card = _with_facts(card, handle)
+    if slices is None or card.type == "unknown":
+        return [card]
+    return [_read_slice(card, *found) for found in slices] or [replace(card, problem=card.problem or _NO_SLICES)]
 
 
 def short_gpu_type(name: str) -> str:
-    """The short type of a GPU: "A100" for "NVIDIA A100-SXM4-80GB"."""
+    """The short type of a GPU: "A100" for "NVIDIA A100-SXM4-80GB", "A100-1g.10gb" for a MIG slice of it."""
+    name, _, profile = name.partition(" MIG ")
+    if profile:
+        return slice_type(short_gpu_type(name), profile) or short_gpu_type(f"{name} {profile}")
     words = [word for word in re.findall(r"[A-Za-z0-9.]+", name) if not _NOISE.fullmatch(word)]
     if len(words) > 1 and words[0] == "RTX" and re.fullmatch(r"A\d{3,4}", words[1]):
         words = words[1:]  # "RTX A6000" is known as A6000
@@ -121,6 +135,60 @@ def describe_driver_error(error: pynvml.NVMLError) -> str:
 
 def describe_gpu_error(error: pynvml.NVMLError) -> str:
     return _GPU_ERRORS.get(_code(error)) or f"the GPU cannot be read ({error}); check it with `nvidia-smi`"
+
+
+def _slice_handles(card: Any) -> Iterator[tuple[int, str, Any]]:
+    """Index, uuid and handle of the MIG slices of a card. The indexes can have gaps."""
+    for index in range(_call(pynvml.nvmlDeviceGetMaxMigDeviceCount, card)):
+        try:
+            handle = _call(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, card, index)
+            yield index, _call(pynvml.nvmlDeviceGetUUID, handle), handle
+        except pynvml.NVMLError as error:
+            if _code(error) != pynvml.NVML_ERROR_NOT_FOUND:
+                raise
+
+
+def _read_slice(card: Device, index: int, uuid: str, handle: Any) -> Device:
+    """A MIG slice. Problems and temperature are those of the card; the driver reports no utilisation."""
+    device = replace(unreadable_device(card.index), uuid=uuid, card_uuid=card.uuid, slice_index=index)
+    try:
+        device = _with_lasting_facts(device, handle)
+        return replace(
+            device,
+            temperature=card.temperature,
+            problem=card.problem if is_slice(device.type) else "its MIG profile is unknown",
+            processes=tuple(_processes(handle)),
+            files=(*card.files, *_capability_files(card, handle)),
+        )
+    except pynvml.NVMLError as error:
+        return replace(device, problem=describe_gpu_error(error))
+
+
+def _capability_files(card: Device, handle: Any) -> Iterator[str]:
+    """Device files that give access to the GPU instance and the compute instance of a MIG slice."""
+    instance = _CAPABILITIES / f"gpu{card.files[0].removeprefix(_CARD_FILE)}/mig"
+    instance /= f"gi{_call(pynvml.nvmlDeviceGetGpuInstanceId, handle)}"
+    compute = instance / f"ci{_call(pynvml.nvmlDeviceGetComputeInstanceId, handle)}"
+    for folder in (instance, compute):
+        if minor := capability_minor(folder / "access"):
+            yield f"/dev/nvidia-caps/nvidia-cap{minor}"
+
+
+def capability_minor(file: Path) -> str | None:
+    """The number in `DeviceFileMinor: 66`; None: the driver does not offer this file."""
+    try:
+        found = re.search(r"^DeviceFileMinor:\s*(\d+)$", file.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return found[1] if found else None
+
+
+def _with_facts(device: Device, handle: Any) -> Device:
+    try:
+        device = _with_lasting_facts(device, handle)
+        return _with_present_facts(device, handle)
+    except pynvml.NVMLError as error:
+        return replace(device, problem=describe_gpu_error(error))
 
 
 def _with_lasting_facts(device: Device, handle: Any) -> Device:
@@ -153,9 +221,6 @@ def _memory(handle: Any) -> Any:
 
 
 def _problems(handle: Any) -> Iterator[str]:
-    mig = _or_none(pynvml.nvmlDeviceGetMigMode, handle)
-    if mig and mig[0]:
-        yield "MIG mode is on, which is not supported yet; turn it off to use this GPU"
     errors = _or_none(
         pynvml.nvmlDeviceGetTotalEccErrors,
         handle,
@@ -187,38 +252,6 @@ def _processes(handle: Any) -> list[DeviceProcess]:
         processes = _or_none(pynvml.nvmlDeviceGetComputeRunningProcesses_v2, handle) or []
     used = {process.pid: (process.usedGpuMemory or 0) // MIB for process in processes}
     return [DeviceProcess(pid, mib, process_user(pid), process_program_name(pid)) for pid, mib in used.items()]
-
-
-def process_user(pid: int) -> str | None:
-    """The user of the process; None if it has ended or is hidden."""
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return None
-    try:
-        return _user_name(uid)
-    except KeyError:
-        return f"user {uid}"
-
-
-def process_program_name(pid: int) -> str | None:
-    """The program's name without its arguments, which may hold secrets; None if it has ended or is hidden.
-
-    `cmdline` before `comm`, since PyTorch renames its main thread to "pt_main_thread".
-    """
-    try:
-        first = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
-        text = os.path.basename(first) or Path(f"/proc/{pid}/comm").read_bytes()
-    except OSError:
-        return None
-    printable = "".join(char for char in text.decode(errors="replace") if char.isprintable())
-    return printable[:40] or None
-
-
-@lru_cache(maxsize=1024)
-def _user_name(uid: int) -> str:
-    """Cached, since the lookup may use a slow directory server; a KeyError is not cached."""
-    return pwd.getpwuid(uid).pw_name
 
 
 def _call(function: Callable[..., Any], *args: Any) -> Any:

@@ -73,11 +73,16 @@ class UsageSampler:
 
     def _device(self, attempt_id: AttemptId | None, device: Device | None, holders: int) -> DeviceSample:
         """For a shared device, the utilisation is that of all its attempts, the memory that of this attempt."""
-        if device is None or not self._devices.are_real or device.utilisation is None:
-            return DeviceSample()  # simulated or unreadable devices have no measurements
+        if device is None or not self._devices.are_real or not _is_measured(device):
+            return DeviceSample()
         if attempt_id is None or holders == 1:
             return DeviceSample(device.utilisation, device.memory_used_mib)
         return DeviceSample(device.utilisation, self._devices.memory_used_by(attempt_id, device))
+
+
+def _is_measured(device: Device) -> bool:
+    """The driver reports only the memory of a MIG slice, and nothing of an unreadable device."""
+    return device.utilisation is not None or device.problem is None
 
 
 def _usage(running: RunningAttempt) -> ProcessUsage:

@@ -17,8 +17,10 @@ from heliostat.engines.local.gpus import (
     parse_simulated_gpus,
     unreadable_device,
 )
-from heliostat.engines.local.nvml import process_program_name, process_user, short_gpu_type
+from heliostat.engines.local.nvml import capability_minor, short_gpu_type
+from heliostat.engines.local.process_names import process_program_name, process_user
 from heliostat.errors import Invalid
+from heliostat.models import count_cards
 from heliostat.models.nodes import Device, DeviceProcess
 
 
@@ -59,6 +61,11 @@ def a100(index: int = 0, **facts: object) -> Device:
         ("TITAN Xp", "TITAN-Xp"),
         ("NVIDIA Graphics Device", "Graphics-Device"),
         ("NVIDIA", "GPU"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "A100-1g.5gb"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb+me", "A100-1g.5gb"),
+        ("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "A100-1c.3g.20gb"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "H100-1g.10gb"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb", "RTX-PRO-6000-1g.24gb"),
     ],
 )
 def test_a_driver_name_becomes_a_short_type(name: str, short: str) -> None:
@@ -83,6 +90,19 @@ def test_simulated_gpus_are_numbered_through_all_types() -> None:
 
 def test_a_type_nobody_knows_can_be_simulated() -> None:
     assert SimulatedGpus("1xRTX-9999").read()[0].type == "RTX-9999"
+
+
+def test_mig_slices_can_be_simulated() -> None:
+    devices = SimulatedGpus("1xA100,7xA100-1g.10gb").read()
+    assert [device.memory_mib // 1024 for device in devices] == [80] + [10] * 7
+    assert count_cards(devices) == 2
+
+
+def test_the_device_file_of_a_capability_is_found_by_its_minor_number(tmp_path: Path) -> None:
+    file = tmp_path / "access"
+    assert capability_minor(file) is None
+    file.write_text("DeviceFileMinor: 76\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+    assert capability_minor(file) == "76"
 
 
 @pytest.mark.parametrize(

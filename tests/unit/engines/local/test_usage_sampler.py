@@ -1,6 +1,7 @@
 """What is read of the GPUs that attempts hold."""
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,15 @@ def test_of_a_shared_gpu_each_has_its_own_memory_and_the_load_of_all(devices: Gp
 def test_who_is_alone_on_a_gpu_has_all_that_is_used_of_it(devices: GpuMonitor) -> None:
     [reading] = UsageSampler(devices).read("here", [running(1, "GPU-1")]).attempts.values()
     assert reading.devices == (DeviceSample(70, 9000),)
+
+
+def test_of_a_mig_slice_only_the_memory_is_known(devices: GpuMonitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Device("MIG-1", 0, "A100-1g.10gb", "MIG", 9728, 700, slice_index=2, card_uuid="GPU-1")
+    lost = replace(found, uuid="MIG-2", problem="lost", memory_used_mib=0)
+    monkeypatch.setattr(devices, "current_devices", lambda: (found, lost))
+    read = UsageSampler(devices).read("here", [running(1, "MIG-1", "MIG-2")])
+    assert read.attempts["1.1"].devices == (DeviceSample(None, 700), DeviceSample())
+    assert read.nodes["here"].devices == (DeviceSample(None, 700), DeviceSample())
 
 
 def test_nothing_is_known_of_a_gpu_that_is_gone_or_made_up(devices: GpuMonitor) -> None:
