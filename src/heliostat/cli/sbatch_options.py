@@ -21,7 +21,7 @@ _LONG_NAMES = {
 }
 _FLAGS = ("--exclusive", "--hold")
 _MIB_PER_UNIT = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
-_GPUS = re.compile(r"(?:gpu:)?(?:([A-Za-z][\w.-]*):)?(\d+)(?:\(.*\))?", re.ASCII)
+_GPUS = re.compile(r"(?:gpu:)?(?:(\w*[A-Za-z][\w.-]*):)?(\d+)(?:\(.*\))?", re.ASCII)
 
 
 class _Amounts(NamedTuple):

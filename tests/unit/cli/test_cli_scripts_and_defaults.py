@@ -82,6 +82,7 @@ def test_a_wrong_line_of_a_script_is_named(helio, tmp_path):
         ("-J a -t 1-12 -n 2 -c 3 --mem=16G", {"name": "a", "time": 129600, "cpus": 6, "memory": 16384}, []),
         ("--time=1:30:00 --mem-per-cpu 500 -c 2", {"time": 5400, "cpus": 2, "memory": 1000}, []),
         ("-t 0:30", {"time": 30}, []),
+        ("--gres=gpu:1g.10gb:2", {"gpus": 2, "gpu_type": "1g.10gb"}, []),
         ("--gres=gpu:a100:2 --exclusive", {"gpus": 2, "gpu_type": "a100", "exclusive": True}, []),
         ("-n 4 --gpus-per-task=1", {"cpus": 4, "gpus": 4}, []),
         ("-G 1 -N 1 --array=0-9%2 -H", {"gpus": 1, "array": "0-9%2", "held": True}, []),

@@ -38,7 +38,7 @@ SLURM_TERMINAL_STATES = frozenset(
     }
 )
 _STATUS = re.compile(r"(\d{1,6})(?::(\d{1,3}))?")
-_GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
+_GRES = re.compile(r"gpu:(?:([\w.+-]+):)?(\d{1,4})")
 _ALLOCATED = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=gpu[^( ]*\(IDX:([\d,-]+)\)")
 _MAX_HOSTS = 10_000
 _MAX_CACHED_LINES = 32_768
@@ -179,7 +179,7 @@ def parse_sinfo_nodes(text: str) -> Iterator[SlurmNode]:
 
 
 def parse_gres_gpus(gres: str) -> Iterator[tuple[str, int]]:
-    """`gpu:a100:4(S:0-1),gpu:t4:2` → type and count of each."""
+    """`gpu:a100:4(S:0-1),gpu:1g.10gb:2` → type and count of each."""
     for word in re.sub(r"\([^)]*\)", "", gres).split(","):
         if found := _GRES.fullmatch(word):
             yield found[1] or "gpu", int(found[2])

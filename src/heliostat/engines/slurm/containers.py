@@ -25,6 +25,7 @@ from heliostat.engines.job_variables import RunAsUser
 from heliostat.engines.launch_templates import starts_own_tasks
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Job, JobSpec
+from heliostat.models.gpu_types import is_slice
 from heliostat.models.quantities import parse_memory
 from heliostat.runtimes import shell_lines
 from heliostat.runtimes.all_runtimes import RUNTIMES
@@ -75,7 +76,7 @@ class ContainerScript:
 
 
 def check_container(job: Job) -> None:
-    """Raises Invalid for containers that would escape Slurm's limits."""
+    """Raises Invalid for containers that would escape Slurm's limits or cannot get their GPUs."""
     if not job.spec.uses_container:
         return
     if job.spec.runtime == "docker":
@@ -87,6 +88,10 @@ def check_container(job: Job) -> None:
     if job.spec.runtime == "podman" and job.unix_user == "root":
         hint = "Submit it as another user, or use --isolate."
         raise _invalid("podman as root would run this container outside of Slurm's limits.", hint)
+    if is_slice(job.resources.gpu_type):
+        raise _invalid(
+            "Containers cannot use MIG slices on Slurm.", "Run it without a container, or request a GPU."
+        )
 
 
 def container_base_folder(settings: Settings, person: RunAsUser) -> str:

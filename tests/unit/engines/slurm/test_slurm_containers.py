@@ -164,6 +164,9 @@ def test_what_would_leave_slurms_limits_and_what_admins_forbid_is_refused() -> N
     of_root = asked(ASKED["podman"])
     with pytest.raises(Invalid, match="podman as root"):
         check_container(replace(of_root.job, unix_user="root"))
+    on_slice = asked(ASKED["podman"], gpus=1, gpu_type="1g.10gb").job
+    with pytest.raises(Invalid, match="cannot use MIG slices on Slurm"):
+        check_container(on_slice)
     with pytest.raises(AttemptRefused, match="not allowed here"):
         script_of(of_root, allowed_registries=("registry.example.org",))
     with pytest.raises(AttemptRefused, match="too long"):

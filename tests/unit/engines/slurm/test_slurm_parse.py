@@ -115,6 +115,8 @@ def test_a_range_holds_every_number_once_and_as_wide(first: int, more: int, widt
 def test_gpus_are_counted_by_type() -> None:
     assert list(parse_gres_gpus("gpu:a100:4(S:0-1),gpu:t4:2,fpga:1")) == [("a100", 4), ("t4", 2)]
     assert list(parse_gres_gpus("gpu:8")) == [("gpu", 8)]
+    slices = "gpu:1g.10gb:2(S:0),gpu:a100_1g.5gb:7(S:0-1),gpu:1g.5gb+me:1"
+    assert list(parse_gres_gpus(slices)) == [("1g.10gb", 2), ("a100_1g.5gb", 7), ("1g.5gb+me", 1)]
     assert list(parse_gres_gpus("(null)")) == []
 
 

@@ -63,6 +63,7 @@ def test_gpus_are_counted_with_their_type_where_it_is_said_and_there_is_one() ->
     assert gpus_in_tres(parse_tres("cpu=1,gres/gpu=2")) == (2, None)
     assert gpus_in_tres(parse_tres("gres/gpu=4,gres/gpu:a100=4")) == (4, "a100")
     assert gpus_in_tres(parse_tres("gres/gpu:a100=1,gres/gpu:t4=2")) == (3, None)
+    assert gpus_in_tres(parse_tres("gres/gpu=2,gres/gpu:1g.10gb=2")) == (2, "1g.10gb")
     assert gpus_in_tres(parse_tres("")) == (0, None)
 
 
