@@ -17,7 +17,7 @@ from heliostat.engines.contract import Finding
 from heliostat.engines.factory import examine_engine, examine_environments, read_local_nodes
 from heliostat.errors import HeliostatError
 from heliostat.missing_database import require_database_of_jobs
-from heliostat.models import Node, NodeState
+from heliostat.models import Device, Node, NodeState
 
 _LOW_BYTES = 5 * 2**30
 _EMPTY_BYTES = 500 * 2**20
@@ -189,16 +189,18 @@ def _nodes(nodes: Sequence[Node]) -> Iterator[Finding]:
         for note in node.notes:
             yield Finding("gpu", "ok" if node.devices else "warning", f"{node.name}: {note}")
         for device in node.devices:
-            yield from _device(node, device.index, device.type, device.problem, device.used_outside)
+            yield from _device(node, device)
 
 
-def _device(node: Node, index: int, kind: str, problem: str | None, used: str | None) -> Iterator[Finding]:
-    where = f"GPU {index} ({kind}) of {node.name}"
-    if problem:
+def _device(node: Node, device: Device) -> Iterator[Finding]:
+    where = f"GPU {device.number} ({device.type}) of {node.name}"
+    if device.problem:
         hint = "It gets no jobs. Check `nvidia-smi -q` and `dmesg | grep -i xid`; a reset or reboot may help."
-        yield Finding("gpu", "problem", f"{where}: {problem}", hint)
-    elif used:
-        yield Finding("gpu", "warning", f"{where} is {used}", "It gets no jobs until that process ends.")
+        yield Finding("gpu", "problem", f"{where}: {device.problem}", hint)
+    elif device.used_outside:
+        yield Finding(
+            "gpu", "warning", f"{where} is {device.used_outside}", "It gets no jobs until that process ends."
+        )
     else:
         yield Finding("gpu", "ok", f"{where} is healthy.")
 

@@ -222,7 +222,7 @@ def _gpus(node_data: "Node") -> str:
 
 def _gpu_problems(node_data: "Node") -> list[str]:
     return [
-        f"GPU {device['index']}: {device['problem'] or device['used_outside']}"
+        f"GPU {device['number']}: {device['problem'] or device['used_outside']}"
         for device in node_data["devices"]
         if device["problem"] or device["used_outside"]
     ]
@@ -232,14 +232,19 @@ def _device_row(node_data: "Node", device: "Device") -> list[Cell]:
     load, temperature = device["utilisation"], device["temperature"]
     return [
         node_data["name"],
-        str(device["index"]),
+        device["number"],
         device["type"],
         ",".join(map(str, device["job_ids"])) or "-",
         "-" if load is None else f"{load}%",
         f"{format_mib(device['memory_used_mib'])}/{format_mib(device['memory_mib'])}",
         "-" if temperature is None else f"{temperature}°C",
-        device["problem"] or device["used_outside"] or "",
+        "; ".join(filter(None, [_card_fraction(device), device["problem"], device["used_outside"]])),
     ]
+
+
+def _card_fraction(device: "Device") -> str:
+    """How much a MIG slice counts in GPU-hours, quotas and totals."""
+    return f"counts as {device['card_fraction']:.2g} GPU" if device["card_fraction"] < 1 else ""
 
 
 def _print_node(node_data: "Node", as_json: bool) -> None:

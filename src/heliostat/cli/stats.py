@@ -105,8 +105,10 @@ def _fetch(client: "Client", job: int | None, node: str | None, span: str) -> St
         stats = client.stats.node(node, span)
         details = client.nodes.get(node)
         totals: dict[str, float] = {"cpu": details["cpus"], "memory": details["memory_mib"]}
-        totals |= {f"gpu{device['index']}_memory": device["memory_mib"] for device in details["devices"]}
-        return StatsView((f"Node {node}, last {span}",), list(_usage_rows(stats["series"], totals)), stats)
+        devices = details["devices"]
+        totals |= {f"gpu{place}_memory": device["memory_mib"] for place, device in enumerate(devices)}
+        rows = _usage_rows(stats["series"], totals, [device["number"] for device in devices])
+        return StatsView((f"Node {node}, last {span}",), list(rows), stats)
     cluster = client.stats.cluster(span)
     return StatsView((f"Cluster, last {span}",), list(_cluster_rows(cluster["series"])), cluster)
 
@@ -139,10 +141,13 @@ def _efficiency(stats: "JobStats") -> str:
     return typer.style(f"{'!' if wasteful else '✓'} {sentence}", fg="yellow" if wasteful else "bright_green")
 
 
-def _usage_rows(all_series: "Sequence[TimeSeries]", totals: dict[str, float]) -> Iterator[UsageRow]:
+def _usage_rows(
+    all_series: "Sequence[TimeSeries]", totals: dict[str, float], numbers: Sequence[str] = ()
+) -> Iterator[UsageRow]:
+    """`numbers`: of the GPUs, in the order of their series."""
     for series in all_series:
         if max_value(series["max"]) is not None:
-            yield _row(_title(series["name"]), series, totals.get(series["name"]))
+            yield _row(_title(series["name"], numbers), series, totals.get(series["name"]))
 
 
 def _cluster_rows(all_series: "Sequence[TimeSeries]") -> Iterator[UsageRow]:
@@ -157,12 +162,14 @@ def _row(title: str, series: "TimeSeries", total: float | None) -> UsageRow:
     return UsageRow(title, series, total, scale_max)
 
 
-def _title(name: str) -> str:
+def _title(name: str, numbers: Sequence[str] = ()) -> str:
     """`GPU 0 memory` for gpu0_memory."""
     device, _, metric = name.partition("_")
     if not metric:
         return {"cpu": "CPUs busy"}.get(name, name)
-    return f"GPU {device.removeprefix('gpu')} {'load' if metric == 'utilisation' else metric}"
+    place = int(device.removeprefix("gpu"))
+    number = numbers[place] if place < len(numbers) else place
+    return f"GPU {number} {'load' if metric == 'utilisation' else metric}"
 
 
 def _print(view: StatsView) -> None:

@@ -117,10 +117,13 @@ def _screen(view: ClusterView, size: "ConsoleDimensions", note: str) -> "Rendera
 
 
 def _summary(view: ClusterView) -> str:
-    gpus = sum(len(node["devices"]) for node in view.nodes)
-    used = sum(node["gpus_used"] for node in view.nodes)
+    devices = [device for node in view.nodes for device in node["devices"]]
+    gpus = sum(device["card_fraction"] for device in devices)
+    less = sum(1 - device["card_fraction"] for device in devices if device["job_ids"])  # MIG slices in use
+    used = sum(node["gpus_used"] for node in view.nodes) - less
     jobs = ", ".join(f"{count} {StateCell(state)}" for state, count in view.status["jobs"].items() if count)
-    machines = f"{format_count(len(view.nodes), 'node')}, {used} of {format_count(gpus, 'GPU')} used"
+    amounts = f"{round(used, 2):g} of {round(gpus, 2):g} {'GPU' if gpus == 1 else 'GPUs'} used"
+    machines = f"{format_count(len(view.nodes), 'node')}, {amounts}"
     return f"Heliostat {view.status['version']}  {machines}  {jobs or 'no jobs'}"
 
 

@@ -77,7 +77,7 @@ def build_heatmap_cell(node: NodeStatus, seen: DeviceStatus, now: datetime) -> H
     used = (device.utilisation or 0) / 100
     tenths = f" u{_tenths(used)} m{_tenths(memory)}" if has_numbers else ""
     return HeatmapCell(
-        href=f"{node_href(node.node.name)}#gpu-{device.index}",
+        href=f"{node_href(node.node.name)}#gpu-{device.number}",
         css_classes=f"{seen.condition.value}{tenths}",
         label=describe_device(node, seen, now),
         top_text=formatting.format_percent(None if device.utilisation is None else used) if has_numbers else "",
@@ -88,7 +88,7 @@ def build_heatmap_cell(node: NodeStatus, seen: DeviceStatus, now: datetime) -> H
 def describe_device(node: NodeStatus, seen: DeviceStatus, now: datetime) -> str:
     """Type, utilisation and memory, then one line per job."""
     device = seen.device
-    title = f"{node.node.name}, GPU {device.index}: {condition_name(seen.condition)}"
+    title = f"{node.node.name}, GPU {device.number}: {condition_name(seen.condition)}"
     used = "" if device.utilisation is None else f"{formatting.format_percent(device.utilisation / 100)} used, "
     memory = (
         f"{formatting.format_size(device.memory_used_mib)} of {formatting.format_size(device.memory_mib)} memory"

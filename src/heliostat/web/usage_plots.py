@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
+from heliostat.models import Node
 from heliostat.services.cluster.stats import StatsPeriod, TimeSeries
 from heliostat.web import svg_plots
 
@@ -40,21 +41,25 @@ def draw_cluster_plots(series: Sequence[TimeSeries], span: StatsPeriod, now: dat
 
 
 def draw_node_plots(
-    series: Sequence[TimeSeries], span: StatsPeriod, now: datetime, capacity: tuple[int, int]
+    series: Sequence[TimeSeries], span: StatsPeriod, now: datetime, node: Node
 ) -> tuple[UsagePlot, ...]:
-    """`capacity`: CPUs and MiB of memory of the node."""
     known = {one.name: one for one in series}
-    draw, (cpus, memory_mib) = _PlotBuilder(span, now), capacity
+    draw, memory_mib = _PlotBuilder(span, now), node.memory_mib
+    names = {f"gpu{place}": f"GPU {device.number}" for place, device in enumerate(node.devices)}
     plots = []
     for suffix, title, unit, factor in (
         ("_utilisation", "GPU utilisation", "%", 1.0),
         ("_memory", "GPU memory", " GiB", 1 / _MIB_PER_GIB),
     ):
-        devices = [one for one in series if one.name.startswith("gpu") and one.name.endswith(suffix)]
+        devices = [
+            (one, names.get(name := one.name.removesuffix(suffix), name))
+            for one in series
+            if one.name.startswith("gpu") and one.name.endswith(suffix) and _maximum(one) is not None
+        ]
         if devices:
-            plots.append(draw.plot(title, unit, None, _device_curves(devices, suffix), factor))
+            plots.append(draw.plot(title, unit, None, _device_curves(devices), factor))
     if cpu := known.get("cpu"):
-        plots.append(draw.plot("CPUs used", "", float(cpus), [(cpu, "used")]))
+        plots.append(draw.plot("CPUs used", "", float(node.cpus), [(cpu, "used")]))
     if memory := known.get("memory"):
         unit, mib = (" TiB", _MIB_PER_GIB**2) if memory_mib >= _LARGE_MIB else (" GiB", _MIB_PER_GIB)
         plots.append(draw.plot("Memory", unit, memory_mib / mib, [(memory, "used")], 1 / mib))
@@ -104,13 +109,13 @@ def _points(series: TimeSeries, factor: float) -> list[tuple[datetime, float | N
     ]
 
 
-def _device_curves(devices: Sequence[TimeSeries], suffix: str) -> list[tuple[TimeSeries, str]]:
+def _device_curves(devices: list[tuple[TimeSeries, str]]) -> list[tuple[TimeSeries, str]]:
     """One curve per device, or with many devices their mean, minimum and maximum."""
     if len(devices) <= _MAX_CURVES:
-        return [(one, one.name.removesuffix(suffix).replace("gpu", "GPU ")) for one in devices]
-    columns = list(zip(*(one.mean for one in devices), strict=True))
+        return devices
+    columns = list(zip(*(one.mean for one, _ in devices), strict=True))
     known = [[value for value in column if value is not None] for column in columns]
-    first = devices[0]
+    first = devices[0][0]
     combined = (
         (f"mean of {len(devices)} GPUs", [sum(some) / len(some) if some else None for some in known]),
         ("minimum", [min(some, default=None) for some in known]),

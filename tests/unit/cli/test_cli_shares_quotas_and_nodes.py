@@ -226,3 +226,27 @@ def test_a_node_says_for_whom_it_is_set_aside_and_which_job_is_alone_there(helio
     shown = helio("node", "show", "n1").out
     assert "jobs           7 (exclusive)" in shown
     assert "reserved       maintenance until 2099-12-03 22:30 (disks: new disk)" in shown
+
+
+def test_a_mig_slice_is_listed_with_its_number_and_what_it_counts_as(helio, serve):
+    device = {
+        "index": 1,
+        "number": "1:0",
+        "type": "A100-1g.10gb",
+        "memory_mib": 9728,
+        "memory_used_mib": 12,
+        "utilisation": None,
+        "temperature": 31,
+        "problem": None,
+        "used_outside": None,
+        "job_ids": [],
+        "card_fraction": 0.1429,
+    }
+    serve(
+        answer(
+            {"items": [{**NODE, "gpus_used": 1, "devices": [device, {**device, "number": "1:1", "job_ids": [7]}]}]}
+        )
+    )
+    lines = helio("nodes").out.splitlines()
+    assert "1/2 A100-1g.10gb" in lines[1]
+    assert lines[-1].split() == "n1 1:1 A100-1g.10gb 7 - 12M/9.5G 31°C counts as 0.14 GPU".split()

@@ -166,7 +166,7 @@ def _place(number: int, job: Job, devices: Mapping[str, Device]) -> TaskPlacemen
 
 
 def _device(uuid: str, device: Device | None) -> str:
-    return uuid if device is None else f"GPU {device.index}, {device.type}"
+    return uuid if device is None else f"GPU {device.number}, {device.type}"
 
 
 @dataclass(frozen=True, slots=True)

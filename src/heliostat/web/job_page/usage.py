@@ -59,7 +59,7 @@ def _placed_devices(attempt: AttemptRecord) -> list[tuple[str, str]]:
 
 
 def _name(node: str, uuid: str, known: Mapping[str, Device], names_node: bool) -> str:
-    name = f"GPU {known[uuid].index}" if uuid in known else uuid
+    name = f"GPU {known[uuid].number}" if uuid in known else uuid
     return f"{node} {name}" if names_node else name
 
 

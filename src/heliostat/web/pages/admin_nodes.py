@@ -125,7 +125,7 @@ def _row(node: Node) -> AdminNodeRow:
     types = sorted({device.type for device in node.devices})
     unavailable = [device for device in node.devices if not device.is_available]
     lowest, highest = node.min_data_class, node.data_class
-    problems = "; ".join(f"GPU {device.index}: {device.problem or device.used_outside}" for device in unavailable)
+    problems = "; ".join(f"GPU {device.number}: {device.problem or device.used_outside}" for device in unavailable)
     return AdminNodeRow(
         node=node,
         gpus=f"{len(node.devices)} {', '.join(types)}" if node.devices else "",

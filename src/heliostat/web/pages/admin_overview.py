@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from heliostat.config.effective_settings import EffectiveSetting
-from heliostat.models import NodeState, Quota
+from heliostat.models import NodeState, Quota, count_cards
 from heliostat.services.accounts.projects import list_departments, list_projects
 from heliostat.services.accounts.users import list_users
 from heliostat.services.cluster.nodes import diagnose_installation
@@ -25,7 +25,7 @@ class AdminOverviewView:
     projects: int
     nodes_up: int
     nodes_unavailable: int  # drained or down
-    gpus: int
+    gpus: float
     gpus_with_problems: int
     reservations: int
 
@@ -79,7 +79,7 @@ def show_overview(request: AdminDep) -> Response:
         projects=len(list_projects(context, caller)),
         nodes_up=up,
         nodes_unavailable=len(nodes) - up,
-        gpus=len(devices),
+        gpus=count_cards(devices),
         gpus_with_problems=sum(not device.is_available for device in devices),
         reservations=len(list_reservations(context, caller)),
     )

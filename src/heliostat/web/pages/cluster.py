@@ -9,6 +9,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from heliostat.errors import Invalid
+from heliostat.models import count_cards
 from heliostat.services.cluster.overview import (
     ClusterOverview,
     DeviceCondition,
@@ -87,8 +88,8 @@ class ClusterView:
     filters: ClusterFilters
     cell_size: str
     heatmap_nodes: tuple[HeatmapNode, ...]
-    shown_gpus: int
-    total_gpus: int
+    shown_gpus: float
+    total_gpus: float
     demand: tuple[DemandRow, ...]
     more_projects: int
     spans: tuple[tuple[str, str, bool], ...]  # name, URL, is it selected
@@ -149,8 +150,8 @@ def _view(request: AuthenticatedRequest, filters: _ClusterQuery) -> ClusterView:
         heatmap_nodes=tuple(
             heatmap.build_heatmap_node(node, devices, now) for node, devices in matching if devices
         ),
-        shown_gpus=count,
-        total_gpus=sum(len(node.devices) for node in nodes),
+        shown_gpus=count_cards(status.device for _, devices in matching for status in devices),
+        total_gpus=count_cards(device for node in nodes for device in node.node.devices),
         demand=_demand_rows(demand),
         more_projects=max(0, len(demand) - _MAX_PROJECTS),
         spans=tuple((one.value, _span_href(filters.address, one), one is filters.span) for one in PLOT_SPANS),

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from heliostat.errors import Conflict, HeliostatError, Invalid, TooManyRequests
 from heliostat.models import Job, JobRequest, User
+from heliostat.models.gpu_types import is_slice
 from heliostat.services.cluster.choices import JobChoices, job_choices_for
 from heliostat.services.jobs.explanation import forecast_request
 from heliostat.services.jobs.submission import SubmissionResult, submit_jobs
@@ -225,7 +226,8 @@ def _with_label(message: str) -> str:
 
 def _default_texts(choices: JobChoices) -> FieldTexts:
     """Default values of the form."""
-    return body_to_texts({"gpus": 1 if choices.gpu_types else 0, "project": choices.default_project})
+    has_whole_gpus = any(not is_slice(gpu.name) for gpu in choices.gpu_types)
+    return body_to_texts({"gpus": int(has_whole_gpus), "project": choices.default_project})
 
 
 def _submitted_texts(form: SubmittedForm) -> FieldTexts:

@@ -145,7 +145,7 @@ def _view(
             for one in PLOT_SPANS
         ),
         span=span.value,
-        plots=draw_node_plots(series, span, now, (node.cpus, node.memory_mib)),
+        plots=draw_node_plots(series, span, now, node),
         may_change=request.user.is_admin,
         is_drained=node.state is NodeState.DRAINED,
         reason=error[0],
