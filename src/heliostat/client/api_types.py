@@ -15,7 +15,7 @@ class JobOptions(TypedDict, total=False):
     """What can be said about a job besides its command. Left out: the server's default."""
 
     gpus: float | None  # Number of GPUs, or a fraction of one GPU: 0.5.
-    gpu_type: str | None  # GPU type, as shown by helio nodes: A100, RTX-3090.
+    gpu_type: str | None  # GPU type, as shown by helio nodes: A100, RTX-3090, A100-1g.10gb.
     time: str | int | None  # Time limit: 30m, 4h, 1d12h. Short jobs often start sooner.
     name: str | None  # Name of the job.
     project: str | None  # Project whose share the job uses; you must be a member.

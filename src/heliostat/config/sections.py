@@ -214,8 +214,9 @@ class QueueSettings:
     )
     gpu_charges: Mapping[str, float] = setting(
         {},
-        "cost of one GPU-hour in the fair share, by GPU type; 1 for other types",
+        "cost of one GPU-hour in the fair share, by GPU type; 1 for other types, and a part of it for a MIG slice",
         minimum=_SMALLEST,
+        see="admins.md#gpus",
         example="{ a100 = 2.0, t4 = 0.5 }",
     )
     cpu_charge: float = setting(0.02, "cost of one CPU-hour in the fair share", minimum=0)
