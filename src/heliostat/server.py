@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -22,10 +22,11 @@ import uvicorn
 from heliostat import __version__
 from heliostat.api.app import create_app
 from heliostat.auth.authentication import Authenticator
-from heliostat.config import Home, ServerSettings, Settings
+from heliostat.config import Home, MonitoringSettings, ServerSettings, Settings
 from heliostat.config.file_system import check_database_folder
 from heliostat.config.load import list_changed_settings
 from heliostat.config.pause_file import Pause, find_pause, pause
+from heliostat.config.sections import split_address
 from heliostat.controller.controller import Controller, ControllerComponents, Resumption
 from heliostat.controller.forecaster import Forecaster
 from heliostat.controller.node_inventory import NodeInventory
@@ -40,6 +41,7 @@ from heliostat.http_protocol import (
     LimitedHttpProtocol,
     peer_uid,
 )
+from heliostat.loops.area_space import AreaSpaceReader
 from heliostat.loops.backup_maker import BackupMaker
 from heliostat.loops.environment_cleanup import EnvironmentCleaner
 from heliostat.loops.file_cleanup import JobFolderCleaner, UploadCleaner, WorkflowFileCleaner
@@ -84,7 +86,7 @@ def serve(
     """
     os.umask(0o077)
     sys.setswitchinterval(0.001)  # threads exchange small messages constantly
-    configure_logging()
+    configure_logging(settings.server.log_format)
     _reset_ignored_signals()
     _close_descriptors_on_exec()
     open_files = raise_open_files_limit()
@@ -94,6 +96,7 @@ def serve(
         if settings.home.database_folder:
             stack.enter_context(_lock_file(settings.home.database_lock_file, _LOCK_SECONDS))
         sockets = [_tcp_socket(settings.server), _unix_socket(settings.home)]
+        metrics_socket = _metrics_socket(settings.monitoring)
         url, proxy_socket = _url(sockets[0]), open_proxy_listener(settings.server, sockets[0])
         settings.home.rename_old_files()
         if cause := check_database_folder(settings.home):
@@ -109,6 +112,7 @@ def serve(
             "pid": os.getpid(),
             "url": url,
             "proxy_url": context.public_urls.proxy_url,
+            "metrics_url": f"{_url(metrics_socket)}/metrics" if metrics_socket else None,
             "home": str(settings.home.path),
             "started_at": utc_now().isoformat(),
         }
@@ -132,7 +136,7 @@ def serve(
         stack.callback(proxy.close)
         ready(context, url)
         log.info("serving", url=url, home=str(settings.home.path), engine=context.engine.name)
-        restart = _run_http(app, sockets, settings, limiter)
+        restart = _run_http(app, _Listeners(sockets[0], sockets[1], metrics_socket), settings, limiter)
     log.info("restarting" if restart else "stopped")
     if restart:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - its own command line
@@ -241,6 +245,7 @@ def _loops(context: Context) -> Iterator[_BackgroundLoop]:
     if isinstance(context.engine, SyncsAccounts) and settings.slurm.apply_accounts:
         yield SlurmAccountUpdater(context)
     yield BackupMaker(home, settings.backup)
+    yield AreaSpaceReader(home, context.monitoring)
     yield EngineUsageRecorder(context.engine, store)
     yield ScheduleLoop(context)
     yield make_notifier(context)
@@ -294,17 +299,35 @@ def _try_lock(file: TextIO) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class _Listeners:
+    api: socket.socket
+    unix: socket.socket
+    metrics: socket.socket | None
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        return [listener for listener in (self.api, self.unix, self.metrics) if listener]
+
+
 def _tcp_socket(server: ServerSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    return _listen(server.host, server.port, "Choose another port: helio up --port 8480 (0: any free port).")
+
+
+def _metrics_socket(monitoring: MonitoringSettings) -> socket.socket | None:
+    if monitoring.metrics_address is None:
+        return None
+    host, port = split_address(monitoring.metrics_address)
+    return _listen(host, port, "Set another metrics_address in [monitoring] of cluster.toml.")
+
+
+def _listen(host: str, port: int, hint: str) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((server.host, server.port))
+        listener.bind((host, port))
     except (OSError, OverflowError) as error:
-        raise Conflict(
-            f"Port {server.port} on {server.host} cannot be used: {error}.",
-            "Choose another port: helio up --port 8480 (0: any free port).",
-        ) from error
+        raise Conflict(f"Port {port} on {host} cannot be used: {error}.", hint) from error
     listener.listen(512)
     return listener
 
@@ -336,13 +359,21 @@ def _write_status(home: Home, facts: dict[str, Any]) -> None:
 
 
 class _PeerProtocol(LimitedHttpProtocol):
-    """Records the uid of the client of a Unix socket."""
+    """Records the uid of the client of a Unix socket, and whether a connection uses the metrics address."""
+
+    def __init__(self, limiter: ConnectionLimiter, metrics_port: int | None, **options: Any) -> None:
+        super().__init__(limiter, **options)
+        self._metrics_port = metrics_port
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
-        if connection is not None and connection.family == socket.AF_UNIX:
+        if connection is None:
+            return
+        if connection.family == socket.AF_UNIX:
             self.app_state = {**self.app_state, "peer_uid": peer_uid(connection)}
+        elif self._metrics_port in transport.get_extra_info("sockname")[1:2]:
+            self.app_state = {**self.app_state, "is_metrics_address": True}
 
 
 class _Server(uvicorn.Server):
@@ -379,9 +410,10 @@ def _has_terminal() -> bool:
     return True
 
 
-def _run_http(app: Any, sockets: list[socket.socket], settings: Settings, limiter: ConnectionLimiter) -> bool:
+def _run_http(app: Any, listeners: _Listeners, settings: Settings, limiter: ConnectionLimiter) -> bool:
     """Returns whether the server is to start again."""
-    protocol: Any = functools.partial(_PeerProtocol, limiter)
+    metrics_port = listeners.metrics.getsockname()[1] if listeners.metrics else None
+    protocol: Any = functools.partial(_PeerProtocol, limiter, metrics_port)
     config = uvicorn.Config(
         app,
         http=protocol,
@@ -394,5 +426,5 @@ def _run_http(app: Any, sockets: list[socket.socket], settings: Settings, limite
         timeout_keep_alive=75,
     )
     server = _Server(config, settings)
-    server.run(sockets=sockets)
+    server.run(sockets=listeners.sockets)
     return server.restart

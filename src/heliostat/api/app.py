@@ -26,6 +26,7 @@ from heliostat.api import (
     job_comparison,
     job_files,
     jobs,
+    monitoring,
     nodes,
     notifications,
     pause,
@@ -49,7 +50,12 @@ from heliostat.api.chronos import endpoints as chronos
 from heliostat.api.error_schemas import ErrorResponse
 from heliostat.api.event_feed import EventFeed
 from heliostat.api.event_streams import FolderWatcher
-from heliostat.api.middleware import BodyLimitMiddleware, ClientAddressMiddleware, ResponseHeadersMiddleware
+from heliostat.api.middleware import (
+    REQUEST_ID_HEADER,
+    BodyLimitMiddleware,
+    ClientAddressMiddleware,
+    RequestRecordMiddleware,
+)
 from heliostat.api.request_bodies import no_json_object
 from heliostat.api.validation import AsciiJSONResponse, read_job
 from heliostat.api.validation_errors import FIELDS_HINT, validation_error
@@ -72,6 +78,7 @@ _MODULES = (
     queue,
     nodes,
     status,
+    monitoring,
     pause,
     accounts,
     reservations,
@@ -129,7 +136,12 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         large_paths=[API_PREFIX + path for path in _LARGE_BODIES],
         stream_limit=functools.partial(_stream_limit, context),
     )
-    app.add_middleware(ResponseHeadersMiddleware, notice=functools.partial(notice_for_all, context))
+    app.add_middleware(
+        RequestRecordMiddleware,
+        notice=functools.partial(notice_for_all, context),
+        seconds=context.monitoring.request_seconds,
+        metrics_paths=monitoring.OPEN_PATHS,
+    )
     app.add_middleware(ClientAddressMiddleware, trusted_proxies=context.settings.server.trusted_proxies)
     return app
 
@@ -151,6 +163,7 @@ def all_routes() -> tuple[BaseRoute, ...]:
     router = APIRouter(responses={"4XX": {"model": ErrorResponse}})
     for module in _MODULES:
         router.include_router(module.router, prefix=API_PREFIX)
+    router.include_router(monitoring.root_router)
     _include_chronos(router)
     routes.include_page_routers(router)
     return tuple(router.routes)
@@ -241,7 +254,9 @@ def _allowed_methods(request: Request) -> Iterator[str]:
 async def _unexpected_error(request: Request, error: Exception) -> Response:
     log.error("unexpected_error", path=request.url.path, exc_info=error)
     raised = HeliostatError("Internal error of the server.", "Admins find the details in server.log.")
-    return await _error_response(request, raised, 500)
+    # Sent outside of all middleware, which cannot add this header.
+    headers = {REQUEST_ID_HEADER: getattr(request.state, "request_id", "")}
+    return await _error_response(request, raised, 500, headers)
 
 
 async def _error_response(

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import re
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from starlette.datastructures import Headers
@@ -12,6 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heliostat.auth.client_address import Connection, find_client
 from heliostat.errors import HeliostatError, TooLarge
+from heliostat.metrics import Histogram
+from heliostat.server_log import bind_log_context
 from heliostat.services.context import ConcurrencyLimit
 
 _ANONYMOUS_BYTES = 64 * 2**10
@@ -20,6 +24,9 @@ _ORDINARY_BYTES = 4 * 2**20  # of forms of browsers, and of all paths that do no
 _MAX_LARGE_BODIES = 8  # at the same time, one per user: a parsed body needs up to 25 times its size
 _DISCARDED_BYTES = 2**20  # read from a rejected body: closing the connection earlier would lose the response
 _DISCARD_SECONDS = 2.0
+REQUEST_ID_HEADER = "X-Request-Id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 class ClientAddressMiddleware:
@@ -168,25 +175,68 @@ def _too_large(limit: int) -> TooLarge:
     )
 
 
-class ResponseHeadersMiddleware:
-    """Adds the time until the response started, and a notice that concerns every response."""
+class RequestRecordMiddleware:
+    """Gives each request an id, records its duration, and adds both to the response, with a notice for all users.
 
-    def __init__(self, app: ASGIApp, notice: Callable[[], str]) -> None:
+    At the metrics address there is nothing but metrics.
+    """
+
+    def __init__(
+        self, app: ASGIApp, notice: Callable[[], str], seconds: Histogram, metrics_paths: Collection[str]
+    ) -> None:
         """`notice`: empty if there is none."""
-        self._app, self._notice = app, notice
+        self._app, self._notice, self._seconds = app, notice, seconds
+        self._metrics_paths = frozenset(metrics_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
+        state = scope.setdefault("state", {})
+        request_id = state["request_id"] = _request_id(Headers(scope=scope))
+        bind_log_context(request_id=request_id)  # of this request's own task
 
-        async def timed(message: Message) -> None:
+        async def record(message: Message) -> None:
             if message["type"] == "http.response.start":
-                milliseconds = (time.perf_counter() - started) * 1000
-                message["headers"] = [*message["headers"], (b"server-timing", b"app;dur=%.2f" % milliseconds)]
-                if notice := self._notice():
-                    message["headers"].append((b"heliostat-notice", notice.encode("ascii", "replace")))
+                seconds = time.perf_counter() - started
+                self._seconds.observe(seconds, *_labels(scope, message["status"]))
+                message["headers"] = [*message["headers"], *self._headers(seconds, request_id)]
             await send(message)
 
-        await self._app(scope, receive, timed)
+        app = self._app
+        if state.get("is_metrics_address") and scope["path"] not in self._metrics_paths:
+            app = _not_here
+        try:
+            await app(scope, receive, record)
+        except Exception:
+            self._seconds.observe(time.perf_counter() - started, *_labels(scope, 500))
+            raise
+
+    def _headers(self, seconds: float, request_id: str) -> list[tuple[bytes, bytes]]:
+        headers = [
+            (b"server-timing", b"app;dur=%.2f" % (seconds * 1000)),
+            (REQUEST_ID_HEADER.lower().encode(), request_id.encode()),
+        ]
+        if notice := self._notice():
+            headers.append((b"heliostat-notice", notice.encode("ascii", "replace")))
+        return headers
+
+
+def _request_id(headers: Headers) -> str:
+    """That of the client, if it is one plain word: it is written to the log."""
+    sent = headers.getlist(REQUEST_ID_HEADER)
+    return sent[0] if len(sent) == 1 and _REQUEST_ID.fullmatch(sent[0]) else uuid.uuid4().hex
+
+
+def _labels(scope: Scope, status: int) -> tuple[str, str, str]:
+    """Method, path template of the route and class of the status: whatever clients send, they are few."""
+    method = scope["method"] if scope["method"] in _METHODS else "other"
+    # `route` alone has the path without the prefix of its router.
+    route = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
+    return method, getattr(route, "path", "other"), f"{status // 100}xx"
+
+
+async def _not_here(scope: Scope, receive: Receive, send: Send) -> None:
+    text = "This address serves /metrics, /healthz and /readyz.\n"
+    await Response(text, 404, media_type="text/plain")(scope, receive, send)

@@ -11,6 +11,7 @@ from heliostat.api.token_scopes import scopes_that_allow
 from heliostat.auth.client_address import describe_client
 from heliostat.errors import HeliostatError, NotAuthenticated
 from heliostat.models import Caller, User
+from heliostat.server_log import bind_log_context
 from heliostat.services.context import Context
 from heliostat.store.accounts import find_user
 
@@ -30,6 +31,14 @@ def client_address(request: Request) -> str:
 
 async def current_caller(request: Request) -> Caller:
     """Authenticates by token or password; without them, on the Unix socket, by the Unix user of the peer."""
+    caller = await _authenticate(request)
+    bind_log_context(user=caller.user.name)
+    if job_id := request.path_params.get("job_id"):
+        bind_log_context(job=job_id)
+    return caller
+
+
+async def _authenticate(request: Request) -> Caller:
     authenticator = get_context(request).authenticator
     scheme, _, proof = _authorization(request).partition(" ")
     address = client_address(request)

@@ -2,7 +2,7 @@
 
 from heliostat.models import TokenScope
 
-_METRICS = {"/api/v1/status"}
+_METRICS = {"/api/v1/status", "/api/v1/monitoring/targets", "/metrics"}
 _READ_BY_POST = {"/api/v1/when", "/api/v1/jobs/wait", "/api/v1/schedules/preview"}
 _SUBMIT = {
     *("jobs", "uploads", "environments", "images", "schedules", "workflows"),

@@ -95,6 +95,7 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("up", "server:up", "Start Heliostat on this machine."),
         CommandEntry("down", "server:down", "Stop Heliostat; running jobs continue."),
         CommandEntry("status", "server:status", "Show whether Heliostat is running."),
+        CommandEntry("metrics", "metrics:metrics", "Print the metrics that Prometheus collects."),
         CommandEntry("resume", "resume:resume", "End the pause of a server."),
         CommandEntry("backup", "backup:backup", "Back up the database, keys and settings; restore them."),
         CommandEntry("config", "config:config", "Check, show and explain the settings of this server."),

@@ -115,6 +115,7 @@ def status(as_json: JsonFlag = False) -> None:
         [
             ("Heliostat", f"{found['version']}, running as process {found['pid']}"),
             ("address", found["url"]),
+            ("metrics", found.get("metrics_url")),
             ("data", found.get("home")),
             ("engine", found["engine"] + _format_outage(found.get("engine_outage"))),
             ("jobs", jobs or "no waiting or running jobs"),

@@ -14,6 +14,7 @@ from heliostat.client.files import Files
 from heliostat.client.images import Images
 from heliostat.client.jobs import JobArray, JobHandle, Jobs
 from heliostat.client.logs import Logs
+from heliostat.client.monitoring import Monitoring
 from heliostat.client.nodes import Nodes
 from heliostat.client.notebooks import Notebooks
 from heliostat.client.notifications import Notifications
@@ -66,6 +67,7 @@ class Client:
         self.images = Images(transport)
         self.jobs = Jobs(transport)
         self.logs = Logs(transport)
+        self.monitoring = Monitoring(transport)
         self.nodes = Nodes(transport)
         self.notebooks = Notebooks(transport)
         self.notifications = Notifications(transport)

@@ -34,12 +34,13 @@ JsonObjectList = list[JsonObject]  # an alias, because classes with a method `li
 @dataclass(frozen=True)
 class ApiRequest:
     method: str
-    path: str  # relative to the root of the API
+    path: str  # relative to the root
     body: object = None  # sent as JSON
     query: Query = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     may_repeat: bool = False  # it is idempotent
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    root: str = API_PREFIX
 
 
 class ApiResponse:
@@ -72,7 +73,7 @@ class Transport:
 
     def send(self, request: ApiRequest) -> ApiResponse:
         """Sends a request; a connection that the server closed meanwhile is opened again if that is safe."""
-        target = self._target(request.path, request.query)
+        target = self._target(request.path, request.query, request.root)
         content, headers = self._prepare(request.body, request.headers)
         may_repeat = request.may_repeat or request.method in _IDEMPOTENT or "Idempotency-Key" in headers
         reused, connection = self._connection(request.timeout_seconds)
@@ -176,9 +177,9 @@ class Transport:
         if connection is not None:
             connection.close()
 
-    def _target(self, path: str, query: Query) -> str:
+    def _target(self, path: str, query: Query, root: str = API_PREFIX) -> str:
         parameters = [(name, _as_text(value)) for name, value in query if value is not None]
-        return f"{self.address.prefix}{API_PREFIX}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
+        return f"{self.address.prefix}{root}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
 
     def _prepare(self, body: object, extra: Mapping[str, str]) -> tuple[bytes | None, dict[str, str]]:
         headers = {"Accept": "application/json", "User-Agent": f"heliostat/{__version__}"}

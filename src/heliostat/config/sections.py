@@ -44,6 +44,19 @@ def _is_listen_address(text: str) -> bool:
     return True
 
 
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of "127.0.0.1:9480" or "[::1]:9480"."""
+    host, _, port = text.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _is_address_with_port(text: str) -> bool:
+    if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):\d{1,5}", text):
+        return False
+    host, port = split_address(text)
+    return _is_listen_address(host) and port <= 65535
+
+
 def _are_simulated_gpus(text: str) -> bool:
     counts = [int(re.match(r"\s*(\d+)", group)[1]) for group in text.split(",")]  # type: ignore[index]
     return all(counts) and sum(counts) <= MAX_SIMULATED_GPUS
@@ -129,6 +142,9 @@ class ServerSettings:
         is_valid=_is_zone,
         example='"Europe/Berlin"',
         advice='Write a name from /usr/share/zoneinfo, such as "Europe/Berlin" (package tzdata).',
+    )
+    log_format: str = setting(
+        "logfmt", "format of the server's log", choices=("logfmt", "json"), see="monitoring.md#logs"
     )
     engine: str = setting(
         "local",
@@ -507,7 +523,7 @@ class BackupSettings:
 
 @dataclass(frozen=True, slots=True)
 class MonitoringSettings:
-    """Usage samples of jobs and nodes."""
+    """Usage samples of jobs and nodes, and metrics for Prometheus."""
 
     sample_seconds: int = setting(
         10,
@@ -520,6 +536,23 @@ class MonitoringSettings:
         31.0, "days to keep the mean and the maximum of every five minutes", minimum=1
     )
     keep_hourly_days: float = setting(1095.0, "days to keep the mean and the maximum of every hour", minimum=1)
+    metrics_address: str | None = setting(
+        None,
+        "address that serves `/metrics`, `/healthz` and `/readyz` without a login, to all who can connect",
+        is_valid=_is_address_with_port,
+        example='"127.0.0.1:9480"',
+        advice='Write an address of this machine with a port: "127.0.0.1:9480", "[::1]:9480".',
+        see="monitoring.md#metrics",
+    )
+    node_exporter_port: int = setting(
+        9100, "port of node_exporter on the nodes, for service discovery; 0: not used", minimum=0, maximum=65535
+    )
+    dcgm_exporter_port: int = setting(
+        9400,
+        "port of dcgm-exporter on nodes with GPUs, for service discovery; 0: not used",
+        minimum=0,
+        maximum=65535,
+    )
 
 
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"

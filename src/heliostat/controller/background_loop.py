@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 
 from heliostat.errors import HeliostatError
@@ -9,6 +10,20 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 _CLOSE_TIMEOUT_SECONDS = 10.0  # for a call in progress
+
+
+class LoopRecord:
+    """How often the calls of a loop have failed, and when one last succeeded. For monitoring."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.failures = name, 0
+        self.last_success_at: float | None = None  # seconds since 1970
+
+    def succeeded(self) -> None:
+        self.last_success_at = time.time()
+
+    def failed(self) -> None:
+        self.failures += 1
 
 
 class BackgroundLoop:
@@ -19,15 +34,17 @@ class BackgroundLoop:
         self._woken = threading.Event()
         self._closing = threading.Event()
         self._is_failing = False
+        self.record = LoopRecord(name)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """With a first call immediately."""
         self._woken.set()
-        self._thread.start()
+        self.start_after_interval()
 
     def start_after_interval(self) -> None:
         self._thread.start()
+        _started.add(self)
 
     @property
     def is_running(self) -> bool:
@@ -47,6 +64,7 @@ class BackgroundLoop:
 
     def close(self, timeout_seconds: float = _CLOSE_TIMEOUT_SECONDS) -> None:
         """A call in progress can check `is_closing`."""
+        _started.discard(self)
         self._closing.set()
         self._woken.set()
         if self.is_running:
@@ -68,9 +86,19 @@ class BackgroundLoop:
             if not self._is_failing:
                 log_failure(self._failure, error)
             self._is_failing = True
+            self.record.failed()
             return self._seconds
         self._is_failing = False
+        self.record.succeeded()
         return self._seconds if pause is None else pause
+
+
+_started: set[BackgroundLoop] = set()
+
+
+def started_loops() -> list[BackgroundLoop]:
+    """All loops of this process that were started and not closed, by name."""
+    return sorted(_started.copy(), key=lambda loop: loop.record.name)
 
 
 def log_failure(failure: str, error: Exception) -> None:

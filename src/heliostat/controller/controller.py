@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from heliostat.config import Settings
-from heliostat.controller.background_loop import log_failure
+from heliostat.controller.background_loop import LoopRecord, log_failure
 from heliostat.controller.environment_installation import install_build_result
 from heliostat.controller.inbox import Inbox, RoundInput
+from heliostat.controller.job_counts import JobCounts
 from heliostat.controller.job_results import collect_results
 from heliostat.controller.leftover_attempts import (
     adopt_newer_attempts,
@@ -26,11 +27,12 @@ from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.round_recording import ReconcileRound, record_round
 from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.controller.start_retries import StartRetries
-from heliostat.controller.synced_queue import SyncedQueue
+from heliostat.controller.synced_queue import QueueFigures, SyncedQueue
 from heliostat.controller.transition_rules import transitions_for_observation
 from heliostat.controller.usage_and_durations import load_run_durations, load_submissions, load_usage_history
 from heliostat.engines.contract import Engine, HasOwnQueue, ReportsCheckpoints
 from heliostat.errors import HeliostatError
+from heliostat.metrics import FAST_BUCKETS, Histogram
 from heliostat.models import (
     ACTIVE_STATES,
     Attempt,
@@ -114,6 +116,7 @@ class Controller:
         self._retries, self._retry_seconds = StartRetries(retry_seconds), retry_seconds
         self._stop_requests: dict[AttemptId, str] = {}  # sent to the engine, with their kind
         self._next_checkpoint_read = 0.0
+        self.loop_record, self.plan_seconds = LoopRecord("controller"), Histogram(FAST_BUCKETS)
         self._is_paused = False
         self._resumption: tuple[Resumption, Future[None]] | None = None
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
@@ -152,6 +155,25 @@ class Controller:
     @property
     def is_paused(self) -> bool:
         return self._is_paused
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def job_counts(self) -> JobCounts:
+        return self._queue.counts
+
+    def queue_figures(self) -> QueueFigures:
+        """As of the newest round."""
+        return self._queue.figures(self._now())
+
+    def is_blocked_while_free(self, seconds: float) -> bool:
+        """Whether for so long no job has started, although the newest plan finds a job that has waited longer,
+        whose resources are free and that no rule holds back. Such a job starts at once: something is broken."""
+        if self._is_paused or self.job_counts.seconds_since_start < seconds:
+            return False
+        return self._explainer.has_unexplained_wait(self._now() - timedelta(seconds=seconds))
 
     def wait_reason(self, job: Job) -> str | None:
         """Why a job waits, as of the newest plan."""
@@ -219,7 +241,10 @@ class Controller:
             try:
                 self._handle(round_input)
             except Exception as error:  # noqa: BLE001 - this thread must not die
+                self.loop_record.failed()
                 self._recover(round_input, error)
+            else:
+                self.loop_record.succeeded()
 
     def _handle(self, round_input: RoundInput) -> None:
         if self._is_paused:
@@ -301,7 +326,9 @@ class Controller:
             return ReconcileRound(observations, self._plan, now, ready)
         self._read_checkpoints(now)
         snapshot = self._queue.snapshot(now, ended, self._retries.delayed_jobs())
+        began = time.perf_counter()
         self._plan = plan(snapshot, self._policy, now)
+        self.plan_seconds.observe(time.perf_counter() - began)
         self._explainer = WaitExplainer(snapshot, self._policy, self._plan, now)
         return ReconcileRound(observations, self._plan, now)
 
@@ -416,7 +443,7 @@ class Controller:
         state.set_accounts(self._rules.share_accounts())
         state.add_past_usage(load_usage_history(self._store, self._policy, self._now()), self._now())
         state.add_history(load_run_durations(self._store, self._now()), load_submissions(self._store, self._now()))
-        self._queue = SyncedQueue(state, unfinished, self._now())
+        self._queue = SyncedQueue(state, unfinished, self._now(), self._queue.counts)
 
     def _seconds_to_next_retry(self) -> float | None:
         waits = self._retries.seconds_until_retries()

@@ -1,13 +1,15 @@
 """Inventory of nodes: nodes reported by the engine, with the settings of admins."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from heliostat.engines.contract import Engine
 from heliostat.models import Node, NodeState
 from heliostat.store import nodes as stored
 from heliostat.store.database import Store, StoreChanges
+
+_Settings = Mapping[str, stored.NodeAdminSettings]
 
 
 class NodeInventory:
@@ -18,6 +20,7 @@ class NodeInventory:
         self._store = store
         self._lock = threading.Lock()
         self._cached: tuple[Node, ...] | None = None
+        self._settings: _Settings | None = None
         self._callbacks: list[Callable[[], None]] = []
         store.on_commit(self._on_commit)
         engine.set_nodes_changed_callback(self.invalidate)
@@ -29,12 +32,13 @@ class NodeInventory:
         """For scheduling: as of the last change."""
         with self._lock:
             if self._cached is None:
-                self._cached = self._read()
+                self._cached = self._merged()
             return self._cached
 
     def fresh_nodes(self) -> tuple[Node, ...]:
         """For users: with current usage values."""
-        return self._read()
+        with self._lock:
+            return self._merged()
 
     def invalidate(self) -> None:
         with self._lock:
@@ -44,12 +48,15 @@ class NodeInventory:
 
     def _on_commit(self, changes: StoreChanges) -> None:
         if changes.nodes_changed:
+            with self._lock:
+                self._settings = None
             self.invalidate()
 
-    def _read(self) -> tuple[Node, ...]:
-        with self._store.read() as conn:
-            settings = stored.list_node_admin_settings(conn)
-        return tuple(_merge(node, settings.get(node.name)) for node in self._engine.nodes())
+    def _merged(self) -> tuple[Node, ...]:
+        if self._settings is None:
+            with self._store.read() as conn:
+                self._settings = stored.list_node_admin_settings(conn)
+        return tuple(_merge(node, self._settings.get(node.name)) for node in self._engine.nodes())
 
 
 def _merge(node: Node, settings: stored.NodeAdminSettings | None) -> Node:

@@ -2,12 +2,13 @@
 
 import threading
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from heliostat.controller.job_counts import JobCounts
 from heliostat.engines.contract import Capabilities
-from heliostat.models import AttemptId, Job, JobId, JobSpec, Node, Reservation, job_id_of_attempt
+from heliostat.models import AttemptId, Job, JobId, JobSpec, JobState, Node, Reservation, job_id_of_attempt
 from heliostat.scheduling.dependencies import explain_ineligible
 from heliostat.scheduling.dispatch import select_jobs_to_dispatch
 from heliostat.scheduling.queue_state import QueueState
@@ -26,14 +27,32 @@ OpenReservations = tuple[frozenset[str], tuple[Reservation, ...]]
 """The names of the active reservations, and all reservations."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """The queue in numbers, for monitoring."""
+
+    unfinished: Mapping[tuple[str, JobState], int]  # number of jobs by kind and state
+    active: tuple[Job, ...]  # starting and running
+    longest_wait_seconds: float  # of the jobs that may start
+
+
 class SyncedQueue:
     """Changed by one thread only; other threads can take a copy. Without specs: they may be large and only a start
     needs them."""
 
-    def __init__(self, state: QueueState, jobs: Collection[Job] = (), now: datetime | None = None) -> None:
+    def __init__(
+        self,
+        state: QueueState,
+        jobs: Collection[Job] = (),
+        now: datetime | None = None,
+        counts: JobCounts | None = None,
+    ) -> None:
+        """`counts`: those of an earlier queue of this server."""
         self.state = state
+        self.counts = counts or JobCounts()
         self._lock = threading.Lock()
         self._per_user: Counter[str] = Counter()
+        self._per_kind: Counter[tuple[str, JobState]] = Counter()
         self._last_submitted_at: datetime | None = None
         self._open: OpenReservations | None = None
         self._nodes: tuple[tuple[Node, ...], OpenReservations, tuple[Node, ...]] | None = None
@@ -124,6 +143,12 @@ class SyncedQueue:
         with self._lock:
             return self.state.copy()
 
+    def figures(self, now: datetime) -> QueueFigures:
+        """Other threads may call this."""
+        with self._lock:
+            longest_wait = self.state.longest_wait_seconds(now.timestamp())
+            return QueueFigures(dict(self._per_kind), tuple(self.active_jobs()), longest_wait)
+
     def count_unfinished_jobs(self, user: str) -> int:
         return self._per_user[user]
 
@@ -152,7 +177,10 @@ class SyncedQueue:
     def _put(self, job: Job, now: datetime) -> None:
         if known := self.get(job.id):
             self._per_user[known.user] -= 1
+            self._per_kind[known.kind, known.state] -= 1
+            self.counts.record_change(known, job)
         self._per_user[job.user] += not job.is_terminal
+        self._per_kind[job.kind, job.state] += not job.is_terminal
         self.state.update_job(job, now)
 
 

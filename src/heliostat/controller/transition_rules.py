@@ -7,6 +7,9 @@ from typing import Any
 from heliostat.models import AttemptEnded, AttemptStarted, EndCause, Job, JobState
 from heliostat.store.job_writes import JobTransition
 
+OUT_OF_MEMORY = "out of memory"
+"""Begin of the reason of a job that ended so."""
+
 _RESET_FIELDS: dict[str, Any] = {
     "node": None,
     "devices": (),
@@ -121,7 +124,7 @@ def _reason(job: Job, observation: AttemptEnded) -> str | None:
         return f"it reached its time limit of {job.time_limit_seconds} s"
     if observation.cause is EndCause.OUT_OF_MEMORY:
         detail = observation.detail or "it used more memory than it requested"
-        return f"out of memory: {detail}; request more with --memory"
+        return f"{OUT_OF_MEMORY}: {detail}; request more with --memory"
     if observation.cause is EndCause.EXITED and observation.detail:
         return observation.detail
     if observation.cause is EndCause.EXITED:

@@ -29,6 +29,7 @@ class Device:
     memory_used_mib: int = 0
     utilisation: int | None = None  # percent
     temperature: int | None = None  # Celsius
+    power_watts: float | None = None
     problem: str | None = None
     used_outside: str | None = None
     processes: tuple[DeviceProcess, ...] = ()

@@ -172,6 +172,10 @@ class QueueState:
         """Number of pending jobs that may start."""
         return len(self._pending)
 
+    def longest_wait_seconds(self, now: float) -> float:
+        """Of the pending jobs that may start, with their earlier waits; 0: none waits."""
+        return max(0.0, now - float(self._pending.rows["waiting"].min(initial=now)))
+
     def next_begin_at(self) -> datetime | None:
         """The next time at which a job becomes eligible without an event."""
         return datetime.fromtimestamp(self._later[0][0], UTC) if self._later else None

@@ -18,6 +18,7 @@ from heliostat.controller.shares_and_quotas import SchedulingRules
 from heliostat.engines.contract import Engine, RunsPrograms
 from heliostat.errors import Conflict, TooManyRequests
 from heliostat.models import JobId
+from heliostat.services.monitoring_state import MonitoringState
 from heliostat.services.pause_state import PauseState
 from heliostat.services.public_urls import PublicUrls
 from heliostat.store.database import Store, StoreChanges
@@ -164,6 +165,7 @@ class Context:
     traffic: ReplicaTraffic = field(default_factory=ReplicaTraffic)
     public_urls: PublicUrls = field(default_factory=PublicUrls)
     pause: PauseState = field(default_factory=PauseState)
+    monitoring: MonitoringState = field(default_factory=MonitoringState)
 
 
 def require_program_engine(context: Context) -> RunsPrograms:

@@ -8,6 +8,7 @@ gets a locked database.
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -20,6 +21,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import QueuePool
 
 from heliostat.errors import HeliostatError, StoreUnavailable
+from heliostat.metrics import FAST_BUCKETS, Histogram
 from heliostat.models import Job, JobEvent, JobId
 from heliostat.models.gpu_types import card_fraction
 from heliostat.server_log import get_logger
@@ -108,6 +110,7 @@ class Store:
         self._submitted = threading.Semaphore(0)
         self._leader_lock = threading.Lock()
         self._closing = False
+        self.commit_seconds = Histogram(FAST_BUCKETS)  # of successful commits, until they are on disk
         self._listeners: list[Callable[[StoreChanges], None]] = []
         self._conn = self._writer.connect()
         with self._conn.begin():
@@ -141,6 +144,19 @@ class Store:
         self._queue.append(queued)
         self._submitted.release()
         return queued.future
+
+    def check_writable(self, timeout_seconds: float) -> None:
+        """Write to the disk without changing anything. Raises StoreUnavailable."""
+        try:
+            self.submit_write(_rewrite_header).result(timeout_seconds)
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"The database was not written within {timeout_seconds:.0f} s.", "Check its disk."
+            ) from None
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
 
     def reserve_job_ids(self, highest: int) -> None:
         self._ids.reserve("jobs", highest)
@@ -180,6 +196,7 @@ class Store:
         conn = self._conn
         changes = StoreChanges()
         results: list[tuple[_QueuedChange, Any]] = []
+        began = time.perf_counter()
         try:
             with conn.begin():
                 if len(queued_changes) == 1:
@@ -192,6 +209,7 @@ class Store:
                 if not queued.future.done():
                     queued.future.set_exception(_explain(error))
             return
+        self.commit_seconds.observe(time.perf_counter() - began)
         self._notify(changes)
         for queued, result in results:
             queued.future.set_result(result)
@@ -235,6 +253,12 @@ class Store:
 
 
 _FAILED = object()
+
+
+def _rewrite_header(tx: Transaction) -> None:
+    """Sets a number that is not used to its own value, which SQLite writes like any change."""
+    version = tx.conn.exec_driver_sql("PRAGMA user_version").scalar()
+    tx.conn.exec_driver_sql(f"PRAGMA user_version = {version}")
 
 
 def _highest(conn: Connection, column: Any) -> int:

@@ -11,6 +11,7 @@ from heliostat.web import cookies
 from heliostat.web.rendering import PAGE_HEADERS, PageSpec, render_page
 from heliostat.web.request_context import identify_request
 
+_PATHS_FOR_PROGRAMS = ("/api/", "/metrics", "/healthz", "/readyz")
 _TITLES = {
     400: "Bad request",
     401: "Please log in",
@@ -36,7 +37,7 @@ class ErrorPageView:
 
 
 def is_web_request(request: Request) -> bool:
-    return not request.url.path.startswith("/api/")
+    return not request.url.path.startswith(_PATHS_FOR_PROGRAMS)
 
 
 def render_error_page(request: Request, error: HeliostatError, status: int | None = None) -> Response:

@@ -13,6 +13,7 @@ from heliostat.auth.client_address import describe_client
 from heliostat.auth.web_logins import LoggedInBrowser, is_valid_csrf_token, not_logged_in_error
 from heliostat.errors import BadRequest, Forbidden, HeliostatError
 from heliostat.models import Caller, User
+from heliostat.server_log import bind_log_context
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin
 from heliostat.web import cookies
@@ -85,7 +86,9 @@ async def require_login(request: Request) -> AuthenticatedRequest:
     request.state.live_revision = request.app.state.live.revision
     # Automatic refreshes must not extend an unused login.
     in_use = not _is_automatic(request)
-    return AuthenticatedRequest(request, context, secret, find_browser(request, in_use=in_use))
+    browser = find_browser(request, in_use=in_use)
+    bind_log_context(user=browser.user.name)
+    return AuthenticatedRequest(request, context, secret, browser)
 
 
 async def anonymous_request(request: Request) -> AnonymousRequest:

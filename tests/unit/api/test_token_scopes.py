@@ -12,6 +12,8 @@ METRICS, READ, SUBMIT, FULL = (TokenScope(name) for name in ("metrics", "read", 
     ("method", "path", "scopes"),
     [
         ("GET", "/api/v1/status", {METRICS, READ, SUBMIT, FULL}),
+        ("GET", "/api/v1/monitoring/targets", {METRICS, READ, SUBMIT, FULL}),
+        ("GET", "/metrics", {METRICS, READ, SUBMIT, FULL}),
         ("GET", "/api/v1/whoami", {READ, SUBMIT, FULL}),
         ("HEAD", "/api/v1/jobs/1/logs", {READ, SUBMIT, FULL}),
         ("GET", "/v1/scheduler/jobs", {READ, SUBMIT, FULL}),

@@ -8,12 +8,14 @@ from heliostat.models import Job, JobId, WaitReason
 from heliostat.models.amounts import format_count
 from heliostat.scheduling.explain.blocking_reason import BlockingReason, BlockingReasonFinder
 from heliostat.scheduling.keyed_array import Array
+from heliostat.scheduling.planned_capacity import Capacity
 from heliostat.scheduling.policy import SchedulingPolicy
 from heliostat.scheduling.queue_order import project_share_ratios, sort_pending
 from heliostat.scheduling.snapshot import BookedStart, Plan, Snapshot
 
 _HIGH_SHARE_RATIO = 1.1  # from here on the sentence mentions the project's usage
 _SHOWN_AHEAD = 10
+_MAX_EXAMINED = 100  # jobs that differ in shape, account or array
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,16 @@ class WaitExplainer:
             starts_by=booked.starts_at if booked else None,
             not_before=reason.not_before,
         )
+
+    def has_unexplained_wait(self, since: datetime) -> bool:
+        """Whether a job that has waited since then should run: the plan starts it, or nothing blocks it."""
+        pending = self._snapshot.pending
+        waiting = pending[pending["waiting"] <= since.timestamp()]
+        if self._started.intersection(waiting["job"].tolist()):
+            return True
+        may_fit = Capacity(self._snapshot).may_fit(self._snapshot.shapes)
+        similar = {(row["shape"], row["leaf"], row["array"]): row for row in waiting[may_fit[waiting["shape"]]]}
+        return any(self._reasons.find(row).kind == "priority" for row in list(similar.values())[:_MAX_EXAMINED])
 
     def project_share_ratio(self, project: str) -> float:
         """Recent usage of a project, as a multiple of its share."""

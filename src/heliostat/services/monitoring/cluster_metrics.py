@@ -1,0 +1,87 @@
+"""Metrics of nodes, GPUs and allocations: nearly all series of a large cluster, so labels are formatted once."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from heliostat.metrics import MetricFamily, Samples, format_labels
+from heliostat.models import Device, Job, JobState, Node, NodeState
+from heliostat.services.monitoring import families
+
+_MIB = 2**20
+_GPU_VALUES: dict[MetricFamily, Callable[[Device], float | None]] = {
+    families.GPU_UTILIZATION: lambda gpu: None if gpu.utilisation is None else gpu.utilisation / 100,
+    families.GPU_MEMORY_USED: lambda gpu: None if gpu.utilisation is None else gpu.memory_used_mib * _MIB,
+    families.GPU_TEMPERATURE: lambda gpu: gpu.temperature,
+    families.GPU_POWER: lambda gpu: gpu.power_watts,
+    families.GPU_USABLE: lambda gpu: int(gpu.is_available),
+}
+"""None: unknown, and no series."""
+
+
+@dataclass(slots=True)
+class _Allocated:
+    """To the active jobs of Heliostat."""
+
+    cpus: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by node
+    memory_mib: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    gpus: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by uuid
+    project_gpus: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, job: Job) -> None:
+        resources, places = job.resources, job.task_placements
+        self.project_gpus[job.project] += resources.gpus * len(places)
+        for place in places:
+            self.cpus[place.node] += resources.cpus
+            self.memory_mib[place.node] += resources.memory_mib
+            for uuid in place.devices:
+                self.gpus[uuid] += min(1.0, resources.gpus)
+
+
+def collect_cluster(nodes: Sequence[Node], active: Iterable[Job]) -> Iterator[tuple[MetricFamily, Samples]]:
+    allocated, running = _Allocated(), []
+    for job in active:
+        allocated.add(job)
+        if job.state is JobState.RUNNING:
+            running.append(job)
+    yield from _nodes(nodes, allocated)
+    yield from _gpus(nodes, allocated)
+    yield families.JOB_GPU_INFO, [(labels, 1) for job in running for labels in _job_gpu_labels(job)]
+    by_project = allocated.project_gpus.items()
+    yield families.PROJECT_GPUS, [(format_labels({"project": name}), gpus) for name, gpus in by_project if gpus]
+
+
+def _nodes(nodes: Sequence[Node], allocated: _Allocated) -> Iterator[tuple[MetricFamily, Samples]]:
+    labelled = [(format_labels({"node": node.name}), node) for node in nodes]
+    yield families.NODE_UP, [(labels, int(node.state is not NodeState.DOWN)) for labels, node in labelled]
+    yield (
+        families.NODE_STATE,
+        [
+            (format_labels({"node": node.name, "state": state}), int(node.state is state))
+            for node in nodes
+            for state in NodeState
+        ],
+    )
+    yield families.NODE_CPUS, [(labels, node.cpus) for labels, node in labelled]
+    yield families.NODE_CPUS_ALLOCATED, [(labels, allocated.cpus[node.name]) for labels, node in labelled]
+    yield families.NODE_MEMORY, [(labels, node.memory_mib * _MIB) for labels, node in labelled]
+    memory = [(labels, allocated.memory_mib[node.name] * _MIB) for labels, node in labelled]
+    yield families.NODE_MEMORY_ALLOCATED, memory
+
+
+def _gpus(nodes: Sequence[Node], allocated: _Allocated) -> Iterator[tuple[MetricFamily, Samples]]:
+    gpus = [(node, gpu) for node in nodes for gpu in node.devices]
+    labels = [format_labels({"node": node.name, "uuid": gpu.uuid}) for node, gpu in gpus]
+    types = [format_labels({"type": gpu.type})[1:] for _, gpu in gpus]
+    yield families.GPU_INFO, [(f"{label[:-1]},{kind}", 1) for label, kind in zip(labels, types, strict=True)]
+    held = [allocated.gpus.get(gpu.uuid, 0) for _, gpu in gpus]
+    yield families.GPU_ALLOCATED, zip(labels, held, strict=True)
+    for family, value_of in _GPU_VALUES.items():
+        values = [(label, value_of(gpu)) for label, (_, gpu) in zip(labels, gpus, strict=True)]
+        yield family, [(label, value) for label, value in values if value is not None]
+
+
+def _job_gpu_labels(job: Job) -> Iterator[str]:
+    """Each GPU once: tasks may share one."""
+    for uuid in dict.fromkeys(uuid for place in job.task_placements for uuid in place.devices):
+        yield format_labels({"job": str(job.id), "uuid": uuid, "project": job.project})
