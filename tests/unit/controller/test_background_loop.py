@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from heliostat.controller.background_loop import BackgroundLoop
+from heliostat.controller.background_loop import BackgroundLoop, started_loops
 from heliostat.errors import Conflict
 
 LONG = 3600.0
@@ -123,3 +123,22 @@ def test_a_pause_within_a_look_ends_when_it_closes_and_not_when_it_is_woken(
     assert not looks.seen.acquire(timeout=0.05)
     loop.close()
     assert not loop.is_running
+
+
+def test_it_records_failures_and_its_last_success(loop: BackgroundLoop, looks: Looks) -> None:
+    looks.plan = [break_down, lambda: None]
+    loop.start()
+    looks.wait()
+    loop.wake()
+    looks.wait()
+    loop.close()
+    assert loop.record.failures == 1
+    assert loop.record.last_success_at is not None
+
+
+def test_it_is_listed_from_its_start_until_it_is_closed(loop: BackgroundLoop, looks: Looks) -> None:
+    assert loop not in started_loops()
+    loop.start()
+    assert loop in started_loops()
+    loop.close()
+    assert loop not in started_loops()

@@ -19,6 +19,7 @@ from heliostat.models import (
 from heliostat.scheduling.explain.explainer import WaitExplainer, WaitExplanation
 from heliostat.scheduling.queue_state import PastUsage
 from heliostat.scheduling.share_accounts import ShareAccounts
+from heliostat.scheduling.snapshot import Plan
 from unit.scheduling.builders import FIFO_BACKFILL, NOW, a_job, a_node, a_plan, a_queue_state, a_running_job
 
 HOUR = 3600
@@ -279,3 +280,31 @@ def test_the_reset_time_is_named_when_the_monthly_quota_is_used_up() -> None:
     assert found.not_before == datetime(2026, 4, 1, tzinfo=UTC)
     running = why(1, busy(9, 0, 1, time_limit_seconds=9 * HOUR), a_job(1, gpus(1)), accounts=accounts)
     assert (running.blocked_by, running.not_before) == ("quota", None)
+
+
+def should_run(*jobs: Job, minutes: float = 5, made: Plan | None = None, **more: object) -> bool:
+    """Whether a job that has waited so long is found that should run."""
+    board = a_queue_state((NODE,), jobs, **more)  # type: ignore[arg-type]
+    explainer = WaitExplainer(board.snapshot(NOW), board.policy, made or Plan(), NOW)
+    return explainer.has_unexplained_wait(NOW - timedelta(minutes=minutes))
+
+
+def test_a_job_that_fits_and_waits_without_a_reason_should_run() -> None:
+    waiting = a_job(1, gpus(2), submitted_at=NOW - timedelta(minutes=6))
+    assert should_run(waiting)
+    assert not should_run(waiting, minutes=7)
+    assert not should_run(waiting, busy(9, 0, 1, 2))  # two GPUs are not free
+    assert not should_run(replace(waiting, state=JobState.HELD))
+
+
+def test_a_job_that_a_rule_holds_back_should_not_run() -> None:
+    waiting = a_job(1, gpus(2), submitted_at=NOW - timedelta(hours=1))
+    quota = ShareAccounts(projects={"default": Project("default", "default", quota=Quota(running_gpus=1))})
+    assert not should_run(waiting, accounts=quota)
+    limited = [replace(waiting, id=number, array_id=1, array_index=number, array_limit=0) for number in (1, 2)]
+    assert not should_run(*limited)
+
+
+def test_a_job_that_the_plan_starts_again_and_again_should_run() -> None:
+    waiting = a_job(1, gpus(2), submitted_at=NOW - timedelta(hours=1))
+    assert should_run(waiting, made=a_plan(a_queue_state((NODE,), [waiting])))
