@@ -30,7 +30,7 @@ def measure(settings: Settings) -> Iterator[Measurement]:
         return
     try:
         slurm.up()
-        _fill(slurm)
+        fill_queue(slurm, JOBS)
         yield from _looks(SlurmClient(WORK_FOLDER / "look.lock", clean_environment(slurm.env)), settings.repeat)
     except SlurmNotStarted as error:
         yield Measurement(BENCHMARK, what, OUR_SYSTEM, None, "ms", "lower", f"Slurm did not start: {error}")
@@ -38,11 +38,11 @@ def measure(settings: Settings) -> Iterator[Measurement]:
         slurm.down()
 
 
-def _fill(slurm: PrivateSlurm) -> None:
-    said = slurm.run("sbatch", "--parsable", "--hold", "-o/dev/null", f"--array=0-{JOBS - 1}", "--wrap", "true")
+def fill_queue(slurm: PrivateSlurm, jobs: int) -> None:
+    said = slurm.run("sbatch", "--parsable", "--hold", "-o/dev/null", f"--array=0-{jobs - 1}", "--wrap", "true")
     number = said.strip()
-    for first in range(0, JOBS - 1, _SPLIT_AT_ONCE):
-        last = min(first + _SPLIT_AT_ONCE, JOBS - 1) - 1
+    for first in range(0, jobs - 1, _SPLIT_AT_ONCE):
+        last = min(first + _SPLIT_AT_ONCE, jobs - 1) - 1
         slurm.run("scontrol", "update", f"JobId={number}_[{first}-{last}]", "Nice=1")
 
 

@@ -72,8 +72,13 @@ class Histogram:
 
 def format_labels(labels: Mapping[str, str]) -> str:
     """`{node="gpu1",uuid="GPU-1"}`; empty without labels."""
-    pairs = [f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items()]
+    pairs = [f'{name}="{escape_label(value)}"' for name, value in labels.items()]
     return f"{{{','.join(pairs)}}}" if pairs else ""
+
+
+def escape_label(value: str) -> str:
+    """Most values contain nothing to escape, and three searches are faster than a translation."""
+    return value.translate(_ESCAPES) if '"' in value or "\\" in value or "\n" in value else value
 
 
 def render_families(families: Iterable[tuple[MetricFamily, Samples]]) -> bytes:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class TimedCache(Generic[T]):
-    """One value that is loaded again after some seconds. Callers that arrive meanwhile wait for it."""
+    """One value that is loaded again after some seconds, by one caller; meanwhile others get the old value."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
@@ -20,10 +20,20 @@ class TimedCache(Generic[T]):
         self._entry: tuple[float, T] | None = None
 
     def get_or_load(self, load: Callable[[], T]) -> T:
-        with self._lock:
-            if self._entry is None or self._clock() - self._entry[0] >= self._seconds:
+        known = self._entry
+        if known is not None and (self._is_fresh(known) or not self._lock.acquire(blocking=False)):
+            return known[1]
+        if known is None:
+            self._lock.acquire()
+        try:
+            if self._entry is None or not self._is_fresh(self._entry):
                 self._entry = (self._clock(), load())
             return self._entry[1]
+        finally:
+            self._lock.release()
+
+    def _is_fresh(self, entry: tuple[float, T]) -> bool:
+        return self._clock() - entry[0] < self._seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from heliostat.api.middleware import BodyLimitMiddleware
+from heliostat.api.middleware import BodyLimitMiddleware, RequestRecordMiddleware
 from heliostat.errors import TooLarge
+from heliostat.metrics import Histogram
 
 
 async def reads_all(scope: Any, receive: Any, send: Any) -> None:
@@ -96,3 +97,58 @@ def test_a_user_sends_one_large_body_at_a_time() -> None:
 
     asyncio.run(send_all())
     assert statuses == [("ada", 429), ("ben", 200), ("ada", 200), ("ada", 200)]
+
+
+def recorded(app: Any, scope: dict[str, Any]) -> tuple[list[str], list[dict[str, Any]]]:
+    """The series of a request, and what was sent."""
+    seconds, sent = Histogram((1,)), list[dict[str, Any]]()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    middleware = RequestRecordMiddleware(app, lambda: "paused", seconds, ("/metrics",))
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], **scope}
+    try:
+        asyncio.run(middleware(scope, None, send))  # type: ignore[arg-type]
+    except RuntimeError as error:
+        sent.append({"raised": error, "request_id": scope["state"]["request_id"]})
+    names = [name for name, _ in seconds.samples(("method", "route", "class")) if name.startswith("_count")]
+    return names, sent
+
+
+async def answers(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+
+
+async def breaks(scope: Any, receive: Any, send: Any) -> None:
+    raise RuntimeError("oops")
+
+
+def test_a_response_has_an_id_and_the_notice() -> None:
+    names, sent = recorded(answers, {})
+    assert names == ['_count{method="GET",route="other",class="2xx"}']
+    headers = dict(sent[0]["headers"])
+    assert len(headers[b"x-request-id"]) == 32
+    assert headers[b"heliostat-notice"] == b"paused"
+
+
+def test_a_request_that_breaks_is_counted_and_has_an_id() -> None:
+    names, sent = recorded(breaks, {"headers": [(b"x-request-id", b"mine")]})
+    assert names == ['_count{method="GET",route="other",class="5xx"}']
+    assert sent[0]["request_id"] == "mine"
+
+
+def test_two_ids_are_none() -> None:
+    _, sent = recorded(answers, {"headers": [(b"x-request-id", b"one"), (b"x-request-id", b"two")]})
+    assert dict(sent[0]["headers"])[b"x-request-id"] not in (b"one", b"two", b"one, two")
+
+
+def test_a_made_up_method_is_no_label() -> None:
+    names, _ = recorded(answers, {"method": "X" * 1000})
+    assert names == ['_count{method="other",route="other",class="2xx"}']
+
+
+def test_the_metrics_address_has_metrics_only() -> None:
+    state = {"is_metrics_address": True}
+    assert recorded(answers, {"path": "/metrics", "state": {**state}})[1][0]["status"] == 204
+    assert recorded(answers, {"path": "/jobs", "state": {**state}})[1][0]["status"] == 404

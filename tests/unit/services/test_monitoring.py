@@ -172,3 +172,18 @@ def test_a_value_is_loaded_again_when_it_is_old() -> None:
     for clock.at in (0.0, 4.9, 5.0):
         seen.append(cache.get_or_load(lambda: clock.at))
     assert seen == [0.0, 0.0, 5.0]
+
+
+def test_while_one_caller_loads_the_others_get_the_old_value() -> None:
+    clock = SimpleNamespace(at=0.0)
+    cache: TimedCache[str] = TimedCache(5.0, lambda: clock.at)
+    assert cache.get_or_load(lambda: "old") == "old"
+    clock.at = 5.0
+    assert cache.get_or_load(lambda: "new, and not " + cache.get_or_load(lambda: "never")) == "new, and not old"
+
+
+def test_a_load_that_fails_is_tried_again() -> None:
+    cache: TimedCache[str] = TimedCache(5.0)
+    with pytest.raises(ZeroDivisionError):
+        cache.get_or_load(lambda: str(1 / 0))
+    assert cache.get_or_load(lambda: "fine") == "fine"

@@ -1,10 +1,13 @@
-"""Metrics of nodes, GPUs and allocations: nearly all series of a large cluster, so labels are formatted once."""
+"""Metrics of nodes, GPUs and allocations.
+
+These are nearly all series of a large cluster: the labels of each GPU are formatted once, and without a mapping.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from heliostat.metrics import MetricFamily, Samples, format_labels
+from heliostat.metrics import MetricFamily, Samples, escape_label, format_labels
 from heliostat.models import Device, Job, JobState, Node, NodeState
 from heliostat.services.monitoring import families
 
@@ -30,12 +33,13 @@ class _Allocated:
 
     def add(self, job: Job) -> None:
         resources, places = job.resources, job.task_placements
-        self.project_gpus[job.project] += resources.gpus * len(places)
+        gpus = resources.gpus
+        self.project_gpus[job.project] += gpus * len(places)
         for place in places:
             self.cpus[place.node] += resources.cpus
             self.memory_mib[place.node] += resources.memory_mib
             for uuid in place.devices:
-                self.gpus[uuid] += min(1.0, resources.gpus)
+                self.gpus[uuid] += gpus if gpus < 1 else 1
 
 
 def collect_cluster(nodes: Sequence[Node], active: Iterable[Job]) -> Iterator[tuple[MetricFamily, Samples]]:
@@ -70,18 +74,20 @@ def _nodes(nodes: Sequence[Node], allocated: _Allocated) -> Iterator[tuple[Metri
 
 
 def _gpus(nodes: Sequence[Node], allocated: _Allocated) -> Iterator[tuple[MetricFamily, Samples]]:
-    gpus = [(node, gpu) for node in nodes for gpu in node.devices]
-    labels = [format_labels({"node": node.name, "uuid": gpu.uuid}) for node, gpu in gpus]
-    types = [format_labels({"type": gpu.type})[1:] for _, gpu in gpus]
-    yield families.GPU_INFO, [(f"{label[:-1]},{kind}", 1) for label, kind in zip(labels, types, strict=True)]
-    held = [allocated.gpus.get(gpu.uuid, 0) for _, gpu in gpus]
-    yield families.GPU_ALLOCATED, zip(labels, held, strict=True)
+    gpus = [
+        (f'{{node="{name}",uuid="{escape_label(gpu.uuid)}"', gpu)  # open: a label may follow
+        for node in nodes
+        for name in (escape_label(node.name),)
+        for gpu in node.devices
+    ]
+    yield families.GPU_INFO, [(f'{label},type="{escape_label(gpu.type)}"}}', 1) for label, gpu in gpus]
+    yield families.GPU_ALLOCATED, [(label + "}", allocated.gpus.get(gpu.uuid, 0)) for label, gpu in gpus]
     for family, value_of in _GPU_VALUES.items():
-        values = [(label, value_of(gpu)) for label, (_, gpu) in zip(labels, gpus, strict=True)]
-        yield family, [(label, value) for label, value in values if value is not None]
+        yield family, [(label + "}", value) for label, gpu in gpus if (value := value_of(gpu)) is not None]
 
 
 def _job_gpu_labels(job: Job) -> Iterator[str]:
     """Each GPU once: tasks may share one."""
+    project = escape_label(job.project)
     for uuid in dict.fromkeys(uuid for place in job.task_placements for uuid in place.devices):
-        yield format_labels({"job": str(job.id), "uuid": uuid, "project": job.project})
+        yield f'{{job="{job.id}",uuid="{escape_label(uuid)}",project="{project}"}}'

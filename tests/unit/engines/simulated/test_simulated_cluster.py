@@ -67,9 +67,10 @@ def test_a_device_at_work_looks_believable_and_the_same_each_time(number: int, s
     assert 25 <= busy.temperature <= 90
     assert 0 < busy.memory_used_mib <= busy.memory_mib
     assert busy.processes[0].user == "ada"
-    idle_fields = {
-        name: getattr(device, name) for name in ("memory_used_mib", "utilisation", "temperature", "processes")
-    }
+    assert busy.power_watts is not None
+    assert 50 <= busy.power_watts <= 350
+    changing = ("memory_used_mib", "utilisation", "temperature", "power_watts", "processes")
+    idle_fields = {name: getattr(device, name) for name in changing}
     assert replace(busy, **idle_fields) == device
 
 
