@@ -1,5 +1,7 @@
 """What one scrape of `/metrics` costs, from request to last byte, of real servers with simulated nodes.
 
+The load of simulated GPUs is computed for each scrape, which no real engine does. Therefore rendering alone is
+measured too, in time of one core, with nodes in memory.
 Beside it stands one `squeue` with as many jobs on a real Slurm: what an exporter for Slurm asks at each scrape.
 """
 
@@ -8,7 +10,8 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from statistics import median
 
 from bench.benchmarks.slurm_polling import fill_queue
@@ -19,11 +22,27 @@ from bench.peers.heliostat import Heliostat
 from bench.private_slurm import PrivateSlurm, SlurmNotStarted
 from bench.settings import WORK_FOLDER, Settings, job_slots
 from heliostat.client.transport import ApiRequest
+from heliostat.engines.simulated.cluster import parse_nodes
+from heliostat.metrics import render_families
+from heliostat.models import Job, JobSpec, JobState, Resources
+from heliostat.services.monitoring.cluster_metrics import collect_cluster
 
 BENCHMARK = "scrape"
 PEER = "squeue"
 CACHE_SECONDS = 1.1  # a page is rendered again after a second
 START_SECONDS = 300.0
+JOB = Job(
+    id=0,
+    kind="batch",
+    name="train",
+    state=JobState.RUNNING,
+    user="ann",
+    unix_user="ann",
+    project="vision",
+    resources=Resources(1, 64, 1),
+    spec=JobSpec(),
+    submitted_at=datetime.now(UTC),
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +97,7 @@ class SimulatedCluster(Heliostat):
 def measure(settings: Settings) -> Iterator[Measurement]:
     tries = max(20, settings.repeat)
     for cluster in CLUSTERS:
+        yield _rendering(cluster, tries)
         heliostat = SimulatedCluster(cluster)
         try:
             heliostat.up()
@@ -88,6 +108,21 @@ def measure(settings: Settings) -> Iterator[Measurement]:
         finally:
             heliostat.down()
     yield from _polls(tries)
+
+
+def _rendering(cluster: Cluster, tries: int) -> Measurement:
+    nodes = parse_nodes(cluster.nodes)
+    gpus = [(node.name, gpu.uuid) for node in nodes for gpu in node.devices]
+    jobs = [replace(JOB, id=number, node=node, devices=(gpu,)) for number, (node, gpu) in enumerate(gpus, 1)]
+    jobs += [replace(JOB, id=number, node=nodes[-1].name) for number in range(len(jobs) + 1, cluster.jobs + 1)]
+    times = []
+    for _ in range(tries):
+        began = time.thread_time()
+        render_families(collect_cluster(nodes, jobs))
+        times.append((time.thread_time() - began) * 1000)
+    note = f"median, fastest {min(times):.1f} ms, time of one core"
+    metric = f"{cluster.description}, rendering alone"
+    return Measurement(BENCHMARK, metric, OUR_SYSTEM, median(times), "ms", "lower", note)
 
 
 def _scrapes(cluster: Cluster, heliostat: SimulatedCluster, tries: int) -> Measurement:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from heliostat.config import Settings
+from heliostat.config import Home, Settings
 from heliostat.config.load import load_settings
 from heliostat.config.sections import MonitoringSettings
 from heliostat.errors import HeliostatError, StoreUnavailable
@@ -119,8 +119,6 @@ def test_anything_else_is_refused(tmp_path: Path, address: str) -> None:
 
 
 def settings_with(folder: Path, address: str) -> Settings:
-    from heliostat.config import Home
-
     (folder / "cluster.toml").write_text(f'[monitoring]\nmetrics_address = "{address}"\n')
     return load_settings(Home(folder))
 

@@ -30,6 +30,7 @@ class _Allocated:
     memory_mib: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     gpus: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by uuid
     project_gpus: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    running: list[str] = field(default_factory=list)  # labels of the GPUs of running jobs
 
     def add(self, job: Job) -> None:
         resources, places = job.resources, job.task_placements
@@ -40,17 +41,19 @@ class _Allocated:
             self.memory_mib[place.node] += resources.memory_mib
             for uuid in place.devices:
                 self.gpus[uuid] += gpus if gpus < 1 else 1
+        if job.state is JobState.RUNNING and gpus:
+            number, project = f'{{job="{job.id}",uuid="', f'",project="{escape_label(job.project)}"}}'
+            uuids = dict.fromkeys(uuid for place in places for uuid in place.devices)  # tasks may share one
+            self.running += [number + escape_label(uuid) + project for uuid in uuids]
 
 
 def collect_cluster(nodes: Sequence[Node], active: Iterable[Job]) -> Iterator[tuple[MetricFamily, Samples]]:
-    allocated, running = _Allocated(), []
+    allocated = _Allocated()
     for job in active:
         allocated.add(job)
-        if job.state is JobState.RUNNING:
-            running.append(job)
     yield from _nodes(nodes, allocated)
     yield from _gpus(nodes, allocated)
-    yield families.JOB_GPU_INFO, [(labels, 1) for job in running for labels in _job_gpu_labels(job)]
+    yield families.JOB_GPU_INFO, [(labels, 1) for labels in allocated.running]
     by_project = allocated.project_gpus.items()
     yield families.PROJECT_GPUS, [(format_labels({"project": name}), gpus) for name, gpus in by_project if gpus]
 
@@ -84,10 +87,3 @@ def _gpus(nodes: Sequence[Node], allocated: _Allocated) -> Iterator[tuple[Metric
     yield families.GPU_ALLOCATED, [(label + "}", allocated.gpus.get(gpu.uuid, 0)) for label, gpu in gpus]
     for family, value_of in _GPU_VALUES.items():
         yield family, [(label + "}", value) for label, gpu in gpus if (value := value_of(gpu)) is not None]
-
-
-def _job_gpu_labels(job: Job) -> Iterator[str]:
-    """Each GPU once: tasks may share one."""
-    project = escape_label(job.project)
-    for uuid in dict.fromkeys(uuid for place in job.task_placements for uuid in place.devices):
-        yield f'{{job="{job.id}",uuid="{escape_label(uuid)}",project="{project}"}}'
