@@ -45,6 +45,7 @@ from heliostat.loops.area_space import AreaSpaceReader
 from heliostat.loops.backup_maker import BackupMaker
 from heliostat.loops.environment_cleanup import EnvironmentCleaner
 from heliostat.loops.file_cleanup import JobFolderCleaner, UploadCleaner, WorkflowFileCleaner
+from heliostat.loops.idle_gpus import IdleGpuMonitor
 from heliostat.loops.image_cleanup import ImageCleaner
 from heliostat.loops.notifier import make_notifier
 from heliostat.loops.provenance_recorder import ProvenanceRecorder, ProvenanceSources
@@ -251,6 +252,7 @@ def _loops(context: Context) -> Iterator[_BackgroundLoop]:
     yield make_notifier(context)
     yield ServiceReconciler(context)
     yield SessionMonitor(context)
+    yield IdleGpuMonitor(context)
 
 
 def _make_home(home: Home) -> None:

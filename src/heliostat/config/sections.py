@@ -555,6 +555,48 @@ class MonitoringSettings:
     )
 
 
+def _warns_before_it_acts(steps: Sequence[str]) -> bool:
+    return "message" in steps or not {"preempt", "end"} & set(steps)
+
+
+@dataclass(frozen=True, slots=True)
+class FairUseSettings:
+    """Steps against GPUs that jobs hold and do not use."""
+
+    idle_steps: tuple[str, ...] = setting(
+        ("note", "message", "manager"),
+        "steps against idle GPUs, always in this order: a note on the page of the job; a message to its owner; a "
+        "message to the managers of its project; preempt it, if it is preemptible; end it. Sessions are not "
+        "preempted or ended, see `sessions.idle_after`. `[]` turns the steps off",
+        choices=("note", "message", "manager", "preempt", "end"),
+        is_valid=_warns_before_it_acts,
+        advice='Write some of "note", "message", "manager", "preempt", "end"; with "preempt" or "end" '
+        'also "message".',
+        see="admins.md#idle-gpus",
+    )
+    idle_minutes: float = setting(
+        30.0, "minutes without use of any GPU of a job before its first step", minimum=10, maximum=10_080
+    )
+    idle_percent: float = setting(
+        5.0,
+        "mean utilisation over five minutes, in percent, from which a GPU counts as used",
+        minimum=0.1,
+        maximum=100,
+    )
+    answer_minutes: float = setting(
+        30.0, "minutes between two steps, in which the owner can answer", minimum=5, maximum=10_080
+    )
+    max_answers: int = setting(
+        3, 'how often "I need it until …" can be answered for a job', minimum=0, maximum=1000
+    )
+    max_answer_hours: float = setting(24.0, "longest time of such an answer, in hours", minimum=0.1, maximum=720)
+    credit_gpu_hours_per_week: float = setting(
+        20.0,
+        "maximum credit of a user in a project for idle GPUs that are given back early; 0: no credit",
+        minimum=0,
+    )
+
+
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _PARTITIONS = rf"{_WORD}(,{_WORD})*"
 _PLACE = rf"(?=.)(partition={_PARTITIONS}( |$))?(feature={_WORD}( |$))*"

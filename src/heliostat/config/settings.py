@@ -10,6 +10,7 @@ from heliostat.config.sections import (
     BackupSettings,
     ContainerSettings,
     EnvironmentSettings,
+    FairUseSettings,
     MonitoringSettings,
     NotificationSettings,
     QueueSettings,
@@ -37,6 +38,7 @@ class Settings:
     storage: StorageSettings = field(default_factory=StorageSettings)
     backup: BackupSettings = field(default_factory=BackupSettings)
     monitoring: MonitoringSettings = field(default_factory=MonitoringSettings)
+    fair_use: FairUseSettings = field(default_factory=FairUseSettings)
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # origin of values, by "server.port"
 

@@ -50,7 +50,8 @@ def _usages(rows: list[DailyUsage], policy: SchedulingPolicy, now: datetime) -> 
         end = min(begin + timedelta(days=1), now)
         seconds = max((end - begin).total_seconds(), 1.0)
         memory = row.memory_mib_seconds / 1024 * charges.memory_gib
-        cost = (row.gpu_seconds * charges.gpu_charge(row.gpu_type) + row.cpu_seconds * charges.cpu + memory) / 3600
+        gpu_seconds = max(0.0, row.gpu_seconds - row.credit_gpu_seconds)
+        cost = (gpu_seconds * charges.gpu_charge(row.gpu_type) + row.cpu_seconds * charges.cpu + memory) / 3600
         start = begin.timestamp()
         yield PastUsage(
             user=row.user,

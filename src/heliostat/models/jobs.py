@@ -202,6 +202,7 @@ class Job:
     retry: RetryPolicy = DEFAULT_RETRY_POLICY
     notify: tuple[str, ...] = ()  # events of which its owner is notified
     part: WorkflowMembership | None = None  # its role in a workflow or a sweep
+    credit_gpu_hours: float = 0.0  # not charged to its user, who gave idle GPUs back early
 
     @property
     def task_placements(self) -> tuple[TaskPlacement, ...]:

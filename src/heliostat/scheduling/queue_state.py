@@ -271,14 +271,16 @@ class QueueState:
             return
         # Start and end may be reported together; from an engine's own queue even together with leaving that queue.
         if started_at := before.started_at or after.started_at:
-            self._charge(before if rows else after, started_at, after.ended_at or now)
+            charged = replace(before if rows else after, credit_gpu_hours=after.credit_gpu_hours)
+            self._charge(charged, started_at, after.ended_at or now)
 
     def _charge(self, job: Job, started_at: datetime, ended_at: datetime) -> None:
         start, end = started_at.timestamp(), ended_at.timestamp()
         self._update_month(end)
-        self._ledger.charge(
-            self._leaves.index_of((job.project, job.user)), self._rate(job), start, max(start, end)
-        )
+        rate = self._rate(job)
+        if job.credit_gpu_hours and end > start:
+            rate = max(0.0, rate - self._credit(job) / (end - start))
+        self._ledger.charge(self._leaves.index_of((job.project, job.user)), rate, start, max(start, end))
         hours = self._gpus(job) * max(0.0, end - max(start, self._month_start)) / HOUR_SECONDS
         self._add_to_month(job.user, job.project, priority_class_quota_key(job)[0], hours)
 
@@ -409,8 +411,7 @@ class QueueState:
         )
 
     def _rate(self, job: Job) -> float:
-        kind = self.node_table.kind_of_device.get(job.devices[0]) if job.devices else None
-        gpu_type = None if kind is None else self.node_table.device_kinds[kind].type
+        gpu_type = self._gpu_type(job)
         if job.placement.exclusive:
             card = card_type(
                 gpu_type or job.resources.gpu_type or ""
@@ -418,6 +419,14 @@ class QueueState:
             requested = replace(job.resources, gpus=self._gpus(job) / job.placement.tasks, gpu_type=card)
             return self.policy.charges.charge_per_second(requested, job.placement.tasks)
         return self.policy.charges.charge_per_second(job.resources, job.placement.tasks, gpu_type)
+
+    def _credit(self, job: Job) -> float:
+        """What it is not charged for its GPUs, at their rate."""
+        return job.credit_gpu_hours * self.policy.charges.gpu_charge(self._gpu_type(job) or job.resources.gpu_type)
+
+    def _gpu_type(self, job: Job) -> str | None:
+        kind = self.node_table.kind_of_device.get(job.devices[0]) if job.devices else None
+        return None if kind is None else self.node_table.device_kinds[kind].type
 
     def _gpus(self, job: Job) -> float:
         return count_occupied_gpus(job, self.node_table, self.accounts)

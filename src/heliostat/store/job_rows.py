@@ -83,6 +83,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "retry": _retry_to_text(job.retry),
         "notify": _words_to_text(job.notify),
         "part": membership_to_text(job.part),
+        "credit_gpu_hours": job.credit_gpu_hours,
     }
 
 
@@ -143,6 +144,7 @@ def _job(row: RowMapping, spec: JobSpec) -> Job:
         retry=_text_to_retry(row["retry"]),
         notify=_text_to_words(row["notify"]),
         part=_text_to_part(row["part"]),
+        credit_gpu_hours=row["credit_gpu_hours"],
     )
 
 

@@ -192,6 +192,7 @@ jobs = Table(
     Column("retry", Text, nullable=False, server_default="{}"),
     Column("notify", Text, nullable=False, server_default="[]"),
     Column("part", Text),
+    Column("credit_gpu_hours", Float, nullable=False, server_default="0"),
     # Most jobs have ended: these indexes contain only unfinished jobs, or serve the filters of the job list.
     partial_index("jobs_unfinished", "user", "id", where="ended_at IS NULL"),
     partial_index("jobs_finished", "state", "id", where="ended_at IS NOT NULL"),
@@ -208,6 +209,7 @@ jobs = Table(
     # A past job is imported only once; other systems may reuse their job numbers.
     partial_index("jobs_by_origin", "origin", "submitted_at", unique=True, where="origin IS NOT NULL"),
     partial_index("jobs_of_services", "user", "name", "id", where="kind = 'service' AND ended_at IS NOT NULL"),
+    partial_index("jobs_with_credit", "user", "project", where="credit_gpu_hours > 0"),
     partial_index("jobs_by_environment", "environment", where="environment IS NOT NULL"),
 )
 
@@ -251,6 +253,19 @@ attempt_usage = Table(  # usage of ended attempts, reported by engines with acco
     Column("memory_mib", Float),
     Column("gpu_seconds", Float),
     Column("out_of_memory", Boolean, nullable=False, server_default="0"),
+)
+
+idle_jobs = Table(  # jobs on the idle ladder, and answers of their owners
+    "idle_jobs",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
+    Column("attempt", Integer, nullable=False),
+    Column("step", String),
+    Column("step_at", Float),
+    Column("idle_since", Float),
+    Column("kept_until", Float),
+    Column("answers", Integer, nullable=False, server_default="0"),
+    Column("returned_gpu_hours", Float, nullable=False, server_default="0"),
 )
 
 provenance = Table(  # data to repeat jobs; each content once

@@ -30,7 +30,7 @@ from heliostat.store.job_rows import JOB_COLUMNS_WITHOUT_SPEC, row_to_job_withou
 from heliostat.store.timestamps import to_timestamp
 
 _jobs, _attempts = schema.jobs, schema.attempts
-_DAY = 86400
+_DAY, _HOUR = 86400, 3600.0
 
 _attempt_usage = schema.attempt_usage
 _VALUES = ("elapsed_seconds", "cpu_seconds", "memory_mib", "gpu_seconds", "out_of_memory")
@@ -49,6 +49,7 @@ class DailyUsage:
     cpu_seconds: float
     memory_mib_seconds: float
     attempts: int
+    credit_gpu_seconds: float = 0.0  # not charged, because idle GPUs were given back early
 
 
 def list_daily_usage(conn: Connection, since: datetime, now: datetime) -> list[DailyUsage]:
@@ -61,8 +62,10 @@ def list_daily_usage(conn: Connection, since: datetime, now: datetime) -> list[D
     gpu_type = func.coalesce(_attempts.c.gpu_type, _jobs.c.gpu_type)
     groups = (day, _jobs.c.user, _jobs.c.project, _jobs.c.priority_class, gpu_type)
     sums = [func.sum(allocated * column) for column in (_jobs.c.gpus, _jobs.c.cpus, _jobs.c.memory_mib)]
+    is_last = _attempts.c.number == _jobs.c.attempt
+    credit = func.sum(case((is_last, _jobs.c.credit_gpu_hours), else_=0.0)) * _HOUR
     query = (
-        select(*groups, *sums, func.count())
+        select(*groups, *sums, func.count(), credit)
         .select_from(_attempts.join(_jobs, _jobs.c.id == _attempts.c.job_id))
         .where(_row_number("attempts").in_(_ended_since(since)), _attempts.c.started_at.is_not(None))
         .where(_jobs.c.origin.is_(None))
@@ -137,9 +140,9 @@ def cards_expression(gpu_type: ColumnElement[Any] = _jobs.c.gpu_type) -> ColumnE
 
 
 def _usage(row: Row[*tuple[Any, ...]]) -> DailyUsage:
-    day, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts = row
+    day, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts, credit = row
     date_ = datetime.fromtimestamp(day * _DAY, UTC).date()
-    return DailyUsage(date_, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts)
+    return DailyUsage(date_, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts, credit)
 
 
 def add_attempt_usage(tx: Transaction, used: Mapping[AttemptId, AttemptUsage]) -> None:

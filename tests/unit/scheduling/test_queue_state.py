@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heliostat.models import Job, JobState, Resources
 from heliostat.scheduling.plan import plan
-from heliostat.scheduling.policy import SchedulingPolicy
+from heliostat.scheduling.policy import ChargeRates, SchedulingPolicy
 from heliostat.scheduling.queue_state import PastUsage, QueueState
 from heliostat.scheduling.snapshot import Snapshot
 from unit.scheduling.builders import NOW, a_job, a_node, a_plan, a_queue_state, a_running_job, started
@@ -104,6 +104,22 @@ def test_a_job_that_stops_running_is_charged_for_its_resources() -> None:
         assert snapshot.past_usage.sum() == pytest.approx(2 * per_hour, rel=1e-2)
         assert snapshot.month_gpu_hours[("user", "ann")] == pytest.approx(4.0)
         assert snapshot.month_gpu_hours[("class normal", "default")] == pytest.approx(4.0)
+
+
+@given(st.floats(0, 100), st.floats(0.01, 3))
+def test_credit_lowers_the_charge_of_a_job_but_never_below_zero(credit: float, per_gpu: float) -> None:
+    rates = ChargeRates(gpus={"a100": per_gpu})
+    running = a_running_job(9, "a", replace(GPU, gpus=2), devices=("a-0", "a-1"))
+    charged = []
+    for given_back in (0.0, credit):
+        board = a_queue_state((a_node("a", gpus=4),), [running], policy=SchedulingPolicy(charges=rates))
+        stopping = replace(running, stop_requested="cancel", credit_gpu_hours=given_back)
+        board.update_job(stopping, LATER)
+        board.update_job(replace(stopping, state=JobState.CANCELLED, ended_at=LATER), LATER)
+        charged.append(float(board.snapshot(LATER).past_usage.sum()))
+    whole, lowered = charged
+    assert 0 <= lowered <= whole
+    assert whole - lowered <= credit * board.policy.charges.gpu * max(per_gpu, 1) + 1e-9
 
 
 @pytest.mark.parametrize("before", [JobState.STARTING, JobState.PENDING])

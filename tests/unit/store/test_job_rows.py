@@ -89,6 +89,7 @@ JOB = Job(
     retry=RetryPolicy(("lost",), 17),
     notify=("end",),
     part=WorkflowMembership(1, 2, "key"),
+    credit_gpu_hours=18.5,
 )
 
 

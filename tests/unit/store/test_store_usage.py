@@ -122,3 +122,11 @@ def test_gpus_asked_for_are_those_of_unfinished_jobs_by_user_and_project(store: 
     with store.read() as conn:
         expected = {("ann", "default"): 5.0, ("ann", "other"): 0.5, ("ann", "slices"): 0.5}
         assert sum_requested_gpus(conn) == expected
+
+
+def test_credit_of_a_job_counts_once_for_its_last_attempt(store: Store) -> None:
+    job = a_job(1, resources=Resources(gpus=2), attempt=2, credit_gpu_hours=0.5)
+    ran(store, job, NOW - 5 * HOUR, NOW - 4 * HOUR)
+    ran(store, job, NOW - 3 * HOUR, NOW - 2 * HOUR, number=2)
+    (row,) = used(store)
+    assert (row.gpu_seconds, row.credit_gpu_seconds) == (4 * 3600.0, 1800.0)

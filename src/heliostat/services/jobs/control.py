@@ -9,6 +9,7 @@ from heliostat.models.quantities import parse_duration
 from heliostat.scheduling.limit_extension import find_delayed_bookings
 from heliostat.services.context import Context, require_program_engine
 from heliostat.services.environments.lifecycle import check_may_stop_build
+from heliostat.services.idle_policy import record_early_return
 from heliostat.services.permissions import require_inspectable, require_inspectable_job
 from heliostat.store import accounts, job_writes
 from heliostat.store import jobs as stored
@@ -120,6 +121,8 @@ def _stop_jobs(context: Context, caller: Caller, tx: Transaction, jobs: Sequence
     ]
     for job in unfinished_jobs:
         if job.state in ACTIVE_STATES:
+            if job.stop_requested is None:
+                record_early_return(context, caller, tx, job)
             _request_stop(context, tx, job, stop_kind, reason)
     waiting = [job for job in unfinished_jobs if job.state not in ACTIVE_STATES]
     job_writes.apply_transitions(

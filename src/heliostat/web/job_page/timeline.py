@@ -36,6 +36,11 @@ EVENT_DESCRIPTIONS = {
     "ends_soon": "ends soon",
     "not_started": "could not start, requeued",
     "checkpointed": "checkpoint saved",
+    "idle_note": "GPUs not used",
+    "idle": "GPUs not used, message to the owner",
+    "idle_manager": "GPUs not used, message to the managers",
+    "kept": "GPUs kept by an answer",
+    "credited": "credit for GPUs given back early",
     "parents_over": "dependencies finished, entered the queue",
 }
 
