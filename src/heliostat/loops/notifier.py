@@ -17,6 +17,7 @@ from heliostat.config import Settings
 from heliostat.controller.background_loop import BackgroundLoop, log_failure
 from heliostat.models import Job, JobState, User
 from heliostat.models.notifications import (
+    IDLE_EVENTS,
     LATE_EVENT,
     Delivery,
     DeliveryState,
@@ -278,10 +279,12 @@ class Notifier:
             rows = stored.get_events_with_jobs(conn, delivery.event_ids)
         if notification is None:
             return
-        events = [NotifiedEvent(row.event, row.name, row.user, row.project) for row in rows]
+        events = [
+            NotifiedEvent(row.event, row.name, row.user, row.project) for row in rows if _may_read(owner, row)
+        ]
         problem, is_final = None, False
         try:
-            if not _has_permission(owner, notification):
+            if not events or not _has_permission(owner, notification):
                 raise DeliveryFailed(
                     f"{notification.user} no longer has permission for this notification", is_final=True
                 )
@@ -308,6 +311,8 @@ def matching_event_ids(notification: Notification, events: Sequence[EventWithJob
 def _matches(notification: Notification, row: EventWithJob) -> bool:
     if not row.is_notified:
         return False
+    if row.event.kind in IDLE_EVENTS:
+        return notification.project in (None, row.project) and notification.user in {row.user, *row.managers}
     triggers = triggers_of_event(row.event)
     if notification.project is not None:
         return row.project == notification.project and bool(triggers & set(notification.triggers))
@@ -319,6 +324,11 @@ def _has_permission(owner: User | None, notification: Notification) -> bool:
     if owner is None or not owner.active:
         return False
     return notification.project is None or owner.may_manage(notification.project)
+
+
+def _may_read(owner: User | None, row: EventWithJob) -> bool:
+    """A manager may have lost this role since the event."""
+    return owner is not None and (row.user == owner.name or owner.may_manage(row.project))
 
 
 def _record_outcome(

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from heliostat.models.events import JobEvent
+from heliostat.models.fair_use import IDLE_EVENT, IDLE_MANAGER_EVENT
 from heliostat.models.states import JobState
 
 NotificationId = int
@@ -14,7 +15,9 @@ NOTIFICATION_TRIGGERS = ("started", "ended", "failed", "late", "ends_soon")
 _FAILED = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.LOST})
 LATE_EVENT, ENDS_SOON_EVENT = "late", "ends_soon"
 """Event kinds: the job will start later than forecast; its time limit is near."""
-NOTIFIED_EVENT_KINDS = ("running", "ended", LATE_EVENT, ENDS_SOON_EVENT)
+IDLE_EVENTS = frozenset({IDLE_EVENT, IDLE_MANAGER_EVENT})
+"""Sent to every notification of their receivers, because they need an answer."""
+NOTIFIED_EVENT_KINDS = ("running", "ended", LATE_EVENT, ENDS_SOON_EVENT, *sorted(IDLE_EVENTS))
 
 
 class NotificationChannel(StrEnum):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heliostat.models import JobEvent
-from heliostat.models.notifications import ENDS_SOON_EVENT, LATE_EVENT, Delivery, Notification
+from heliostat.models.notifications import ENDS_SOON_EVENT, IDLE_EVENTS, LATE_EVENT, Delivery, Notification
 
 MAX_LISTED_EVENTS = 20  # lines; further events are counted
 _MAX_LENGTH = 200
@@ -97,7 +97,7 @@ def _line(notified: NotifiedEvent, public_url: str | None) -> str:
     job = f"Job {event.job_id} ({_printable(notified.name, 60)}, {notified.user}, {notified.project})"
     link = f" {public_url.rstrip('/')}/jobs/{event.job_id}" if public_url else ""
     time = f"{event.at:%Y-%m-%d %H:%M} UTC"
-    if event.kind in (LATE_EVENT, ENDS_SOON_EVENT):
+    if event.kind in {LATE_EVENT, ENDS_SOON_EVENT, *IDLE_EVENTS}:
         return f"{time}: {job} {_verb(event)}{_detail(event)}{link}"
     return f"{job} {_verb(event)} at {time}{_detail(event)}{link}"
 
@@ -117,11 +117,14 @@ def _verb(event: JobEvent) -> str:
         return "will start later than forecast"
     if event.kind == ENDS_SOON_EVENT:
         return "ends soon"
+    if event.kind in IDLE_EVENTS:
+        return "does not use its GPUs"
     return _VERBS_BY_STATE.get(event.state.value, f"was {event.state.value}")
 
 
 def _short_state(event: JobEvent) -> str:
     words = {"running": "started", LATE_EVENT: "late", ENDS_SOON_EVENT: "end soon"}
+    words |= dict.fromkeys(IDLE_EVENTS, "idle")
     return words.get(event.kind, event.state.value.replace("_", " "))
 
 

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, exists, func, insert, not_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from heliostat.models import DependencyCondition, JobEvent, JobId, JobState
+from heliostat.models import DependencyCondition, JobEvent, JobId, JobState, ProjectRole
 from heliostat.models.environments import BUILD_JOB_KINDS
+from heliostat.models.fair_use import IDLE_MANAGER_EVENT
 from heliostat.models.notifications import (
     LATE_EVENT,
     NOTIFIED_EVENT_KINDS,
@@ -30,7 +31,7 @@ _notifications, _deliveries, _cursor = (
     schema.notification_cursor,
 )
 _events, _jobs, _forecasts = schema.events, schema.jobs, schema.forecasts
-_dependencies = schema.dependencies
+_dependencies, _memberships = schema.dependencies, schema.memberships
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class EventWithJob:
     is_notified: (
         bool  # not of an imported job, nor of a build: the jobs that wait for the build report its failure
     )
+    managers: frozenset[str] = frozenset()  # of its project, if the event is also for them
 
 
 _has_waiting_jobs = exists().where(
@@ -127,7 +129,7 @@ def list_notifiable_events(conn: Connection, event_id: int, limit: int) -> list[
         .order_by(_events.c.id)
         .limit(limit)
     )
-    return [_event_with_job(row) for row in conn.execute(query)]
+    return _with_managers(conn, [_event_with_job(row) for row in conn.execute(query)])
 
 
 def get_events_with_jobs(conn: Connection, event_ids: Sequence[int]) -> list[EventWithJob]:
@@ -227,6 +229,21 @@ def list_waiting_jobs_with_forecast(
         )
     )
     return [(job_id, to_datetime(latest)) for job_id, latest in conn.execute(query)]
+
+
+def _with_managers(conn: Connection, events: list[EventWithJob]) -> list[EventWithJob]:
+    projects = {row.project for row in events if row.event.kind == IDLE_MANAGER_EVENT}
+    if not projects:
+        return events
+    query = select(_memberships.c.project, _memberships.c.user).where(
+        _memberships.c.project.in_(projects), _memberships.c.role == ProjectRole.MANAGER.value
+    )
+    pairs = [(project, user) for project, user in conn.execute(query)]
+    managers = {project: frozenset(user for one, user in pairs if one == project) for project in projects}
+    return [
+        replace(row, managers=managers[row.project]) if row.event.kind == IDLE_MANAGER_EVENT else row
+        for row in events
+    ]
 
 
 def _event_with_job(row: Any) -> EventWithJob:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from heliostat.config import NotificationSettings
 from heliostat.loops.notifier import NotificationTiming, Notifier, NotifierComponents, matching_event_ids
-from heliostat.models import Dependency, DependencyCondition, JobEvent, JobState
+from heliostat.models import Dependency, DependencyCondition, JobEvent, JobState, ProjectRole
+from heliostat.models.fair_use import IDLE_EVENT, IDLE_MANAGER_EVENT
 from heliostat.models.notifications import (
     ENDS_SOON_EVENT,
     NOTIFICATION_TRIGGERS,
@@ -24,7 +25,7 @@ from heliostat.models.notifications import (
 )
 from heliostat.notifications.addresses import DeliveryFailed
 from heliostat.notifications.messages import NotificationMessage
-from heliostat.services.accounts import users
+from heliostat.services.accounts import projects, users
 from heliostat.store import dependencies, job_writes
 from heliostat.store import notifications as stored
 from heliostat.store.notifications import EventWithJob
@@ -287,6 +288,79 @@ def test_everybody_is_told_what_they_asked_for_and_nothing_else(
     assert not matching_event_ids(
         replace(notification, after_event=7), [EventWithJob(event, "n", user, project, asked, True)]
     )
+
+
+@pytest.mark.parametrize(
+    ("user", "project", "kind", "told"),
+    [
+        ("ada", None, IDLE_EVENT, True),
+        ("ada", "vision", IDLE_EVENT, True),
+        ("ada", "speech", IDLE_EVENT, False),
+        ("max", None, IDLE_EVENT, False),
+        ("max", None, IDLE_MANAGER_EVENT, True),
+        ("max", "vision", IDLE_MANAGER_EVENT, True),
+        ("eve", None, IDLE_MANAGER_EVENT, False),
+    ],
+)
+def test_idle_gpus_are_told_to_the_owner_and_then_to_managers_whatever_their_triggers(
+    user: str, project: str | None, kind: str, told: bool
+) -> None:
+    notification = Notification(1, user, project, NotificationChannel.EMAIL, "x", (), "s", datetime.now(UTC), 0)
+    event = JobEvent(7, 1, 1, datetime.now(UTC), kind, JobState.RUNNING)
+    managers = frozenset({"max"}) if kind == IDLE_MANAGER_EVENT else frozenset()
+    row = EventWithJob(event, "n", "ada", "vision", (), True, managers)
+    assert matching_event_ids(notification, [row]) == ([7] if told else [])
+
+
+def test_managers_get_a_message_about_idle_gpus_of_their_project(site: Site) -> None:
+    site.project("vision")
+    for name in ("ada", "max", "eve"):
+        site.person(name, "vision")
+    projects.add_member(site.context, site.root, "vision", "max", ProjectRole.MANAGER)
+    post = Post()
+    for name in ("ada", "max", "eve"):
+        a_notification(site, name, triggers=())
+    job = site.add_job(1, user="ada", project="vision", state=JobState.RUNNING)
+    with notifying(site, post):
+        site.context.store.write(
+            lambda tx: job_writes.add_job_event(tx, job, IDLE_MANAGER_EVENT, "idle", datetime.now(UTC))
+        )
+        wait_until(lambda: len(post.taken) == 2, "both are told", SECONDS)
+    assert sorted(notification.user for notification, _ in post.taken) == ["ada", "max"]
+    assert "does not use its GPUs" in post.taken[0][1].text
+
+
+def test_a_manager_who_lost_the_role_gets_no_message(site: Site) -> None:
+    site.project("vision")
+    site.person("ada", "vision")
+    site.person("max", "vision")
+    projects.add_member(site.context, site.root, "vision", "max", ProjectRole.MANAGER)
+    post = Post()
+    notification = a_notification(site, "max")
+    job = site.add_job(1, user="ada", project="vision", state=JobState.RUNNING)
+    post.refusal = DeliveryFailed("down")
+    with notifying(site, post):
+        site.context.store.write(
+            lambda tx: job_writes.add_job_event(tx, job, IDLE_MANAGER_EVENT, "idle", datetime.now(UTC))
+        )
+        wait_until(lambda: post.tried, "it is tried", SECONDS)
+        projects.add_member(site.context, site.root, "vision", "max", ProjectRole.MEMBER)
+        post.refusal = None
+        wait_until(
+            lambda: _problem_of(site, notification) is not None and not _waits(site), "it is given up", SECONDS
+        )
+    assert post.taken == []
+
+
+def _waits(site: Site) -> bool:
+    with site.context.store.read() as conn:
+        return bool(stored.list_next_deliveries(conn))
+
+
+def _problem_of(site: Site, notification: Notification) -> str | None:
+    with site.context.store.read() as conn:
+        found = stored.find_notification(conn, notification.id)
+    return None if found is None else found.problem
 
 
 def _told(post: Post) -> int:
