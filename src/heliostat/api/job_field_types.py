@@ -95,6 +95,12 @@ def _begin(value: object) -> datetime | timedelta | None:
     return parse_begin(value)
 
 
+def _time_or_interval(value: object) -> datetime | timedelta:
+    if (given := _begin(value)) is None:
+        raise ValueError("must be a time as text: 2026-12-01T15:00Z, or +4h for in four hours")
+    return given
+
+
 def _retry_on(value: object) -> tuple[str, ...] | None:
     return None if value is None else parse_retry_on(value)
 
@@ -153,6 +159,12 @@ _PARENT = {"type": ["integer", "string"]}
 _WORDS = WithJsonSchema(
     {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
 )
+TimeOrInterval = Annotated[
+    datetime | timedelta,
+    BeforeValidator(_time_or_interval),
+    WithJsonSchema({"type": "string"}),
+    Field(description="ISO 8601, or `+4h` for in four hours."),
+]
 _TYPES: dict[FieldKind, Any] = {
     "command": Command,
     "signal": Annotated[str, StringConstraints(max_length=10, strict=True), AfterValidator(parse_signal)],

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_valid
 
 from heliostat.api.environment_schemas import parse_environment_field
 from heliostat.api.field_types import StrictInteger
-from heliostat.api.job_field_types import Command, array_length, byte_length, with_job_fields
+from heliostat.api.job_field_types import Command, TimeOrInterval, array_length, byte_length, with_job_fields
 from heliostat.api.request_bodies import Entries, RequestBody
 from heliostat.api.source_code_schemas import SourceCodeBody
 from heliostat.api.validation_errors import JOB_FIELDS_HINT
@@ -163,6 +163,10 @@ class CancelJobsBody(RequestBody):
     job_ids: Annotated[list[Annotated[StrictInteger, Field(ge=1, le=2**53)]], Entries(100_000)] = []
     array_id: Annotated[StrictInteger, Field(ge=1, le=2**53)] | None = None
     force: StrictBool = Field(default=False, description="Send KILL immediately, without a grace period.")
+
+
+class KeepGpusBody(RequestBody):
+    until: TimeOrInterval
 
 
 class WaitForJobsBody(RequestBody):

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Query
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.event_feed import EventFeed, FollowerTooSlow
-from heliostat.api.job_schemas import BulkSubmitBody, CancelJobsBody, JobBody, WaitForJobsBody
+from heliostat.api.job_schemas import BulkSubmitBody, CancelJobsBody, JobBody, KeepGpusBody, WaitForJobsBody
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import MAX_ID, CallerDep, ContextDep, IdPath
 from heliostat.api.schedules import serialize_schedule_origin
@@ -19,6 +20,7 @@ from heliostat.api.serialization import (
     Json,
     serialize_dependencies,
     serialize_forecast,
+    serialize_idle_notice,
     serialize_job,
     serialize_job_detail,
     serialize_metrics,
@@ -29,6 +31,7 @@ from heliostat.errors import Invalid
 from heliostat.models import TERMINAL_STATES, Caller, Job, JobEvent, JobId, JobRequest, JobState
 from heliostat.services.context import Context
 from heliostat.services.efficiency import total_attempt_usage
+from heliostat.services.fair_use.answers import idle_notice, keep_gpus
 from heliostat.services.jobs import control as services
 from heliostat.services.jobs.job_history import load_dependency_view
 from heliostat.services.jobs.metrics import get_metrics_of
@@ -170,6 +173,7 @@ def show_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response
     view["metrics"] = serialize_metrics(get_metrics_of(context, job))
     view["schedule"] = serialize_schedule_origin(origin)
     view["part"] = job.part and {"of": job.part.of, "number": job.part.number, "key": job.part.key}
+    view["idle_gpus"] = _idle_gpus(context, job)
     view["accounting_usage"] = None if accounting_usage is None else asdict(accounting_usage)
     for env in (view["spec"]["env"], view["request"].get("env") or {}):
         env.pop(TOKEN_VARIABLE, None)
@@ -210,6 +214,15 @@ def requeue_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Respo
 def record_checkpoint(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """Record that a running job has saved its work until now."""
     return JSONResponse(_view(context, caller, services.record_checkpoint(context, caller, job_id)))
+
+
+@router.post("/jobs/{job_id}/keep")
+def keep_gpus_of_job(job_id: IdPath, body: KeepGpusBody, caller: CallerDep, context: ContextDep) -> Response:
+    """Answer that a running job needs its GPUs, although it does not use them now: no step is taken until then."""
+    until = body.until if isinstance(body.until, datetime) else context.now() + body.until
+    keep_gpus(context, caller, job_id, until)
+    job = require_inspectable_job(context, caller, job_id)
+    return JSONResponse(_view(context, caller, job) | {"idle_gpus": _idle_gpus(context, job)})
 
 
 @router.get("/jobs/{job_id}/logs")
@@ -256,6 +269,11 @@ def _view(context: Context, caller: Caller, job: Job) -> dict[str, Any]:
     return serialize_job(
         job, context.controller.wait_reason(job), serialize_forecast(context.forecaster.forecast_of(job))
     )
+
+
+def _idle_gpus(context: Context, job: Job) -> Json | None:
+    notice = idle_notice(context, job)
+    return None if notice is None else serialize_idle_notice(notice)
 
 
 def _states(states: list[JobState] | None, unfinished: bool) -> set[JobState] | None:

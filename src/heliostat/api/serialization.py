@@ -11,6 +11,7 @@ from heliostat.models.workflows import Metric
 from heliostat.services.accounts.share_delivery import AccountDelivery
 from heliostat.services.accounts.share_tree import AccountShare
 from heliostat.services.cluster.foreign_jobs import ForeignJobOnNode
+from heliostat.services.fair_use.answers import IdleNotice
 from heliostat.services.jobs.explanation import (
     EarlierStartOption,
     Forecast,
@@ -272,6 +273,15 @@ def serialize_wait_status(status: WaitStatus) -> Json:
         "position": status.position,
         "pending": status.pending,
         "forecast": serialize_forecast(status.forecast),
+    }
+
+
+def serialize_idle_notice(notice: IdleNotice) -> Json:
+    return {
+        "idle_since": serialize_time(notice.idle_since),
+        "kept_until": serialize_time(notice.kept_until),
+        "next_step": notice.next_step or None,
+        "answers_left": notice.answers_left,
     }
 
 

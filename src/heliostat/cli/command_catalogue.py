@@ -59,6 +59,7 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
         CommandEntry("exec", "exec:execute", "Run a command inside a running job."),
         CommandEntry("extend", "jobs:extend", "Extend the time limit of a running or waiting session."),
+        CommandEntry("keep", "jobs:keep", "Answer that a running job needs its idle GPUs."),
         CommandEntry("port", "port:port", "Open a port of a running job in your browser."),
         CommandEntry("ssh", "exec:ssh", "Open a shell inside a running job."),
         CommandEntry("report-metric", "report_metric:report_metric", "Report a metric from inside a job."),

@@ -107,6 +107,7 @@ def job_details(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("work saved", format_time(job["checkpointed_at"]) if job.get("checkpointed_at") else None),
         ("ended", format_time(job["ended_at"]) if job["ended_at"] else None),
         ("run time" if job["started_at"] else "wait time", format_duration(_time(job))),
+        ("idle GPUs", _idle_gpus(job)),
         ("used", format_accounted_usage(job.get("accounting_usage"))),
         ("metrics", format_metrics(job.get("metrics"))),
         ("attempt", _text(job["attempt"] or None)),
@@ -122,6 +123,16 @@ def job_details(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("workdir", spec.get("workdir")),
         ("env", " ".join(sorted(spec["env"])) if spec.get("env") else None),
     ]
+
+
+def _idle_gpus(job: "JobData") -> str | None:
+    """`not used since 14:05. Unless they are used, the job ends at 15:05 UTC.`"""
+    if not (idle := job.get("idle_gpus")):
+        return None
+    if idle["kept_until"]:
+        return f"kept until {format_time(idle['kept_until'])}"
+    since = f"not used since {format_time(idle['idle_since'])}. {idle['next_step'] or ''}".rstrip()
+    return f"{since} To keep them: helio keep {job['id']} --for 4h"
 
 
 def format_accounted_usage(used: Mapping[str, Any] | None) -> str | None:

@@ -1,6 +1,7 @@
-"""Commands for jobs: ps, show, cancel, hold, release, requeue, results, extend, checkpointed."""
+"""Commands for jobs: ps, show, cancel, hold, release, requeue, results, extend, keep, checkpointed."""
 
 from collections.abc import Callable, Iterable
+from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,6 +25,7 @@ from heliostat.cli.output import (
     print_json,
     print_message,
     print_table,
+    sanitize_text,
 )
 from heliostat.cli.value_format import format_time
 
@@ -230,6 +232,44 @@ def extend(
         return
     hours, seconds = divmod(data["time_limit_seconds"] or 0, 3600)
     print(f"The time limit of job {job} is now {hours}h{seconds // 60:02d}m.")
+
+
+def keep(
+    job: Annotated[int, typer.Argument(metavar="JOB")],
+    for_time: Annotated[str | None, typer.Option("--for", metavar="TIME", help="For this long: 30m, 4h.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Until 15:00 or '2026-12-05 10:00', your local time.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Answer that a running job needs its GPUs, although it does not use them now.
+
+    helio keep 12 --for 4h. No step against its idle GPUs is taken until then. For the owner of the job and the
+    managers of its project.
+    """
+    if (for_time is None) == (until is None):
+        raise typer.BadParameter("Give --for or --until.", param_hint="--for")
+    end = f"+{for_time}" if for_time is not None else _next_time(until or "")
+    data = connect().jobs.keep(job, end).data
+    if as_json:
+        print_json(data)
+    else:
+        kept = data.get("idle_gpus") or {}
+        left = format_count(kept.get("answers_left", 0), "answer")
+        print(f"Job {job} keeps its GPUs until {format_time(kept.get('kept_until'))}; {left} left.")
+
+
+def _next_time(text: str) -> str:
+    """ISO 8601; of a time of day the next one. Raises BadParameter."""
+    now = datetime.now().astimezone()
+    try:
+        if "-" in text:
+            return datetime.fromisoformat(text.strip()).astimezone().isoformat()
+        at = datetime.combine(now.date(), time.fromisoformat(text.strip())).astimezone()
+    except (ValueError, OverflowError):
+        hint = f"{sanitize_text(text)!r} is not a time. Write 15:00 or '2026-12-05 10:00'."
+        raise typer.BadParameter(hint, param_hint="--until") from None
+    return (at if at > now else at + timedelta(days=1)).isoformat()
 
 
 def checkpointed(

@@ -394,6 +394,11 @@ class Jobs(ApiResource):
         """Records that a running job has saved its work. Default: the job that this code runs in."""
         return self._act(_current_job_id() if job is None else job, "checkpoint")
 
+    def keep(self, job: SupportsInt, until: str | datetime) -> JobHandle:
+        """Answers that a running job needs its GPUs, although it does not use them now: until a time, or "+4h"."""
+        end = until.astimezone().isoformat() if isinstance(until, datetime) else until
+        return self._act(job, "keep", body={"until": end})
+
     def extend(self, job: SupportsInt, time: str | int) -> JobHandle:
         """Adds to its time limit: "2h", or seconds."""
         return self._act(job, "extend", body={"time": time})

@@ -1,5 +1,6 @@
 import json
 import os
+from datetime import UTC, datetime
 
 import pytest
 
@@ -461,3 +462,21 @@ def test_jobs_that_went_to_slurm_directly_are_listed_with_where_to_act(helio, se
     assert json.loads(helio("ps", "--foreign", "--json").out) == [FOREIGN]
     assert helio("ps", "--foreign").out == "No jobs were submitted to Slurm directly.\n"
     assert server.requests[0].split()[1] == b"/api/v1/foreign-jobs?node=n1&limit=50"
+
+
+def test_keep_takes_an_interval_or_a_time(helio, serve):
+    kept = {"kept_until": "2026-03-01T15:00:00Z", "answers_left": 2}
+    server = serve(*[answer({**JOB, "idle_gpus": kept})] * 3)
+    assert "2 answers left" in helio("keep", "7", "--for", "4h").out
+    for given in ("15:00", "2099-12-05 10:00"):
+        assert helio("keep", "7", "--until", given).code == 0
+    interval, *times = [sent(request)["until"] for request in server.requests]
+    assert interval == "+4h"
+    assert all(datetime.fromisoformat(until) > datetime.now(UTC) for until in times)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--for", "4h", "--until", "15:00"], ["--until", "late"], ["--until", "25:00"]]
+)
+def test_keep_without_a_valid_time_is_refused(helio, words):
+    assert helio("keep", "7", *words).code == 2

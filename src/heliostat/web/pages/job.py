@@ -15,6 +15,7 @@ from heliostat.models.schedules import ScheduleOrigin
 from heliostat.models.workflows import Metric, WorkflowMembership
 from heliostat.services.cluster.stats import job_stats
 from heliostat.services.context import Context
+from heliostat.services.fair_use.answers import IdleNotice, idle_notice, keep_choices, keep_gpus
 from heliostat.services.jobs import control as services
 from heliostat.services.jobs.explanation import explain_job
 from heliostat.services.jobs.files import has_own_folder
@@ -65,6 +66,8 @@ class JobView:
     ends_at: datetime | None  # by its time limit
     needs_refresh: bool  # the page polls every few seconds
     actions: tuple[JobAction, ...]
+    idle: IdleNotice | None
+    keep_choices: tuple[str, ...]
     resubmit_url: str  # empty: the page does not exist
     port_page_url: str  # empty: not running, or not the owner
     session_url: str  # empty: not a session of this user
@@ -112,6 +115,16 @@ def perform_job_action(request: AuthenticatedDep, form: FormDep, job_id: int, ve
         return _confirm_action(request, job_id, verb, action)
     action.act(request.context, request.caller, job_id)
     return redirect(request, f"/jobs/{job_id}", action.done)
+
+
+@router.post("/jobs/" + JOB_ID_PATH + "/keep")
+def keep_gpus_of_job(request: AuthenticatedDep, form: FormDep, job_id: int) -> Response:
+    """An answer to the idle ladder."""
+    until = dict(keep_choices(request.context)).get(form.get("for", ""))
+    if until is None:
+        raise NotFound("The answer does not exist.", "Go back and reload the page.")
+    keep_gpus(request.context, request.caller, job_id, until)
+    return redirect(request, f"/jobs/{job_id}", "The job keeps its GPUs.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +200,8 @@ def _view(request: AuthenticatedRequest, history: JobHistory, query: LogQuery, w
         ends_at=_ends_at(job),
         needs_refresh=not job.is_terminal,
         actions=available_actions(job),
+        idle=(idle := idle_notice(request.context, job)),
+        keep_choices=_keep_choices(request.context, idle),
         resubmit_url=resubmit_url(job) if may_add else "",
         port_page_url=f"/jobs/{job.id}/port" if _may_open(request, job) else "",
         session_url=f"/sessions/{job.id}" if job.kind == "session" and job.user == request.user.name else "",
@@ -207,6 +222,10 @@ def _view(request: AuthenticatedRequest, history: JobHistory, query: LogQuery, w
         if with_what_if and is_full_page and job.state is JobState.PENDING
         else None,
     )
+
+
+def _keep_choices(context: Context, idle: IdleNotice | None) -> tuple[str, ...]:
+    return tuple(label for label, _ in keep_choices(context)) if idle and idle.answers_left else ()
 
 
 _STOP_LABELS = {
