@@ -41,6 +41,8 @@ PAGES = (
     "/share?people=true",
     "/share/delivery?people=true",
     "/reports?by=user",
+    "/reports/waste?by=user",
+    "/reports/idle",
     "/admin",
     *("/admin/" + name for name in ADMIN),
     "/nothing-here",

@@ -1,4 +1,4 @@
-"""Endpoint of the usage report."""
+"""Endpoints of reports: usage, waste, and a preview of steps against idle GPUs."""
 
 from dataclasses import asdict
 from enum import StrEnum
@@ -9,8 +9,11 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep
+from heliostat.api.serialization import serialize_time
 from heliostat.api.time_fields import DayParam
 from heliostat.services.cluster.usage_reports import PeriodRequest, usage_report, usage_report_csv
+from heliostat.services.fair_use.ladder_preview import IdleJobPreview, preview_idle_ladder
+from heliostat.services.fair_use.waste_report import waste_report, waste_report_csv
 
 router = BodyRouter(tags=["reports"])
 MonthParam = Annotated[
@@ -33,6 +36,12 @@ class ReportGrouping(StrEnum):
     GPU_TYPE = "gpu_type"
 
 
+class WasteGrouping(StrEnum):
+    DEPARTMENT = "department"
+    PROJECT = "project"
+    USER = "user"
+
+
 class ReportFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
@@ -52,6 +61,46 @@ def show_report(
     other users only themselves."""
     lines = usage_report(context, caller, PeriodRequest(month, first_day, last_day), by.value)
     if format is ReportFormat.CSV:
-        headers = {"Content-Disposition": f'attachment; filename="heliostat-{by.value}.csv"'}
-        return Response(usage_report_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)
+        return _csv(usage_report_csv(lines, by.value), by.value)
     return JSONResponse({"items": [asdict(line) for line in lines], "next_cursor": None})
+
+
+@router.get("/report/waste", responses={200: {"content": {"text/csv": {}}}})
+def show_waste_report(
+    caller: CallerDep,
+    context: ContextDep,
+    month: MonthParam = None,
+    first_day: FirstDayParam = None,
+    last_day: LastDayParam = None,
+    by: WasteGrouping = WasteGrouping.PROJECT,
+    format: ReportFormat = ReportFormat.JSON,  # noqa: A002 - the name people expect
+) -> Response:
+    """Show granted, used, idle and returned GPU-hours of a period. Admins see all users, managers their projects,
+    other users only themselves."""
+    lines = waste_report(context, caller, PeriodRequest(month, first_day, last_day), by.value)
+    if format is ReportFormat.CSV:
+        return _csv(waste_report_csv(lines, by.value), f"waste-{by.value}")
+    return JSONResponse({"items": [asdict(line) for line in lines], "next_cursor": None})
+
+
+@router.get("/report/idle")
+def show_idle_preview(
+    caller: CallerDep,
+    context: ContextDep,
+    month: MonthParam = None,
+    first_day: FirstDayParam = None,
+    last_day: LastDayParam = None,
+) -> Response:
+    """Show what all steps against idle GPUs would have done in a period. For admins."""
+    previews = preview_idle_ladder(context, caller, PeriodRequest(month, first_day, last_day))
+    return JSONResponse({"items": [_serialize_preview(preview) for preview in previews], "next_cursor": None})
+
+
+def _serialize_preview(preview: IdleJobPreview) -> dict[str, object]:
+    steps = [{"step": planned.step.value, "at": serialize_time(planned.at)} for planned in preview.steps]
+    return asdict(preview) | {"steps": steps}
+
+
+def _csv(text: str, name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="heliostat-{name}.csv"'}
+    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)

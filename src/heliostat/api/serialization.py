@@ -294,6 +294,7 @@ def serialize_share_account(account: AccountShare) -> Json:
         "usage_gpu_hours": round(account.usage, 2),
         "reserved_gpu_hours": round(account.reserved, 2),
         "usage_ratio": round(account.ratio, 3),
+        "credit_gpu_hours": round(account.credit, 2),
         "children": [serialize_share_account(child) for child in account.children],
     }
 

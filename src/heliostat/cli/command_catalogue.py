@@ -49,7 +49,7 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
             "share", "share:share", "Show fair shares and recent usage, or what was delivered since a day."
         ),
         CommandEntry(
-            "report", "report:report", "Show the usage of a period by project, user, department or GPU type."
+            "report", "report:report", "Show the usage or the waste of a period by project, user or department."
         ),
     ),
     "Change": (

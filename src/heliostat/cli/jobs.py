@@ -242,9 +242,9 @@ def keep(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Answer that a running job needs its GPUs, although it does not use them now.
+    """Answer that a running job needs its idle GPUs.
 
-    helio keep 12 --for 4h. No step against its idle GPUs is taken until then. For the owner of the job and the
+    helio keep 12 --for 4h. No step against them is taken until then. For the owner of the job and the
     managers of its project.
     """
     if (for_time is None) == (until is None):

@@ -28,6 +28,7 @@ _SHARE_COLUMNS = (
     Column("USED", right_aligned=True),
     Column("RESERVED", right_aligned=True),
     Column("OF SHARE", right_aligned=True),
+    Column("CREDIT", right_aligned=True),
 )
 _TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -56,7 +57,8 @@ def share(
 
     ENTITLED: part of the cluster that the account gets while all others use theirs. USED: recent GPU-hours.
     RESERVED: GPU-hours charged in advance for its running jobs. OF SHARE: both as a multiple of what it is
-    entitled to; the department, and in it the project, with the lowest number has the next turn.
+    entitled to; the department, and in it the project, with the lowest number has the next turn. CREDIT: GPU-hours
+    of the last week that are not charged, because idle GPUs were given back early.
     """
     if since is not None:
         _print_delivery(connect().queue.share_delivery(_day(since)), as_json)
@@ -108,7 +110,7 @@ def _share_row(account: "ShareEntry", depth: int) -> list[str]:
     entitled = account["entitled"]
     name = "  " * depth + account["name"]
     if entitled is None:
-        return [name, str(account["share"]), "-", "-", "-", "-"]
+        return [name, str(account["share"]), "-", "-", "-", "-", _credit(account)]
     return [
         name,
         str(account["share"]),
@@ -116,7 +118,13 @@ def _share_row(account: "ShareEntry", depth: int) -> list[str]:
         f"{account['usage_gpu_hours'] - account['reserved_gpu_hours']:.1f}",
         f"{account['reserved_gpu_hours']:.1f}",
         f"{account['usage_ratio']:.2f}{_TIMES}",
+        _credit(account),
     ]
+
+
+def _credit(account: "ShareEntry") -> str:
+    hours = account.get("credit_gpu_hours", 0.0)
+    return f"{hours:.1f}" if hours else ""
 
 
 def _delivery_row(account: "AccountDelivery", depth: int) -> list[str]:

@@ -21,6 +21,7 @@ class ShareEntry(TypedDict):
     usage_gpu_hours: float  # with what is charged in advance
     reserved_gpu_hours: float  # charged in advance for running jobs
     usage_ratio: float
+    credit_gpu_hours: float  # of a user: not charged in the last week, for idle GPUs given back early
     children: "list[ShareEntry]"
 
 
@@ -35,6 +36,30 @@ class UsageReportRow(TypedDict):
     wasted_cpu_hours: float
     mean_wait_seconds: float | None
     median_wait_seconds: float | None
+
+
+class WasteReportRow(TypedDict):
+    """In GPU-hours. What is granted and neither used nor idle was not measured."""
+
+    period: str
+    name: str
+    jobs: int
+    granted_gpu_hours: float
+    used_gpu_hours: float
+    idle_gpu_hours: float
+    returned_gpu_hours: float
+
+
+class IdleJobPreview(TypedDict):
+    """What the steps against idle GPUs would have done to an attempt."""
+
+    job_id: int
+    attempt: int
+    user: str
+    project: str
+    gpus: int
+    steps: list[dict[str, str]]  # step and time
+    returned_gpu_hours: float
 
 
 class ReportDays(TypedDict, total=False):
@@ -116,11 +141,24 @@ class Queue(ApiResource):
         gpu_type."""
         return self._items("/report", _report_query(month, by, days))
 
-    def report_csv(self, month: str | None = None, by: str = "project", **days: Unpack[ReportDays]) -> str:
-        """The same report as CSV."""
+    def report_csv(
+        self, month: str | None = None, by: str = "project", *, waste: bool = False, **days: Unpack[ReportDays]
+    ) -> str:
+        """The same report, or the waste report, as CSV."""
         query = [*_report_query(month, by, days), ("format", "csv")]
-        return self._transport.send(ApiRequest("GET", "/report", query=query)).body.decode("utf-8")
+        path = "/report/waste" if waste else "/report"
+        return self._transport.send(ApiRequest("GET", path, query=query)).body.decode("utf-8")
+
+    def waste_report(
+        self, month: str | None = None, by: str = "project", **days: Unpack[ReportDays]
+    ) -> list[WasteReportRow]:
+        """Granted, used, idle and returned GPU-hours of a period, by department, project or user."""
+        return self._items("/report/waste", _report_query(month, by, days))
+
+    def idle_report(self, month: str | None = None, **days: Unpack[ReportDays]) -> list[IdleJobPreview]:
+        """What all steps against idle GPUs would have done in a period. For admins."""
+        return self._items("/report/idle", _report_query(month, None, days))
 
 
-def _report_query(month: str | None, by: str, days: ReportDays) -> list[tuple[str, object]]:
+def _report_query(month: str | None, by: str | None, days: ReportDays) -> list[tuple[str, object]]:
     return [("month", month), ("from", days.get("first_day")), ("to", days.get("last_day")), ("by", by)]

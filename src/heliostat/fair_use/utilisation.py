@@ -25,6 +25,8 @@ class GpuUtilisation:
         """From the columns of a job; GPUs without a column are unknown."""
         percent = values[:, len(USAGE_COLUMNS) :: len(DEVICE_COLUMNS)][:, :gpus]
         missing = gpus - percent.shape[1]
+        if not missing:
+            return cls(first, percent)
         return cls(first, np.pad(percent, ((0, 0), (0, missing)), constant_values=np.nan))
 
     def hours(self, idle_percent: float) -> tuple[float, float]:

@@ -24,6 +24,7 @@ class AccountShare:
     ratio: float = 0.0  # usage as a multiple of the share
     children: tuple["AccountShare", ...] = ()
     reserved: float = 0.0  # the part of the usage that running jobs have not used yet
+    credit: float = 0.0  # of a user: GPU-hours of the last week that are not charged
 
 
 def build_share_report(snapshot: Snapshot, policy: SchedulingPolicy) -> tuple[AccountShare, ...]:

@@ -80,6 +80,16 @@ def roll_up_chunks(chunks: Iterable[SampleChunk], step: int) -> SampleChunk:
     return resample_chunks(parts, TimeGrid(first, step, -(-(end - first) // step)))
 
 
+def in_steps(chunk: SampleChunk, step: int) -> SampleChunk:
+    """In steps of this length: rolled up, or longer steps repeated."""
+    if chunk.step == step:
+        return chunk
+    if chunk.step < step:
+        return roll_up_chunks([chunk], step)
+    repeats = chunk.step // step
+    return SampleChunk(chunk.first, step, *(np.repeat(part, repeats, axis=0) for part in (chunk.mean, chunk.max)))
+
+
 def resample_chunks(chunks: Iterable[SampleChunk], grid: TimeGrid) -> SampleChunk:
     """Each step of a chunk counts at its start, weighted by its length. Steps outside the grid are ignored."""
     parts = list(chunks)

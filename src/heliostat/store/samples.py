@@ -5,6 +5,7 @@ collected in memory and written once a minute, one row per subject and hour. Old
 ones deleted. A file that cannot be read is replaced; a full disk loses only samples.
 """
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,11 @@ _SPANS = {
     FIVE_MINUTE_STEP: DAY,
     HOURLY_STEP: 30 * DAY,
 }  # time span of a row, by step; rows of smaller steps span an hour
+_SCANNED_STEPS = (
+    ((0, FIVE_MINUTE_STEP - 1), HOUR),
+    ((FIVE_MINUTE_STEP, FIVE_MINUTE_STEP), DAY),
+    ((HOURLY_STEP, HOURLY_STEP), 30 * DAY),
+)
 _MAX_ROLLED_UP = 500  # rows at once
 _MAX_HOURS_IN_MEMORY = 2  # while the disk is full
 
@@ -45,6 +51,7 @@ PRAGMA user_version = {_VERSION};
 _WRITE = "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)"
 _READ_ONE = "SELECT * FROM chunks WHERE subject = ? AND step = ? AND bucket = ?"
 _READ = "SELECT * FROM chunks WHERE subject = ? AND bucket > ? AND bucket < ?"
+_SCAN = "SELECT * FROM chunks WHERE step >= ? AND step <= ? AND bucket > ? AND bucket < ? AND subject GLOB 'job/*'"
 _OLD = "SELECT * FROM chunks WHERE step >= ? AND step < ? AND bucket <= ? LIMIT ?"
 
 
@@ -129,6 +136,24 @@ class SampleStore:
             if not (row["step"] == self.step_seconds and row["first"] in first_times)
         )
         return [chunk for chunk in (*stored, *in_memory) if chunk.first < end and chunk.end > start]
+
+    def scan_jobs(self, start: float, end: float) -> Iterator[tuple[str, SampleChunk]]:
+        """Subjects and chunks of all jobs in this period, unordered, as they are in the file. Its own connection,
+        so that neither samples nor pages wait."""
+        if not self._path.exists():
+            return
+        try:
+            conn = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
+        except sqlite3.Error as error:
+            self._log_failure(error)
+            return
+        with contextlib.closing(conn):
+            conn.row_factory = sqlite3.Row
+            for steps, span in _SCANNED_STEPS:
+                for row in conn.execute(_SCAN, (*steps, start - span, end)):
+                    chunk = _row_to_chunk(row)
+                    if chunk.first < end and chunk.end > start:
+                        yield row["subject"], chunk
 
     def flush(self, now: float) -> None:
         """Write new samples to the file."""

@@ -7,12 +7,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, case, func, or_, select
 
-from heliostat.models import JobState
+from heliostat.models import JobId, JobState
 from heliostat.store import schema
 from heliostat.store.timestamps import to_datetime, to_timestamp
 from heliostat.store.usage import cards_expression, task_count_expression
 
 _jobs, _attempts, _projects = schema.jobs, schema.attempts, schema.projects
+_idle = schema.idle_jobs
 _HOUR = 3600.0
 _WASTED_STATES = (JobState.FAILED, JobState.LOST, JobState.TIMED_OUT, JobState.PREEMPTED)
 
@@ -47,6 +48,20 @@ class UsageTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuJob:
+    """A job with GPUs that ran in a period."""
+
+    job_id: JobId
+    department: str
+    project: str
+    user: str
+    gpus: float  # of each task
+    tasks: int
+    gpu_hours: float  # allocated in the period
+    returned_gpu_hours: float  # given back early, if it ended in the period
+
+
+@dataclass(frozen=True, slots=True)
 class WaitTimes:
     """Of jobs that first started in the period, in seconds."""
 
@@ -72,6 +87,17 @@ def sum_usage(
     return [
         UsageTotals(name, jobs, gpu, cpu, lost_gpu, lost_cpu) for name, jobs, gpu, cpu, lost_gpu, lost_cpu in rows
     ]
+
+
+def list_gpu_jobs(conn: Connection, period: ReportPeriod, scope: ReportScope | None = None) -> list[GpuJob]:
+    tasks = task_count_expression()
+    ended = (_jobs.c.ended_at >= to_timestamp(period.start)) & (_jobs.c.ended_at < to_timestamp(period.end))
+    columns = (_jobs.c.id, _projects.c.department, _jobs.c.project, _jobs.c.user, _jobs.c.gpus, tasks)
+    hours = func.sum(_allocated_seconds(period) * tasks * _cards()) / _HOUR
+    of_job = select(_idle.c.returned_gpu_hours).where(_idle.c.job_id == _jobs.c.id).scalar_subquery()
+    query: _Query = select(*columns, hours, case((ended, func.coalesce(of_job, 0.0)), else_=0.0))
+    query = _ran_in(query, period, scope).where(_jobs.c.gpus > 0).group_by(_jobs.c.id)
+    return [GpuJob(*row) for row in conn.execute(query)]
 
 
 def total_gpu_hours(conn: Connection, period: ReportPeriod) -> float:

@@ -56,7 +56,7 @@ def test_a_plain_user_sees_only_their_own(used: RunningServer, by: str) -> None:
 )
 def test_wrong_months_and_groups_are_refused_as_a_page(used: RunningServer, query: str) -> None:
     surfer = Surfer(used).by_link()
-    for path in ("/reports", "/reports.csv"):
+    for path in ("/reports", "/reports.csv", "/reports/waste", "/reports/waste.csv"):
         seen = surfer.get(f"{path}?{query}")
         assert seen.status == 422
         assert "<script>" not in seen.text
@@ -103,3 +103,21 @@ def test_an_impossible_number_of_weeks_is_refused_as_a_page(used: RunningServer,
 def test_the_tree_is_served_alone_for_live_pages(used: RunningServer) -> None:
     text = Surfer(used).by_link().get("/share", X_Fragment="tree").text
     assert text.startswith('<template data-part="tree">')
+
+
+@pytest.mark.parametrize("by", ["department", "project", "user"])
+def test_waste_is_shown_of_the_same_jobs_as_usage(used: RunningServer, by: str) -> None:
+    used.finished(used.submit(command=["true"], name="with-gpu", project="secretive", gpus=1))
+    admin, user = Surfer(used).by_link(), by_password(used, "looker")
+    seen = admin.get(f"/reports/waste?by={by}")
+    assert "Returned" in seen.text
+    (line,) = csv.DictReader(io.StringIO(admin.get(f"/reports/waste.csv?by={by}").text))
+    assert set(line) >= {by, "granted_gpu_hours", "used_gpu_hours", "idle_gpu_hours", "returned_gpu_hours"}
+    assert len(user.get(f"/reports/waste.csv?by={by}").text.splitlines()) == 1
+    assert "No jobs with GPUs" in user.get("/reports/waste").text
+
+
+def test_only_admins_see_what_the_steps_against_idle_gpus_would_have_done(used: RunningServer) -> None:
+    assert "No idle jobs in" in Surfer(used).by_link().get("/reports/idle").text
+    assert by_password(used, "looker").get("/reports/idle").status in {403, 404}
+    assert "/reports/idle" not in by_password(used, "looker").get("/reports/waste").text

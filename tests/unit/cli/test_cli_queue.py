@@ -159,6 +159,7 @@ def test_share_is_a_tree(helio, serve):
             "usage_gpu_hours": 12.34,
             "reserved_gpu_hours": 4.2,
             "usage_ratio": 2.1,
+            "credit_gpu_hours": 1.5,
             "children": list(children),
         }
 
@@ -168,7 +169,7 @@ def test_share_is_a_tree(helio, serve):
     lines = helio("share").out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["lab", "mri", "anna"]
     assert lines[3].startswith("    anna")
-    assert lines[3].split()[1:] == ["2", "50.0%", "8.1", "4.2", "2.10\N{MULTIPLICATION SIGN}"]
+    assert lines[3].split()[1:] == ["2", "50.0%", "8.1", "4.2", "2.10\N{MULTIPLICATION SIGN}", "1.5"]
 
 
 def delivery(**changes):
@@ -283,3 +284,25 @@ def test_why_on_slurm_names_its_plan_and_how_accurate_it_was(helio, serve):
     assert "in about 2h10m, between " in starts
     assert starts.endswith("(Slurm's plan)")
     assert "83 of the last 100" in measured
+
+
+def test_the_waste_report_names_what_is_idle(helio, serve):
+    line = {"name": "mri", "jobs": 3, "granted_gpu_hours": 10.0, "used_gpu_hours": 6.0, "idle_gpu_hours": 2.5}
+    server = serve(answer({"items": [{**line, "returned_gpu_hours": 1.0}], "next_cursor": None}))
+    lines = helio("report", "waste", "--month", "2026-11").out.splitlines()
+    assert lines[1].split() == ["mri", "3", "10.0", "6.0", "2.5", "25%", "1.0"]
+    assert b"/report/waste?month=2026-11&by=project" in server.requests[0]
+
+
+def test_the_idle_report_sums_what_would_have_come_back(helio, serve):
+    steps = [{"step": "note", "at": "2026-01-02T03:30:00Z"}, {"step": "end", "at": "2026-01-02T05:00:00Z"}]
+    line = {"job_id": 7, "attempt": 1, "user": "anna", "project": "mri", "gpus": 2, "steps": steps}
+    serve(answer({"items": [{**line, "returned_gpu_hours": 12.0}] * 2, "next_cursor": None}))
+    shown = helio("report", "idle")
+    assert "24.0 GPU-hours would have come back" in shown.err
+    assert "end" in shown.out.splitlines()[1]
+
+
+@pytest.mark.parametrize("words", [["wasted"], ["waste", "--by", "gpu-type"], ["idle", "--csv"]])
+def test_a_report_that_does_not_exist_is_refused(helio, words):
+    assert helio("report", *words).code == 2

@@ -82,6 +82,7 @@ def new_site(folder: Path) -> Iterator[Site]:
             node_inventory=NodeInventory(machines, store),  # type: ignore[arg-type]
             scheduling_rules=SchedulingRules(store),
             search_limit=ConcurrencyLimit("search"),
+            report_limit=ConcurrencyLimit("report"),
             preview_limit=ConcurrencyLimit("preview"),
         )
         root = Caller(authenticator.authenticate_peer(ROOT), "socket", "local")

@@ -12,8 +12,8 @@ from heliostat.services.cluster.usage_reports import (
     PeriodRequest,
     UsageReportLine,
     _month_span,
-    _resolve_period,
     list_report_months,
+    resolve_period,
     usage_report_csv,
 )
 from heliostat.store import schema
@@ -55,10 +55,10 @@ def test_december_ends_with_the_year() -> None:
 
 
 def test_a_period_of_days_includes_the_first_and_the_last() -> None:
-    name, span = _resolve_period(PeriodRequest(None, date(2026, 11, 1), date(2026, 11, 3)), NOW)
+    name, span = resolve_period(PeriodRequest(None, date(2026, 11, 1), date(2026, 11, 3)), NOW)
     assert (name, span.end - span.start) == ("2026-11-01..2026-11-03", timedelta(days=3))
-    assert _resolve_period(PeriodRequest(None, date(2026, 11, 14)), NOW)[0] == "2026-11-14..2026-11-15"
-    assert _resolve_period(PeriodRequest(), NOW)[0] == "2026-11"
+    assert resolve_period(PeriodRequest(None, date(2026, 11, 14)), NOW)[0] == "2026-11-14..2026-11-15"
+    assert resolve_period(PeriodRequest(), NOW)[0] == "2026-11"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_period_of_days_includes_the_first_and_the_last() -> None:
 )
 def test_a_period_that_is_none_is_refused(requested: PeriodRequest) -> None:
     with pytest.raises(Invalid):
-        _resolve_period(requested, NOW)
+        resolve_period(requested, NOW)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_month_that_has_not_begun_is_refused() -> None:
 )
 def test_a_period_without_days_is_refused_in_a_sentence(first: date, last: date | None, message: str) -> None:
     with pytest.raises(Invalid) as refused:
-        _resolve_period(PeriodRequest(None, first, last), NOW)
+        resolve_period(PeriodRequest(None, first, last), NOW)
     assert refused.value.message == message
 
 

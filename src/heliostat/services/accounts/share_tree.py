@@ -15,7 +15,9 @@ from heliostat.scheduling.delivery_report import AccountDelivery
 from heliostat.scheduling.share_accounts import ShareAccounts
 from heliostat.scheduling.share_report import AccountShare, build_share_report
 from heliostat.services.context import Context
+from heliostat.services.idle_policy import CREDIT_PERIOD
 from heliostat.store import accounts
+from heliostat.store.idle_jobs import sum_credit
 
 __all__ = [
     "COUNTED_BY_HELIOSTAT",
@@ -32,7 +34,7 @@ COUNTED_BY_HELIOSTAT = "heliostat"
 
 def share_tree(context: Context, caller: Caller) -> tuple[AccountShare, ...]:
     """The departments, with the usage that the queue counts now."""
-    return hide_other_users(_tree(context), caller.user)
+    return hide_other_users(_with_credit(context, _tree(context)), caller.user)
 
 
 def hide_other_users(tree: Sequence[Account], user: User) -> tuple[Account, ...]:
@@ -55,6 +57,22 @@ def _tree(context: Context) -> tuple[AccountShare, ...]:
         return slurm_share_tree(context.engine.account_sync, context.scheduling_rules.share_accounts(), names)
     queue_state = context.controller.copy_queue_state()
     return build_share_report(queue_state.snapshot(context.now()), queue_state.policy)
+
+
+def _with_credit(context: Context, tree: tuple[AccountShare, ...]) -> tuple[AccountShare, ...]:
+    with context.store.read() as conn:
+        credit = sum_credit(conn, context.now() - CREDIT_PERIOD)
+    if not credit:
+        return tree
+    return tuple(
+        replace(department, children=tuple(_project_with_credit(one, credit) for one in department.children))
+        for department in tree
+    )
+
+
+def _project_with_credit(project: AccountShare, credit: Mapping[tuple[str, str], float]) -> AccountShare:
+    users = (replace(user, credit=credit.get((project.name, user.name), 0.0)) for user in project.children)
+    return replace(project, children=tuple(users))
 
 
 def _visible(project: Account, user: User) -> Account:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, date, datetime, time, timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from heliostat.errors import Invalid
 from heliostat.models import Caller, ProjectRole
@@ -62,8 +62,8 @@ class PeriodRequest:
 
 def usage_report(context: Context, caller: Caller, requested: PeriodRequest, by: str) -> list[UsageReportLine]:
     """Sorted by GPU-hours, the most first."""
-    name, span = _resolve_period(requested, context.now())
-    scope = _scope(caller)
+    name, span = resolve_period(requested, context.now())
+    scope = report_scope(caller)
     with context.store.read() as conn:
         used = sum_usage(conn, span, by, scope)
         waits = compute_wait_times(conn, span, by, scope)
@@ -83,10 +83,14 @@ def list_report_months(context: Context) -> list[str]:
 
 
 def usage_report_csv(lines: Sequence[UsageReportLine], by: str) -> str:
-    """With a header. Text that a spreadsheet would read as a formula is quoted."""
+    return report_csv(UsageReportLine, lines, by)
+
+
+def report_csv(kind: type[Any], lines: Sequence[Any], by: str) -> str:
+    """Lines of this dataclass, with a header. Text that a spreadsheet would read as a formula is quoted."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow([by if field.name == "name" else field.name for field in fields(UsageReportLine)])
+    writer.writerow([by if field.name == "name" else field.name for field in fields(kind)])
     for line in lines:
         writer.writerow([quote_formula(value) for value in asdict(line).values()])
     return text.getvalue()
@@ -119,7 +123,7 @@ def _month_span(month: str, now: datetime) -> ReportPeriod:
     return ReportPeriod(begins, datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC), now)
 
 
-def _resolve_period(requested: PeriodRequest, now: datetime) -> tuple[str, ReportPeriod]:
+def resolve_period(requested: PeriodRequest, now: datetime) -> tuple[str, ReportPeriod]:
     """Its name and its time span."""
     if requested.first_day is None and requested.last_day is None:
         month = requested.month or f"{now:%Y-%m}"
@@ -143,7 +147,8 @@ def _refuse_days(first: date, last: date, today: date) -> NoReturn:
     raise Invalid(message, "Exchange them.", fields={"from": "is after to"})
 
 
-def _scope(caller: Caller) -> ReportScope | None:
+def report_scope(caller: Caller) -> ReportScope | None:
+    """The jobs that the caller may see in a report; None: all."""
     if caller.user.is_admin:
         return None
     managed = [each.project for each in caller.user.memberships if each.role is ProjectRole.MANAGER]

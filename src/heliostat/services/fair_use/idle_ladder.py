@@ -29,7 +29,7 @@ from heliostat.store import job_writes
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import sessions as stored_sessions
 from heliostat.store.database import Transaction
-from heliostat.store.sample_chunks import TimeGrid, resample_chunks
+from heliostat.store.sample_chunks import TimeGrid, in_steps, resample_chunks
 
 _EVENT_KINDS = {
     IdleStep.NOTE: "idle_note",
@@ -111,7 +111,8 @@ def _idle_since(context: Context, policy: IdlePolicy, job: Job, state: IdleState
 
 def read_gpu_utilisation(context: Context, job: Job, first: int, count: int) -> GpuUtilisation:
     chunks = context.samples.read(job_subject(job.id), first, first + count * STEP_SECONDS)
-    values = resample_chunks(chunks, TimeGrid(first, STEP_SECONDS, count)).mean
+    steps = [in_steps(chunk, STEP_SECONDS) for chunk in chunks]
+    values = resample_chunks(steps, TimeGrid(first, STEP_SECONDS, count)).mean
     return GpuUtilisation.from_samples(first, values, int(all_gpus(job)))
 
 

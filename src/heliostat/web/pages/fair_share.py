@@ -30,6 +30,7 @@ class ShareRow:
     entitled_fraction: float | None  # None: no recent usage
     usage_gpu_hours: float  # decayed, without the reserved ones
     reserved_gpu_hours: float
+    credit_gpu_hours: float
     used_fraction: float  # of the total usage
     ratio: float
     share_status: str
@@ -105,6 +106,7 @@ def _row(share: AccountShare, user: User, scale: _Scale, row_id: str) -> ShareRo
         entitled_fraction=share.entitled,
         usage_gpu_hours=share.usage - share.reserved,
         reserved_gpu_hours=share.reserved,
+        credit_gpu_hours=share.credit,
         used_fraction=used_fraction,
         ratio=share.ratio,
         share_status=_share_status(share),

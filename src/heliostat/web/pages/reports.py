@@ -107,8 +107,8 @@ def _view(
     hours, wasted = sum(line.gpu_hours for line in lines), sum(line.wasted_gpu_hours for line in lines)
     return ReportsView(
         month=report_query.month,
-        month_title=_title(report_query.month),
-        month_options=tuple((month, _title(month)) for month in options),
+        month_title=month_title(report_query.month),
+        month_options=tuple((month, month_title(month)) for month in options),
         previous_month_url=url.with_query(month=options[position + 1]) if position + 1 < len(options) else "",
         next_month_url=url.with_query(month=options[position - 1]) if position else "",
         by=report_query.group.value,
@@ -125,7 +125,7 @@ def _view(
         jobs=sum(line.jobs for line in lines),
         longest_wait=_longest_wait(lines),
         bars=_bars(lines),
-        scope_text=_describe_scope(request.user),
+        scope_text=describe_scope(request.user),
     )
 
 
@@ -141,7 +141,7 @@ def _key(line: UsageReportLine, column: str) -> tuple[float, float, str]:
     return (0.0, 0.0, line.name) if value is None else (1.0, float(value), line.name)
 
 
-def _title(month: str) -> str:
+def month_title(month: str) -> str:
     return f"{_MONTHS[int(month[5:7]) - 1]} {month[:4]}"
 
 
@@ -167,7 +167,7 @@ def _bar(line: UsageReportLine, maximum: float) -> ReportBar:
     return ReportBar(line.name, f"{hours:,.1f} h", draw_two_part_bar(hours / maximum, wasted / maximum, title))
 
 
-def _describe_scope(user: User) -> str:
+def describe_scope(user: User) -> str:
     if user.is_admin:
         return "Jobs of all users."
     managed = [one.project for one in user.memberships if user.may_manage(one.project)]
