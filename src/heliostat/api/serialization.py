@@ -281,6 +281,7 @@ def serialize_idle_notice(notice: IdleNotice) -> Json:
         "idle_since": serialize_time(notice.idle_since),
         "kept_until": serialize_time(notice.kept_until),
         "next_step": notice.next_step or None,
+        "next_step_at": serialize_time(notice.next_step_at),
         "answers_left": notice.answers_left,
     }
 

@@ -131,8 +131,10 @@ def _idle_gpus(job: "JobData") -> str | None:
         return None
     if idle["kept_until"]:
         return f"kept until {format_time(idle['kept_until'])}"
-    since = f"not used since {format_time(idle['idle_since'])}. {idle['next_step'] or ''}".rstrip()
-    return f"{since} To keep them: helio keep {job['id']} --for 4h"
+    parts = [f"not used since {format_time(idle['idle_since'])}"]
+    if idle["next_step"]:
+        parts.append(f"{idle['next_step']} at {format_time(idle['next_step_at'])}")
+    return ". ".join([*parts, f"To keep them: helio keep {job['id']} --for 4h"])
 
 
 def format_accounted_usage(used: Mapping[str, Any] | None) -> str | None:

@@ -131,7 +131,7 @@ class JobData(TypedDict, total=False):
     source_number: str | None  # its id in that system
     schedule: dict[str, Any] | None  # the schedule that submitted it: id, name, due_at
     part: dict[str, Any] | None  # its workflow or sweep: of, number, key
-    idle_gpus: dict[str, Any] | None  # if unused: idle_since, kept_until, next_step, answers_left
+    idle_gpus: dict[str, Any] | None  # if unused: idle_since, kept_until, next_step, next_step_at…
     accounting_usage: dict[str, Any] | None  # total usage, if the engine has accounting
     spec: dict[str, Any]
     attempts: list[dict[str, Any]]

@@ -10,7 +10,7 @@ from heliostat.fair_use.ladder import is_judged, planned_steps, steps_for
 from heliostat.models import Caller, Job, JobId, JobState, User
 from heliostat.models.fair_use import IdleState
 from heliostat.services.context import Context
-from heliostat.services.fair_use.idle_ladder import describe_next_step
+from heliostat.services.fair_use.idle_ladder import describe_step
 from heliostat.services.idle_policy import idle_policy
 from heliostat.services.permissions import require_inspectable, require_inspectable_job, write_as_caller
 from heliostat.store import accounts, job_writes
@@ -27,7 +27,8 @@ class IdleNotice:
 
     idle_since: datetime | None  # None: used, or kept by an answer
     kept_until: datetime | None  # None: no answer, or its time has passed
-    next_step: str  # a sentence; empty: there is no further step
+    next_step: str  # a sentence without its time; empty: there is no further step
+    next_step_at: datetime | None
     answers_left: int
 
 
@@ -86,7 +87,8 @@ def idle_notice(context: Context, job: Job) -> IdleNotice | None:
     policy = idle_policy(context.settings.fair_use)
     planned = planned_steps(policy, steps_for(policy, job), state)
     left = max(0, context.settings.fair_use.max_answers - state.answers)
-    return IdleNotice(state.idle_since, kept_until, describe_next_step(planned), left)
+    text, at = (describe_step(planned[0]), planned[0].at) if planned else ("", None)
+    return IdleNotice(state.idle_since, kept_until, text, at, left)
 
 
 def _require_answerable(settings: FairUseSettings, job: Job, state: IdleState) -> None:

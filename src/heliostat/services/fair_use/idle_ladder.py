@@ -68,11 +68,9 @@ def check_idle_gpus(context: Context) -> None:
         raise ExceptionGroup("some jobs were not checked for idle GPUs", failures)
 
 
-def describe_next_step(planned: tuple[PlannedStep, ...]) -> str:
-    """A sentence; empty: there is no further step."""
-    if not planned:
-        return ""
-    return f"Unless they are used, {_CONSEQUENCES[planned[0].step]} at {planned[0].at:%H:%M} UTC."
+def describe_step(planned: PlannedStep) -> str:
+    """A sentence without its time."""
+    return f"Unless they are used, {_CONSEQUENCES[planned.step]}"
 
 
 def _check_job(context: Context, policy: IdlePolicy, job: Job, stored_state: IdleState | None) -> None:
@@ -137,8 +135,9 @@ def _describe(job: Job, state: IdleState, planned: tuple[PlannedStep, ...]) -> s
     )
     if state.step in ENDING_STEPS:
         return unused
+    following = f"{describe_step(planned[0])} at {planned[0].at:%H:%M} UTC" if planned else ""
     answer = f"To keep them: helio keep {job.id} --for 4h"
-    return ". ".join(filter(None, [unused, describe_next_step(planned).rstrip("."), answer]))
+    return ". ".join(filter(None, [unused, following, answer]))
 
 
 def _take_step(tx: Transaction, job: Job, step: IdleStep, detail: str, now: datetime) -> None:
