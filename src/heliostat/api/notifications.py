@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 from heliostat.api.account_schemas import ListResponse
 from heliostat.api.request_bodies import BodyRouter, RequestBody
 from heliostat.api.request_context import AllUsersParam, CallerDep, ContextDep, IdPath
-from heliostat.models.notifications import NotificationChannel, parse_triggers
+from heliostat.models.notifications import NotificationChannel, parse_subscription_triggers
 from heliostat.services import notifications as services
 
 router = BodyRouter(tags=["notifications"])
@@ -21,9 +21,10 @@ class NotificationBody(RequestBody):
     address: Annotated[str, StringConstraints(min_length=1, max_length=2000, strict=True)] = Field(
         description="A URL or an e-mail address. Of a URL only the host is shown again."
     )
-    triggers: Annotated[tuple[str, ...], BeforeValidator(parse_triggers)] = Field(
+    triggers: Annotated[tuple[str, ...], BeforeValidator(parse_subscription_triggers)] = Field(
         default=("ended",),
-        description="started, ended, failed, late, ends_soon; []: only for jobs that request notifications.",
+        description="started, ended, failed, late, ends_soon, monthly_report; []: only for jobs that request "
+        "notifications.",
     )
     project: Annotated[str, StringConstraints(min_length=1, max_length=63, strict=True)] | None = Field(
         default=None, description="For all jobs of this project (managers only). Default: for your own jobs."

@@ -57,7 +57,8 @@ def add(
         str, typer.Argument(metavar="ADDRESS", help="E-mail address or URL; - to type it hidden or pipe it in.")
     ] = "-",
     on: Annotated[
-        list[str] | None, typer.Option(help="Triggers: started,ended,failed,late,ends_soon. Default: ended.")
+        list[str] | None,
+        typer.Option(help="Triggers: started,ended,failed,late,ends_soon,monthly_report. Default: ended."),
     ] = None,
     requested_only: Annotated[
         bool, typer.Option("--requested-only", help="Only for jobs that were submitted with --notify.")

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 
 from heliostat.config import Settings
 from heliostat.controller.background_loop import BackgroundLoop, log_failure
+from heliostat.loops.monthly_reports import MonthlyReports
 from heliostat.models import Job, JobState, User
 from heliostat.models.notifications import (
     IDLE_EVENTS,
@@ -78,6 +79,7 @@ class NotifierComponents:
     send: SendMessage
     now: Callable[[], datetime]
     record_late_jobs: Callable[[Sequence[Notification]], None] = lambda _: None
+    monthly_reports: MonthlyReports | None = None
     timing: NotificationTiming = NotificationTiming()
 
 
@@ -94,6 +96,7 @@ def make_notifier(context: Context) -> "Notifier":
             NotificationSender(settings.home, settings.notifications).send,
             context.now,
             late.record_late_jobs,
+            MonthlyReports(context),
         )
     )
 
@@ -168,6 +171,8 @@ class Notifier:
         if time.monotonic() - self._late_checked_at >= _MAX_SLEEP_SECONDS:
             self._late_checked_at = time.monotonic()
             self._components.record_late_jobs(notifications)
+            if self._components.monthly_reports is not None:
+                self._components.monthly_reports.add_deliveries(notifications)
 
     def _clean_up(self) -> None:
         if time.monotonic() - self._cleaned_at >= _CLEANUP_SECONDS:
@@ -213,7 +218,7 @@ class Notifier:
         due_at = now + timedelta(seconds=self._timing.batch_seconds)
         if newest is not None:
             due_at = max(due_at, newest.due_at + timedelta(seconds=self._pause(notification)))
-            if newest.state is DeliveryState.WAITING and not newest.tries:
+            if newest.state is DeliveryState.WAITING and not newest.tries and newest.report is None:
                 ids = self._fill_delivery(tx, notification, newest, ids)
         while ids:
             part, ids = ids[:_MAX_EVENTS_PER_DELIVERY], ids[_MAX_EVENTS_PER_DELIVERY:]
@@ -279,26 +284,33 @@ class Notifier:
             rows = stored.get_events_with_jobs(conn, delivery.event_ids)
         if notification is None:
             return
-        events = [
-            NotifiedEvent(row.event, row.name, row.user, row.project) for row in rows if _may_read(owner, row)
-        ]
         problem, is_final = None, False
         try:
-            if not events or not _has_permission(owner, notification):
-                raise DeliveryFailed(
-                    f"{notification.user} no longer has permission for this notification", is_final=True
-                )
-            self._components.send(
-                notification,
-                compose_message(notification, delivery, events, self._components.settings.server.public_url),
-                now,
-            )
+            if owner is None or not _has_permission(owner, notification):
+                raise _no_permission(notification)
+            self._components.send(notification, self._compose(notification, delivery, rows, owner), now)
         except DeliveryFailed as error:
             problem, is_final = error.problem, error.is_final or delivery.tries >= self._timing.max_send_attempts
             log.warning(
                 "notification_not_delivered", notification=notification.id, tries=delivery.tries, problem=problem
             )
         self._store.write(lambda tx: _record_outcome(tx, delivery, problem, is_final, now))
+
+    def _compose(
+        self, notification: Notification, delivery: Delivery, rows: Sequence[EventWithJob], owner: User
+    ) -> NotificationMessage:
+        if delivery.report is not None and self._components.monthly_reports is not None:
+            return self._components.monthly_reports.compose(notification, delivery, owner)
+        events = [
+            NotifiedEvent(row.event, row.name, row.user, row.project) for row in rows if _may_read(owner, row)
+        ]
+        if not events:
+            raise _no_permission(notification)
+        return compose_message(notification, delivery, events, self._components.settings.server.public_url)
+
+
+def _no_permission(notification: Notification) -> DeliveryFailed:
+    return DeliveryFailed(f"{notification.user} no longer has permission for this notification", is_final=True)
 
 
 def matching_event_ids(notification: Notification, events: Sequence[EventWithJob]) -> list[int]:
@@ -319,16 +331,16 @@ def _matches(notification: Notification, row: EventWithJob) -> bool:
     return row.user == notification.user and bool(triggers & {*notification.triggers, *row.notify})
 
 
-def _has_permission(owner: User | None, notification: Notification) -> bool:
+def _has_permission(owner: User, notification: Notification) -> bool:
     """Checked with the current permissions of the owner."""
-    if owner is None or not owner.active:
+    if not owner.active:
         return False
     return notification.project is None or owner.may_manage(notification.project)
 
 
-def _may_read(owner: User | None, row: EventWithJob) -> bool:
+def _may_read(owner: User, row: EventWithJob) -> bool:
     """A manager may have lost this role since the event."""
-    return owner is not None and (row.user == owner.name or owner.may_manage(row.project))
+    return row.user == owner.name or owner.may_manage(row.project)
 
 
 def _record_outcome(

@@ -12,6 +12,9 @@ NotificationId = int
 
 NOTIFICATION_TRIGGERS = ("started", "ended", "failed", "late", "ends_soon")
 """Events of a job that can trigger a notification. `ended` is any end; `failed` is failed, timed out or lost."""
+MONTHLY_REPORT_TRIGGER = "monthly_report"
+SUBSCRIPTION_TRIGGERS = (*NOTIFICATION_TRIGGERS, MONTHLY_REPORT_TRIGGER)
+"""Triggers of a notification; a job can request only those about itself."""
 _FAILED = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.LOST})
 LATE_EVENT, ENDS_SOON_EVENT = "late", "ends_soon"
 """Event kinds: the job will start later than forecast; its time limit is near."""
@@ -63,6 +66,7 @@ class Delivery:
     due_at: datetime  # earliest time to send it
     tries: int = 0
     problem: str | None = None
+    report: str | None = None  # the month that it reports, instead of events
 
 
 def triggers_of_event(event: JobEvent) -> frozenset[str]:
@@ -74,16 +78,20 @@ def triggers_of_event(event: JobEvent) -> frozenset[str]:
     return frozenset({event.kind}) if event.kind in (LATE_EVENT, ENDS_SOON_EVENT) else frozenset()
 
 
-def parse_triggers(value: object) -> tuple[str, ...]:
+def parse_subscription_triggers(value: object) -> tuple[str, ...]:
+    return parse_triggers(value, SUBSCRIPTION_TRIGGERS)
+
+
+def parse_triggers(value: object, known: tuple[str, ...] = NOTIFICATION_TRIGGERS) -> tuple[str, ...]:
     """`ended,failed`, or a list: each trigger once. Raises ValueError."""
     words = [word for word in value.split(",") if word.strip()] if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        raise ValueError(f"write one or more of {', '.join(NOTIFICATION_TRIGGERS)}")
-    if len(words) > len(NOTIFICATION_TRIGGERS) * 2:
-        raise ValueError(f"too many values; the valid ones are {', '.join(NOTIFICATION_TRIGGERS)}")
+        raise ValueError(f"write one or more of {', '.join(known)}")
+    if len(words) > len(known) * 2:
+        raise ValueError(f"too many values; the valid ones are {', '.join(known)}")
     triggers = tuple(dict.fromkeys(word.strip() for word in words))
-    if unknown := [word for word in triggers if word not in NOTIFICATION_TRIGGERS]:
-        raise ValueError(f"{unknown[0][:40]!a} is not one of {', '.join(NOTIFICATION_TRIGGERS)}")
+    if unknown := [word for word in triggers if word not in known]:
+        raise ValueError(f"{unknown[0][:40]!a} is not one of {', '.join(known)}")
     return triggers
 
 

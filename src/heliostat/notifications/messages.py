@@ -48,11 +48,6 @@ def compose_message(
     unlisted = len(events) - len(lines) + delivery.more
     if unlisted:
         lines.append(f"… and {unlisted:,} more: {_counts(events[MAX_LISTED_EVENTS:], delivery.more)}")
-    scope = f"jobs of project {notification.project}" if notification.project else "jobs"
-    footer = (
-        f"Sent because {notification.user} set up this notification for {scope}. "
-        f"To remove it: helio notification remove {notification.id}"
-    )
     body = {
         "id": delivery.id,
         "notification_id": notification.id,
@@ -60,8 +55,19 @@ def compose_message(
         "events": [_fields(event, public_url) for event in events],
         "more": delivery.more,
     }
-    text = "\n".join([*(lines or ["This is a test message of Heliostat."]), "", "-- ", footer, ""])
+    text = "\n".join(
+        [*(lines or ["This is a test message of Heliostat."]), "", "-- ", sent_because(notification), ""]
+    )
     return NotificationMessage(delivery.id, subject, text, json.dumps(body).encode())
+
+
+def sent_because(notification: Notification) -> str:
+    """The last lines of a message."""
+    scope = f"jobs of project {notification.project}" if notification.project else "jobs"
+    return (
+        f"Sent because {notification.user} set up this notification for {scope}. "
+        f"To remove it: helio notification remove {notification.id}"
+    )
 
 
 def format_chat_body(message: NotificationMessage) -> bytes:
@@ -81,7 +87,7 @@ def _subject(events: Sequence[NotifiedEvent], more: int) -> str:
     if not events:
         return "Heliostat: a test"
     if len(events) == 1 and not more:
-        return f"Job {events[0].event.job_id} {_verb(events[0].event)} ({_printable(events[0].name, 60)})"
+        return f"Job {events[0].event.job_id} {_verb(events[0].event)} ({printable(events[0].name, 60)})"
     return f"{len(events) + more:,} notifications about jobs: {_counts(events, more)}"
 
 
@@ -94,7 +100,7 @@ def _counts(events: Sequence[NotifiedEvent], more: int) -> str:
 def _line(notified: NotifiedEvent, public_url: str | None) -> str:
     """`Job 7 (train.py, ada, vision) failed at 2026-03-01 17:34 UTC (exit code 127).`"""
     event = notified.event
-    job = f"Job {event.job_id} ({_printable(notified.name, 60)}, {notified.user}, {notified.project})"
+    job = f"Job {event.job_id} ({printable(notified.name, 60)}, {notified.user}, {notified.project})"
     link = f" {public_url.rstrip('/')}/jobs/{event.job_id}" if public_url else ""
     time = f"{event.at:%Y-%m-%d %H:%M} UTC"
     if event.kind in {LATE_EVENT, ENDS_SOON_EVENT, *IDLE_EVENTS}:
@@ -104,7 +110,7 @@ def _line(notified: NotifiedEvent, public_url: str | None) -> str:
 
 def _detail(event: JobEvent) -> str:
     """The end of the sentence."""
-    detail = _printable(event.detail or "").rstrip(".")
+    detail = printable(event.detail or "").rstrip(".")
     if not detail:
         return "."
     return f" ({detail})." if detail.startswith("exit code") else f": {detail}."
@@ -145,7 +151,7 @@ def _fields(notified: NotifiedEvent, public_url: str | None) -> dict[str, object
     }
 
 
-def _printable(text: str, max_length: int = _MAX_LENGTH) -> str:
+def printable(text: str, max_length: int = _MAX_LENGTH) -> str:
     """One line without control characters."""
     shown = "".join(sign if sign.isprintable() else " " for sign in text)
     return shown if len(shown) <= max_length else shown[: max_length - 1] + "…"

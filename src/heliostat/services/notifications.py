@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests, invalid_field
 from heliostat.models import Caller, JobRequest, User
 from heliostat.models.notifications import (
-    NOTIFICATION_TRIGGERS,
+    SUBSCRIPTION_TRIGGERS,
     Delivery,
     DeliveryState,
     Notification,
@@ -194,8 +194,8 @@ def _check_manages(user: User, project: str) -> None:
 
 
 def _check_triggers(request: NotificationRequest) -> None:
-    if unknown := [trigger for trigger in request.triggers if trigger not in NOTIFICATION_TRIGGERS]:
-        raise invalid_field("triggers", f"{unknown[0][:40]!a} is not one of {', '.join(NOTIFICATION_TRIGGERS)}")
+    if unknown := [trigger for trigger in request.triggers if trigger not in SUBSCRIPTION_TRIGGERS]:
+        raise invalid_field("triggers", f"{unknown[0][:40]!a} is not one of {', '.join(SUBSCRIPTION_TRIGGERS)}")
     if request.project is not None and not request.triggers:
         raise invalid_field(
             "triggers", "must not be empty for a project: jobs request notifications only for their owners"

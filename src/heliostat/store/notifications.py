@@ -148,6 +148,10 @@ def find_newest_delivery(conn: Connection, notification_id: NotificationId) -> D
     return None if row is None else _delivery(row)
 
 
+def has_delivery(conn: Connection, delivery_id: str) -> bool:
+    return conn.execute(select(_deliveries.c.id).where(_deliveries.c.id == delivery_id)).first() is not None
+
+
 def add_delivery(tx: Transaction, delivery: Delivery) -> None:
     values = {
         "id": delivery.id,
@@ -158,6 +162,7 @@ def add_delivery(tx: Transaction, delivery: Delivery) -> None:
         "created_at": to_timestamp(delivery.created_at),
         "due_at": to_timestamp(delivery.due_at),
         "tries": delivery.tries,
+        "report": delivery.report,
     }
     tx.conn.execute(insert(_deliveries).values(**values))
 
@@ -283,4 +288,5 @@ def _delivery(row: Row[Any]) -> Delivery:
         due_at=to_datetime(row.due_at),
         tries=row.tries,
         problem=row.problem,
+        report=row.report,
     )

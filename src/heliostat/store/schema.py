@@ -474,6 +474,7 @@ notification_deliveries = Table(
     Column("due_at", Float, nullable=False),
     Column("tries", Integer, nullable=False),
     Column("problem", Text),
+    Column("report", String),
     Index("notification_deliveries_by_state", "state", "due_at"),
     Index("notification_deliveries_by_notification", "notification_id", "state"),
 )

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, Forbidden, NotFound
-from heliostat.models.notifications import NOTIFICATION_TRIGGERS, NotificationChannel
+from heliostat.models.notifications import SUBSCRIPTION_TRIGGERS, NotificationChannel
 from heliostat.services import notifications as services
 from heliostat.services.notifications import NotificationRequest, NotificationView
 from heliostat.web.forms import FormReader, FormState, form_with_errors
@@ -29,6 +29,7 @@ _LABELS = {
     "failed": "a job fails, times out or is lost",
     "late": "a job will start much later than forecast",
     "ends_soon": "a session ends soon",
+    "monthly_report": "a month is over: its waste report",
 }
 
 
@@ -44,7 +45,7 @@ class NotificationsView:
     hosts: str
     secret: str = ""  # of the notification just created; shown only once
     channels: tuple[tuple[str, str], ...] = _CHANNELS
-    triggers: tuple[tuple[str, str], ...] = tuple((name, _LABELS[name]) for name in NOTIFICATION_TRIGGERS)
+    triggers: tuple[tuple[str, str], ...] = tuple((name, _LABELS[name]) for name in SUBSCRIPTION_TRIGGERS)
 
 
 @router.get("/notifications")
@@ -97,7 +98,7 @@ def _read_request(form: SubmittedForm) -> NotificationRequest:
     if not form.get("address"):
         reader.add_error("address", "must not be empty")
     reader.raise_if_invalid()
-    triggers = tuple(name for name in NOTIFICATION_TRIGGERS if name in form.get_all("trigger"))
+    triggers = tuple(name for name in SUBSCRIPTION_TRIGGERS if name in form.get_all("trigger"))
     return NotificationRequest(
         NotificationChannel(channel), form.get("address"), triggers, form.get("project") or None
     )

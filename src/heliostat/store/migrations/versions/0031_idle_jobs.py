@@ -1,4 +1,4 @@
-"""jobs on the idle ladder, and credit for GPUs that were given back early"""
+"""jobs on the idle ladder, credit for GPUs that were given back early, and monthly reports"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,6 +12,7 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("credit_gpu_hours", sa.Float, nullable=False, server_default="0"))
     op.create_index("jobs_with_credit", "jobs", ["user", "project"], sqlite_where=sa.text("credit_gpu_hours > 0"))
+    op.add_column("notification_deliveries", sa.Column("report", sa.String))
     op.create_table(
         "idle_jobs",
         sa.Column("job_id", sa.Integer, sa.ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
