@@ -252,7 +252,8 @@ def _loops(context: Context) -> Iterator[_BackgroundLoop]:
     yield make_notifier(context)
     yield ServiceReconciler(context)
     yield SessionMonitor(context)
-    yield IdleGpuMonitor(context)
+    if settings.monitoring.sample_seconds:
+        yield IdleGpuMonitor(context)
 
 
 def _make_home(home: Home) -> None:

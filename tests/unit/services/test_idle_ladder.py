@@ -14,7 +14,9 @@ from heliostat.fair_use.ladder import IdlePolicy
 from heliostat.models import Caller, Job, JobState, ProjectRole, Resources
 from heliostat.models.samples import job_subject
 from heliostat.models.sessions import Session
+from heliostat.scheduling.share_report import AccountShare
 from heliostat.services.accounts import projects
+from heliostat.services.accounts.share_tree import _with_credit
 from heliostat.services.fair_use import idle_ladder
 from heliostat.services.fair_use.answers import idle_notice, keep_choices, keep_gpus
 from heliostat.services.fair_use.idle_ladder import check_idle_gpus
@@ -309,3 +311,18 @@ def test_states_of_ended_jobs_are_removed_unless_their_gpus_came_back_early(clus
 
 def test_the_defaults_of_the_settings_are_those_of_the_policy() -> None:
     assert idle_ladder.idle_policy(FairUseSettings()) == IdlePolicy()
+
+
+def test_credit_of_the_last_week_is_shown_at_its_user_in_its_project(cluster: Site) -> None:
+    now = cluster.clock.at
+    for number, (hours, ended_at) in enumerate([(2.0, now), (1.0, None), (4.0, now - timedelta(days=8))], 1):
+        state = JobState.RUNNING if ended_at is None else JobState.CANCELLED
+        cluster.add_job(number, credit_gpu_hours=hours, ended_at=ended_at, state=state)
+    users = (AccountShare("user", "root", 1), AccountShare("user", "ada", 1))
+    tree = (
+        AccountShare(
+            "department", "default", 1, children=(AccountShare("project", "default", 1, children=users),)
+        ),
+    )
+    ((project,),) = (department.children for department in _with_credit(cluster.context, tree))
+    assert [user.credit for user in project.children] == [3.0, 0.0]
