@@ -22,7 +22,7 @@ _MIN_KNOWN = 20  # outcomes, before a range is said to contain eight of ten star
 _OUTSIDE = (1 - COVERAGE) / 2  # at either end
 _ADAPTATION = 0.005  # change of this fraction per start outside
 _SIMILAR_WEIGHT = 10.0  # weight of the past forecasts that are used
-_TOGETHER_SECONDS = 3600.0  # forecasts made within this time share the weight of one
+_MAX_TOGETHER_SECONDS = 3600.0  # forecasts made within this time, and within the wait, share the weight of one
 _PRIOR_ERRORS = (-0.7, 0.0, 0.7)  # without past forecasts: from half to twice the wait
 _MAX_SECONDS = 366 * 86400.0
 _MINUTE = 60.0  # added to all waits: for short ones seconds do not matter
@@ -66,7 +66,7 @@ class ForecastCalibration:
         self._is_reliable = len(known) >= _MIN_KNOWN
         self._early = _fraction_outside([one.is_early() for one in known])
         self._late = _fraction_outside([one.is_late(at) for one in known])
-        self._weights = _weights(np.array([one.made_at for one in known]))
+        self._weights = _weights(known)
         self._likely, self._errors = _log_waits_and_errors(known, at)
 
     def calibrate(self, forecast: Forecast, now: datetime) -> Forecast:
@@ -101,10 +101,14 @@ def _fraction_outside(outside: Sequence[bool]) -> float:
     return _OUTSIDE + _ADAPTATION * (_OUTSIDE * len(outside) - sum(outside))
 
 
-def _weights(made_at: Array) -> Array:
+def _weights(known: Sequence[PastForecast]) -> Array:
+    """Jobs that wait at the same time have the same errors."""
+    made_at = np.array([one.made_at for one in known])
+    waits = np.array([one.computed.likely for one in known]) - made_at
+    together = np.clip(waits, _MINUTE, _MAX_TOGETHER_SECONDS)
     in_order = np.sort(made_at)
-    first = np.searchsorted(in_order, made_at - _TOGETHER_SECONDS, "left")
-    last = np.searchsorted(in_order, made_at + _TOGETHER_SECONDS, "right")
+    first = np.searchsorted(in_order, made_at - together, "left")
+    last = np.searchsorted(in_order, made_at + together, "right")
     return np.asarray(1.0 / (last - first))
 
 
