@@ -8,10 +8,11 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.request_bodies import BodyRouter
 from heliostat.api.request_context import CallerDep, ContextDep, IdPath
-from heliostat.api.serialization import serialize_time
+from heliostat.api.serialization import Json, serialize_time
 from heliostat.models import TimeSeries
 from heliostat.services.cluster import stats as services
 from heliostat.services.cluster.stats import StatsPeriod
+from heliostat.services.efficiency import EfficiencyReport
 
 router = BodyRouter(tags=["stats"])
 NodeName = Annotated[str, Path(max_length=128)]
@@ -25,8 +26,9 @@ def show_job_stats(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Re
         {
             "job_id": stats.job_id,
             "requested": asdict(stats.requested),
-            "device_memory_mib": list(stats.device_memory_mib),
-            "efficiency": asdict(stats.efficiency) | {"text": stats.efficiency.text},
+            "device_names": list(stats.devices.names),
+            "device_memory_mib": list(stats.devices.memory_mib),
+            "efficiency": serialize_efficiency(stats.efficiency),
             "summary": asdict(stats.summary),
             "accounting_usage": None if stats.accounting_usage is None else asdict(stats.accounting_usage),
             "series": _series_view(stats.series),
@@ -48,6 +50,10 @@ def show_cluster_stats(caller: CallerDep, context: ContextDep, span: StatsPeriod
     """Show total, allocated and used resources of all nodes over time, and the number of waiting jobs."""
     stats = services.cluster_stats(context, caller, span)
     return JSONResponse({"span": stats.span.value, "series": _series_view(stats.series)})
+
+
+def serialize_efficiency(report: EfficiencyReport) -> Json:
+    return asdict(report) | {"text": report.text, "options": report.options, "advice": report.advice}
 
 
 def _series_view(all_series: tuple[TimeSeries, ...]) -> list[dict[str, Any]]:

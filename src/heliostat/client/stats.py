@@ -39,12 +39,23 @@ class RequestedResources(TypedDict):
     gpus: float
 
 
+class EfficiencyFinding(TypedDict):
+    rule: str
+    sentence: str
+    guide: str
+
+
 class EfficiencyReport(TypedDict):
     sentences: list[str]
     judged: bool
     wasteful: bool
     gpus_used: int | None
+    findings: list[EfficiencyFinding]
+    change: dict[str, int | float | str]
+    asks_for_more: bool
     text: str
+    options: str
+    advice: str
 
 
 class AttemptUsage(TypedDict):
@@ -58,6 +69,7 @@ class AttemptUsage(TypedDict):
 class JobStats(TypedDict):
     job_id: int
     requested: RequestedResources
+    device_names: list[str]
     device_memory_mib: list[int | None]
     efficiency: EfficiencyReport
     summary: UsageSummary

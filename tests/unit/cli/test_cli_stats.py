@@ -30,6 +30,7 @@ JOB = {
 STATS = {
     "job_id": 12,
     "requested": {"cpus": 8, "memory_mib": 65536, "gpus": 1},
+    "device_names": ["GPU 3"],
     "device_memory_mib": [81920],
     "efficiency": {
         "sentences": ["used 1 of 4 GPUs"],
@@ -37,6 +38,7 @@ STATS = {
         "wasteful": True,
         "gpus_used": 1,
         "text": "used 1 of 4 GPUs",
+        "advice": "`--gpus 1` would have been enough",
     },
     "summary": {},
     "series": [
@@ -61,12 +63,15 @@ def test_a_job_is_shown_against_what_it_asked_for_and_judged(helio, serve):
     ran = helio("stats", "12")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert lines[:2] == ["Job 12 train running for 2h10m on gpu1", "Used 1 of 4 GPUs."]
+    assert lines[:2] == [
+        "Job 12 train running for 2h10m on gpu1",
+        "Used 1 of 4 GPUs. `--gpus 1` would have been enough.",
+    ]
     rows = {line[:12].strip(): line[12:].split() for line in lines[4:]}
     assert rows["CPUs busy"] == ["8", "4", "8", "8", "▁▅█"]
     assert rows["memory"][:4] == ["3G", "2G", "3G", "64G"]
-    assert rows["GPU 0 load"] == ["100%", "50%", "100%", "-", "▁▅█"]
-    assert rows["GPU 0 memory"][:4] == ["40G", "26.7G", "40G", "80G"]
+    assert rows["GPU 3 load"] == ["100%", "50%", "100%", "-", "▁▅█"]
+    assert rows["GPU 3 memory"][:4] == ["40G", "26.7G", "40G", "80G"]
 
 
 def test_without_a_job_it_is_the_cluster(helio, serve):

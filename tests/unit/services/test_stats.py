@@ -59,17 +59,27 @@ def test_a_job_has_series_summary_and_sentences(site: Site) -> None:
     found = job_stats(site.context, site.root, 1)
     names = [one.name for one in found.series]
     assert names == ["cpu", "memory", "gpu0_utilisation", "gpu0_memory", "gpu1_utilisation", "gpu1_memory"]
-    assert found.efficiency.text == "used 1 of 2 GPUs; requested 64 GiB of memory, used 3 GiB"
+    assert found.efficiency.text == "used 1 of 2 GPUs; used at most 3 GiB of 64 GiB of memory"
     assert found.summary.cpus.mean == 2.0
     assert found.series[0].last == 2.0
     assert found.series[0].start_at <= start
     assert found.series[0].start_at.tzinfo is UTC
 
 
+def test_the_change_fits_on_a_node_of_the_cluster(site: Site) -> None:
+    start = site.clock.at - 10 * MINUTE
+    for number, peak in ((1, 3072.0), (2, 9000.0)):
+        ran(site, number, start, site.clock.at)
+        sampled(site, number, start, 10, [4.0, peak, 90.0, 1000.0, 0.0, 4.0])
+    assert job_stats(site.context, site.root, 1).efficiency.change == {"gpus": 1, "memory": "4G"}
+    too_large = job_stats(site.context, site.root, 2).efficiency  # its nodes have 8 GiB today
+    assert (too_large.change, too_large.wasteful) == ({}, True)
+
+
 def test_a_waiting_job_has_no_series(site: Site) -> None:
     site.add_job(1)
     found = job_stats(site.context, site.root, 1)
-    assert (found.series, found.efficiency.text) == ((), "it has not run yet")
+    assert (found.series, found.efficiency.text) == ((), "has not run yet")
 
 
 def test_only_samples_of_the_run_time_are_shown(site: Site) -> None:
