@@ -113,7 +113,8 @@ def _fetch(client: "Client", job: int | None, node: str | None, span: str) -> St
     return StatsView((f"Cluster, last {span}",), list(_cluster_rows(cluster["series"])), cluster)
 
 
-def _job_view(job: "JobData", stats: "JobStats") -> StatsView:
+def format_job_title(job: "JobData") -> str:
+    """`Job 12 train running for 2h10m on gpu1`."""
     run_time = format_duration(seconds_between(job["started_at"], job["ended_at"])) if job["started_at"] else None
     parts = [
         f"Job {job['id']}",
@@ -122,10 +123,14 @@ def _job_view(job: "JobData", stats: "JobStats") -> StatsView:
         f"for {run_time}" if run_time else "",
         f"on {job['node']}" if job["node"] else "",
     ]
+    return " ".join(filter(None, parts))
+
+
+def _job_view(job: "JobData", stats: "JobStats") -> StatsView:
     requested = stats["requested"]
     totals: dict[str, float] = {"cpu": requested["cpus"], "memory": requested["memory_mib"]}
     totals |= {f"gpu{rank}_memory": mib for rank, mib in enumerate(stats["device_memory_mib"]) if mib is not None}
-    lines = [" ".join(filter(None, parts)), format_efficiency(stats["efficiency"])]
+    lines = [format_job_title(job), format_efficiency(stats["efficiency"])]
     if used := format_accounted_usage(stats.get("accounting_usage")):
         lines.append(f"Total usage: {used}.")
     return StatsView(

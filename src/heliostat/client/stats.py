@@ -1,5 +1,6 @@
 """Client API for usage statistics of jobs, nodes and the cluster."""
 
+from datetime import UTC, datetime
 from typing import SupportsInt, TypedDict
 
 from heliostat.client.transport import ApiResource, quote_path_segment
@@ -56,6 +57,7 @@ class EfficiencyReport(TypedDict):
     text: str
     options: str
     advice: str
+    command: str  # submits the job again with the change
 
 
 class AttemptUsage(TypedDict):
@@ -72,9 +74,27 @@ class JobStats(TypedDict):
     device_names: list[str]
     device_memory_mib: list[int | None]
     efficiency: EfficiencyReport
+    run_seconds: float  # of all attempts
     summary: UsageSummary
     accounting_usage: AttemptUsage | None
     series: list[TimeSeries]
+
+
+class JobEfficiency(TypedDict):
+    """An ended job, and what it used."""
+
+    job_id: int
+    name: str
+    user: str
+    project: str
+    state: str
+    ended_at: str
+    run_seconds: float
+    requested: RequestedResources
+    summary: UsageSummary
+    unused_gpu_hours: float
+    unused_cpu_hours: float
+    efficiency: EfficiencyReport
 
 
 class NodeStats(TypedDict):
@@ -93,6 +113,12 @@ class Stats(ApiResource):
         """The usage of a job over time, a summary, and how efficiently it used its resources."""
         stats: JobStats = self._transport.call("GET", f"/jobs/{int(job)}/stats")
         return stats
+
+    def efficiency(self, project: str | None = None, since: datetime | None = None) -> list[JobEfficiency]:
+        """Your ended jobs, or those of a project that you manage, with what would have been enough; the largest
+        waste first. By default of the last week."""
+        query = [("project", project), ("since", None if since is None else since.astimezone(UTC).isoformat())]
+        return self._items("/efficiency", query)
 
     def node(self, node: str, span: str = "day") -> NodeStats:
         """The usage of a node in the last day, week, month or year."""

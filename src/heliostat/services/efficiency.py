@@ -61,6 +61,14 @@ class EfficiencyReport:
         return "; ".join(self.sentences)
 
     @property
+    def summary(self) -> str:
+        """Whole sentences about a judged job; empty: it was not judged."""
+        if not self.judged:
+            return ""
+        text = self.text[:1].upper() + self.text[1:] + "."
+        return f"{text} {self.advice}." if self.change else text
+
+    @property
     def options(self) -> str:
         """The change on the command line: `--gpus 1 --memory 12G`."""
         return " ".join(f"{_OPTIONS.get(name, f'--{name}')} {value}" for name, value in self.change.items())

@@ -73,6 +73,7 @@ class JobFilter:
     node: str | None = None
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
+    ended_after: datetime | None = None
     search: JobSearch | None = None
     newest_replicas: bool = False  # of the ended replicas of a service, only the newest
 
@@ -235,6 +236,7 @@ def _is_mixed(job_filter: JobFilter, sort: str | None = None) -> bool:
         job_filter.name,
         job_filter.submitted_after,
         job_filter.submitted_before,
+        job_filter.ended_after,
     )
     if any(other is not None for other in others):
         return False
@@ -281,6 +283,8 @@ def _filtered(query: Select[Any], job_filter: JobFilter) -> Select[Any]:
         query = query.where(_jobs.c.submitted_at >= to_timestamp(job_filter.submitted_after))
     if job_filter.submitted_before is not None:
         query = query.where(_jobs.c.submitted_at < to_timestamp(job_filter.submitted_before))
+    if job_filter.ended_after is not None:
+        query = query.where(_jobs.c.ended_at >= to_timestamp(job_filter.ended_after))
     if job_filter.newest_replicas:
         query = query.where(_jobs.c.id.not_in(_OLDER_REPLICAS))
     for name in ("user", "project", "array_id", "node"):

@@ -39,6 +39,7 @@ def _stats(gpus: int, devices: JobDevices = UNNAMED) -> JobStats:
         1,
         RequestedResources(8, 16384, float(gpus)),
         tuple(series),
+        30.0,
         figures,
         EfficiencyReport(("used 1 of 4 GPUs",), judged=True, wasteful=True, change={"gpus": 1, "memory": "2G"}),
         devices,
@@ -78,9 +79,8 @@ def test_many_gpus_are_drawn_as_few_curves(gpus: int, names: list[str]) -> None:
 
 
 def test_nothing_known_is_no_plot() -> None:
-    nothing = JobStats(
-        1, RequestedResources(1, 1024, 0), (), UsageSummary(), EfficiencyReport(("has not run yet",)), JobDevices()
-    )
+    report = EfficiencyReport(("has not run yet",))
+    nothing = JobStats(1, RequestedResources(1, 1024, 0), (), 0.0, UsageSummary(), report, UNNAMED)
     assert build_usage_view(nothing).plots == ()
 
 

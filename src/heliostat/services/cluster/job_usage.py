@@ -11,6 +11,7 @@ from heliostat.models import (
     AttemptUsage,
     DeviceStatistics,
     Job,
+    JobId,
     JobState,
     Node,
     SeriesStatistics,
@@ -74,6 +75,15 @@ def job_facts(context: Context, usage: JobUsage) -> JobFacts:
         out_of_memory=ran_out and job.state is JobState.FAILED,
         gpu_memory_mib=usage.devices.memory_mib,
     )
+
+
+def describe_efficiency(context: Context, job_id: JobId) -> str:
+    """Sentences for a message to a user who may inspect the job; empty: there is nothing to say."""
+    with context.store.read() as conn:
+        job = stored.get_jobs_without_spec(conn, [job_id]).get(job_id)
+    if job is None:
+        return ""
+    return assess_job(context, job, job_facts(context, load_job_usage(context, job))).summary
 
 
 def assess_job(context: Context, job: Job, facts: JobFacts) -> EfficiencyReport:

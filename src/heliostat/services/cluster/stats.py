@@ -62,6 +62,7 @@ class JobStats:
     job_id: JobId
     requested: RequestedResources
     series: tuple[TimeSeries, ...]  # cpu, memory, gpu0_utilisation, gpu0_memory, gpu1_…
+    run_seconds: float
     summary: UsageSummary
     efficiency: EfficiencyReport
     devices: JobDevices  # in the order of the series
@@ -89,6 +90,7 @@ def job_stats(context: Context, caller: Caller, job_id: JobId) -> JobStats:
         job_id,
         RequestedResources.from_job(job),
         _series(usage.chunks, usage.start_at.timestamp(), usage.end_at.timestamp(), None),
+        usage.run_seconds,
         usage.summary,
         assess_job(context, job, job_facts(context, usage)),
         usage.devices,
