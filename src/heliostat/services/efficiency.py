@@ -71,7 +71,7 @@ class EfficiencyReport:
     @property
     def options(self) -> str:
         """The change on the command line: `--gpus 1 --memory 12G`."""
-        return " ".join(f"{_OPTIONS.get(name, f'--{name}')} {value}" for name, value in self.change.items())
+        return format_options(self.change)
 
     @property
     def advice(self) -> str:
@@ -90,6 +90,10 @@ class EfficiencyReport:
 
     def without_change(self) -> "EfficiencyReport":
         return replace(self, change={}, asks_for_more=False)
+
+
+def format_options(change: Mapping[str, ChangeValue]) -> str:
+    return " ".join(f"{_OPTIONS.get(name, f'--{name}')} {value}" for name, value in change.items())
 
 
 def assess_efficiency(facts: JobFacts) -> EfficiencyReport:

@@ -43,6 +43,7 @@ class JobFacts:
     attempts: int = 1
     out_of_memory: bool = False  # it was killed for that
     gpu_memory_mib: tuple[int | None, ...] = ()  # of each GPU; None: unknown
+    jobs: int = 1  # the usage is the maximum of so many jobs
 
     @classmethod
     def of_job(cls, job: Job, used: UsageSummary, run_seconds: float, limits: RequestLimits) -> "JobFacts":
@@ -119,6 +120,7 @@ class JobFacts:
         """The values in the sentences of the rules."""
         single = self.gpu_count == 1
         return {
+            "at_most": "at most " if self.jobs > 1 else "",
             "cpus": format_count(self.cpus, "CPU"),
             "cpus_used": _optional(self.cpus_used, _format_cpus),
             "cpu_load": _optional(self.used.cpus.mean, lambda mean: format_percent(mean / self.cpus)),
@@ -204,8 +206,8 @@ def round_up_time(seconds: float) -> int:
 
 def format_seconds(seconds: float) -> str:
     """`45m`, `4h`, `1d12h`, also a valid time limit; at least a minute."""
-    minutes = max(1, int(seconds) // 60)
-    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
+    hours, minutes = divmod(max(1, int(seconds) // 60), 60)
+    days, hours = divmod(hours, 24)
     parts = [f"{count}{unit}" for count, unit in ((days, "d"), (hours, "h"), (minutes, "m")) if count]
     return "".join(parts)
 

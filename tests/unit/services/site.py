@@ -15,7 +15,7 @@ from heliostat.engines.contract import Capabilities
 from heliostat.models import AuditEntry, Caller, Device, Job, JobSpec, JobState, Node, Resources
 from heliostat.services.accounts import audit, projects, users
 from heliostat.services.accounts.users import NewUser
-from heliostat.services.context import ConcurrencyLimit, Context
+from heliostat.services.context import ConcurrencyLimit, Context, ReadCache
 from heliostat.store import accounts as stored
 from heliostat.store import job_writes
 from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
@@ -84,6 +84,8 @@ def new_site(folder: Path) -> Iterator[Site]:
             search_limit=ConcurrencyLimit("search"),
             report_limit=ConcurrencyLimit("report"),
             preview_limit=ConcurrencyLimit("preview"),
+            recent_jobs=ReadCache(),
+            past_usage=ReadCache(),
         )
         root = Caller(authenticator.authenticate_peer(ROOT), "socket", "local")
         yield Site(cast(Context, parts), clock, machines, root)
