@@ -15,6 +15,7 @@ from heliostat.services.cluster import stats as services
 from heliostat.services.cluster.efficiency_report import JobEfficiency, list_job_efficiency
 from heliostat.services.cluster.stats import StatsPeriod
 from heliostat.services.efficiency import EfficiencyReport, RequestedResources
+from heliostat.services.energy import EnergyEstimate
 
 router = BodyRouter(tags=["stats"])
 FilterText = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]
@@ -34,6 +35,7 @@ def show_job_stats(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Re
             "efficiency": _serialize_efficiency(stats.efficiency, job_id),
             "run_seconds": round(stats.run_seconds, 1),
             "summary": asdict(stats.summary),
+            "energy": _energy_view(stats.energy),
             "accounting_usage": None if stats.accounting_usage is None else asdict(stats.accounting_usage),
             "series": _series_view(stats.series),
         }
@@ -75,6 +77,10 @@ def _serialize_efficiency(report: EfficiencyReport, job_id: JobId) -> Json:
     }
 
 
+def _energy_view(energy: EnergyEstimate | None) -> Json | None:
+    return None if energy is None else asdict(energy)
+
+
 def _efficiency_view(each: JobEfficiency) -> Json:
     job, usage = each.job, each.usage
     return {
@@ -87,6 +93,7 @@ def _efficiency_view(each: JobEfficiency) -> Json:
         "run_seconds": round(usage.run_seconds, 1),
         "requested": asdict(RequestedResources.from_job(job)),
         "summary": asdict(usage.summary),
+        "energy": _energy_view(usage.energy),
         "unused_gpu_hours": each.unused_gpu_hours,
         "unused_cpu_hours": each.unused_cpu_hours,
         "efficiency": _serialize_efficiency(each.report, job.id),

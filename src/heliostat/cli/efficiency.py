@@ -22,7 +22,7 @@ from heliostat.cli.value_format import format_duration, format_mib, parse_durati
 
 if TYPE_CHECKING:
     from heliostat.client.api_types import JobData
-    from heliostat.client.stats import JobEfficiency, JobStats, SeriesStatistics
+    from heliostat.client.stats import EnergyEstimate, JobEfficiency, JobStats, SeriesStatistics
 
 _JOB_COLUMNS = (Column("RESOURCE"), *(Column(name, right_aligned=True) for name in ("REQUESTED", "MEAN", "PEAK")))
 _LIST_COLUMNS = (
@@ -76,8 +76,12 @@ def _print_job(job: "JobData", stats: "JobStats") -> None:
     print(format_efficiency(report))
     print()
     print_table(_JOB_COLUMNS, _rows(job, stats))
+    if report["command"] or report["findings"] or stats.get("energy"):
+        print()
+    if energy := stats.get("energy"):
+        print(f"Energy:    {format_energy(energy)}")
     if report["command"]:
-        print(f"\nNext run:  {report['command']}")
+        print(f"Next run:  {report['command']}")
     for guide in dict.fromkeys(finding["guide"] for finding in report["findings"]):
         print(f"Guide:     {guide}")
 
@@ -119,6 +123,12 @@ def _list_row(each: "JobEfficiency") -> list[Cell]:
         f"{each['unused_gpu_hours']:.1f}",
         report["options"] or "-",
     ]
+
+
+def format_energy(energy: "EnergyEstimate") -> str:
+    """`about 1.25 kWh and 0.48 kg of CO2`: an estimate."""
+    co2 = "" if energy["co2_kg"] is None else f" and {energy['co2_kg']:.2f} kg of CO2"
+    return f"about {energy['kwh']:.2f} kWh{co2} for its GPUs, estimated from samples of their power"
 
 
 def _mib(statistics: "SeriesStatistics") -> list[str]:

@@ -68,6 +68,13 @@ class AttemptUsage(TypedDict):
     out_of_memory: bool
 
 
+class EnergyEstimate(TypedDict):
+    """Of the GPUs of a job, from samples of their power."""
+
+    kwh: float
+    co2_kg: float | None
+
+
 class JobStats(TypedDict):
     job_id: int
     requested: RequestedResources
@@ -76,6 +83,7 @@ class JobStats(TypedDict):
     efficiency: EfficiencyReport
     run_seconds: float  # of all attempts
     summary: UsageSummary
+    energy: EnergyEstimate | None
     accounting_usage: AttemptUsage | None
     series: list[TimeSeries]
 
@@ -92,6 +100,7 @@ class JobEfficiency(TypedDict):
     run_seconds: float
     requested: RequestedResources
     summary: UsageSummary
+    energy: EnergyEstimate | None
     unused_gpu_hours: float
     unused_cpu_hours: float
     efficiency: EfficiencyReport

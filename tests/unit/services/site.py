@@ -18,6 +18,7 @@ from heliostat.services.accounts.users import NewUser
 from heliostat.services.context import ConcurrencyLimit, Context, ReadCache
 from heliostat.store import accounts as stored
 from heliostat.store import job_writes
+from heliostat.store.samples import SampleStore
 from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
 
 
@@ -86,10 +87,12 @@ def new_site(folder: Path) -> Iterator[Site]:
             preview_limit=ConcurrencyLimit("preview"),
             recent_jobs=ReadCache(),
             past_usage=ReadCache(),
+            samples=SampleStore(folder / "samples.db"),
         )
         root = Caller(authenticator.authenticate_peer(ROOT), "socket", "local")
         yield Site(cast(Context, parts), clock, machines, root)
         authenticator.close()
+        parts.samples.close()
 
 
 def a_node(name: str, gpus: int = 4) -> Node:

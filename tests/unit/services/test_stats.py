@@ -1,9 +1,7 @@
 """Usage statistics of jobs, nodes and the cluster over time."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,19 +14,11 @@ from heliostat.services.cluster import stats
 from heliostat.services.cluster.efficiency_report import list_job_efficiency
 from heliostat.services.cluster.job_usage import describe_efficiency
 from heliostat.services.cluster.stats import MAX_POINTS, StatsPeriod, cluster_stats, job_stats, node_stats
+from heliostat.services.energy import EnergyEstimate
 from heliostat.store import schema
-from heliostat.store.samples import SampleStore
-from unit.services.site import Site, new_site
+from unit.services.site import Site
 
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with new_site(tmp_path) as site:
-        site.context.samples = SampleStore(tmp_path / "samples.db")  # type: ignore[misc]
-        yield site
-        site.context.samples.close()
 
 
 def ran(site: Site, number: int, started_at: datetime, ended_at: datetime | None, **fields: Any) -> None:
@@ -112,6 +102,15 @@ def test_the_largest_waste_of_a_user_or_a_project_comes_first(site: Site) -> Non
     assert ids(ada, "vision", site.clock.at) == []
     [second, _] = list_job_efficiency(site.context, ada)
     assert (second.unused_gpu_hours, second.unused_cpu_hours) == (1.8, 0.0)
+
+
+def test_the_energy_of_a_job_is_estimated_from_the_power_of_its_gpus(site: Site) -> None:
+    start = site.clock.at - 60 * MINUTE
+    ran(site, 1, start, site.clock.at)
+    assert job_stats(site.context, site.root, 1).energy is None
+    for second in range(0, 3600, 10):
+        site.context.samples.add(start.timestamp() + second, {"job-power/1": [350.0]})
+    assert job_stats(site.context, site.root, 1).energy == EnergyEstimate(0.35, None)
 
 
 def test_a_waiting_job_has_no_series(site: Site) -> None:

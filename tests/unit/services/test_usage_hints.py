@@ -1,9 +1,8 @@
 """Hints at submission: what earlier jobs with the same name and request used."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,7 @@ from heliostat.models import Caller, Job, JobState, Resources
 from heliostat.services.context import ReadCache
 from heliostat.services.jobs.usage_hints import find_usage_hints
 from heliostat.store import schema
-from heliostat.store.samples import SampleStore
-from unit.services.site import Site, a_job, new_site
+from unit.services.site import Site, a_job
 
 GIB = 1024.0
 REQUEST = Resources(cpus=8, memory_mib=64 * 1024)
@@ -24,14 +22,6 @@ class PassingTime:
 
     def __call__(self) -> float:
         return self.seconds
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with new_site(tmp_path) as site:
-        site.context.samples = SampleStore(tmp_path / "samples.db")  # type: ignore[misc]
-        yield site
-        site.context.samples.close()
 
 
 def completed(site: Site, number: int, *row: float, minutes: int = 30, **fields: object) -> None:

@@ -18,7 +18,7 @@ from heliostat.models import (
     UsageSummary,
 )
 from heliostat.models.quantities import parse_memory
-from heliostat.models.samples import job_subject
+from heliostat.models.samples import job_power_subject, job_subject
 from heliostat.scheduling.feasibility import allows_data_class, could_ever_run, count_tasks_on_node, has_labels
 from heliostat.services.cluster.job_devices import JobDevices
 from heliostat.services.context import Context
@@ -29,8 +29,9 @@ from heliostat.services.efficiency import (
     total_attempt_usage,
 )
 from heliostat.services.efficiency_facts import JobFacts, RequestLimits
+from heliostat.services.energy import EnergyEstimate, own_part
 from heliostat.store import jobs as stored
-from heliostat.store.sample_chunks import SampleChunk, SampleMatrix, TimeGrid, resample_chunks
+from heliostat.store.sample_chunks import SampleChunk, SampleMatrix, TimeGrid, integrate_chunks, resample_chunks
 from heliostat.store.usage import list_attempt_usage
 
 
@@ -46,6 +47,7 @@ class JobUsage:
     chunks: Sequence[SampleChunk]
     summary: UsageSummary
     devices: JobDevices
+    energy: EnergyEstimate | None  # of its GPUs; None: their power is not known
     accounting_usage: AttemptUsage | None  # None: the engine has no accounting, or not yet
 
 
@@ -62,7 +64,18 @@ def load_job_usage(context: Context, job: Job) -> JobUsage:
     summary = merge_accounting_usage(_summary(chunks, run_seconds), accounting_usage)
     known = {device.uuid: device for node in context.node_inventory.nodes() for device in node.devices}
     devices = JobDevices.of_attempts(attempts, known)
-    return JobUsage(job, start, end, run_seconds, len(attempts), chunks, summary, devices, accounting_usage)
+    return JobUsage(
+        job,
+        start,
+        end,
+        run_seconds,
+        len(attempts),
+        chunks,
+        summary,
+        devices,
+        _energy(context, job, start.timestamp(), end.timestamp()),
+        accounting_usage,
+    )
 
 
 def job_facts(context: Context, usage: JobUsage) -> JobFacts:
@@ -106,6 +119,15 @@ def last_row(chunks: Sequence[SampleChunk]) -> list[float | None]:
 
 def column_values(values: SampleMatrix, column: int) -> tuple[float | None, ...]:
     return tuple(None if math.isnan(value) else round(value, 3) for value in values[:, column].tolist())
+
+
+def _energy(context: Context, job: Job, start: float, end: float) -> EnergyEstimate | None:
+    chunks = read_samples(context, job_power_subject(job.id), start, end)
+    if not chunks:
+        return None
+    first, last = min(chunk.first for chunk in chunks), max(chunk.end for chunk in chunks)
+    joules = integrate_chunks(chunks, first, last) * own_part(job.resources.gpus)
+    return EnergyEstimate.of_joules(joules, context.settings.monitoring)
 
 
 def _request_limits(context: Context, job: Job) -> RequestLimits:

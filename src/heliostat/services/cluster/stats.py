@@ -18,6 +18,7 @@ from heliostat.services.cluster.job_usage import (
 from heliostat.services.cluster.nodes import get_node
 from heliostat.services.context import Context
 from heliostat.services.efficiency import EfficiencyReport, RequestedResources
+from heliostat.services.energy import EnergyEstimate
 from heliostat.services.permissions import require_inspectable_job
 from heliostat.store.sample_chunks import SampleChunk, TimeGrid, resample_chunks
 from heliostat.store.timestamps import to_datetime
@@ -66,6 +67,7 @@ class JobStats:
     summary: UsageSummary
     efficiency: EfficiencyReport
     devices: JobDevices  # in the order of the series
+    energy: EnergyEstimate | None = None  # of its GPUs; None: their power is not known
     accounting_usage: AttemptUsage | None = None  # of all ended attempts, if the engine has accounting
 
 
@@ -94,6 +96,7 @@ def job_stats(context: Context, caller: Caller, job_id: JobId) -> JobStats:
         usage.summary,
         assess_job(context, job, job_facts(context, usage)),
         usage.devices,
+        usage.energy,
         usage.accounting_usage,
     )
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from heliostat.models import SeriesStatistics
 from heliostat.services.cluster.job_devices import JobDevices
 from heliostat.services.cluster.stats import JobStats, TimeSeries
+from heliostat.services.energy import EnergyEstimate
 from heliostat.web import formatting, svg_plots
 from heliostat.web.job_page.wait_explanation import format_sentence
 
@@ -36,6 +37,7 @@ class JobUsageView:
     change: str  # options of `helio run` for the next run; empty: none
     verdict: str  # ends the sentence that begins with the change
     change_url: str  # the form with this change
+    energy: str  # empty: not known
     command: str  # submits the job again with this change
     plots: tuple[JobUsagePlot, ...]
 
@@ -56,9 +58,17 @@ def build_usage_view(stats: JobStats) -> JobUsageView:
         report.options,
         f"{report.verdict}.",
         f"/jobs/new?{urlencode({'from': stats.job_id, **report.change})}",
+        _describe_energy(stats.energy),
         report.rerun_command(stats.job_id),
         plots,
     )
+
+
+def _describe_energy(energy: EnergyEstimate | None) -> str:
+    if energy is None:
+        return ""
+    co2 = "" if energy.co2_kg is None else f" and {energy.co2_kg:.2f} kg of CO2"
+    return f"Its GPUs used about {energy.kwh:.2f} kWh{co2}, estimated from samples of their power."
 
 
 @dataclass(frozen=True, slots=True)
