@@ -11,13 +11,8 @@ from heliostat.models.amounts import format_count, format_percent, format_size
 IDLE_PERCENT = 5.0  # a GPU with less utilisation counts as unused
 _MEMORY_HEADROOM, _CPU_HEADROOM, _TIME_HEADROOM, _GPU_HEADROOM = 1.3, 1.2, 1.5, 1.3
 _GPU_FRACTIONS = (0.25, 0.5)
-_MEMORY_STEPS_MIB = (
-    (2**10, 256),
-    (2**14, 2**10),
-    (2**15, 2**11),
-    (2**17, 2**12),
-    (2**19, 2**14),
-)  # below this size, this step
+# Below the first amount, amounts are multiples of the second.
+_MEMORY_STEPS_MIB = ((2**10, 256), (2**14, 2**10), (2**15, 2**11), (2**17, 2**12), (2**19, 2**14))
 _LARGEST_MEMORY_STEP_MIB = 2**16
 _TIME_STEPS_SECONDS = ((3600, 900), (12 * 3600, 3600), (2 * 86400, 6 * 3600))
 _LARGEST_TIME_STEP_SECONDS = 86400
