@@ -36,6 +36,7 @@ from heliostat.services.jobs import control as services
 from heliostat.services.jobs.job_history import load_dependency_view
 from heliostat.services.jobs.metrics import get_metrics_of
 from heliostat.services.jobs.submission import preview_jobs, submit_jobs
+from heliostat.services.jobs.usage_hints import find_usage_hints
 from heliostat.services.logs.reader import LogRange, read_log, read_stream_order
 from heliostat.services.permissions import (
     may_inspect,
@@ -75,7 +76,8 @@ def submit_job(
     if submitted.array_ids:
         ids = list(submitted.job_ids)
         return JSONResponse({"array_id": submitted.array_ids[0], "count": len(ids), "job_ids": ids}, 201)
-    return JSONResponse(_view(context, caller, submitted.jobs[0]), 201)
+    hints = _hints(context, caller, submitted.jobs)
+    return JSONResponse(_view(context, caller, submitted.jobs[0]) | {"hints": hints}, 201)
 
 
 @router.post("/jobs/bulk", status_code=201, responses=_PREVIEW)
@@ -90,8 +92,9 @@ def submit_bulk(
     if dry_run:
         return _preview(context, caller, body.to_requests())
     submitted = submit_jobs(context, caller, body.to_requests(), idempotency_key, body.fingerprint())
-    ids = list(submitted.job_ids)
-    return JSONResponse({"count": len(ids), "job_ids": ids, "array_ids": list(submitted.array_ids)}, 201)
+    ids, hints = list(submitted.job_ids), _hints(context, caller, submitted.jobs)
+    array_ids = list(submitted.array_ids)
+    return JSONResponse({"count": len(ids), "job_ids": ids, "array_ids": array_ids, "hints": hints}, 201)
 
 
 @router.get("/jobs")
@@ -260,7 +263,12 @@ def _preview(context: Context, caller: Caller, requests: list[JobRequest]) -> Re
     preview = preview_jobs(context, caller, requests)
     shown = preview.jobs[:_MAX_PREVIEWED]
     views = [serialize_job_detail(job, None, None, []) | {"id": None, "array_id": None} for job in shown]
-    return JSONResponse({"count": preview.count, "jobs": views})
+    hints = _hints(context, caller, preview.jobs) if preview.count == 1 else []
+    return JSONResponse({"count": preview.count, "jobs": views, "hints": hints})
+
+
+def _hints(context: Context, caller: Caller, jobs: Sequence[Job]) -> list[Json]:
+    return [asdict(hint) for hint in find_usage_hints(context, caller, jobs)]
 
 
 def _view(context: Context, caller: Caller, job: Job) -> dict[str, Any]:

@@ -41,6 +41,9 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("top", "top:top", "Watch the cluster live."),
         CommandEntry("web", "web:web", "Open the web interface in your browser."),
         CommandEntry("stats", "stats:stats", "Show the resource usage of a job, a node or the cluster."),
+        CommandEntry(
+            "efficiency", "efficiency:efficiency", "Show what jobs used, and what would have been enough."
+        ),
         CommandEntry("announcement", "announcements:announcement", "Messages from the admins to all users."),
         CommandEntry(
             "notification", "notifications:notification", "Messages about your jobs by e-mail, chat or webhook."

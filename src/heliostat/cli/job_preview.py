@@ -6,6 +6,7 @@ from typing import Any
 
 from heliostat.cli.job_defaults import merge_job_fields
 from heliostat.cli.output import Column, format_count, print_json, print_table, sanitize_text
+from heliostat.cli.submitted_job_report import print_hints
 from heliostat.cli.value_format import format_duration, format_mib
 from heliostat.models.job_fields import JOB_FIELDS
 
@@ -34,6 +35,7 @@ def print_job_preview(preview: Mapping[str, Any], layers: Layers, as_json: bool)
         rows.append([field.name, _text(field.kind, value), origin[-1] if origin else "server"])
     print_table(_COLUMNS, rows)
     print(f"{format_count(preview['count'], 'job')} would be accepted. Nothing is submitted.")
+    print_hints(preview.get("hints", ()))
 
 
 def print_jobs_preview(preview: Mapping[str, Any], as_json: bool) -> None:

@@ -100,10 +100,34 @@ def _group_column(by: str) -> Column:
 
 
 def _print_usage(by: str, lines: "list[UsageReportRow]") -> None:
-    print_table((_group_column(by), *_USAGE_COLUMNS), (_usage_row(line) for line in lines))
+    energy = _known_energy(lines)
+    rows = ([*_usage_row(line), *(_amount(line, name) for name in energy)] for line in lines)
+    print_table((_group_column(by), *_USAGE_COLUMNS, *energy.values()), rows)
     print_message(
         "WASTED: GPU-hours since the last checkpoint of attempts that failed, timed out, were lost or preempted."
     )
+    if energy:
+        print_message("KWH: energy of the GPUs, estimated from samples of their power.")
+
+
+_ENERGY_COLUMNS = {
+    "energy_kwh": Column("KWH", right_aligned=True),
+    "co2_kg": Column("KG CO2", right_aligned=True),
+}
+
+
+def _known_energy(lines: "list[UsageReportRow]") -> dict[str, Column]:
+    """Without columns of which nothing is known."""
+    return {
+        name: column
+        for name, column in _ENERGY_COLUMNS.items()
+        if any(dict(line).get(name) is not None for line in lines)
+    }
+
+
+def _amount(line: "UsageReportRow", name: str) -> str:
+    value = dict(line).get(name)
+    return f"{value:.1f}" if isinstance(value, int | float) else "-"
 
 
 def _usage_row(line: "UsageReportRow") -> list[str]:

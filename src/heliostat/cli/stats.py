@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from heliostat.client import Client
     from heliostat.client.api_types import JobData
-    from heliostat.client.stats import JobStats, TimeSeries
+    from heliostat.client.stats import EfficiencyReport, JobStats, TimeSeries
 
 _TERMINAL = {"completed", "failed", "cancelled", "timed_out", "lost"}
 _REFRESH_SECONDS = 5.0
@@ -107,13 +107,14 @@ def _fetch(client: "Client", job: int | None, node: str | None, span: str) -> St
         totals: dict[str, float] = {"cpu": details["cpus"], "memory": details["memory_mib"]}
         devices = details["devices"]
         totals |= {f"gpu{place}_memory": device["memory_mib"] for place, device in enumerate(devices)}
-        rows = _usage_rows(stats["series"], totals, [device["number"] for device in devices])
+        rows = _usage_rows(stats["series"], totals, [f"GPU {device['number']}" for device in devices])
         return StatsView((f"Node {node}, last {span}",), list(rows), stats)
     cluster = client.stats.cluster(span)
     return StatsView((f"Cluster, last {span}",), list(_cluster_rows(cluster["series"])), cluster)
 
 
-def _job_view(job: "JobData", stats: "JobStats") -> StatsView:
+def format_job_title(job: "JobData") -> str:
+    """`Job 12 train running for 2h10m on gpu1`."""
     run_time = format_duration(seconds_between(job["started_at"], job["ended_at"])) if job["started_at"] else None
     parts = [
         f"Job {job['id']}",
@@ -122,32 +123,42 @@ def _job_view(job: "JobData", stats: "JobStats") -> StatsView:
         f"for {run_time}" if run_time else "",
         f"on {job['node']}" if job["node"] else "",
     ]
+    return " ".join(filter(None, parts))
+
+
+def _job_view(job: "JobData", stats: "JobStats") -> StatsView:
     requested = stats["requested"]
     totals: dict[str, float] = {"cpu": requested["cpus"], "memory": requested["memory_mib"]}
     totals |= {f"gpu{rank}_memory": mib for rank, mib in enumerate(stats["device_memory_mib"]) if mib is not None}
-    lines = [" ".join(filter(None, parts)), _efficiency(stats)]
+    lines = [format_job_title(job), format_efficiency(stats["efficiency"])]
     if used := format_accounted_usage(stats.get("accounting_usage")):
         lines.append(f"Total usage: {used}.")
-    return StatsView(tuple(lines), list(_usage_rows(stats["series"], totals)), stats, bool(used))
+    return StatsView(
+        tuple(lines), list(_usage_rows(stats["series"], totals, stats["device_names"])), stats, bool(used)
+    )
 
 
-def _efficiency(stats: "JobStats") -> str:
-    efficiency = stats["efficiency"]
-    text = efficiency["text"]
-    sentence = text[:1].upper() + text[1:] + "."
+def format_efficiency(efficiency: "EfficiencyReport") -> str:
+    """Its sentences, with colour on a terminal."""
+    sentence = as_sentence(efficiency["text"])
+    if efficiency["advice"]:
+        sentence += f" {as_sentence(efficiency['advice'])}"
     if not efficiency["judged"] or not sys.stdout.isatty():
         return sentence
     wasteful = efficiency["wasteful"]
     return typer.style(f"{'!' if wasteful else '✓'} {sentence}", fg="yellow" if wasteful else "bright_green")
 
 
+def as_sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
 def _usage_rows(
-    all_series: "Sequence[TimeSeries]", totals: dict[str, float], numbers: Sequence[str] = ()
+    all_series: "Sequence[TimeSeries]", totals: dict[str, float], device_names: Sequence[str] = ()
 ) -> Iterator[UsageRow]:
-    """`numbers`: of the GPUs, in the order of their series."""
     for series in all_series:
         if max_value(series["max"]) is not None:
-            yield _row(_title(series["name"], numbers), series, totals.get(series["name"]))
+            yield _row(_title(series["name"], device_names), series, totals.get(series["name"]))
 
 
 def _cluster_rows(all_series: "Sequence[TimeSeries]") -> Iterator[UsageRow]:
@@ -162,14 +173,14 @@ def _row(title: str, series: "TimeSeries", total: float | None) -> UsageRow:
     return UsageRow(title, series, total, scale_max)
 
 
-def _title(name: str, numbers: Sequence[str] = ()) -> str:
-    """`GPU 0 memory` for gpu0_memory."""
+def _title(name: str, device_names: Sequence[str]) -> str:
+    """`GPU 3 memory` for gpu0_memory, if that is the name of the first GPU."""
     device, _, metric = name.partition("_")
     if not metric:
         return {"cpu": "CPUs busy"}.get(name, name)
-    place = int(device.removeprefix("gpu"))
-    number = numbers[place] if place < len(numbers) else place
-    return f"GPU {number} {'load' if metric == 'utilisation' else metric}"
+    rank = int(device.removeprefix("gpu"))
+    title = device_names[rank] if rank < len(device_names) else f"GPU {rank}"
+    return f"{sanitize_text(title)} {'load' if metric == 'utilisation' else metric}"
 
 
 def _print(view: StatsView) -> None:

@@ -12,7 +12,7 @@ from heliostat.cli.job_options import normalize_begin_time
 from heliostat.cli.job_submission import DryRunOption, ReportFlags, job_layers, submit_job
 from heliostat.cli.output import JsonFlag, format_count, print_json, print_message
 from heliostat.cli.script_options import read_script
-from heliostat.cli.submitted_job_report import first_failed_exit_code, print_left_running_hint
+from heliostat.cli.submitted_job_report import first_failed_exit_code, print_hints, print_left_running_hint
 from heliostat.cli.uploads import upload_job_folders, warn_about_empty_folder
 from heliostat.cli.value_format import format_time
 from heliostat.client.request_bodies import rename_api_fields, with_environment_spec
@@ -71,6 +71,7 @@ def submit(
         write(
             count if wait else f"{count}. Watch {'it' if len(ids) == 1 else 'them'}: helio logs -f {_names(ids)}"
         )
+        print_hints(response.get("hints", ()))
     if not wait:
         return
     try:

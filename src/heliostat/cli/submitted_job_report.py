@@ -1,12 +1,20 @@
 """Reports submitted jobs, waits for their end, and derives the exit code of the command."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from heliostat.cli.output import StateCell, format_cell, format_count, print_json, print_json_line, print_message
+from heliostat.cli.output import (
+    StateCell,
+    format_cell,
+    format_count,
+    print_json,
+    print_json_line,
+    print_message,
+    sanitize_text,
+)
 from heliostat.cli.value_format import format_duration, seconds_between
 
 if TYPE_CHECKING:
@@ -32,6 +40,12 @@ def first_failed_exit_code(jobs: Iterable["JobData"]) -> int:
     return next((code for job in jobs if (code := exit_code_for_job(job))), 0)
 
 
+def print_hints(hints: Iterable[Mapping[str, str]]) -> None:
+    """What earlier jobs with the same name used, from the response to a submission."""
+    for hint in hints:
+        print_message(sanitize_text(hint["text"]))
+
+
 def print_job_end(job: "JobData") -> None:
     took = seconds_between(job.get("started_at"), job.get("ended_at"))
     after = f" after {format_duration(took)}" if took is not None and job.get("ended_at") else ""
@@ -50,6 +64,8 @@ def print_left_running_hint(job_ids: Iterable[int]) -> None:
 
 def report_submitted_job(client: "Client", job: "JobHandle", wait: bool, follow: bool, as_json: bool) -> None:
     """Prints the submitted job. With `wait` or `follow`, waits for its end and exits with its exit code."""
+    if not as_json:
+        print_hints(job.data.get("hints", ()))
     if not (wait or follow):
         if as_json:
             print_json(job.data)

@@ -126,6 +126,7 @@ class JobData(TypedDict, total=False):
     reason: str | None
     forecast: "Forecast | None"
     stop_requested: str | None
+    hints: list[dict[str, str]]  # in the response to a submission: what earlier jobs used; rule and text
     had_ended: bool  # in the response to cancel: it had ended before
     source: str | None  # the system that it was imported from: slurm
     source_number: str | None  # its id in that system

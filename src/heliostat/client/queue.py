@@ -36,6 +36,8 @@ class UsageReportRow(TypedDict):
     wasted_cpu_hours: float
     mean_wait_seconds: float | None
     median_wait_seconds: float | None
+    energy_kwh: float | None  # of GPUs; an estimate
+    co2_kg: float | None
 
 
 class WasteReportRow(TypedDict):

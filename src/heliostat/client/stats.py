@@ -1,5 +1,6 @@
 """Client API for usage statistics of jobs, nodes and the cluster."""
 
+from datetime import UTC, datetime
 from typing import SupportsInt, TypedDict
 
 from heliostat.client.transport import ApiResource, quote_path_segment
@@ -39,12 +40,24 @@ class RequestedResources(TypedDict):
     gpus: float
 
 
+class EfficiencyFinding(TypedDict):
+    rule: str
+    sentence: str
+    guide: str
+
+
 class EfficiencyReport(TypedDict):
     sentences: list[str]
     judged: bool
     wasteful: bool
     gpus_used: int | None
+    findings: list[EfficiencyFinding]
+    change: dict[str, int | float | str]
+    asks_for_more: bool
     text: str
+    options: str
+    advice: str
+    command: str  # submits the job again with the change
 
 
 class AttemptUsage(TypedDict):
@@ -55,14 +68,42 @@ class AttemptUsage(TypedDict):
     out_of_memory: bool
 
 
+class EnergyEstimate(TypedDict):
+    """Of the GPUs of a job, from samples of their power."""
+
+    kwh: float
+    co2_kg: float | None
+
+
 class JobStats(TypedDict):
     job_id: int
     requested: RequestedResources
+    device_names: list[str]
     device_memory_mib: list[int | None]
     efficiency: EfficiencyReport
+    run_seconds: float  # of all attempts
     summary: UsageSummary
+    energy: EnergyEstimate | None
     accounting_usage: AttemptUsage | None
     series: list[TimeSeries]
+
+
+class JobEfficiency(TypedDict):
+    """An ended job, and what it used."""
+
+    job_id: int
+    name: str
+    user: str
+    project: str
+    state: str
+    ended_at: str
+    run_seconds: float
+    requested: RequestedResources
+    summary: UsageSummary
+    energy: EnergyEstimate | None
+    unused_gpu_hours: float
+    unused_cpu_hours: float
+    efficiency: EfficiencyReport
 
 
 class NodeStats(TypedDict):
@@ -81,6 +122,12 @@ class Stats(ApiResource):
         """The usage of a job over time, a summary, and how efficiently it used its resources."""
         stats: JobStats = self._transport.call("GET", f"/jobs/{int(job)}/stats")
         return stats
+
+    def efficiency(self, project: str | None = None, since: datetime | None = None) -> list[JobEfficiency]:
+        """Your ended jobs, or those of a project that you manage, with what would have been enough; the largest
+        waste first. By default of the last week."""
+        query = [("project", project), ("since", None if since is None else since.astimezone(UTC).isoformat())]
+        return self._items("/efficiency", query)
 
     def node(self, node: str, span: str = "day") -> NodeStats:
         """The usage of a node in the last day, week, month or year."""

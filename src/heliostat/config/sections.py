@@ -553,6 +553,13 @@ class MonitoringSettings:
         minimum=0,
         maximum=65535,
     )
+    co2_grams_per_kwh: float | None = setting(
+        None,
+        "CO2 in grams of a kWh of your electricity, for reports. Not set: reports show energy only",
+        minimum=0,
+        maximum=5000,
+        example="380",
+    )
 
 
 def _warns_before_it_acts(steps: Sequence[str]) -> bool:

@@ -21,6 +21,7 @@ _RESET_FIELDS: dict[str, Any] = {
 
 # Causes unrelated to the stop request. Exit code 0 is not one: a preempted job that saved its work exits with 0.
 _OWN_CAUSES = frozenset({EndCause.TIMED_OUT, EndCause.REFUSED})
+OUT_OF_MEMORY = "out of memory"  # how the reason of a job begins that was killed for that
 _STATE_BY_EVENT_KIND = {
     "requeued": JobState.CANCELLED,
     "preempted": JobState.PREEMPTED,

@@ -7,9 +7,9 @@ from datetime import datetime
 import numpy as np
 
 from heliostat.engines.simulated.behaviour import UsageProfile, usage_profile_of
-from heliostat.engines.simulated.cluster import IDLE_MEMORY_MIB
+from heliostat.engines.simulated.cluster import IDLE_MEMORY_MIB, IDLE_WATTS, WATTS_PER_PERCENT
 from heliostat.models import Node, Resources
-from heliostat.models.samples import CLUSTER_COLUMNS, CLUSTER_SUBJECT, job_subject, node_subject
+from heliostat.models.samples import CLUSTER_COLUMNS, CLUSTER_SUBJECT, job_power_subject, job_subject, node_subject
 from heliostat.store.sample_chunks import SampleChunk, SampleMatrix
 from heliostat.store.samples import FIVE_MINUTE_STEP
 
@@ -76,6 +76,10 @@ def generate_usage_samples(
             samples[steps, column] += values * fraction
         total[steps] += fraction[:, None] * _allocated(job)
         yield job_subject(job.job_id), SampleChunk(first * FIVE_MINUTE_STEP, FIVE_MINUTE_STEP, used, used)
+        if job.devices:
+            watts = IDLE_WATTS * len(job.devices) + WATTS_PER_PERCENT * used[:, 2::2].sum(axis=1, keepdims=True)
+            power = SampleChunk(first * FIVE_MINUTE_STEP, FIVE_MINUTE_STEP, watts, watts)
+            yield job_power_subject(job.job_id), power
     for node in nodes:
         values = node_samples[node.name] = _bounded(node_samples[node.name], node)
         yield (

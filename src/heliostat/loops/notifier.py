@@ -11,12 +11,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from queue import SimpleQueue
 
 from heliostat.config import Settings
 from heliostat.controller.background_loop import BackgroundLoop, log_failure
 from heliostat.loops.monthly_reports import MonthlyReports
-from heliostat.models import Job, JobState, User
+from heliostat.models import TERMINAL_STATES, Job, JobId, JobState, User
 from heliostat.models.notifications import (
     IDLE_EVENTS,
     LATE_EVENT,
@@ -29,9 +30,10 @@ from heliostat.models.notifications import (
 )
 from heliostat.notifications.addresses import DeliveryFailed
 from heliostat.notifications.delivery import NotificationSender
-from heliostat.notifications.messages import NotificationMessage, NotifiedEvent, compose_message
+from heliostat.notifications.messages import MAX_LISTED_EVENTS, NotificationMessage, NotifiedEvent, compose_message
 from heliostat.scheduling.forecast import Forecast
 from heliostat.server_log import get_logger
+from heliostat.services.cluster.job_usage import describe_efficiency
 from heliostat.services.context import Context
 from heliostat.store import accounts, job_writes
 from heliostat.store import jobs as stored_jobs
@@ -80,6 +82,7 @@ class NotifierComponents:
     now: Callable[[], datetime]
     record_late_jobs: Callable[[Sequence[Notification]], None] = lambda _: None
     monthly_reports: MonthlyReports | None = None
+    describe_efficiency: Callable[[JobId], str] = lambda _: ""
     timing: NotificationTiming = NotificationTiming()
 
 
@@ -97,6 +100,7 @@ def make_notifier(context: Context) -> "Notifier":
             context.now,
             late.record_late_jobs,
             MonthlyReports(context),
+            partial(describe_efficiency, context),
         )
     )
 
@@ -301,12 +305,16 @@ class Notifier:
     ) -> NotificationMessage:
         if delivery.report is not None and self._components.monthly_reports is not None:
             return self._components.monthly_reports.compose(notification, delivery, owner)
-        events = [
-            NotifiedEvent(row.event, row.name, row.user, row.project) for row in rows if _may_read(owner, row)
-        ]
-        if not events:
+        readable = [row for row in rows if _may_read(owner, row)]
+        if not readable:
             raise _no_permission(notification)
+        events = [self._notified_event(row, place < MAX_LISTED_EVENTS) for place, row in enumerate(readable)]
         return compose_message(notification, delivery, events, self._components.settings.server.public_url)
+
+    def _notified_event(self, row: EventWithJob, is_listed: bool) -> NotifiedEvent:
+        has_ended = row.event.state in TERMINAL_STATES
+        efficiency = self._components.describe_efficiency(row.event.job_id) if has_ended and is_listed else ""
+        return NotifiedEvent(row.event, row.name, row.user, row.project, efficiency)
 
 
 def _no_permission(notification: Notification) -> DeliveryFailed:

@@ -19,7 +19,7 @@ from heliostat.models import (
     count_cards,
     job_id_of_attempt,
 )
-from heliostat.models.samples import CLUSTER_SUBJECT, job_subject, node_subject, sample_values
+from heliostat.models.samples import CLUSTER_SUBJECT, job_power_subject, job_subject, node_subject, sample_values
 from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
 from heliostat.store.usage import add_attempt_usage
@@ -107,7 +107,12 @@ def _rows(batch: SampleBatch) -> dict[str, Sequence[float | None]]:
         job_subject(job_id_of_attempt(attempt_id)): sample_values(sample)
         for attempt_id, sample in batch.attempts.items()
     }
-    return nodes | jobs
+    power = {
+        job_power_subject(job_id_of_attempt(attempt_id)): [watts]
+        for attempt_id, sample in batch.attempts.items()
+        if (watts := sample.power_watts) is not None
+    }
+    return nodes | jobs | power
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

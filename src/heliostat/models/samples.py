@@ -23,6 +23,7 @@ CLUSTER_COLUMNS = (
     ("running", "jobs"),
 )
 CLUSTER_SUBJECT = "cluster"
+JOB_PREFIX, JOB_POWER_PREFIX = "job/", "job-power/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class DeviceSample:
 
     utilisation: float | None = None  # percent
     memory_mib: float | None = None
+    power_watts: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,12 @@ class UsageSample:
     cpus: float | None = None  # busy cores since the previous sample
     memory_mib: float | None = None  # without files in the page cache
     devices: tuple[DeviceSample, ...] = ()  # of an attempt in the order of its devices, of a node by index
+
+    @property
+    def power_watts(self) -> float | None:
+        """Of its devices whose power is known."""
+        known = [device.power_watts for device in self.devices if device.power_watts is not None]
+        return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,12 @@ class UsageSummary:
 
 def job_subject(job_id: JobId) -> str:
     """The name under which the samples of all its attempts are stored."""
-    return f"job/{job_id}"
+    return f"{JOB_PREFIX}{job_id}"
+
+
+def job_power_subject(job_id: JobId) -> str:
+    """The name under which the power of its GPUs is stored, apart from other samples: reports read only this."""
+    return f"{JOB_POWER_PREFIX}{job_id}"
 
 
 def node_subject(name: str) -> str:

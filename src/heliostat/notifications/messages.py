@@ -29,6 +29,7 @@ class NotifiedEvent:
     name: str
     user: str
     project: str
+    efficiency: str = ""  # sentences about the usage of an ended job; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +99,15 @@ def _counts(events: Sequence[NotifiedEvent], more: int) -> str:
 
 
 def _line(notified: NotifiedEvent, public_url: str | None) -> str:
-    """`Job 7 (train.py, ada, vision) failed at 2026-03-01 17:34 UTC (exit code 127).`"""
+    """`Job 7 (train.py, ada, vision) completed at 2026-03-01 17:34 UTC. Used 1 of 2 GPUs.`"""
     event = notified.event
     job = f"Job {event.job_id} ({printable(notified.name, 60)}, {notified.user}, {notified.project})"
     link = f" {public_url.rstrip('/')}/jobs/{event.job_id}" if public_url else ""
     time = f"{event.at:%Y-%m-%d %H:%M} UTC"
     if event.kind in {LATE_EVENT, ENDS_SOON_EVENT, *IDLE_EVENTS}:
         return f"{time}: {job} {_verb(event)}{_detail(event)}{link}"
-    return f"{job} {_verb(event)} at {time}{_detail(event)}{link}"
+    efficiency = f" {notified.efficiency}" if notified.efficiency else ""
+    return f"{job} {_verb(event)} at {time}{_detail(event)}{efficiency}{link}"
 
 
 def _detail(event: JobEvent) -> str:
@@ -147,6 +149,7 @@ def _fields(notified: NotifiedEvent, public_url: str | None) -> dict[str, object
         "attempt": event.attempt,
         "at": event.at.isoformat().replace("+00:00", "Z"),
         "detail": event.detail,
+        "efficiency": notified.efficiency or None,
         "url": f"{public_url.rstrip('/')}/jobs/{event.job_id}" if public_url else None,
     }
 

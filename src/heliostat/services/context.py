@@ -29,6 +29,7 @@ _MAX_CONCURRENT = 4
 _MAX_STREAMS, _MAX_STREAMS_PER_USER = 5000, 200  # of events and logs, and waits for jobs
 T = TypeVar("T")
 _CACHE_SECONDS = 2.0
+_RECENT_JOBS_SECONDS, _PAST_USAGE_SECONDS = 30.0, 3600.0  # for hints at submission
 _MAX_ENTRIES = 500
 
 
@@ -39,8 +40,8 @@ class ReadCache:
     notified page never gets older data.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, seconds: float = _CACHE_SECONDS) -> None:
+        self._clock, self._seconds = clock, seconds
         self._lock = threading.Lock()
         self._generation = 0
         self._entries: dict[Hashable, tuple[float, Any]] = {}
@@ -50,7 +51,7 @@ class ReadCache:
         with self._lock:
             generation = self._generation
             entry = self._entries.get(key)
-        if entry is not None and began - entry[0] < _CACHE_SECONDS:
+        if entry is not None and began - entry[0] < self._seconds:
             cached: T = entry[1]
             return cached
         value = load()
@@ -152,6 +153,8 @@ class Context:
     samples: SampleStore
     uploads: UploadStore
     read_cache: ReadCache = field(default_factory=ReadCache)
+    recent_jobs: ReadCache = field(default_factory=lambda: ReadCache(seconds=_RECENT_JOBS_SECONDS))
+    past_usage: ReadCache = field(default_factory=lambda: ReadCache(seconds=_PAST_USAGE_SECONDS))
     import_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("file"))
     search_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("search"))
     preview_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("preview"))

@@ -1,17 +1,24 @@
-"""Efficiency reports: resources that a job used, compared with those that it requested."""
+"""Efficiency reports: the resources that a job used, compared with those that it requested, and what to change."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from heliostat.models import AttemptUsage, Job, SeriesStatistics, UsageSummary
-from heliostat.models.amounts import format_count, format_percent, format_size
+from heliostat.models import (
+    ACTIVE_STATES,
+    TERMINAL_STATES,
+    AttemptUsage,
+    Job,
+    JobId,
+    SeriesStatistics,
+    UsageSummary,
+)
+from heliostat.services.efficiency_facts import JobFacts
+from heliostat.services.efficiency_rules import RULES, ChangeValue, EfficiencyRule
 
 MIN_RUN_SECONDS = 120.0  # shorter jobs are not assessed
-IDLE_PERCENT = 5.0  # a GPU with less utilisation counts as unused
-LOW_UTILISATION_PERCENT = 30.0  # GPUs with less utilisation mostly wait for something
-_LITTLE = 0.5  # of the requested amount
-_SMALL_MIB = 4096.0  # unused memory below this is not reported
 _NO_DATA = "no usage data"
+Suggestion = Callable[[JobFacts], ChangeValue | None]
+_OPTIONS = {"time_limit": "--time"}  # others are named as their field
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,96 +36,138 @@ class RequestedResources:
 
 
 @dataclass(frozen=True, slots=True)
+class EfficiencyFinding:
+    """A rule that applies to a job."""
+
+    rule: str
+    sentence: str
+    guide: str  # where the documentation says more
+
+
+@dataclass(frozen=True, slots=True)
 class EfficiencyReport:
-    """The sentences do not end with a full stop."""
+    """The sentences have the subject "the job" and do not end with a full stop."""
 
     sentences: tuple[str, ...]
     judged: bool = False  # False: too little data
     wasteful: bool = False  # a requested resource was hardly used
     gpus_used: int | None = None  # None: no GPUs, or no data about them
+    findings: tuple[EfficiencyFinding, ...] = ()
+    change: Mapping[str, ChangeValue] = field(default_factory=dict)  # fields of a job, for its next run
+    asks_for_more: bool = False  # the change contains a larger amount
 
     @property
     def text(self) -> str:
         return "; ".join(self.sentences)
 
+    @property
+    def summary(self) -> str:
+        """Whole sentences about a judged job; empty: it was not judged."""
+        if not self.judged:
+            return ""
+        text = self.text[:1].upper() + self.text[1:] + "."
+        return f"{text} {self.advice}." if self.change else text
 
-def assess_efficiency(requested: RequestedResources, used: UsageSummary, run_seconds: float) -> EfficiencyReport:
-    """The report for a job that has run for `run_seconds`."""
-    if run_seconds <= 0:
-        return EfficiencyReport(("it has not run yet",))
-    if used.sampled_seconds <= 0:
-        return EfficiencyReport((_NO_DATA,))
-    if run_seconds < MIN_RUN_SECONDS:
-        return EfficiencyReport((f"its run time is below {MIN_RUN_SECONDS:.0f} s, too short for a report",))
-    gpus_used = _gpus_used(used)
-    complaints = [
-        *_gpu_complaints(requested, used, gpus_used),
-        *_memory_complaints(requested, used),
-        *_cpu_complaints(requested, used),
-    ]
-    if complaints:
-        return EfficiencyReport(tuple(complaints), True, True, gpus_used)
-    facts = list(_facts(requested, used))
-    if not facts:
-        return EfficiencyReport((_NO_DATA,))
-    return EfficiencyReport((f"used {', '.join(facts)}",), True, False, gpus_used)
+    @property
+    def options(self) -> str:
+        """The change on the command line: `--gpus 1 --memory 12G`."""
+        return format_options(self.change)
 
+    @property
+    def advice(self) -> str:
+        """A sentence without a full stop; empty: no change."""
+        return f"`{self.options}` {self.verdict}" if self.change else ""
 
-def _gpus_used(used: UsageSummary) -> int | None:
-    means = [device.utilisation.mean for device in used.devices if device.utilisation.mean is not None]
-    return sum(mean >= IDLE_PERCENT for mean in means) if means else None
+    @property
+    def verdict(self) -> str:
+        """What the change is."""
+        return "is better for the next run" if self.asks_for_more else "would have been enough"
 
+    def rerun_command(self, job_id: JobId) -> str:
+        """Submits the job again with the change; empty: no change."""
+        changes = [f"--set {name}={value}" for name, value in self.change.items()]
+        return " ".join(["helio rerun", str(job_id), *changes]) if changes else ""
 
-def _gpu_complaints(requested: RequestedResources, used: UsageSummary, gpus_used: int | None) -> Iterator[str]:
-    count = len(used.devices)
-    if gpus_used is None or not count:
-        return
-    if gpus_used < count:
-        some = f"used {gpus_used} of {count} GPUs" if gpus_used else f"used none of its {count} GPUs"
-        yield some if count > 1 else "did not use its GPU"
-        return
-    busy = _mean_utilisation(used)
-    # On a shared GPU, the utilisation includes the work of other jobs.
-    if busy is not None and busy < LOW_UTILISATION_PERCENT and requested.gpus >= 1:
-        gpus = "GPU was" if count == 1 else f"{count} GPUs were"
-        yield f"its {gpus} busy only {format_percent(busy / 100)} of the time"
+    def without_change(self) -> "EfficiencyReport":
+        return replace(self, change={}, asks_for_more=False)
 
 
-def _memory_complaints(requested: RequestedResources, used: UsageSummary) -> Iterator[str]:
-    peak = used.memory_mib.peak
-    if peak is not None and peak < requested.memory_mib * _LITTLE and requested.memory_mib - peak > _SMALL_MIB:
-        yield f"requested {format_size(requested.memory_mib)} of memory, used {format_size(peak)}"
+def format_options(change: Mapping[str, ChangeValue]) -> str:
+    return " ".join(f"{_OPTIONS.get(name, f'--{name}')} {value}" for name, value in change.items())
 
 
-def _cpu_complaints(requested: RequestedResources, used: UsageSummary) -> Iterator[str]:
-    busy_cpus = _busy_cpus(used)
-    if busy_cpus is not None and busy_cpus < requested.cpus * _LITTLE and requested.cpus - busy_cpus >= 2:
-        yield f"requested {format_count(requested.cpus, 'CPU')}, used {_format_cpus(busy_cpus)}"
+def assess_efficiency(facts: JobFacts) -> EfficiencyReport:
+    """By the first rule of each resource that applies. Only batch jobs are judged: the usage of a session depends
+    on its user, that of a service on its visitors."""
+    rules, too_little_data = applicable_rules(facts), _too_little_data(facts)
+    if too_little_data and not rules:
+        return EfficiencyReport((too_little_data,))
+    sentences = [rule.sentence.format_map(facts.texts) for rule in rules]
+    is_wasteful, used = any(rule.is_waste for rule in rules), ", ".join(_used_amounts(facts))
+    if used and not is_wasteful and not too_little_data:
+        sentences.insert(0, f"used {used}")
+    change, asks_for_more = suggest_change(facts, rules)
+    return EfficiencyReport(
+        tuple(sentences) or (_NO_DATA,),
+        judged=bool(sentences) and _may_be_judged(facts),
+        wasteful=is_wasteful,
+        gpus_used=facts.gpus_used,
+        findings=tuple(_finding(rule, facts) for rule in rules),
+        change=change,
+        asks_for_more=asks_for_more,
+    )
 
 
-def _facts(requested: RequestedResources, used: UsageSummary) -> Iterator[str]:
-    """Used amounts, for a job without complaints."""
-    busy, count = _mean_utilisation(used), len(used.devices)
-    if busy is not None:
-        yield f"{'its GPU' if count == 1 else f'its {count} GPUs'} {format_percent(busy / 100)} of the time"
-    if (cpus := _busy_cpus(used)) is not None:
-        yield f"{_format_cpus(cpus)} of {format_count(requested.cpus, 'CPU')}"
-    if used.memory_mib.peak is not None:
-        yield f"{format_size(used.memory_mib.peak)} of {format_size(requested.memory_mib)} of memory"
+def _too_little_data(facts: JobFacts) -> str:
+    """Why usage says nothing about the job; empty: there is enough."""
+    if facts.run_seconds <= 0:
+        return "has not run yet"
+    if facts.used.sampled_seconds <= 0:
+        return _NO_DATA
+    if facts.run_seconds < MIN_RUN_SECONDS:
+        return f"ran less than {MIN_RUN_SECONDS:.0f} s, too short for a report"
+    return ""
 
 
-def _mean_utilisation(used: UsageSummary) -> float | None:
-    means = [device.utilisation.mean for device in used.devices if device.utilisation.mean is not None]
-    return sum(means) / len(means) if means else None
+def _may_be_judged(facts: JobFacts) -> bool:
+    """Not while it waits to run again: its usage so far is that of an interrupted run."""
+    return facts.kind == "batch" and facts.state in ACTIVE_STATES | TERMINAL_STATES
 
 
-def _busy_cpus(used: UsageSummary) -> float | None:
-    """The peak; the mean if no peak is known."""
-    return used.cpus.mean if used.cpus.peak is None else used.cpus.peak
+def applicable_rules(facts: JobFacts) -> tuple[EfficiencyRule, ...]:
+    """The first of each resource."""
+    first: dict[str, EfficiencyRule] = {}
+    is_short = bool(_too_little_data(facts))
+    for rule in RULES if _may_be_judged(facts) else ():
+        if rule.resource not in first and (rule.is_for_short_runs or not is_short) and rule.applies(facts):
+            first[rule.resource] = rule
+    return tuple(first.values())
 
 
-def _format_cpus(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0")
+def suggest_change(facts: JobFacts, rules: Iterable[EfficiencyRule]) -> tuple[dict[str, ChangeValue], bool]:
+    """Fields of a job, and whether one of them is larger than before."""
+    more = _values(facts, [rule.more for rule in rules]) if facts.state in TERMINAL_STATES else {}
+    less = _values(facts, [rule.less for rule in rules]) if facts.is_representative else {}
+    return less | more, bool(more)
+
+
+def _values(facts: JobFacts, changes: Iterable[Mapping[str, Suggestion]]) -> dict[str, ChangeValue]:
+    found = {name: suggest(facts) for change in changes for name, suggest in change.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _finding(rule: EfficiencyRule, facts: JobFacts) -> EfficiencyFinding:
+    return EfficiencyFinding(rule.id, rule.sentence.format_map(facts.texts), f"docs/researchers.md#{rule.guide}")
+
+
+def _used_amounts(facts: JobFacts) -> Iterator[str]:
+    texts = facts.texts
+    if facts.gpu_percent is not None:
+        yield f"{texts['its_gpus']} {texts['gpu_load']} of the time"
+    if facts.cpus_used is not None:
+        yield f"{texts['cpus_used']} of {texts['cpus']}"
+    if facts.memory_used is not None:
+        yield f"{texts['memory_used']} of {texts['memory']} of memory"
 
 
 def total_attempt_usage(used: Sequence[AttemptUsage]) -> AttemptUsage | None:

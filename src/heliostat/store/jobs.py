@@ -33,6 +33,7 @@ from heliostat.store.job_rows import (
 from heliostat.store.timestamps import to_timestamp
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
+_MAX_RECENT, _MAX_RECENT_COMPLETED = 300, 50
 _HAS_ID = _jobs.c.id.in_(bindparam("ids", expanding=True))
 _MAY_USE_CONTAINER = or_(_jobs.c.spec.contains('"image"'), _jobs.c.spec.contains('"mounts"'))
 # Built once: building a statement takes longer than running it.
@@ -73,6 +74,7 @@ class JobFilter:
     node: str | None = None
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
+    ended_after: datetime | None = None
     search: JobSearch | None = None
     newest_replicas: bool = False  # of the ended replicas of a service, only the newest
 
@@ -118,6 +120,20 @@ def get_job(conn: Connection, job_id: JobId) -> Job | None:
 def list_unfinished_jobs(conn: Connection) -> list[Job]:
     """Oldest first, without their spec."""
     query = select(*JOB_COLUMNS_WITHOUT_SPEC).where(_jobs.c.ended_at.is_(None)).order_by(_jobs.c.id)
+    return [row_to_job_without_spec(row) for row in conn.execute(query).mappings()]
+
+
+def list_recently_completed_jobs(conn: Connection, user: str, min_run_seconds: float) -> list[Job]:
+    """Completed batch jobs among the newest of a user that ran at least this long, newest first, without spec."""
+    newest = select(_jobs.c.id).where(_jobs.c.user == user).order_by(_jobs.c.id.desc()).limit(_MAX_RECENT)
+    query = (
+        select(*JOB_COLUMNS_WITHOUT_SPEC)
+        .where(_jobs.c.id.in_(newest.scalar_subquery()))
+        .where(_jobs.c.state == JobState.COMPLETED.value, _jobs.c.kind == "batch", _jobs.c.origin.is_(None))
+        .where(_jobs.c.ended_at - _jobs.c.started_at >= min_run_seconds)
+        .order_by(_jobs.c.id.desc())
+        .limit(_MAX_RECENT_COMPLETED)
+    )
     return [row_to_job_without_spec(row) for row in conn.execute(query).mappings()]
 
 
@@ -235,6 +251,7 @@ def _is_mixed(job_filter: JobFilter, sort: str | None = None) -> bool:
         job_filter.name,
         job_filter.submitted_after,
         job_filter.submitted_before,
+        job_filter.ended_after,
     )
     if any(other is not None for other in others):
         return False
@@ -281,6 +298,8 @@ def _filtered(query: Select[Any], job_filter: JobFilter) -> Select[Any]:
         query = query.where(_jobs.c.submitted_at >= to_timestamp(job_filter.submitted_after))
     if job_filter.submitted_before is not None:
         query = query.where(_jobs.c.submitted_at < to_timestamp(job_filter.submitted_before))
+    if job_filter.ended_after is not None:
+        query = query.where(_jobs.c.ended_at >= to_timestamp(job_filter.ended_after))
     if job_filter.newest_replicas:
         query = query.where(_jobs.c.id.not_in(_OLDER_REPLICAS))
     for name in ("user", "project", "array_id", "node"):

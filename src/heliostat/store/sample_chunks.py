@@ -72,6 +72,15 @@ def add_unknown_columns(values: SampleMatrix, columns: int) -> SampleMatrix:
     return values if missing <= 0 else np.pad(values, ((0, 0), (0, missing)), constant_values=np.nan)
 
 
+def integrate_chunks(chunks: Iterable[SampleChunk], start: float, end: float) -> float:
+    """The first column times seconds, of the steps that begin within this period: watts become joules."""
+    total = 0.0
+    for chunk in chunks:
+        at = chunk.first + np.arange(len(chunk.mean)) * chunk.step
+        total += float(np.nansum(chunk.mean[(at >= start) & (at < end), 0])) * chunk.step
+    return total
+
+
 def roll_up_chunks(chunks: Iterable[SampleChunk], step: int) -> SampleChunk:
     """All chunks as one, in steps of this length: the mean and the maximum of known values."""
     parts = list(chunks)

@@ -51,7 +51,7 @@ PRAGMA user_version = {_VERSION};
 _WRITE = "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)"
 _READ_ONE = "SELECT * FROM chunks WHERE subject = ? AND step = ? AND bucket = ?"
 _READ = "SELECT * FROM chunks WHERE subject = ? AND bucket > ? AND bucket < ?"
-_SCAN = "SELECT * FROM chunks WHERE step >= ? AND step <= ? AND bucket > ? AND bucket < ? AND subject GLOB 'job/*'"
+_SCAN = "SELECT * FROM chunks WHERE step >= ? AND step <= ? AND bucket > ? AND bucket < ? AND subject GLOB ?"
 _OLD = "SELECT * FROM chunks WHERE step >= ? AND step < ? AND bucket <= ? LIMIT ?"
 
 
@@ -137,9 +137,9 @@ class SampleStore:
         )
         return [chunk for chunk in (*stored, *in_memory) if chunk.first < end and chunk.end > start]
 
-    def scan_jobs(self, start: float, end: float) -> Iterator[tuple[str, SampleChunk]]:
-        """Subjects and chunks of all jobs in this period, unordered, as they are in the file. Its own connection,
-        so that neither samples nor pages wait."""
+    def scan(self, prefix: str, start: float, end: float) -> Iterator[tuple[str, SampleChunk]]:
+        """Chunks in this period of all subjects that begin like this, unordered, as they are in the file. Its own
+        connection, so that neither samples nor pages wait."""
         if not self._path.exists():
             return
         try:
@@ -150,7 +150,7 @@ class SampleStore:
         with contextlib.closing(conn):
             conn.row_factory = sqlite3.Row
             for steps, span in _SCANNED_STEPS:
-                for row in conn.execute(_SCAN, (*steps, start - span, end)):
+                for row in conn.execute(_SCAN, (*steps, start - span, end, f"{prefix}*")):
                     chunk = _row_to_chunk(row)
                     if chunk.first < end and chunk.end > start:
                         yield row["subject"], chunk

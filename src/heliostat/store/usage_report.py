@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, func, or_, selec
 
 from heliostat.models import JobId, JobState
 from heliostat.store import schema
+from heliostat.store.database import query_batches
 from heliostat.store.timestamps import to_datetime, to_timestamp
 from heliostat.store.usage import cards_expression, task_count_expression
 
@@ -126,6 +127,18 @@ def compute_wait_times(
     middle = (twice >= 0) & (twice <= 2)  # one value of an odd number, two of an even number
     middles = select(placed.c.name, func.min(placed.c.mean), func.avg(placed.c.wait)).where(middle)
     return {name: WaitTimes(mean, median) for name, mean, median in conn.execute(middles.group_by(placed.c.name))}
+
+
+def list_report_names(
+    conn: Connection, job_ids: Collection[JobId], by: str, scope: ReportScope | None = None
+) -> dict[JobId, tuple[str, float]]:
+    """Of these jobs, the name of the line of the report that they belong to, and their GPUs per task."""
+    found: dict[JobId, tuple[str, float]] = {}
+    for batch in query_batches(sorted(job_ids)):
+        query: _Query = select(_jobs.c.id, _name(by), _jobs.c.gpus).where(_jobs.c.id.in_(batch))
+        rows = conn.execute(_of(scope, _joined(query)).order_by(_attempts.c.number))
+        found |= {job_id: (name, gpus) for job_id, name, gpus in rows}
+    return found
 
 
 def find_first_attempt_start(conn: Connection) -> datetime | None:

@@ -26,10 +26,12 @@ JOB = {
     "node": "gpu1",
     "started_at": "2026-11-16T01:00:00Z",
     "ended_at": "2026-11-16T03:10:00Z",
+    "time_limit_seconds": 28800,
 }
 STATS = {
     "job_id": 12,
     "requested": {"cpus": 8, "memory_mib": 65536, "gpus": 1},
+    "device_names": ["GPU 3"],
     "device_memory_mib": [81920],
     "efficiency": {
         "sentences": ["used 1 of 4 GPUs"],
@@ -37,6 +39,7 @@ STATS = {
         "wasteful": True,
         "gpus_used": 1,
         "text": "used 1 of 4 GPUs",
+        "advice": "`--gpus 1` would have been enough",
     },
     "summary": {},
     "series": [
@@ -61,12 +64,15 @@ def test_a_job_is_shown_against_what_it_asked_for_and_judged(helio, serve):
     ran = helio("stats", "12")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert lines[:2] == ["Job 12 train running for 2h10m on gpu1", "Used 1 of 4 GPUs."]
+    assert lines[:2] == [
+        "Job 12 train running for 2h10m on gpu1",
+        "Used 1 of 4 GPUs. `--gpus 1` would have been enough.",
+    ]
     rows = {line[:12].strip(): line[12:].split() for line in lines[4:]}
     assert rows["CPUs busy"] == ["8", "4", "8", "8", "▁▅█"]
     assert rows["memory"][:4] == ["3G", "2G", "3G", "64G"]
-    assert rows["GPU 0 load"] == ["100%", "50%", "100%", "-", "▁▅█"]
-    assert rows["GPU 0 memory"][:4] == ["40G", "26.7G", "40G", "80G"]
+    assert rows["GPU 3 load"] == ["100%", "50%", "100%", "-", "▁▅█"]
+    assert rows["GPU 3 memory"][:4] == ["40G", "26.7G", "40G", "80G"]
 
 
 def test_without_a_job_it_is_the_cluster(helio, serve):
@@ -138,3 +144,67 @@ def test_usage_from_accounting_is_shown_without_samples(helio, serve):
     ran = helio("stats", "12")
     assert "Total usage: 10m24s CPU time, 20m00s GPU time, 3.1G peak memory, out of memory." in ran.out
     assert "No usage data" not in ran.out
+
+
+def test_the_efficiency_of_a_job_ends_with_the_command_for_its_next_run(helio, serve):
+    statistics = {"mean": 80.0, "peak": 98.0, "last": 80.0}
+    amounts = {"mean": 1024.0, "peak": 3072.0, "last": 1024.0}
+    summary = {
+        "cpus": {"mean": 1.0, "peak": 1.25, "last": 1.0},
+        "memory_mib": amounts,
+        "devices": [{"utilisation": statistics, "memory_mib": amounts}],
+    }
+    report = {
+        **STATS["efficiency"],
+        "command": "helio rerun 12 --set memory=4G",
+        "findings": [{"rule": "unused-memory", "guide": "docs/researchers.md#memory-and-cpus"}],
+    }
+    serve(answer({**STATS, "summary": summary, "efficiency": report, "run_seconds": 7800.0}), answer(JOB))
+    ran = helio("efficiency", "12")
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[:2] == [
+        "Job 12 train running for 2h10m on gpu1",
+        "Used 1 of 4 GPUs. `--gpus 1` would have been enough.",
+    ]
+    rows = [line.split() for line in lines[3:]]
+    assert rows[1] == ["GPU", "3", "-", "80%", "98%"]
+    assert rows[2] == ["GPU", "3", "memory", "80G", "1G", "3G"]
+    assert rows[3] == ["CPUs", "8", "1", "1.2"]
+    assert rows[4] == ["memory", "64G", "1G", "3G"]
+    assert rows[5] == ["time", "8h00m", "-", "2h10m"]
+    assert lines[-2:] == [
+        "Next run:  helio rerun 12 --set memory=4G",
+        "Guide:     docs/researchers.md#memory-and-cpus",
+    ]
+
+
+def test_the_efficiency_of_several_jobs_is_a_table(helio, serve):
+    item = {
+        "job_id": 12,
+        "name": "tr\x1bain",
+        "user": "ada",
+        "state": "completed",
+        "run_seconds": 7800.0,
+        "requested": {"cpus": 8, "memory_mib": 65536, "gpus": 1},
+        "summary": {
+            "cpus": {"mean": 1.0, "peak": None},
+            "memory_mib": {"mean": 512.0, "peak": 3072.0},
+            "devices": [{}],
+        },
+        "unused_gpu_hours": 1.25,
+        "efficiency": {"gpus_used": 0, "options": "--gpus 0"},
+    }
+    server = serve(answer({"items": [item], "next_cursor": None}))
+    ran = helio("efficiency", "--project", "vision", "--since", "30d")
+    assert ran.code == 0, ran.err
+    assert b"GET /api/v1/efficiency?project=vision&since=" in server.requests[0]
+    row = ran.out.splitlines()[1]
+    assert row.split()[2:] == "ada completed 2h10m 0/1 1/8 3G/64G 1.2 --gpus 0".split()
+    assert "\x1b" not in row
+
+
+def test_efficiency_takes_a_job_or_a_list(helio):
+    assert helio("efficiency", "12", "--mine").code == 2
+    assert helio("efficiency", "--mine", "--project", "vision").code == 2
+    assert helio("efficiency", "--since", "ages").code == 2

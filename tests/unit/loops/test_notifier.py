@@ -66,7 +66,14 @@ class Post:
 def notifying(site: Site, post: Post, timing: NotificationTiming = HASTY, **settings: Any) -> Iterator[Notifier]:
     said = replace(site.context.settings, notifications=NotificationSettings(**settings))
     notifier = Notifier(
-        NotifierComponents(site.context.store, said, post.send, lambda: datetime.now(UTC), timing=timing)
+        NotifierComponents(
+            site.context.store,
+            said,
+            post.send,
+            lambda: datetime.now(UTC),
+            describe_efficiency=lambda job_id: f"Used {job_id} of 4 GPUs.",
+            timing=timing,
+        )
     )
     notifier.start()
     yield notifier
@@ -102,6 +109,8 @@ def test_what_ends_is_told_once(site: Site) -> None:
         (1, "cancelled", "ended"),
         (2, "cancelled", "ended"),
     ]
+    assert [one["efficiency"] for one in post.events()] == ["Used 1 of 4 GPUs.", "Used 2 of 4 GPUs."]
+    assert "UTC. Used 1 of 4 GPUs.\n" in post.taken[0][1].text
 
 
 def test_what_happened_before_a_notification_was_made_is_not_told(site: Site) -> None:

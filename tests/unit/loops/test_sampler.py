@@ -123,3 +123,15 @@ def test_what_was_seen_last_is_written_when_it_stops(tmp_path: Path) -> None:
     again = SampleStore(tmp_path / "samples.db")
     assert again.read("job/7", 0, 1e12)[0].mean[0].tolist() == pytest.approx([1.0, 10.0], rel=0.001)
     again.close()
+
+
+def test_the_power_of_the_gpus_of_a_job_is_kept_apart(tmp_path: Path) -> None:
+    devices = (DeviceSample(90, 100, 300.0), DeviceSample(None, None, None), DeviceSample(0, 4, 50.0))
+    batch = SampleBatch({"1.1": UsageSample(1.0, 10.0, devices), "2.1": UsageSample(1.0, 10.0)})
+    looking, store = sampler(Engine(lambda: batch), tmp_path)
+    looking.take_sample()
+    (chunk,) = store.read("job-power/1", 0, 1e12)
+    assert chunk.mean.tolist() == [[350.0]]
+    assert store.read("job-power/2", 0, 1e12) == []
+    (chunk,) = store.read("job/1", 0, 1e12)
+    assert chunk.mean.shape == (1, 8)

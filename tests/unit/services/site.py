@@ -15,9 +15,10 @@ from heliostat.engines.contract import Capabilities
 from heliostat.models import AuditEntry, Caller, Device, Job, JobSpec, JobState, Node, Resources
 from heliostat.services.accounts import audit, projects, users
 from heliostat.services.accounts.users import NewUser
-from heliostat.services.context import ConcurrencyLimit, Context
+from heliostat.services.context import ConcurrencyLimit, Context, ReadCache
 from heliostat.store import accounts as stored
 from heliostat.store import job_writes
+from heliostat.store.samples import SampleStore
 from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
 
 
@@ -84,10 +85,14 @@ def new_site(folder: Path) -> Iterator[Site]:
             search_limit=ConcurrencyLimit("search"),
             report_limit=ConcurrencyLimit("report"),
             preview_limit=ConcurrencyLimit("preview"),
+            recent_jobs=ReadCache(),
+            past_usage=ReadCache(),
+            samples=SampleStore(folder / "samples.db"),
         )
         root = Caller(authenticator.authenticate_peer(ROOT), "socket", "local")
         yield Site(cast(Context, parts), clock, machines, root)
         authenticator.close()
+        parts.samples.close()
 
 
 def a_node(name: str, gpus: int = 4) -> Node:

@@ -1,12 +1,8 @@
 """Usage from an engine's accounting, merged with samples."""
 
-from heliostat.models import AttemptUsage, SeriesStatistics, UsageSummary
-from heliostat.services.efficiency import (
-    RequestedResources,
-    assess_efficiency,
-    merge_accounting_usage,
-    total_attempt_usage,
-)
+from heliostat.models import AttemptUsage, Resources, SeriesStatistics, UsageSummary
+from heliostat.services.efficiency import assess_efficiency, merge_accounting_usage, total_attempt_usage
+from heliostat.services.efficiency_facts import JobFacts, RequestLimits
 
 
 def test_total_usage_sums_times_and_takes_the_maximum_memory() -> None:
@@ -18,8 +14,9 @@ def test_total_usage_sums_times_and_takes_the_maximum_memory() -> None:
 def test_a_job_without_samples_is_assessed_by_its_accounting() -> None:
     used = merge_accounting_usage(UsageSummary(), AttemptUsage(600.0, 300.0, 2048.0))
     assert used == UsageSummary(600.0, SeriesStatistics(0.5), SeriesStatistics(None, 2048.0))
-    said = assess_efficiency(RequestedResources(8, 65536, 0), used, 600.0)
-    assert said.sentences == ("requested 64 GiB of memory, used 2 GiB", "requested 8 CPUs, used 0.5")
+    said = assess_efficiency(JobFacts(Resources(8, 65536), used, 600.0, RequestLimits(8, 65536, 86400)))
+    assert said.sentences == ("used at most 2 GiB of 64 GiB of memory", "used 0.5 of 8 CPUs")
+    assert said.change == {"memory": "3G"}  # the peak of the CPUs is not known
 
 
 def test_accounting_includes_peaks_between_two_samples() -> None:

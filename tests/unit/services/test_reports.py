@@ -2,17 +2,21 @@
 
 import csv
 import io
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from sqlalchemy import insert
 
+from heliostat.config.sections import MonitoringSettings
 from heliostat.errors import Invalid
+from heliostat.models import Caller, Resources
 from heliostat.services.cluster.usage_reports import (
     PeriodRequest,
     UsageReportLine,
     _month_span,
     list_report_months,
+    monthly_usage_report,
     resolve_period,
     usage_report_csv,
 )
@@ -46,6 +50,8 @@ def test_commas_and_quotes_are_escaped_and_unknown_values_are_empty() -> None:
         "wasted_cpu_hours": "0.1",
         "mean_wait_seconds": "",
         "median_wait_seconds": "7.0",
+        "energy_kwh": "",
+        "co2_kg": "",
     }
 
 
@@ -110,3 +116,30 @@ def test_months_go_back_to_the_first_job(site: Site) -> None:
     values |= {"started_at": first}
     site.context.store.write(lambda tx: tx.conn.execute(insert(schema.attempts).values(**values)))
     assert list_report_months(site.context) == ["2026-02", "2026-01", "2025-12", "2025-11"]
+
+
+def test_energy_is_the_power_of_the_gpus_over_time_within_the_month(site: Site) -> None:
+    site.clock.at = datetime(2026, 2, 15, tzinfo=UTC)
+    ada = site.person("ada")
+    began = datetime(2026, 1, 31, 23, 30, tzinfo=UTC)
+    for number, user, gpus in ((1, "ada", 1.0), (2, "root", 1.0), (3, "root", 0.5), (4, "root", 0.0)):
+        site.add_job(number, user=user, resources=Resources(gpus=gpus))
+        values = {"job_id": number, "number": 1, "node": "n1", "devices": "[]", "state": "completed"}
+        times = {"created_at": began.timestamp(), "started_at": began.timestamp()}
+        values |= {**times, "ended_at": began.timestamp() + 3600}
+        site.context.store.write(lambda tx, row=values: tx.conn.execute(insert(schema.attempts).values(**row)))
+        for second in range(0, 3600, 10) if gpus else ():
+            site.context.samples.add(began.timestamp() + second, {f"job-power/{number}": [400.0]})
+
+    site.context.samples.flush(site.clock.at.timestamp())
+
+    def energy(caller: Caller, month: str) -> dict[str, tuple[float | None, float | None]]:
+        lines = monthly_usage_report(site.context, caller, month, "user")
+        return {line.name: (line.energy_kwh, line.co2_kg) for line in lines}
+
+    assert energy(site.root, "2026-02") == {"ada": (0.2, None), "root": (0.3, None)}
+    assert energy(ada, "2026-02") == {"ada": (0.2, None)}
+    site.context.settings = replace(  # type: ignore[misc]
+        site.context.settings, monitoring=MonitoringSettings(co2_grams_per_kwh=400.0)
+    )
+    assert energy(site.root, "2026-01") == {"ada": (0.2, 0.08), "root": (0.3, 0.12)}

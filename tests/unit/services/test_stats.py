@@ -1,37 +1,31 @@
 """Usage statistics of jobs, nodes and the cluster over time."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.errors import Forbidden, NotFound
-from heliostat.models import JobState, Resources
+from heliostat.models import Caller, JobState, Membership, ProjectRole, Resources
 from heliostat.services.cluster import stats
+from heliostat.services.cluster.efficiency_report import list_job_efficiency
+from heliostat.services.cluster.job_usage import describe_efficiency
 from heliostat.services.cluster.stats import MAX_POINTS, StatsPeriod, cluster_stats, job_stats, node_stats
+from heliostat.services.energy import EnergyEstimate
 from heliostat.store import schema
-from heliostat.store.samples import SampleStore
-from unit.services.site import Site, new_site
+from unit.services.site import Site
 
 MINUTE = timedelta(minutes=1)
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with new_site(tmp_path) as site:
-        site.context.samples = SampleStore(tmp_path / "samples.db")  # type: ignore[misc]
-        yield site
-        site.context.samples.close()
-
-
-def ran(site: Site, number: int, started_at: datetime, ended_at: datetime | None) -> None:
+def ran(site: Site, number: int, started_at: datetime, ended_at: datetime | None, **fields: Any) -> None:
     state = JobState.RUNNING if ended_at is None else JobState.COMPLETED
     wanted = Resources(cpus=4, memory_mib=65536, gpus=2)
-    site.add_job(number, state=state, attempt=1, started_at=started_at, ended_at=ended_at, resources=wanted)
+    fields |= {"state": state, "attempt": 1, "started_at": started_at, "ended_at": ended_at, "resources": wanted}
+    site.add_job(number, **fields)
     values = {
         "job_id": number,
         "number": 1,
@@ -59,17 +53,70 @@ def test_a_job_has_series_summary_and_sentences(site: Site) -> None:
     found = job_stats(site.context, site.root, 1)
     names = [one.name for one in found.series]
     assert names == ["cpu", "memory", "gpu0_utilisation", "gpu0_memory", "gpu1_utilisation", "gpu1_memory"]
-    assert found.efficiency.text == "used 1 of 2 GPUs; requested 64 GiB of memory, used 3 GiB"
+    assert found.efficiency.text == "used 1 of 2 GPUs; used at most 3 GiB of 64 GiB of memory"
     assert found.summary.cpus.mean == 2.0
     assert found.series[0].last == 2.0
     assert found.series[0].start_at <= start
     assert found.series[0].start_at.tzinfo is UTC
 
 
+def test_the_change_fits_on_a_node_of_the_cluster(site: Site) -> None:
+    start = site.clock.at - 10 * MINUTE
+    for number, peak in ((1, 3072.0), (2, 9000.0)):
+        ran(site, number, start, site.clock.at)
+        sampled(site, number, start, 10, [4.0, peak, 90.0, 1000.0, 0.0, 4.0])
+    assert job_stats(site.context, site.root, 1).efficiency.change == {"gpus": 1, "memory": "4G"}
+    too_large = job_stats(site.context, site.root, 2).efficiency  # its nodes have 8 GiB today
+    assert (too_large.change, too_large.wasteful) == ({}, True)
+
+
+def test_a_message_about_the_end_of_a_job_says_what_would_have_been_enough(site: Site) -> None:
+    start = site.clock.at - 10 * MINUTE
+    ran(site, 1, start, site.clock.at)
+    sampled(site, 1, start, 10, [4.0, 3072.0, 90.0, 1000.0, 0.0, 4.0])
+    assert describe_efficiency(site.context, 1) == (
+        "Used 1 of 2 GPUs; used at most 3 GiB of 64 GiB of memory. `--gpus 1 --memory 4G` would have been enough."
+    )
+    ran(site, 2, site.clock.at - MINUTE, site.clock.at)
+    assert describe_efficiency(site.context, 2) == ""  # too short
+    assert describe_efficiency(site.context, 3) == ""  # it does not exist
+
+
+def test_the_largest_waste_of_a_user_or_a_project_comes_first(site: Site) -> None:
+    hour = timedelta(hours=1)
+    site.project("vision")
+    ada, member = site.person("ada", "vision"), site.person("bert", "vision")
+    bert = replace(member, user=replace(member.user, memberships=(Membership("vision", ProjectRole.MANAGER),)))
+    for number, user, load in ((1, "ada", 90.0), (2, "ada", 10.0), (3, "bert", 50.0)):
+        ran(site, number, site.clock.at - 2 * hour, site.clock.at - hour, user=user, project="vision")
+        sampled(site, number, site.clock.at - 2 * hour, 60, [4.0, 60000.0, load, 1000.0, load, 1000.0])
+    ran(site, 4, site.clock.at - 200 * hour, site.clock.at - 199 * hour, user="ada", project="vision")
+
+    def ids(caller: Caller, *query: Any) -> list[int]:
+        return [each.job.id for each in list_job_efficiency(site.context, caller, *query)]
+
+    assert ids(ada) == ids(ada, "vision") == [2, 1]
+    assert ids(member, "vision") == [3]  # a member sees only their own jobs
+    assert ids(bert, "vision") == ids(site.root, "vision") == [2, 3, 1]
+    assert ids(site.root) == ids(ada, "default") == []
+    assert ids(ada, "vision", site.clock.at) == []
+    [second, _] = list_job_efficiency(site.context, ada)
+    assert (second.unused_gpu_hours, second.unused_cpu_hours) == (1.8, 0.0)
+
+
+def test_the_energy_of_a_job_is_estimated_from_the_power_of_its_gpus(site: Site) -> None:
+    start = site.clock.at - 60 * MINUTE
+    ran(site, 1, start, site.clock.at)
+    assert job_stats(site.context, site.root, 1).energy is None
+    for second in range(0, 3600, 10):
+        site.context.samples.add(start.timestamp() + second, {"job-power/1": [350.0]})
+    assert job_stats(site.context, site.root, 1).energy == EnergyEstimate(0.35, None)
+
+
 def test_a_waiting_job_has_no_series(site: Site) -> None:
     site.add_job(1)
     found = job_stats(site.context, site.root, 1)
-    assert (found.series, found.efficiency.text) == ((), "it has not run yet")
+    assert (found.series, found.efficiency.text) == ((), "has not run yet")
 
 
 def test_only_samples_of_the_run_time_are_shown(site: Site) -> None:

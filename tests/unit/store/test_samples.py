@@ -215,3 +215,15 @@ def test_a_file_that_was_deleted_is_begun_anew_with_a_word(make: Make, tmp_path:
     assert [entry["event"] for entry in logs] == ["samples_file_replaced"]
     store.close()
     assert values_of(make()) == [1.0, 2.0]
+
+
+def test_a_scan_finds_the_subjects_with_a_prefix(make: Make) -> None:
+    store = make()
+    store.add(START, {"job-power/1": [50.0], "job-power/12": [60.0], "job/1": [1.0]})
+    store.add(START + 2 * HOUR, {"job-power/2": [80.0]})
+    store.flush(START)
+    found = {
+        subject: chunk.mean[:, 0].tolist() for subject, chunk in store.scan("job-power/", START, START + HOUR)
+    }
+    assert found == {"job-power/1": [50.0], "job-power/12": [60.0]}
+    assert {subject for subject, _ in store.scan("job/", 0, 1e12)} == {"job/1"}

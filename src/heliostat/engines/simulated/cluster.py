@@ -14,7 +14,7 @@ from heliostat.models import Attempt, Device, DeviceProcess, Node
 
 MAX_NODES = 10_000
 WARM_UP_SECONDS = 90.0
-_IDLE_WATTS = 50.0
+IDLE_WATTS, WATTS_PER_PERCENT = 50.0, 3.0  # of a GPU
 IDLE_MEMORY_MIB = 4
 
 _GROUP = re.compile(r"(?P<count>\d{1,5})x(?:(?P<gpus>\d{1,2})x(?P<type>[a-z0-9-]+)|cpu)", re.IGNORECASE)
@@ -81,7 +81,7 @@ def device_under_load(device: Device, attempt: Attempt, seconds: float) -> Devic
         memory_used_mib=memory_mib,
         utilisation=utilisation,
         temperature=_resting_temperature(device.uuid) + int(utilisation * 0.42 * (0.5 + 0.5 * warm_up)),
-        power_watts=_IDLE_WATTS + 3.0 * utilisation,
+        power_watts=IDLE_WATTS + WATTS_PER_PERCENT * utilisation,
         processes=(_process(attempt, memory_mib),),
     )
 
@@ -150,7 +150,7 @@ def _device(node: str, index: int, model: DeviceModel) -> Device:
         memory_used_mib=IDLE_MEMORY_MIB,
         utilisation=0,
         temperature=_resting_temperature(name),
-        power_watts=_IDLE_WATTS,
+        power_watts=IDLE_WATTS,
     )
 
 

@@ -50,7 +50,7 @@ def sample_node(node: Node, attempts: Iterable[tuple[UsageSample, float]]) -> Us
 
 
 def sample_device(device: Device) -> DeviceSample:
-    return DeviceSample(device.utilisation, device.memory_used_mib)
+    return DeviceSample(device.utilisation, device.memory_used_mib, device.power_watts)
 
 
 def _wave(profile: UsageProfile, seconds: float) -> float:

@@ -33,7 +33,7 @@ from heliostat.services.cluster.foreign_jobs import (
 from heliostat.services.cluster.nodes import get_node
 from heliostat.services.cluster.reservations import list_reservations
 from heliostat.services.context import Context
-from heliostat.services.efficiency import IDLE_PERCENT
+from heliostat.services.efficiency_facts import IDLE_PERCENT
 from heliostat.services.permissions import may_inspect
 from heliostat.store import jobs as stored
 from heliostat.store.sample_chunks import TimeGrid, resample_chunks

@@ -4,15 +4,21 @@ themselves for other users."""
 import csv
 import io
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NoReturn
 
+from sqlalchemy import Connection
+
 from heliostat.errors import Invalid
-from heliostat.models import Caller, ProjectRole
+from heliostat.models import Caller, JobId, ProjectRole
 from heliostat.models.csv_cells import quote_formula
+from heliostat.models.samples import JOB_POWER_PREFIX
 from heliostat.services.context import Context
+from heliostat.services.energy import EnergyEstimate, own_part
+from heliostat.store.sample_chunks import integrate_chunks
 from heliostat.store.usage_report import (
     ReportPeriod,
     ReportScope,
@@ -20,6 +26,7 @@ from heliostat.store.usage_report import (
     WaitTimes,
     compute_wait_times,
     find_first_attempt_start,
+    list_report_names,
     sum_usage,
     total_gpu_hours,
 )
@@ -44,6 +51,8 @@ class UsageReportLine:
     wasted_cpu_hours: float
     mean_wait_seconds: float | None  # of jobs that first started in this period
     median_wait_seconds: float | None
+    energy_kwh: float | None = None  # of GPUs, estimated from samples of their power; None: not known
+    co2_kg: float | None = None  # None: the energy, or the CO2 of a kWh, is not known
 
 
 def monthly_usage_report(context: Context, caller: Caller, month: str | None, by: str) -> list[UsageReportLine]:
@@ -68,7 +77,8 @@ def usage_report(context: Context, caller: Caller, requested: PeriodRequest, by:
         used = sum_usage(conn, span, by, scope)
         waits = compute_wait_times(conn, span, by, scope)
         total = total_gpu_hours(conn, span) if scope else sum(totals.gpu_hours for totals in used)
-    lines = [_line(name, totals, waits.get(totals.name), total) for totals in used]
+        energy = _energy_by_name(context, conn, span, by, scope)
+    lines = [_line(name, totals, waits.get(totals.name), total, energy.get(totals.name)) for totals in used]
     return sorted(lines, key=lambda line: (-line.gpu_hours, -line.cpu_hours, line.name))
 
 
@@ -96,7 +106,23 @@ def report_csv(kind: type[Any], lines: Sequence[Any], by: str) -> str:
     return text.getvalue()
 
 
-def _line(period: str, totals: UsageTotals, wait: WaitTimes | None, total: float) -> UsageReportLine:
+def _energy_by_name(
+    context: Context, conn: Connection, period: ReportPeriod, by: str, scope: ReportScope | None
+) -> dict[str, EnergyEstimate]:
+    start, end = period.start.timestamp(), min(period.end, period.now).timestamp()
+    by_job: dict[JobId, float] = defaultdict(float)
+    for subject, chunk in context.samples.scan(JOB_POWER_PREFIX, start, end):
+        by_job[int(subject.removeprefix(JOB_POWER_PREFIX))] += integrate_chunks([chunk], start, end)
+    joules: dict[str, float] = defaultdict(float)
+    for job_id, (name, gpus) in list_report_names(conn, by_job, by, scope).items():
+        joules[name] += by_job[job_id] * own_part(gpus)
+    settings = context.settings.monitoring
+    return {name: EnergyEstimate.of_joules(total, settings) for name, total in joules.items()}
+
+
+def _line(
+    period: str, totals: UsageTotals, wait: WaitTimes | None, total: float, energy: EnergyEstimate | None
+) -> UsageReportLine:
     return UsageReportLine(
         period=period,
         name=totals.name,
@@ -108,6 +134,8 @@ def _line(period: str, totals: UsageTotals, wait: WaitTimes | None, total: float
         wasted_cpu_hours=round(totals.wasted_cpu_hours, 2),
         mean_wait_seconds=None if wait is None else round(wait.mean, 1),
         median_wait_seconds=None if wait is None else round(wait.median, 1),
+        energy_kwh=None if energy is None else energy.kwh,
+        co2_kg=None if energy is None else energy.co2_kg,
     )
 
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from heliostat.fair_use.utilisation import STEP_SECONDS, GpuUtilisation
 from heliostat.models import Caller, JobId
-from heliostat.models.samples import job_subject
+from heliostat.models.samples import JOB_PREFIX, job_subject
 from heliostat.services.cluster.usage_reports import PeriodRequest, report_csv, report_scope, resolve_period
 from heliostat.services.context import Context
 from heliostat.store.sample_chunks import in_steps
@@ -63,7 +63,7 @@ def measure_use(context: Context, jobs: Iterable[GpuJob], period: ReportPeriod) 
     measured = {job.job_id: MeasuredUse() for job in by_subject.values()}
     start, end = int(period.start.timestamp()), int(min(period.end, period.now).timestamp())
     percent = context.settings.fair_use.idle_percent
-    for subject, chunk in context.samples.scan_jobs(start, end):
+    for subject, chunk in context.samples.scan(JOB_PREFIX, start, end):
         job = by_subject.get(subject)
         if job is None or job.gpus != int(job.gpus):
             continue  # another period or user; the utilisation of a shared GPU includes the work of other jobs

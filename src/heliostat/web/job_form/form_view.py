@@ -44,6 +44,7 @@ class StartPreview:
     notes: tuple[str, ...] = ()
     no_forecast_reason: str | None = None
     errors: FormErrors = FormErrors()
+    hints: tuple[str, ...] = ()  # what earlier jobs with the same name used
 
 
 @dataclass(frozen=True, slots=True)

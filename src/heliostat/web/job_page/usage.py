@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import zip_longest
 from statistics import fmean
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from heliostat.models import AttemptRecord, SeriesStatistics, TaskPlacement
-from heliostat.models.nodes import Device
+from heliostat.models import SeriesStatistics
+from heliostat.services.cluster.job_devices import JobDevices
 from heliostat.services.cluster.stats import JobStats, TimeSeries
+from heliostat.services.energy import EnergyEstimate
 from heliostat.web import formatting, svg_plots
 from heliostat.web.job_page.wait_explanation import format_sentence
 
@@ -32,39 +34,16 @@ class JobUsagePlot:
 class JobUsageView:
     assessment: str
     is_wasteful: bool
+    change: str  # options of `helio run` for the next run; empty: none
+    verdict: str  # ends the sentence that begins with the change
+    change_url: str  # the form with this change
+    energy: str  # empty: not known
+    command: str  # submits the job again with this change
     plots: tuple[JobUsagePlot, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JobDevices:
-    """The GPUs of a job, in the order of their series."""
-
-    names: tuple[str, ...] = ()  # as in the list of its GPUs: GPU 4
-    memory_mib: int | None = None  # of the largest; None: unknown
-
-    @classmethod
-    def of_attempts(cls, attempts: Sequence[AttemptRecord], known: Mapping[str, Device]) -> "JobDevices":
-        """A requeued job can have other GPUs than before: `GPU 4, GPU 1`."""
-        placed = [_placed_devices(attempt) for attempt in attempts if attempt.started_at]
-        names_node = len({node for devices in placed for node, _ in devices}) > 1
-        ranks = zip_longest(*([_name(*device, known, names_node) for device in devices] for devices in placed))
-        sizes = [known[uuid].memory_mib for devices in placed for _, uuid in devices if uuid in known]
-        names = (", ".join(dict.fromkeys(name for name in rank if name)) for rank in ranks)
-        return cls(tuple(names), max(sizes, default=None))
-
-
-def _placed_devices(attempt: AttemptRecord) -> list[tuple[str, str]]:
-    places = attempt.places or (TaskPlacement(attempt.node, attempt.devices),)
-    return [(place.node, uuid) for place in places for uuid in place.devices]
-
-
-def _name(node: str, uuid: str, known: Mapping[str, Device], names_node: bool) -> str:
-    name = f"GPU {known[uuid].number}" if uuid in known else uuid
-    return f"{node} {name}" if names_node else name
-
-
-def build_usage_view(stats: JobStats, devices: JobDevices) -> JobUsageView:
-    by_name = {series.name: series for series in stats.series}
+def build_usage_view(stats: JobStats) -> JobUsageView:
+    by_name, devices = {series.name: series for series in stats.series}, stats.devices
     found = [
         _plot_devices("GPU utilisation", by_name, devices.names, _Measure("%", 1.0, top=100.0)),
         _plot_devices("GPU memory in GiB", by_name, devices.names, _device_memory(devices)),
@@ -72,7 +51,24 @@ def build_usage_view(stats: JobStats, devices: JobDevices) -> JobUsageView:
         _plot_series("Memory in GiB", by_name.get("memory"), stats.summary.memory_mib, _memory(stats)),
     ]
     plots = tuple(plot for plot in found if plot is not None)
-    return JobUsageView(format_sentence(stats.efficiency.text), stats.efficiency.wasteful, plots)
+    report = stats.efficiency
+    return JobUsageView(
+        format_sentence(report.text),
+        report.wasteful,
+        report.options,
+        f"{report.verdict}.",
+        f"/jobs/new?{urlencode({'from': stats.job_id, **report.change})}",
+        _describe_energy(stats.energy),
+        report.rerun_command(stats.job_id),
+        plots,
+    )
+
+
+def _describe_energy(energy: EnergyEstimate | None) -> str:
+    if energy is None:
+        return ""
+    co2 = "" if energy.co2_kg is None else f" and {energy.co2_kg:.2f} kg of CO2"
+    return f"Its GPUs used about {energy.kwh:.2f} kWh{co2}, estimated from samples of their power."
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +101,7 @@ def _memory(stats: JobStats) -> _Measure:
 
 
 def _device_memory(devices: JobDevices) -> _Measure:
-    capacity = devices.memory_mib
+    capacity = max((mib for mib in devices.memory_mib if mib is not None), default=None)
     if capacity is None:
         return _Measure("GiB", _GIB)
     return _Measure(

@@ -33,7 +33,7 @@ from heliostat.web.job_page.details import (
 from heliostat.web.job_page.log_view import LogQuery, LogView, build_log_view
 from heliostat.web.job_page.rerun import RerunView, build_rerun_view
 from heliostat.web.job_page.timeline import Timeline, build_timeline
-from heliostat.web.job_page.usage import JobDevices, JobUsageView, build_usage_view
+from heliostat.web.job_page.usage import JobUsageView, build_usage_view
 from heliostat.web.job_page.wait_explanation import (
     WaitExplanation,
     WhatIfView,
@@ -267,8 +267,7 @@ def _ends_at(job: Job) -> datetime | None:
 def _usage(request: AuthenticatedRequest, history: JobHistory, devices: dict[str, Device]) -> JobUsageView | None:
     if not any(attempt.started_at for attempt in history.attempts):
         return None
-    job_devices = JobDevices.of_attempts(history.attempts, devices)
-    return build_usage_view(job_stats(request.context, request.caller, history.job.id), job_devices)
+    return build_usage_view(job_stats(request.context, request.caller, history.job.id))
 
 
 def _what_if(request: AuthenticatedRequest, job: Job) -> WhatIfView:

@@ -16,6 +16,7 @@ from heliostat.models.gpu_types import is_slice
 from heliostat.services.cluster.choices import JobChoices, job_choices_for
 from heliostat.services.jobs.explanation import forecast_request
 from heliostat.services.jobs.submission import SubmissionResult, submit_jobs
+from heliostat.services.jobs.usage_hints import find_usage_hints_of_request
 from heliostat.services.permissions import may_see_env_values, require_inspectable_job
 from heliostat.web import formatting
 from heliostat.web.job_form import job_file
@@ -146,11 +147,12 @@ def _preview(editor: _JobEditor) -> Response:
 def _forecast(request: AuthenticatedRequest, job_request: JobRequest) -> StartPreview:
     try:
         answer = forecast_request(request.context, request.caller, job_request)
+        hints = find_usage_hints_of_request(request.context, request.caller, job_request)
     except TooManyRequests as error:
         return StartPreview("busy", errors=_form_errors(error))
     except HeliostatError as error:
         return StartPreview("wrong", errors=_form_errors(error))
-    return build_preview(answer, job_request)
+    return replace(build_preview(answer, job_request), hints=tuple(hint.text for hint in hints))
 
 
 def _export(editor: _JobEditor) -> Response:

@@ -1,6 +1,6 @@
 """Monthly usage report: table, bar chart and CSV file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -58,6 +58,8 @@ class ReportsView:
     wasted_gpu_hours: float
     wasted_fraction: float
     jobs: int
+    energy_kwh: float | None  # None: not known
+    co2_kg: float | None
     longest_wait: str  # longest mean wait of a row
     bars: tuple[ReportBar, ...]  # of the largest rows
     scope_text: str
@@ -123,10 +125,17 @@ def _view(
         wasted_gpu_hours=wasted,
         wasted_fraction=wasted / hours if hours else 0.0,
         jobs=sum(line.jobs for line in lines),
+        energy_kwh=_sum(line.energy_kwh for line in lines),
+        co2_kg=_sum(line.co2_kg for line in lines),
         longest_wait=_longest_wait(lines),
         bars=_bars(lines),
         scope_text=describe_scope(request.user),
     )
+
+
+def _sum(amounts: Iterable[float | None]) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
 
 
 def _group_for(user: User) -> ReportGrouping:
