@@ -108,8 +108,8 @@ def _hint_in_options(hint: str, options: Mapping[str, str], command: str) -> str
 
 
 def _options_of(root: Any, arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The command that these arguments begin with, and its option for each request field. No options for `submit`:
-    its file uses the field names of the API."""
+    """The command that these arguments begin with, and its option for each request field. No options for `submit`
+    and `simulate`: their errors name fields of files."""
     command = root
     path: list[str] = []
     for argument in arguments:
@@ -117,7 +117,7 @@ def _options_of(root: Any, arguments: Sequence[str]) -> tuple[str, dict[str, str
         if subcommand is None:
             break
         command, path = subcommand, [*path, argument]
-    if path in ([], ["submit"]):
+    if path in ([], ["submit"], ["simulate"]):
         return " ".join(path), {}
     options_given = [param for param in command.params if param.opts[0].startswith("-")]
     options = {param.name: max(param.opts, key=len) for param in options_given}

@@ -14,7 +14,6 @@ from heliostat.cli.output import (
     print_table,
 )
 from heliostat.cli.stats import sparkline
-from heliostat.cli.value_format import parse_duration_option
 
 if TYPE_CHECKING:
     from heliostat.client.queue import AccountDelivery, ShareDelivery, ShareEntry
@@ -77,12 +76,16 @@ def _day(text: str) -> str:
     """The day of `2026-11-01`, or of 14 days ago."""
     from datetime import UTC, date, datetime, timedelta
 
+    from heliostat.models.quantities import parse_duration
+
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        seconds = parse_duration_option(text, "--since")
+        pass
     try:
-        return (datetime.now(UTC) - timedelta(seconds=seconds)).date().isoformat()
+        return (datetime.now(UTC) - timedelta(seconds=parse_duration(text))).date().isoformat()
+    except ValueError:
+        raise typer.BadParameter(f"{text!a} is not a day; write 14d or 2026-11-01", param_hint="--since") from None
     except OverflowError:
         raise typer.BadParameter(f"{text!a} is too long ago.", param_hint="--since") from None
 

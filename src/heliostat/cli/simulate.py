@@ -124,7 +124,7 @@ def simulate(
 
     policies = _policies(policy, compare)
     clusters = [_cluster(text, cpus, _memory(memory)) for text in dict.fromkeys(nodes or [DEFAULT_NODES])]
-    files = check_output_files({"--report": report, "--jobs-csv": jobs_csv}, overwrite=force)
+    files = check_output_files({"--report": report, "--jobs-csv": jobs_csv}, trace, overwrite=force)
     _above_zero("--limit-factor", limit_factor)
     _above_zero("--scale-load", scale_load)
     saved = _duration(checkpoint)
@@ -151,9 +151,9 @@ def simulate(
         "--report": lambda file: write_report(file, jobs_trace, scenarios, compared),
         "--jobs-csv": lambda file: write_jobs_csv(file, compared),
     }
+    print_comparison(jobs_trace, scenarios, compared, policies, as_json)
     for output_file in files:
         output_file.write(writers[output_file.option])
-    print_comparison(jobs_trace, scenarios, compared, policies, as_json)
     if workloads[0].impossible and not nodes:
         print_message(f"hint: {_OWN_NODES}")
 

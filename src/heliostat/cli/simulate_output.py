@@ -16,11 +16,17 @@ if TYPE_CHECKING:
     from heliostat.simulation.traces.trace import Trace
 
 
-def check_output_files(paths: Mapping[str, Path | None], *, overwrite: bool) -> "list[OutputFile]":
-    """The files to write, by option. Called before the replay, which may take minutes."""
+def check_output_files(
+    paths: Mapping[str, Path | None], trace: Path | None, *, overwrite: bool
+) -> "list[OutputFile]":
+    """The files to write, by option. Called before the replay, which may take minutes. The trace is never
+    overwritten."""
     files = [OutputFile(option, path, overwrite) for option, path in paths.items() if path is not None]
-    for file in files:
+    for number, file in enumerate(files):
         file.check()
+        for other in (trace, *(earlier.path for earlier in files[:number])):
+            if other is not None and file.path.resolve() == other.resolve():
+                raise Invalid(f"{file.option}: {file.path} is another file of this command.", "Name another file.")
     return files
 
 

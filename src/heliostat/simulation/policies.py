@@ -17,6 +17,8 @@ from heliostat.scheduling_settings import policy_from_settings
 from heliostat.simulation.policy_rules import RULE_TABLES, invalid_value, read_rules, unknown_setting
 
 T = TypeVar("T")
+_MAX_AMOUNT = 1e12
+_ABOVE_ZERO = ("half_life_seconds",)
 _TABLES = ("preset", "classes", "charges", *RULE_TABLES)
 
 
@@ -118,8 +120,10 @@ class _Reader:
             return value
         if not _is_amount(value) or (isinstance(default, int) and not isinstance(value, int)):
             raise invalid_value(self.path, name, value, f"Use a number of at least 0; the default is {default!r}.")
+        if name in _ABOVE_ZERO and value == 0:
+            raise invalid_value(self.path, name, value, f"Use a number above 0; the default is {default!r}.")
         return value
 
 
 def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_AMOUNT

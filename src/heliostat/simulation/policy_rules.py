@@ -43,13 +43,19 @@ def check_reservations(name: str, reservations: Sequence[Reservation], cluster: 
     for index, reservation in enumerate(reservations):
         place = f"Policy {name}, reservation {reservation.name}"
         if problem := find_field_problem(reservation, nodes):
-            shown = ", ".join(list(nodes)[:_MAX_LISTED_NODES]) + (", …" if len(nodes) > _MAX_LISTED_NODES else "")
-            raise Invalid(f"{place}: {': '.join(problem)}.", f"The nodes of {cluster.nodes_text}: {shown}.")
+            hint = _list_nodes(cluster) if problem[0] == "nodes" else "Change this reservation."
+            raise Invalid(f"{place}: {': '.join(problem)}.", hint)
         if conflict := find_conflict(reservation, reservations[:index], nodes):
             node, other = conflict
             raise Invalid(
                 f"{place}: node {node.name} is reserved at that time by {other.name}.", "Change time or nodes."
             )
+
+
+def _list_nodes(cluster: ReplayCluster) -> str:
+    names = [node.name for node in cluster.nodes]
+    shown = ", ".join(names[:_MAX_LISTED_NODES]) + (", …" if len(names) > _MAX_LISTED_NODES else "")
+    return f"The nodes of {cluster.nodes_text}: {shown}."
 
 
 def invalid_value(path: Path, name: str, value: object, hint: str) -> Invalid:

@@ -3,11 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from heliostat.models import Job, JobSpec, JobState, Node, PlacementRequest, Resources
-from heliostat.scheduling.feasibility import matching_devices
+from heliostat.scheduling.feasibility import count_tasks_on_node, matching_devices
 from heliostat.simulation.cluster import ReplayCluster, round_gpus
 from heliostat.simulation.traces.trace import TraceJob
 
@@ -100,16 +100,31 @@ def fit_tasks_to_nodes(requested: Resources, tasks: int, nodes: Iterable[Node]) 
 
     A task larger than the largest node becomes a gang of whole nodes; the last one may not be used in full.
     """
+    nodes = list(nodes)
     suitable = [node for node in nodes if _has_type(node, requested)]
     if not suitable:
-        return f"no node has a GPU of type {requested.gpu_type}" if requested.gpu_type else "no node has a GPU"
+        return _missing_gpu(requested, nodes)
     requested, tasks = _split(requested, tasks, suitable)
-    task_slots = sum(_tasks_per_node(requested, node) for node in suitable)
+    task_slots = sum(count_tasks_on_node(node, requested) for node in suitable)
     if task_slots == 0:
-        return "no node has enough cpus or memory"
+        return _too_small(requested, suitable)
     if task_slots < tasks:
         return "larger than the cluster"
     return TaskShape(requested, PlacementRequest(tasks))
+
+
+def _missing_gpu(requested: Resources, nodes: Sequence[Node]) -> str:
+    if requested.gpu_type:
+        return f"no node has a GPU of type {requested.gpu_type}"
+    return "no node has a GPU" + (" that is not a MIG slice" if any(node.devices for node in nodes) else "")
+
+
+def _too_small(requested: Resources, suitable: Sequence[Node]) -> str:
+    """Why none of these nodes, which have such GPUs, could run a task."""
+    whole = replace(requested, gpus=math.ceil(requested.gpus))
+    if any(count_tasks_on_node(node, whole) for node in suitable):
+        return "no node lets jobs share such a GPU"
+    return "no node has enough cpus or memory"
 
 
 def _split(requested: Resources, tasks: int, suitable: list[Node]) -> tuple[Resources, int]:
@@ -137,16 +152,6 @@ def _has_type(node: Node, requested: Resources) -> bool:
 
 def _count_devices(node: Node, requested: Resources) -> int:
     return len(matching_devices(node, requested.gpu_type))
-
-
-def _tasks_per_node(requested: Resources, node: Node) -> int:
-    """How many such tasks fit on the empty node."""
-    by_cpus_and_memory = min(node.cpus // requested.cpus, node.memory_mib // requested.memory_mib)
-    if not requested.gpus:
-        return by_cpus_and_memory
-    devices = _count_devices(node, requested)
-    by_gpus = devices * int(1 / requested.gpus) if requested.gpus < 1 else devices // int(requested.gpus)
-    return min(by_cpus_and_memory, by_gpus)
 
 
 def _job(number: int, job: TraceJob, shape: TaskShape) -> Job:

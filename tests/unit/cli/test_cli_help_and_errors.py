@@ -97,6 +97,8 @@ def test_the_version_is_printed(helio):
         (["run", "--sweep", "lr=1,2", "--array", "0-3", "true"], "A sweep is an array already"),
         (["run", "--env", "NOT_SET_HERE", "true"], "NOT_SET_HERE is not set here"),
         (["run", "--grace", "soon", "true"], "'soon' is not a duration"),
+        (["share", "--since", "soon"], "'soon' is not a day; write 14d or 2026-11-01"),
+        (["share", "--since", "14"], "'14' is not a day"),
         (["report", "--by", "foo"], "--by: 'foo' is not one of department, project, user, gpu-type."),
         (
             ["token", "create", "--name", "x", "--scope", "bogus"],

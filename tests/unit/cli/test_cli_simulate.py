@@ -178,6 +178,29 @@ def test_a_file_that_exists_is_overwritten_only_with_force(helio, tmp_path):
         assert (tmp_path / "mine").read_text() != "precious"
 
 
+def test_a_file_is_neither_the_trace_nor_written_twice(helio, tmp_path):
+    trace, out = tmp_path / "t.csv", tmp_path / "out"
+    trace.write_text("submitted_at,run_seconds,gpus\n0,10,1\n")
+    for words in (["--jobs-csv", str(trace)], ["--report", str(out), "--jobs-csv", str(out)]):
+        ran = helio("simulate", str(trace), *words, "--force")
+        assert ran.code == 2
+        assert f"--jobs-csv: {words[-1]} is another file of this command." in ran.err
+    assert trace.read_text().startswith("submitted_at")
+
+
+def test_the_comparison_is_printed_even_if_a_file_cannot_be_written(helio):
+    ran = helio("simulate", "--generate", "5", "--nodes", "1x8", "--jobs-csv", "/proc/none")
+    assert ran.code != 0
+    assert "METRIC" in ran.out
+    assert "/proc/none cannot be written" in ran.err
+
+
+def test_fields_of_a_trace_keep_their_names(helio, tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"submitted_at": 0, "run_seconds": 1, "memory_mib": -1}\n')
+    assert "line 1, memory_mib: -1 is not an amount" in helio("simulate", str(tmp_path / "t.jsonl")).err
+    assert "cpus, memory_mib, gpu_type" in helio("simulate", "t.csv", "--map", "foo=bar").err
+
+
 def test_names_from_a_trace_cannot_become_markup(helio, tmp_path):
     (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,project\n0,10,1,<script>x\n1,10,1,<b>\n")
     page = tmp_path / "out.html"

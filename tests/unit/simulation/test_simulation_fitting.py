@@ -1,9 +1,11 @@
 """Jobs of a trace, fitted to a cluster."""
 
+from dataclasses import replace
+
 import pytest
 
 from heliostat.errors import Invalid
-from heliostat.simulation.cluster import UNLIMITED_CPUS, parse_cluster
+from heliostat.simulation.cluster import UNLIMITED_CPUS, ReplayCluster, parse_cluster
 from heliostat.simulation.traces.trace import TraceJob
 from heliostat.simulation.workload import build_workload
 
@@ -45,6 +47,20 @@ def test_types_decide_which_nodes_count() -> None:
     assert shaped("2x8xA100", gpus=4, gpu_type="T4") == "no node has a GPU of type T4"
     assert shaped("2x8xA100", any_type=True, gpus=4, gpu_type="T4") == (1, 4, 1)
     assert shaped("2xcpu", cpus=8, gpus=1) == "no node has a GPU"
+
+
+def test_a_slice_is_only_for_jobs_that_name_its_type_and_is_not_shared() -> None:
+    nodes = "2x7xA100-1g.10gb"
+    assert shaped(nodes, gpus=2, gpu_type="A100-1g.10gb") == (1, 2, 1)
+    assert shaped(nodes, gpus=1) == "no node has a GPU that is not a MIG slice"
+    assert shaped(nodes, gpus=0.5, gpu_type="A100-1g.10gb") == "no node lets jobs share such a GPU"
+
+
+def test_a_part_of_a_gpu_needs_a_node_that_lets_jobs_share_gpus() -> None:
+    (node,) = parse_cluster("1x8").nodes
+    cluster = ReplayCluster("current", (replace(node, splits_devices=False),))
+    workload = build_workload([TraceJob(0, 60, gpus=0.5), TraceJob(0, 60, gpus=1)], cluster)
+    assert workload.impossible == {"no node lets jobs share such a GPU": 1}
 
 
 def test_cpus_count_only_when_nodes_have_a_number_of_them() -> None:

@@ -11,7 +11,7 @@ from heliostat.simulation.traces.reader import TraceReadOptions, read_trace
 from heliostat.simulation.traces.submission_period import select_submission_period
 from heliostat.simulation.traces.swf_format import GpuSource
 from heliostat.simulation.traces.synthetic import SyntheticTraceSpec, generate_trace
-from heliostat.simulation.traces.trace import Trace, TraceJob, with_time_limit
+from heliostat.simulation.traces.trace import MAX_DURATION_SECONDS, Trace, TraceJob, with_time_limit
 
 CASES = Path(__file__).parents[2] / "cases" / "traces"
 MAP = "submitted_at=stamp,run_seconds=seconds,gpus=num_gpus,project=cluster,user=who,memory_mib=mem_bytes/1048576"
@@ -127,6 +127,18 @@ def test_declared_limits_are_a_multiple_of_the_run_time_in_quarters_of_an_hour(
     assert with_time_limit(TraceJob(0, run_seconds), factor).limit_seconds == limit
 
 
+def test_a_limit_factor_never_exceeds_the_longest_limit() -> None:
+    assert with_time_limit(TraceJob(0, 100), 1e308).limit_seconds == pytest.approx(MAX_DURATION_SECONDS, rel=1e-5)
+
+
+def test_names_contain_no_character_that_controls_a_terminal_or_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(
+        '{"submitted_at": 0, "run_seconds": 1, "user": "\\u001b[31mred", "project": "\\ud800"}\n'
+    )
+    (job,) = read_trace(tmp_path / "t.jsonl").jobs
+    assert (job.user, job.project) == ("\N{REPLACEMENT CHARACTER}[31mred", "\N{REPLACEMENT CHARACTER}")
+
+
 def test_a_limit_the_trace_has_is_kept() -> None:
     assert with_time_limit(TraceJob(0, 100, 500), 2).limit_seconds == 500
 
@@ -143,11 +155,12 @@ def test_a_limit_the_trace_has_is_kept() -> None:
         ("t.csv", "when,run_seconds\n0,1\n", "no column for submitted_at"),
         ("t.csv", "submitted_at,took\n0,1\n", "no column for run_seconds"),
         ("t.csv", "", "no column for submitted_at"),
-        ("t.swf", "1 2 3\n", "t.swf, line 1, line: has 3 fields, but the format has 18"),
+        ("t.swf", "1 2 3\n", "t.swf, line 1: it has 3 fields, but the format has 18"),
         ("t.swf", "; only a comment\n", "no job to replay: the file is empty"),
-        ("t.jsonl", "{\n", "t.jsonl, line 1, line: is not JSON"),
+        ("t.jsonl", "{\n", "t.jsonl, line 1: it is not JSON"),
         ("t.jsonl", "[1]\n", "is not a JSON object"),
         ("t.jsonl", '{"submitted_at": 1, "run_seconds": true}\n', "run_seconds: 'True' is not a number"),
+        ("t.jsonl", f'{{"submitted_at": 1{"0" * 400}, "run_seconds": 1}}', "line 1, submitted_at: '1000"),
         ("t.txt", "hello", "The format of t.txt is unknown"),
     ],
 )

@@ -72,7 +72,8 @@ def _jobs(
         except BadValue as error:
             if not options.skip_bad_lines:
                 hint = "Fix the line or the mapping, or skip such lines with --skip-bad."
-                raise Invalid(f"{path.name}, line {line_number}, {error}.", hint) from error
+                place = f"{path.name}, line {line_number}{',' if error.column else ':'}"
+                raise Invalid(f"{place} {error}.", hint) from error
             yield BAD_LINES
 
 
@@ -126,9 +127,9 @@ class HistoryFormat:
         try:
             read = json.loads(line)
         except (ValueError, RecursionError):
-            raise BadValue("line", "is not JSON") from None
+            raise BadValue("", "it is not JSON") from None
         if not isinstance(read, Mapping):
-            raise BadValue("line", "is not a JSON object")
+            raise BadValue("", "it is not a JSON object")
         if set(read) == _ENDING:
             return ""
         if "started_at" in read and read["started_at"] is None:

@@ -56,7 +56,7 @@ class SwfFormat:
     def parse_job(self, words: Sequence[str]) -> TraceJob | str:
         """-1 means unknown."""
         if len(words) < len(SWF_FIELDS):
-            raise BadValue("line", f"has {len(words)} fields, but the format has {len(SWF_FIELDS)}")
+            raise BadValue("", f"it has {len(words)} fields, but the format has {len(SWF_FIELDS)}")
         values = {
             field: value_parsing.parse_number(field, word) for field, word in zip(SWF_FIELDS, words, strict=False)
         }

@@ -40,10 +40,10 @@ class Trace:
 
 
 class BadValue(Exception):
-    """A value in a trace that cannot be used."""
+    """A value in a trace that cannot be used. The whole line if `column` is empty."""
 
     def __init__(self, column: str, problem: str) -> None:
-        super().__init__(f"{column}: {problem}")
+        super().__init__(f"{column}: {problem}" if column else problem)
         self.column, self.problem = column, problem
 
 
@@ -56,7 +56,8 @@ def with_time_limit(job: TraceJob, factor: float | None) -> TraceJob:
         return job if job.limit_seconds >= job.run_seconds else replace(job, limit_seconds=job.run_seconds)
     if factor is None:
         return job
-    steps = max(1, math.ceil(job.run_seconds * factor / LIMIT_STEP_SECONDS))
+    limit = min(job.run_seconds * factor, MAX_DURATION_SECONDS)
+    steps = max(1, math.ceil(limit / LIMIT_STEP_SECONDS))
     return replace(job, limit_seconds=steps * LIMIT_STEP_SECONDS)
 
 

@@ -8,13 +8,14 @@ from heliostat.simulation.traces.trace import BadValue
 
 _YES = {"1", "true", "yes"}
 _NO = {"", "0", "false", "no"}
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def parse_number(column: str, text: object) -> float:
     """A finite number; booleans from JSON are rejected."""
     try:
         value = float(text) if not isinstance(text, bool) else math.nan  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
         raise BadValue(column, f"{_quote(text)} is not a number")
@@ -45,9 +46,10 @@ def parse_bool(column: str, text: object) -> bool:
 
 
 def parse_name(column: str, text: object) -> str:
+    """Characters that could control a terminal are replaced: names go into tables and files."""
     if not isinstance(text, str | int) or not str(text).strip():
         raise BadValue(column, f"{_quote(text)} is not a name")
-    return str(text).strip()[:128]
+    return "".join(char if char.isprintable() else _REPLACEMENT for char in str(text).strip()[:128])
 
 
 def is_given(values: Mapping[str, object], field: str) -> bool:
