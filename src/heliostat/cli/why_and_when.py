@@ -88,7 +88,7 @@ def _start_without_forecast(explanation: "JobExplanation") -> str:
         return "when the jobs that it waits for have ended"
     if explanation["blocked_by"] == "nodes":
         return "cannot start until a node is back"
-    return "no forecast yet; try again in a minute"
+    return "no forecast: the job is new (try again in a minute), or its start is too far away"
 
 
 def _print_estimate(estimate: "StartEstimate") -> None:
@@ -98,7 +98,7 @@ def _print_estimate(estimate: "StartEstimate") -> None:
     elif reason := estimate.get("no_forecast_reason"):
         print(f"If submitted now, the job would start {reason}.")
     elif forecast is None:
-        print("No start within the forecast horizon.")
+        print("No forecast: the start is too far away.")
     else:
         print(f"If submitted now, the job would start {format_forecast(forecast)}.")
         facts = [

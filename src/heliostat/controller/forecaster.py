@@ -38,7 +38,6 @@ from heliostat.store import forecasts as stored
 from heliostat.store.database import Store, StoreChanges, Transaction
 
 _YIELD_SECONDS = 0.0005  # between two steps, for the other threads
-_BACKGROUND_REST = 4.0  # pause after a step as a multiple of its duration, unless a user waits for the result
 _RETENTION = timedelta(days=90)
 _IMMEDIATELY = timedelta(seconds=5)  # an engine with its own queue plans in cycles of seconds
 _MAX_HORIZON = timedelta(days=60)  # a later planned start only means that other jobs have no time limit
@@ -54,6 +53,7 @@ class ForecastTiming:
     settling_seconds: float = 0.5  # without changes before a forecast: most jobs start at once and need none
     max_settling_seconds: float = 5.0  # there may be changes all the time
     budget_seconds: float = 3.0  # of computing time
+    step_rest_factor: float = 4.0  # pause after a step as a multiple of its duration, unless a user waits
     question_budget_seconds: float = 1.5  # of computing time, for the start and again for earlier options
     rest_factor: float = 15.0  # pause of the thread as a multiple of the duration of a forecast
     max_wait_seconds: float = 15.0  # of a request while another is being computed
@@ -182,7 +182,7 @@ class Forecaster:
     def _compute_slot(self) -> Iterator[None]:
         """One at a time: a forecast takes seconds of computing time."""
         if not self._computing.acquire(timeout=self._timing.max_wait_seconds):
-            raise TooManyRequests("Too many concurrent requests.", "Try again in a few seconds.")
+            raise TooManyRequests("Another forecast is in progress.", "Try again in a few seconds.")
         try:
             yield
         finally:
@@ -241,7 +241,7 @@ class Forecaster:
     def _compute(self, state: QueueState, now: datetime) -> dict[JobId, Forecast]:
         if not self._engine_plans:
             with self._compute_slot():
-                may_continue = self._budget(self._timing.budget_seconds, _BACKGROUND_REST)
+                may_continue = self._budget(self._timing.budget_seconds, self._timing.step_rest_factor)
                 return forecast_starts(state, now, ForecastOptions(may_continue=may_continue))
         pending = [job for job in state.jobs.values() if job.state is JobState.PENDING]
         forecasts = {job.id: self._engine_forecast(job, now) for job in pending}
@@ -273,13 +273,14 @@ class Forecaster:
 
     def _budget(self, seconds: float, rest: float = 0.0) -> Callable[[], bool]:
         """A function that returns whether to continue: within the budget and until the server closes. It yields
-        to other threads."""
+        to other threads, and rests only while no user waits for an answer."""
         began, worked = time.monotonic(), time.thread_time()
         last = worked
 
         def may_continue() -> bool:
             nonlocal last
-            time.sleep(max(_YIELD_SECONDS, rest * (time.thread_time() - last)))
+            pause = 0.0 if self._users_waiting else rest * (time.thread_time() - last)
+            time.sleep(max(_YIELD_SECONDS, pause))
             last = time.thread_time()
             is_long = last - worked > seconds or time.monotonic() - began > (3 + rest) * seconds
             return not (is_long or self._loop.is_closing)

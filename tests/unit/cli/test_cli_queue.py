@@ -129,7 +129,7 @@ def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
     assert ran.out.startswith("If submitted now, the job would start in about 2h10m, between ")
 
 
-def test_when_reports_an_immediate_start_or_no_start_within_the_horizon(helio, serve):
+def test_when_reports_an_immediate_start_or_that_the_start_is_too_far_away(helio, serve):
     moment = at(0)
     now = dict.fromkeys(("earliest_at", "likely_at", "latest_at", "limits_at"), moment) | {
         "confidence": 1.0,
@@ -138,7 +138,7 @@ def test_when_reports_an_immediate_start_or_no_start_within_the_horizon(helio, s
     none = {"starts_now": False, "what_if": [], "accuracy": accuracy(0, 0)}
     serve(answer({**none, "starts_now": True, "forecast": now}), answer({"forecast": None, **none}))
     assert helio("when", "--gpus", "1").out == "If submitted now, the job would start immediately.\n"
-    assert helio("when", "--gpus", "1").out == "No start within the forecast horizon.\n"
+    assert helio("when", "--gpus", "1").out == "No forecast: the start is too far away.\n"
 
 
 def test_while_it_is_paused_a_job_starts_after_the_resumption(helio, serve):

@@ -187,6 +187,13 @@ def test_those_who_ask_while_others_are_answered_are_told_to_come_again(store: S
     made.estimate_start(waiting(0))
 
 
+def test_the_thread_does_not_rest_while_a_user_waits_for_an_answer(store: Store) -> None:
+    made = a_forecaster(store, Queue(running(), waiting(2)), step_rest_factor=1e12)  # a rest would take years
+    with made._limit_concurrency("ann"):
+        made._round()
+    assert made.forecast_of(waiting(2)) is not None
+
+
 def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store) -> None:
     made = a_forecaster(store, Queue(), max_concurrent_questions=1)
     with made._limit_concurrency("ann"), pytest.raises(TooManyRequests):

@@ -141,4 +141,4 @@ def _no_forecast_reason(explanation: JobExplanation) -> str:
         return "Cannot start until a node is back."
     if explanation.job.dispatched:
         return "Not scheduled yet."
-    return "No forecast yet; it takes about a minute."
+    return "No forecast: the job is new, or its start is too far away."
