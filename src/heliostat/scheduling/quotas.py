@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heliostat.models import ACTIVE_STATES, Job, Quota
-from heliostat.models.amounts import format_number
+from heliostat.models.amounts import format_count, format_number
 from heliostat.scheduling.job_shape import JobShape
 from heliostat.scheduling.node_table import NodeTable
 from heliostat.scheduling.policy import SchedulingPolicy
@@ -92,8 +92,8 @@ class QuotaTracker:
     def _check_quota(self, scope: QuotaKey, quota: Quota, gpus: float) -> QuotaViolation | None:
         kind, name = scope
         if quota.running_gpus is not None and self._running[scope] + gpus > quota.running_gpus + 1e-9:
-            limit, used = quota.running_gpus, self._running[scope]
-            message = f"exceeds the quota of {kind} {name}: {limit} GPUs at once, {format_number(used)} in use"
+            limit, used = format_count(quota.running_gpus, "GPU"), format_number(self._running[scope])
+            message = f"exceeds the quota of {kind} {name}: {limit} at once, {used} in use"
             return QuotaViolation(scope, message)
         if quota.gpu_hours_per_month is not None and self.month_gpu_hours[scope] >= quota.gpu_hours_per_month:
             hours = _hours(quota.gpu_hours_per_month)

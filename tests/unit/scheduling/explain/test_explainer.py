@@ -74,8 +74,8 @@ def test_an_array_at_its_limit() -> None:
 
 def test_a_quota_of_each_kind() -> None:
     running, job = busy(9, 0, 1), a_job(1, gpus(2))
-    by_user = ShareAccounts(user_quotas={"ann": Quota(running_gpus=3)})
-    expected = "exceeds the quota of user ann: 3 GPUs at once, 2 in use"
+    by_user = ShareAccounts(user_quotas={"ann": Quota(running_gpus=1)})
+    expected = "exceeds the quota of user ann: 1 GPU at once, 2 in use"
     assert said(1, running, job, accounts=by_user) == ("quota", expected)
     project = ShareAccounts(projects={"default": Project("default", "d", quota=Quota(running_gpus=2))})
     expected = "exceeds the quota of project default: 2 GPUs at once, 2 in use"
