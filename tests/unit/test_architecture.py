@@ -44,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
         "untrusted_folders",
     },
     "notifications": {"models", "errors", "config"},
+    "monitoring": set(),
     "scheduling_settings": {"config", "scheduling"},
     "simulation": {"models", "errors", "config", "scheduling", "scheduling_settings", "engines"},
     "controller": {"models", "errors", "config", "scheduling", "store", "engines", "server_log", "metrics"},

@@ -1,0 +1,1 @@
+"""Rules of Prometheus and dashboards of Grafana, which `helio monitoring setup` installs."""
