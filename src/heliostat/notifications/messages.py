@@ -73,6 +73,11 @@ def sent_because(notification: Notification, about: str = "jobs") -> str:
     )
 
 
+def find_safe_command(text: str) -> str:
+    """The command, if it is safe to paste it into a shell; otherwise nothing."""
+    return text if _COMMAND.fullmatch(text) else ""
+
+
 def format_chat_body(message: NotificationMessage) -> bytes:
     """For incoming webhooks of Slack, Mattermost and similar chats: without mentions and links from job names."""
     text = message.text.partition("\n\n-- \n")[0]
@@ -167,7 +172,7 @@ def _alert_line(alert: Alert) -> str:
     summary = printable(alert.summary).rstrip(".")
     if alert.is_resolved:
         return f"resolved: {summary}."
-    command = _safe_command(alert.command)
+    command = find_safe_command(alert.command)
     severity = printable(alert.severity, 20) or "firing"
     next_step = f" Next: {command}" if command else ""
     return f"{severity} since {alert.started_at:%Y-%m-%d %H:%M} UTC: {summary}.{next_step}"
@@ -179,13 +184,9 @@ def _alert_fields(alert: Alert) -> dict[str, object]:
         "name": alert.name,
         "severity": alert.severity,
         "summary": alert.summary,
-        "command": _safe_command(alert.command),
+        "command": find_safe_command(alert.command),
         "started_at": alert.started_at.isoformat().replace("+00:00", "Z"),
     }
-
-
-def _safe_command(text: str) -> str:
-    return text if _COMMAND.fullmatch(text) else ""
 
 
 def _fields(notified: NotifiedEvent, public_url: str | None) -> dict[str, object]:

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 import heliostat
+from heliostat.cli.command_tree import build_root_command
+from heliostat.notifications.messages import find_safe_command
 
 RULES = Path(heliostat.__file__).parent / "monitoring" / "rules.yml"
 CASES = Path(__file__).parents[2] / "cases" / "monitoring" / "rules_test.yml"
@@ -43,4 +45,17 @@ def test_an_alert_has_a_severity_a_sentence_and_a_command(name: str) -> None:
     rule = alerts()[name]
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert re.fullmatch(r"\S.* .*\.", rule["annotations"]["summary"])
-    assert rule["annotations"]["command"].startswith("helio ")
+    command = rule["annotations"]["command"].replace("{{ $labels.node }}", "gpu1").replace("{{ $value }}", "79")
+    parse_command(command)
+    assert find_safe_command(command) == command, "messages would not show it"
+
+
+def parse_command(line: str) -> None:
+    """Fails if `helio` does not understand it."""
+    program, name, *words = line.split()
+    assert program == "helio"
+    command: Any = build_root_command().get_command(None, name)
+    while getattr(command, "commands", None):
+        name, *words = words
+        command = command.commands[name]
+    command.make_context(name, words)
