@@ -71,7 +71,9 @@ def test_an_alert_reaches_the_webhook_with_its_command(monitoring: Monitoring) -
     )
     rules = monitoring.site.folder / "rules"
     rules.mkdir(exist_ok=True)
-    rule = {"alert": "OfOurOwn", "expr": "heliostat_node_up == 0", "annotations": {"command": "helio nodes"}}
+    # Prometheus needs some seconds to find Alertmanager again, and repeats what it could not send after a minute.
+    rule = {"alert": "OfOurOwn", "expr": "heliostat_node_up == 0", "for": "8s"}
+    rule["annotations"] = {"command": "helio nodes"}  # type: ignore[assignment]
     (rules / "own.yml").write_text(json.dumps({"groups": [{"name": "own", "rules": [rule]}]}))
     line = next(line for line in monitoring.processes if "prometheus.yml" in line)
     monitoring.processes[line].send_signal(1)  # read the configuration again
