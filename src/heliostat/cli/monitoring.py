@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from heliostat.provision.monitoring.setup import SetupPlan
     from heliostat.provision.monitoring.site import MonitoringSite
 
-monitoring = command_group("Set up Prometheus, Alertmanager and Grafana, and check them.")
+monitoring = command_group("Set up Prometheus, Alertmanager and Grafana.")
 
 PrefixOption = Annotated[
     str, typer.Option("--prefix", help="Put all files below this folder and use no systemd, for a trial.")
