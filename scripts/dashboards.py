@@ -62,8 +62,9 @@ def of_job(metric: str) -> str:
 
 
 def by_uuid(metric: str) -> str:
-    """dcgm-exporter has another name for the label."""
-    return f'label_replace({metric}, "uuid", "$1", "UUID", "(.+)")'
+    """dcgm-exporter has another name for the label. On Slurm, Heliostat knows a GPU as `node:index`."""
+    replaced = f'label_replace({metric}, "uuid", "$1", "UUID", "(.+)")'
+    return f'({replaced} or label_join({metric}, "uuid", ":", "node", "gpu"))'
 
 
 HTTP_REQUESTS = "heliostat_http_request_duration_seconds"

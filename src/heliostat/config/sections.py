@@ -568,6 +568,13 @@ class MonitoringSettings:
         example='"https://grafana.example.org"',
         see="alerts-and-dashboards.md#dashboards",
     )
+    prometheus_url: str | None = setting(
+        None,
+        "Prometheus with the metrics of dcgm-exporter; with Slurm, the usage of GPUs is read from it",
+        pattern=_MONITORING_URL,
+        example='"http://127.0.0.1:9090"',
+        see="alerts-and-dashboards.md#usage-of-gpus-on-slurm",
+    )
 
 
 def _warns_before_it_acts(steps: Sequence[str]) -> bool:

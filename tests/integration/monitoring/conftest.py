@@ -15,7 +15,7 @@ import pytest
 from bench.private_slurm import find_free_ports
 
 from heliostat.errors import Conflict
-from heliostat.provision.monitoring.http_queries import get_json
+from heliostat.monitoring.http_queries import get_json
 from heliostat.provision.monitoring.setup import apply_setup
 from heliostat.provision.monitoring.site import PACKAGES, MonitoringSite
 from integration.running_server import wait_for

@@ -9,8 +9,10 @@ import pytest
 
 import heliostat
 from heliostat.errors import Conflict
+from heliostat.loops.gpu_metrics import GpuMetricsReader
+from heliostat.models import DeviceSample
+from heliostat.monitoring.http_queries import get_json
 from heliostat.provision.monitoring.check import check_monitoring, wait_until_scraped
-from heliostat.provision.monitoring.http_queries import get_json
 from heliostat.provision.monitoring.setup import apply_setup, plan_setup
 from integration.monitoring.conftest import Monitoring
 from integration.running_server import wait_for
@@ -58,6 +60,22 @@ def test_every_query_of_a_dashboard_finds_series(monitoring: Monitoring, path: P
         for name, value in VALUES.items():
             expression = expression.replace(name, value)
         wait_for(lambda expression=expression: _numbers(monitoring, expression), expression)
+
+
+def test_the_dashboard_of_a_job_on_slurm_shows_the_gpus_of_dcgm_exporter(monitoring: Monitoring) -> None:
+    panels = json.loads((DASHBOARDS / "job.json").read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"] if "DCGM" in target["expr"]]
+    assert len(queries) == 3
+    for query in queries:
+        wait_for(lambda query=query: _numbers(monitoring, query.replace("$job", "9")), query)
+
+
+def test_the_usage_of_gpus_is_read_by_uuid_and_by_node_and_index(monitoring: Monitoring) -> None:
+    reader = GpuMetricsReader(monitoring.site.prometheus_url, 10)
+    wait_for(lambda: reader.refresh() or len(reader.readings()) == 4, "the readings")
+    known = reader.readings()
+    assert known["GPU-1"] == known["gpu1:0"] == DeviceSample(50.0, 9536.0)
+    assert known["GPU-2"] == known["gpu1:1"] == DeviceSample(90.0, 19072.0)
 
 
 def _numbers(monitoring: Monitoring, query: str) -> bool:

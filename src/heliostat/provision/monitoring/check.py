@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from heliostat.monitoring.http_queries import get_json
 from heliostat.provision.managed_files import read_file
 from heliostat.provision.monitoring.configuration import ALERTMANAGER_USER
-from heliostat.provision.monitoring.http_queries import get_json
 from heliostat.provision.monitoring.site import MonitoringSite
 
 _SETUP = "Run on the machine of the server, as root: helio monitoring setup"

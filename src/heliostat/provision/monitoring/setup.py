@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from heliostat.errors import Forbidden, Invalid
+from heliostat.monitoring.http_queries import get_json, is_successful
 from heliostat.provision.managed_files import (
     DesiredFile,
     FileDifference,
@@ -22,7 +23,6 @@ from heliostat.provision.managed_files import (
     write_file,
 )
 from heliostat.provision.monitoring.configuration import ALERTMANAGER_USER, desired_files
-from heliostat.provision.monitoring.http_queries import get_json, is_successful
 from heliostat.provision.monitoring.site import (
     ALERTMANAGER,
     NODE_EXPORTER,
