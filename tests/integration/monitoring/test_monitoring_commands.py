@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from bench.private_slurm import find_free_ports
 
+from heliostat.provision.monitoring.site import PACKAGES
 from integration.running_server import RunningServer, wait_for
 from support.notification_receivers import HttpReceiver, running_http_receiver
 
@@ -26,8 +27,10 @@ def receiver() -> Iterator[HttpReceiver]:
 
 @pytest.fixture(scope="module")
 def server(receiver: HttpReceiver) -> Iterator[RunningServer]:
-    if os.geteuid() != 0 or shutil.which("prometheus-alertmanager") is None:
-        pytest.skip("needs root and prometheus-alertmanager: scripts/install-test-parts installs it")
+    if missing := [name for name in PACKAGES if shutil.which(name) is None]:
+        pytest.skip(f"{missing[0]} is not installed: scripts/install-test-parts installs it")
+    if os.geteuid() != 0:
+        pytest.skip("only root can set up the monitoring")
     started = RunningServer(
         f'[notifications]\nhosts = ["127.0.0.1:{receiver.port}"]\nnetworks = ["127.0.0.0/8"]\n'
     )
@@ -54,6 +57,21 @@ def test_a_dry_run_shows_everything_and_changes_nothing(server: RunningServer) -
 def test_without_an_answer_nothing_is_done(server: RunningServer) -> None:
     assert helio(server, "setup", "--prefix", "/srv/no/such").returncode != 0
     assert not Path("/srv/no/such").exists()
+
+
+def test_without_systemd_a_setup_writes_everything_and_names_the_program_to_start(server: RunningServer) -> None:
+    folder = server.folder / "trial"
+    folder.mkdir()
+    for _ in range(2):  # repeated, it keeps its tokens
+        stopped = helio(server, "setup", "--yes", "--prefix", str(folder))
+        assert stopped.returncode == 6, stopped.stderr
+        assert "there is no systemd to start it" in stopped.stderr
+        assert "setpriv --reuid=prometheus" in stopped.stderr
+        items = server.ask("GET", "/tokens").json["items"]
+        assert sorted(token["scope"] for token in items) == ["alerts", "metrics"]
+    token = (folder / "etc/prometheus/heliostat-alerts.token").read_text().strip()
+    headers = {"Authorization": f"Bearer {token}"}
+    assert server.ask("POST", "/monitoring/alerts", {"alerts": []}, headers=headers, tcp=True).status == 204
 
 
 def test_a_folder_with_other_signs_is_refused(server: RunningServer) -> None:
