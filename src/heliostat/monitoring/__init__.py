@@ -1,1 +1,1 @@
-"""Rules of Prometheus and dashboards of Grafana, which `helio monitoring setup` installs, and queries to Prometheus."""
+"""Rules of Prometheus and dashboards of Grafana, for `helio monitoring setup`, and queries to Prometheus."""
