@@ -49,9 +49,14 @@ class GpuMetricsReader:
 def add_gpu_metrics(
     batch: SampleBatch, gpus: Mapping[str, DeviceSample], nodes: Iterable[Node], jobs: Iterable[Job]
 ) -> SampleBatch:
-    """The samples with the usage of GPUs. Those without GPUs, and those of which nothing is known, stay."""
+    """The samples with the usage of GPUs. Those without GPUs, and those of which nothing is known, stay.
+
+    Nothing is known of a node with MIG slices: Slurm counts slices, dcgm-exporter counts cards.
+    """
     node_samples, attempts = dict(batch.nodes), dict(batch.attempts)
-    for node in nodes:
+    whole = [node for node in nodes if all(device.card_fraction == 1 for device in node.devices)]
+    gpus = {device.uuid: gpus[device.uuid] for node in whole for device in node.devices if device.uuid in gpus}
+    for node in whole:
         devices = tuple(gpus.get(device.uuid, DeviceSample()) for device in node.devices)
         if any(device.uuid in gpus for device in node.devices):
             node_samples[node.name] = replace(node_samples.get(node.name, UsageSample()), devices=devices)

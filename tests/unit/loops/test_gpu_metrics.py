@@ -38,9 +38,16 @@ def test_what_prometheus_does_not_know_stays_as_it_was() -> None:
     assert add_gpu_metrics(batch, {"n2:0": DeviceSample(1.0)}, [NODE], [JOB]) == batch
 
 
+def test_nothing_is_known_of_a_node_with_slices() -> None:
+    sliced = replace(NODE, devices=(NODE.devices[0], replace(NODE.devices[1], type="A100-1g.10gb")))
+    assert add_gpu_metrics(SampleBatch(), GPUS, [sliced], [JOB]) == SampleBatch()
+
+
 def test_a_job_that_has_not_started_has_no_usage() -> None:
+    devices = (DeviceSample(70.0, 100.0), DeviceSample())
+    nodes = {"n1": UsageSample(devices=devices)}
     starting = replace(JOB, state=JobState.STARTING)
-    assert add_gpu_metrics(SampleBatch(), GPUS, [], [starting]) == SampleBatch()
+    assert add_gpu_metrics(SampleBatch(nodes=nodes), GPUS, [NODE], [starting]) == SampleBatch(nodes=nodes)
 
 
 def test_old_readings_are_not_used() -> None:
