@@ -28,7 +28,7 @@ class MonitoredServer:
 
     def answer(self, path: str, token: str, body: bytes) -> tuple[int, bytes]:
         scope = "alerts" if path.endswith("/alerts") else "metrics"
-        if path != "/dcgm" and token != self.tokens.get(scope):
+        if path != "/dcgm" and token != f"Bearer {self.tokens.get(scope)}":
             return 401, b""
         if scope == "alerts":
             self.alerts += json.loads(body)["alerts"]
@@ -60,7 +60,7 @@ def _serving(server: MonitoredServer, path: str = "") -> Iterator[MonitoredServe
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            token = self.headers.get("Authorization", "")
             status, content = server.answer(path or self.path, token, body)
             self.send_response(status)
             is_json = "/api/" in self.path

@@ -1,7 +1,7 @@
 """`helio monitoring`: sets up Prometheus, Alertmanager, node_exporter and Grafana on the machine of the server."""
 
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,8 +94,10 @@ def _site(client: "Client", prefix: str) -> "MonitoringSite":
         raise Forbidden("Only an admin may do this.", "Run it as root: sudo helio monitoring check")
     host = socket.gethostname().partition(".")[0]
     url = str(client.status()["url"]).replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-    is_node = any(node["name"].partition(".")[0] == host for node in client.nodes.list())
-    return MonitoringSite(url, host, is_node, prefix.rstrip("/"))
+    found = [group for group in client.monitoring.targets() if group["labels"]["job"] == "node-exporter"]
+    own = [group["targets"][0] for group in found if group["labels"]["node"].partition(".")[0] == host]
+    site = MonitoringSite(url, host, bool(own), prefix.rstrip("/"))
+    return replace(site, node_exporter_port=int(own[0].rpartition(":")[2])) if own else site
 
 
 def _new_token(client: "Client", scope: str) -> str:

@@ -36,6 +36,18 @@ def test_panels_do_not_overlap(dashboard: Dashboard) -> None:
     assert max(column for column, _ in fields) < 24
 
 
+def test_the_fixture_has_the_metrics_and_labels_that_are_documented() -> None:
+    page = (CASES.parents[2] / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(heliostat_\w+)(?:\{([\w,]+)\})?` \|", page, re.MULTILINE)
+    documented = {name: set(labels.split(",")) - {""} for name, labels in rows}
+    exposed: dict[str, set[str]] = {}
+    for line in (CASES / "heliostat.prom").read_text().splitlines():
+        if not line.startswith("#"):
+            name = re.sub("_(bucket|sum|count)$", "", re.split(r"[{ ]", line)[0])
+            exposed.setdefault(name, set()).update(re.findall(r"(\w+)=", line))
+    assert {name: labels - {"le"} for name, labels in exposed.items()} == documented
+
+
 def test_dashboards_and_rules_use_no_metric_of_heliostat_that_does_not_exist() -> None:
     exposed = set(re.findall(r"^# TYPE (\w+)", (CASES / "heliostat.prom").read_text(), re.MULTILINE))
     exposed.add("heliostat_gpu_fault")  # only on clusters whose engine detects faults

@@ -44,7 +44,8 @@ def _secret_files(site: MonitoringSite, secrets: dict[str, str]) -> list[Desired
 
 
 def _prometheus_yml(site: MonitoringSite) -> str:
-    token = f"authorization: {{ credentials_file: {site.token_file('metrics')} }}"
+    # Some versions of Prometheus have no default type for service discovery.
+    token = f"authorization: {{ type: Bearer, credentials_file: {site.token_file('metrics')} }}"
     login = f"basic_auth: {{ username: {ALERTMANAGER_USER}, password_file: {site.password_file} }}"
     alertmanager = f"static_configs: [{{ targets: ['127.0.0.1:{site.alertmanager_port}'] }}]"
     return f"""\
@@ -102,7 +103,7 @@ receivers:
       - url: {site.server_url}/api/v1/monitoring/alerts
         max_alerts: 500
         http_config:
-          authorization: {{ credentials_file: {site.token_file("alerts")} }}
+          authorization: {{ type: Bearer, credentials_file: {site.token_file("alerts")} }}
 """
 
 
