@@ -163,7 +163,7 @@ def _start_or_restart(host: SetupHost, site: MonitoringSite, daemon: Daemon, pas
     running_since = started_at()
     if running_since is None:
         yield host.start_daemon(daemon, lambda: started_at() is not None)
-    elif any(int(path.stat().st_mtime) > running_since for path in _files_of(site, daemon.name) if path.exists()):
+    elif any(path.stat().st_mtime > running_since for path in _files_of(site, daemon.name) if path.exists()):
         yield host.start_daemon(daemon, lambda: started_at() is not None, "runs with an old configuration")
 
 
