@@ -45,6 +45,7 @@ from heliostat.loops.area_space import AreaSpaceReader
 from heliostat.loops.backup_maker import BackupMaker
 from heliostat.loops.environment_cleanup import EnvironmentCleaner
 from heliostat.loops.file_cleanup import JobFolderCleaner, UploadCleaner, WorkflowFileCleaner
+from heliostat.loops.gpu_metrics import GpuMetricsReader
 from heliostat.loops.idle_gpus import IdleGpuMonitor
 from heliostat.loops.image_cleanup import ImageCleaner
 from heliostat.loops.notifier import make_notifier
@@ -226,6 +227,13 @@ def _start_loops(context: Context, stack: contextlib.ExitStack) -> None:
         start()
 
 
+def _gpu_metrics_reader(context: Context) -> GpuMetricsReader | None:
+    settings = context.settings.monitoring
+    if settings.prometheus_url is None or context.engine.capabilities.samples_attempts:
+        return None
+    return GpuMetricsReader(settings.prometheus_url, settings.sample_seconds)
+
+
 def _loops(context: Context) -> Iterator[_BackgroundLoop]:
     settings, store = context.settings, context.store
     home, days = settings.home, settings.storage.keep_job_folders_days
@@ -234,9 +242,11 @@ def _loops(context: Context) -> Iterator[_BackgroundLoop]:
             ProvenanceSources(store, context.engine, context.node_inventory), settings.containers, utc_now
         )
     if settings.monitoring.sample_seconds:
-        yield Sampler(
-            SamplerSources(context.engine, context.node_inventory, context.controller), context.samples, utc_now
-        )
+        gpu_metrics = _gpu_metrics_reader(context)
+        if gpu_metrics is not None:
+            yield gpu_metrics
+        sources = SamplerSources(context.engine, context.node_inventory, context.controller, gpu_metrics)
+        yield Sampler(sources, context.samples, utc_now)
     yield JobFolderCleaner(store, home.jobs, days, utc_now)
     yield WorkflowFileCleaner(store, home.workflows, days, utc_now)
     yield UploadCleaner(store, context.uploads, settings.storage.keep_uploads_days, utc_now)

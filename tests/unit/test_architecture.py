@@ -44,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
         "untrusted_folders",
     },
     "notifications": {"models", "errors", "config"},
+    "monitoring": set(),
     "scheduling_settings": {"config", "scheduling"},
     "simulation": {"models", "errors", "config", "scheduling", "scheduling_settings", "engines"},
     "controller": {"models", "errors", "config", "scheduling", "store", "engines", "server_log", "metrics"},
@@ -72,6 +73,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "loops": {
         "models",
+        "errors",
         "config",
         "scheduling",
         "store",
@@ -81,6 +83,7 @@ ALLOWED: dict[str, set[str]] = {
         "services",
         "server_log",
         "untrusted_folders",
+        "monitoring",
     },
     "web": {"models", "errors", "config", "services", "auth", "server_log"},
     "api": {
@@ -95,7 +98,7 @@ ALLOWED: dict[str, set[str]] = {
         "server_log",
         "metrics",
     },
-    "provision": {"models", "errors"},
+    "provision": {"models", "errors", "monitoring"},
     "client": {"errors", "config", "models"},
     "integrations": {"payloads", "client", "errors"},
     "proxy": {"models", "errors", "config", "auth", "http_protocol", "services", "server_log"},

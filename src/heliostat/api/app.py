@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Match
 from heliostat import __version__
 from heliostat.api import (
     accounts,
+    alerts,
     announcements,
     batch_notebooks,
     environments,
@@ -86,6 +87,7 @@ _MODULES = (
     history_import_export,
     stats,
     announcements,
+    alerts,
     slurm_accounts,
     exec_endpoint,
     uploads,

@@ -23,8 +23,8 @@ class NotificationBody(RequestBody):
     )
     triggers: Annotated[tuple[str, ...], BeforeValidator(parse_subscription_triggers)] = Field(
         default=("ended",),
-        description="started, ended, failed, late, ends_soon, monthly_report; []: only for jobs that request "
-        "notifications.",
+        description="started, ended, failed, late, ends_soon, monthly_report, alerts (admins only); []: only for "
+        "jobs that request notifications.",
     )
     project: Annotated[str, StringConstraints(min_length=1, max_length=63, strict=True)] | None = Field(
         default=None, description="For all jobs of this project (managers only). Default: for your own jobs."

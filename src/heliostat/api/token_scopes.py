@@ -3,6 +3,7 @@
 from heliostat.models import TokenScope
 
 _METRICS = {"/api/v1/status", "/api/v1/monitoring/targets", "/metrics"}
+_ALERTS = "/api/v1/monitoring/alerts"
 _READ_BY_POST = {"/api/v1/when", "/api/v1/jobs/wait", "/api/v1/schedules/preview"}
 _SUBMIT = {
     *("jobs", "uploads", "environments", "images", "schedules", "workflows"),
@@ -18,6 +19,8 @@ def scopes_that_allow(method: str, path: str) -> frozenset[TokenScope]:
         scopes |= {TokenScope.READ, TokenScope.SUBMIT}
         if path in _METRICS:
             scopes.add(TokenScope.METRICS)
+    elif path == _ALERTS:
+        scopes.add(TokenScope.ALERTS)
     elif _is_submission(path):
         scopes.add(TokenScope.SUBMIT)
     return frozenset(scopes)

@@ -75,6 +75,7 @@ COMMAND_SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
             "reservation", "reservations:reservation", "Nodes reserved for a project or for maintenance."
         ),
         CommandEntry("slurm", "slurm:slurm", "Synchronize accounts with Slurm, or set up a Slurm cluster."),
+        CommandEntry("monitoring", "monitoring:monitoring", "Set up Prometheus, Alertmanager and Grafana."),
         CommandEntry("doctor", "doctor:doctor", "Check the installation and suggest fixes."),
     ),
     "Plan": (

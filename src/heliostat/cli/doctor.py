@@ -28,7 +28,7 @@ def doctor(
         print_json({"findings": findings})
     else:
         for finding in findings:
-            _print(finding)
+            print_finding(finding)
         print(f"\n{format_count(problems, 'problem')}." if problems else "\nNo problems: jobs can run.")
     raise typer.Exit(1 if problems else 0)
 
@@ -79,7 +79,7 @@ def _finding(check: str, level: str, message: str, hint: str | None = None) -> d
     return {"check": check, "level": level, "message": message, "hint": hint}
 
 
-def _print(finding: dict[str, Any]) -> None:
+def print_finding(finding: dict[str, Any]) -> None:
     print(f"{format_cell(StateCell(finding['level']))}  {finding['check']}: {finding['message']}")
     if finding["hint"] and finding["level"] != "ok":
         print(f"    {finding['hint']}")

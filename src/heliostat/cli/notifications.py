@@ -58,7 +58,9 @@ def add(
     ] = "-",
     on: Annotated[
         list[str] | None,
-        typer.Option(help="Triggers: started,ended,failed,late,ends_soon,monthly_report. Default: ended."),
+        typer.Option(
+            help="Triggers: started,ended,failed,late,ends_soon,monthly_report; admins: alerts. Default: ended."
+        ),
     ] = None,
     requested_only: Annotated[
         bool, typer.Option("--requested-only", help="Only for jobs that were submitted with --notify.")

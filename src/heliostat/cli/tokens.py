@@ -24,8 +24,9 @@ def create(
         TokenScope,
         typer.Option(
             help="What it may be used for: read; submit (also submit and control jobs and services); metrics "
-            "(only monitoring); full (all that you may do). A token of scope submit is as powerful as your Unix "
-            "user: jobs submitted with it can run any program and change all your files."
+            "(only monitoring); alerts (only reporting alerts); full (all that you may do). A token of scope "
+            "submit is as powerful as your Unix user: jobs submitted with it can run any program and change all "
+            "your files."
         ),
     ] = TokenScope.FULL,
     as_json: JsonFlag = False,

@@ -17,6 +17,7 @@ _PUBLIC_URL = (
     r"https://([A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:]+\])(:\d{1,5})?/?"
     r"|http://(([A-Za-z0-9-]+\.)*localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?/?"
 )
+_MONITORING_URL = r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:\d{1,5})?(/[A-Za-z0-9._~-]+)*/?"
 _GPU_GROUP = r"\s*\d{1,4}[xX][A-Za-z][A-Za-z0-9.-]*\s*"
 _NODE_GROUP = r"\s*\d{1,4}x(\d{1,2}x[A-Za-z][A-Za-z0-9-]*|cpu)\s*"
 MAX_SIMULATED_GPUS = 256
@@ -559,6 +560,20 @@ class MonitoringSettings:
         minimum=0,
         maximum=5000,
         example="380",
+    )
+    grafana_url: str | None = setting(
+        None,
+        "address of Grafana with the dashboards of Heliostat, to which the pages of jobs and nodes link",
+        pattern=_MONITORING_URL,
+        example='"https://grafana.example.org"',
+        see="alerts-and-dashboards.md#dashboards",
+    )
+    prometheus_url: str | None = setting(
+        None,
+        "Prometheus with the metrics of dcgm-exporter; with Slurm, the usage of GPUs is read from it",
+        pattern=_MONITORING_URL,
+        example='"http://127.0.0.1:9090"',
+        see="alerts-and-dashboards.md#usage-of-gpus-on-slurm",
     )
 
 

@@ -222,7 +222,7 @@ class Notifier:
         due_at = now + timedelta(seconds=self._timing.batch_seconds)
         if newest is not None:
             due_at = max(due_at, newest.due_at + timedelta(seconds=self._pause(notification)))
-            if newest.state is DeliveryState.WAITING and not newest.tries and newest.report is None:
+            if newest.state is DeliveryState.WAITING and not newest.tries and newest.is_about_jobs:
                 ids = self._fill_delivery(tx, notification, newest, ids)
         while ids:
             part, ids = ids[:_MAX_EVENTS_PER_DELIVERY], ids[_MAX_EVENTS_PER_DELIVERY:]
@@ -290,7 +290,7 @@ class Notifier:
             return
         problem, is_final = None, False
         try:
-            if owner is None or not _has_permission(owner, notification):
+            if owner is None or not _has_permission(owner, notification, delivery):
                 raise _no_permission(notification)
             self._components.send(notification, self._compose(notification, delivery, rows, owner), now)
         except DeliveryFailed as error:
@@ -306,7 +306,7 @@ class Notifier:
         if delivery.report is not None and self._components.monthly_reports is not None:
             return self._components.monthly_reports.compose(notification, delivery, owner)
         readable = [row for row in rows if _may_read(owner, row)]
-        if not readable:
+        if not readable and not delivery.alerts:
             raise _no_permission(notification)
         events = [self._notified_event(row, place < MAX_LISTED_EVENTS) for place, row in enumerate(readable)]
         return compose_message(notification, delivery, events, self._components.settings.server.public_url)
@@ -339,9 +339,9 @@ def _matches(notification: Notification, row: EventWithJob) -> bool:
     return row.user == notification.user and bool(triggers & {*notification.triggers, *row.notify})
 
 
-def _has_permission(owner: User, notification: Notification) -> bool:
+def _has_permission(owner: User, notification: Notification, delivery: Delivery) -> bool:
     """Checked with the current permissions of the owner."""
-    if not owner.active:
+    if not owner.active or (delivery.alerts and not owner.is_admin):
         return False
     return notification.project is None or owner.may_manage(notification.project)
 

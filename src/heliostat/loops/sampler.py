@@ -9,6 +9,7 @@ from heliostat.controller.background_loop import BackgroundLoop
 from heliostat.controller.controller import Controller
 from heliostat.controller.node_inventory import NodeInventory
 from heliostat.engines.contract import Engine, HasOwnQueue
+from heliostat.loops.gpu_metrics import GpuMetricsReader, add_gpu_metrics
 from heliostat.models import (
     DeviceSample,
     Job,
@@ -36,6 +37,7 @@ class SamplerSources:
     engine: Engine
     node_inventory: NodeInventory
     controller: Controller
+    gpu_metrics: GpuMetricsReader | None = None  # for an engine that does not sample GPUs
 
 
 class Sampler:
@@ -54,9 +56,11 @@ class Sampler:
 
     def take_sample(self) -> None:
         """Read and store one sample of everything."""
-        batch = self._sources.engine.sample()
+        batch, nodes = self._sources.engine.sample(), self._sources.node_inventory.nodes()
         active, pending = self._sources.controller.active_jobs_and_pending_count()
-        total = cluster_values(self._sources.node_inventory.nodes(), active, pending, batch.nodes)
+        if self._sources.gpu_metrics is not None:
+            batch = add_gpu_metrics(batch, self._sources.gpu_metrics.readings(), nodes, active)
+        total = cluster_values(nodes, active, pending, batch.nodes)
         self._samples.add(self._now().timestamp(), {CLUSTER_SUBJECT: total, **_rows(batch)})
 
     def _round(self) -> float:

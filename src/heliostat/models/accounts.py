@@ -81,6 +81,7 @@ class TokenScope(StrEnum):
     READ = "read"
     SUBMIT = "submit"  # also submit and control jobs, services and what they need
     METRICS = "metrics"  # only monitoring
+    ALERTS = "alerts"  # only reporting the alerts of Prometheus
     FULL = "full"
 
 

@@ -13,7 +13,8 @@ NotificationId = int
 NOTIFICATION_TRIGGERS = ("started", "ended", "failed", "late", "ends_soon")
 """Events of a job that can trigger a notification. `ended` is any end; `failed` is failed, timed out or lost."""
 MONTHLY_REPORT_TRIGGER = "monthly_report"
-SUBSCRIPTION_TRIGGERS = (*NOTIFICATION_TRIGGERS, MONTHLY_REPORT_TRIGGER)
+ALERTS_TRIGGER = "alerts"  # of the monitoring; only for admins
+SUBSCRIPTION_TRIGGERS = (*NOTIFICATION_TRIGGERS, MONTHLY_REPORT_TRIGGER, ALERTS_TRIGGER)
 """Triggers of a notification; a job can request only those about itself."""
 _FAILED = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.LOST})
 LATE_EVENT, ENDS_SOON_EVENT = "late", "ends_soon"
@@ -36,8 +37,21 @@ class DeliveryState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Alert:
+    """An alert of Prometheus that has started or has ended."""
+
+    fingerprint: str  # identifies its labels
+    is_resolved: bool
+    name: str
+    severity: str
+    summary: str
+    command: str  # that helps; empty: unknown
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Notification:
-    """A subscription to events of jobs."""
+    """A subscription to events of jobs, or to alerts."""
 
     id: NotificationId
     user: str  # its owner, whose permissions apply
@@ -67,6 +81,11 @@ class Delivery:
     tries: int = 0
     problem: str | None = None
     report: str | None = None  # the month that it reports, instead of events
+    alerts: tuple[Alert, ...] = ()  # instead of events
+
+    @property
+    def is_about_jobs(self) -> bool:
+        return self.report is None and not self.alerts
 
 
 def triggers_of_event(event: JobEvent) -> frozenset[str]:

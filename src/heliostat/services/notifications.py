@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests, invalid_field
 from heliostat.models import Caller, JobRequest, User
 from heliostat.models.notifications import (
+    ALERTS_TRIGGER,
     SUBSCRIPTION_TRIGGERS,
     Delivery,
     DeliveryState,
@@ -69,7 +70,7 @@ def add_notification(
 ) -> tuple[NotificationView, str | None]:
     """With the secret that signs its messages, which is shown only once; None: they are not signed."""
     address = check_address(context.settings.notifications, request.channel, request.address)
-    _check_triggers(request)
+    _check_triggers(request, caller.user)
     now = context.now()
     draft = Notification(
         0,
@@ -193,9 +194,13 @@ def _check_manages(user: User, project: str) -> None:
         )
 
 
-def _check_triggers(request: NotificationRequest) -> None:
+def _check_triggers(request: NotificationRequest, user: User) -> None:
     if unknown := [trigger for trigger in request.triggers if trigger not in SUBSCRIPTION_TRIGGERS]:
         raise invalid_field("triggers", f"{unknown[0][:40]!a} is not one of {', '.join(SUBSCRIPTION_TRIGGERS)}")
+    if ALERTS_TRIGGER in request.triggers and not user.is_admin:
+        raise Forbidden("Only an admin can get alerts.", "Omit alerts.", fields={"triggers": "not for alerts"})
+    if ALERTS_TRIGGER in request.triggers and request.project is not None:
+        raise invalid_field("triggers", "alerts are about the whole cluster, not about a project")
     if request.project is not None and not request.triggers:
         raise invalid_field(
             "triggers", "must not be empty for a project: jobs request notifications only for their owners"

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from heliostat.models.fair_use import IDLE_MANAGER_EVENT
 from heliostat.models.notifications import (
     LATE_EVENT,
     NOTIFIED_EVENT_KINDS,
+    Alert,
     Delivery,
     DeliveryState,
     Notification,
@@ -163,6 +164,7 @@ def add_delivery(tx: Transaction, delivery: Delivery) -> None:
         "due_at": to_timestamp(delivery.due_at),
         "tries": delivery.tries,
         "report": delivery.report,
+        "alerts": _alerts_json(delivery.alerts),
     }
     tx.conn.execute(insert(_deliveries).values(**values))
 
@@ -170,6 +172,11 @@ def add_delivery(tx: Transaction, delivery: Delivery) -> None:
 def set_delivery_events(tx: Transaction, delivery_id: str, event_ids: Sequence[int], more: int) -> None:
     change = update(_deliveries).where(_deliveries.c.id == delivery_id)
     tx.conn.execute(change.values(event_ids=json.dumps(event_ids), more=more))
+
+
+def set_delivery_alerts(tx: Transaction, delivery_id: str, alerts: Sequence[Alert], more: int) -> None:
+    change = update(_deliveries).where(_deliveries.c.id == delivery_id)
+    tx.conn.execute(change.values(alerts=_alerts_json(alerts), more=more))
 
 
 def list_next_deliveries(conn: Connection) -> list[Delivery]:
@@ -251,6 +258,14 @@ def _with_managers(conn: Connection, events: list[EventWithJob]) -> list[EventWi
     ]
 
 
+def _alerts_json(alerts: Sequence[Alert]) -> str:
+    return json.dumps([{**asdict(alert), "started_at": to_timestamp(alert.started_at)} for alert in alerts])
+
+
+def _alerts(text: str) -> tuple[Alert, ...]:
+    return tuple(Alert(**{**one, "started_at": to_datetime(one["started_at"])}) for one in json.loads(text))
+
+
 def _event_with_job(row: Any) -> EventWithJob:
     event = JobEvent(
         row.id, row.job_id, row.attempt, to_datetime(row.at), row.kind, JobState(row.state), row.detail
@@ -289,4 +304,5 @@ def _delivery(row: Row[Any]) -> Delivery:
         tries=row.tries,
         problem=row.problem,
         report=row.report,
+        alerts=_alerts(row.alerts),
     )

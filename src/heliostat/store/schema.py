@@ -475,6 +475,7 @@ notification_deliveries = Table(
     Column("tries", Integer, nullable=False),
     Column("problem", Text),
     Column("report", String),
+    Column("alerts", Text, nullable=False, server_default="[]"),
     Index("notification_deliveries_by_state", "state", "due_at"),
     Index("notification_deliveries_by_notification", "notification_id", "state"),
 )
@@ -484,6 +485,13 @@ notification_cursor = Table(  # one row: deliveries exist for all matching event
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("event_id", Integer, nullable=False),
+)
+
+firing_alerts = Table(  # an alert in this table was reported and has not ended: repeats are ignored
+    "firing_alerts",
+    metadata,
+    Column("fingerprint", String, primary_key=True),
+    Column("seen_at", Float, nullable=False),
 )
 
 # Schedules. An index finds the next due one; a firing is identified by its due time.

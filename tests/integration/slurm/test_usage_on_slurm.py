@@ -1,14 +1,21 @@
 """What jobs on Slurm have used comes into their report, also when the server or the accounting was away."""
 
+import json
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.private_slurm import find_free_ports
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
+from support.monitored_server import dcgm_exporter
 from support.slurm_cluster import SlurmTestCluster
 
 pytestmark = needs_root
@@ -84,3 +91,47 @@ def test_what_running_jobs_use_shows_while_they_run(server: RunningServer) -> No
         wait_for(lambda job=job: shown(job).get("cpu") and max(shown(job)["cpu"]) > 0, f"job {job} uses cpus")  # type: ignore[misc]
         assert max(shown(job)["memory"]) > 0
         server.ask("POST", f"/jobs/{job}/cancel")
+
+
+def test_the_usage_of_each_gpu_comes_from_prometheus(slurm: SlurmTestCluster, tmp_path: Path) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed: scripts/install-test-parts installs it")
+    (port,) = find_free_ports(1)
+    own = f'prometheus_url = "http://127.0.0.1:{port}"\nsample_seconds = 1\n'
+    settings = f'server.engine = "slurm"\n[monitoring]\n{own}'
+    server = RunningServer(settings, {**os.environ, **slurm.env})
+    try:
+        nodes = [node["name"] for node in server.ask("GET", "/nodes").json["items"]]
+        with dcgm_exporter() as exporter, running_prometheus(tmp_path, port, exporter, nodes):
+            job = server.submit(command=["sleep", "600"], gpus=1)
+            devices = wait_for(
+                lambda: server.ask("GET", f"/jobs/{job}/stats").json["summary"]["devices"],
+                "the usage of the GPU",
+                lambda: server.log,
+            )
+        assert devices[0]["utilisation"]["peak"] in (50, 90)  # of the first GPU of the fixture, or of the second
+        assert devices[0]["memory_mib"]["peak"] in (9536, 19072)
+    finally:
+        server.remove()
+
+
+@contextmanager
+def running_prometheus(folder: Path, port: int, exporter: str, nodes: list[str]) -> Iterator[None]:
+    """It scrapes the exporter as that of each node."""
+    targets = [{"targets": [exporter], "labels": {"node": node}} for node in nodes]
+    job = {"job_name": "dcgm-exporter", "static_configs": targets}
+    (folder / "prometheus.yml").write_text(
+        json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]})
+    )
+    options = {
+        "config.file": folder / "prometheus.yml",
+        "storage.tsdb.path": folder / "metrics",
+        "web.listen-address": f"127.0.0.1:{port}",
+    }
+    words = [f"--{name}={value}" for name, value in options.items()]
+    process = subprocess.Popen(["prometheus", *words], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()

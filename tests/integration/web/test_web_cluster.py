@@ -13,7 +13,10 @@ PASSWORD = "correct horse battery"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('server.engine = "simulated"\nserver.simulated_nodes = "2x4xA100"\n')
+    server = RunningServer(
+        'server.engine = "simulated"\nserver.simulated_nodes = "2x4xA100"\n'
+        'monitoring.grafana_url = "https://grafana.example.org"\n'
+    )
     server.ask("POST", "/users", {"name": "nora", "password": PASSWORD})
     yield server
     server.remove()
@@ -180,3 +183,11 @@ def test_home_says_quotas_in_words(server: RunningServer, admin: Surfer) -> None
     assert "0 of 8 Queued GPUs" in text
     assert " of 100 GPU-hours this month" in text
     server.ask("PATCH", f"/users/{me}", {"quota": dict.fromkeys(limits)})
+
+
+def test_pages_of_nodes_and_jobs_link_to_their_dashboards(server: RunningServer, admin: Surfer) -> None:
+    number = start(server)
+    base = 'href="https://grafana.example.org/d/heliostat-'
+    assert f"{base}job/job?var-job={number}&amp;from=" in admin.get(f"/jobs/{number}").text
+    week = admin.get("/cluster/a100-01?span=week").text
+    assert f'{base}node/node?var-node=a100-01&amp;from=now-7d&amp;to=now"' in week

@@ -5,7 +5,9 @@ import pytest
 from heliostat.api.token_scopes import scopes_that_allow
 from heliostat.models import TokenScope
 
-METRICS, READ, SUBMIT, FULL = (TokenScope(name) for name in ("metrics", "read", "submit", "full"))
+METRICS, ALERTS, READ, SUBMIT, FULL = (
+    TokenScope(name) for name in ("metrics", "alerts", "read", "submit", "full")
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,8 @@ METRICS, READ, SUBMIT, FULL = (TokenScope(name) for name in ("metrics", "read", 
         ("DELETE", "/api/v1/schedules/nightly", {SUBMIT, FULL}),
         ("POST", "/scheduler/iso8601", {SUBMIT, FULL}),
         ("POST", "/api/v1/status", {FULL}),
+        ("POST", "/api/v1/monitoring/alerts", {ALERTS, FULL}),
+        ("GET", "/api/v1/monitoring/alerts", {READ, SUBMIT, FULL}),
         ("POST", "/api/v1/environments/prune", {FULL}),
         ("POST", "/api/v1/sessions/3/key", {FULL}),
         ("PUT", "/api/v1/sessions/3/shares/bob", {FULL}),

@@ -102,7 +102,7 @@ def test_the_version_is_printed(helio):
         (["report", "--by", "foo"], "--by: 'foo' is not one of department, project, user, gpu-type."),
         (
             ["token", "create", "--name", "x", "--scope", "bogus"],
-            "'bogus' is not one of read, submit, metrics, full.",
+            "'bogus' is not one of read, submit, metrics, alerts, full.",
         ),
         (["run", "--script", "/nonexistent"], "cannot be read"),
         (["submit", "/nonexistent"], "cannot be read"),

@@ -68,7 +68,7 @@ def test_only_the_controller_is_set_up_and_only_by_root(helio, tmp_path, monkeyp
 
 def test_what_is_not_installed_is_named(helio, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr("heliostat.provision.slurm.setup_host.shutil.which", lambda name, path: None)
+    monkeypatch.setattr("heliostat.provision.setup_host.shutil.which", lambda name, path: None)
     here = socket.gethostname().partition(".")[0]
     prefix = "/srv/no/such"
     ran = helio("slurm", "setup", "apply", "--nodes", nodes(tmp_path, here), "--prefix", prefix)

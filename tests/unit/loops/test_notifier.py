@@ -19,6 +19,7 @@ from heliostat.models.fair_use import IDLE_EVENT, IDLE_MANAGER_EVENT
 from heliostat.models.notifications import (
     ENDS_SOON_EVENT,
     NOTIFICATION_TRIGGERS,
+    Alert,
     Notification,
     NotificationChannel,
     triggers_of_event,
@@ -26,6 +27,7 @@ from heliostat.models.notifications import (
 from heliostat.notifications.addresses import DeliveryFailed
 from heliostat.notifications.messages import NotificationMessage
 from heliostat.services.accounts import projects, users
+from heliostat.services.alerts import report_alerts
 from heliostat.store import dependencies, job_writes
 from heliostat.store import notifications as stored
 from heliostat.store.notifications import EventWithJob
@@ -387,3 +389,32 @@ def problem_of(site: Site, notification: Notification) -> str | None:
     with site.context.store.read() as conn:
         found = stored.find_notification(conn, notification.id)
     return None if found is None else found.problem
+
+
+def test_alerts_and_events_are_sent_in_messages_of_their_own(site: Site) -> None:
+    post = Post()
+    a_notification(site, triggers=("ended", "alerts"))
+    alert = Alert("a1", False, "NodeDown", "critical", "Node n1 is down.", "helio nodes", datetime.now(UTC))
+    report_alerts(site.context, site.root, [alert])
+    ends(site, 1)
+    with notifying(site, post):
+        wait_until(lambda: len(post.taken) == 2, "both are sent", SECONDS)
+    assert sorted(letter.subject[:5] for _, letter in post.taken) == ["Alert", "Job 1"]
+
+
+def test_an_admin_who_is_no_longer_one_gets_no_alerts(site: Site) -> None:
+    post = Post()
+    site.person("eve")
+    a_notification(site, user="eve", triggers=("alerts",))
+    alert = Alert("a1", False, "NodeDown", "critical", "Node n1 is down.", "helio nodes", datetime.now(UTC))
+    report_alerts(site.context, site.root, [alert])
+    with notifying(site, post):
+        wait_until(lambda: the_notification(site).problem, "it is refused", SECONDS)
+    assert "no longer has permission" in (the_notification(site).problem or "")
+    assert not post.taken
+
+
+def the_notification(site: Site) -> Notification:
+    with site.context.store.read() as conn:
+        (found,) = stored.list_notifications(conn)
+    return found

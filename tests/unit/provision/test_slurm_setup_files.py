@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from heliostat.engines.slurm.installation_checks import examine_slurm_configuration
 from heliostat.errors import Invalid
+from heliostat.provision.managed_files import FileOrigin, detect_origin, with_header
 from heliostat.provision.slurm import name_validation
 from heliostat.provision.slurm.configuration import (
-    FileOrigin,
-    detect_origin,
+    FILE_HEADER,
     render_node_script,
     render_shared_files,
     render_slurmdbd_conf,
-    with_header,
 )
 from heliostat.provision.slurm.hardware import normalize_gpu_type, render_nodes_toml
 from heliostat.provision.slurm.nodes_file import parse_nodes_file
@@ -160,7 +159,7 @@ def test_types_of_gpus_are_one_short_word() -> None:
 
 
 def test_a_file_knows_who_made_it() -> None:
-    ours = with_header("A=1\n")
+    ours = with_header(FILE_HEADER, "A=1\n")
     assert detect_origin(ours) is FileOrigin.OURS
     assert detect_origin(ours + "B=2\n") is FileOrigin.CHANGED
     assert detect_origin("A=1\n") is FileOrigin.FOREIGN

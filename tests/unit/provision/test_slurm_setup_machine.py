@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from heliostat.errors import Conflict, EngineUnavailable
+from heliostat.provision.setup_host import SetupHost
 from heliostat.provision.slurm.daemons import accounting_daemon
 from heliostat.provision.slurm.paths import SlurmPaths
-from heliostat.provision.slurm.setup_host import SetupHost
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetupHost:
         program.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/told\ncase $* in *update) exit 100 ;; esac\n')
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    machine = SetupHost(SlurmPaths())
+    machine = SetupHost()
     machine.has_systemd = True
     return machine
 
@@ -38,7 +38,7 @@ def test_packages_are_looked_for_in_new_lists_or_else_in_old_ones(machine: Setup
 
 @pytest.mark.usefixtures("machine")
 def test_a_service_that_never_answers_is_said_with_where_to_look() -> None:
-    machine = SetupHost(SlurmPaths(), answer_seconds=0)
+    machine = SetupHost(answer_seconds=0)
     machine.has_systemd = True
     with pytest.raises(EngineUnavailable, match="does not respond") as refused:
         machine.start_daemon(accounting_daemon(SlurmPaths()), lambda: False)
@@ -48,17 +48,17 @@ def test_a_service_that_never_answers_is_said_with_where_to_look() -> None:
 def test_without_systemd_the_command_line_is_said() -> None:
     layout = SlurmPaths("/srv/try")
     with pytest.raises(Conflict) as stopped:
-        SetupHost(layout).start_daemon(accounting_daemon(layout), lambda: False)
+        SetupHost(layout.prefix).start_daemon(accounting_daemon(layout), lambda: False)
     assert stopped.value.fields["start"] == "env SLURM_CONF=/srv/try/etc/slurm/slurm.conf slurmdbd -D"
 
 
 def test_what_is_secret_is_in_no_error() -> None:
     with pytest.raises(EngineUnavailable) as refused:
-        SetupHost(SlurmPaths()).run(["sh"], "echo near pa55word >&2; exit 1", secret="pa55word")
+        SetupHost().run(["sh"], "echo near pa55word >&2; exit 1", secret="pa55word")
     assert "near …" in refused.value.message
     assert "pa55word" not in str(refused.value) + str(refused.value.__cause__)
 
 
 def test_a_program_that_is_not_there_is_said() -> None:
     with pytest.raises(EngineUnavailable, match="no-such-program could not be run"):
-        SetupHost(SlurmPaths()).run(["no-such-program"])
+        SetupHost().run(["no-such-program"])

@@ -1,21 +1,16 @@
-"""Renders slurm.conf, gres.conf, cgroup.conf, slurmdbd.conf and the script that sets up a node. Pure.
-
-Each file begins with a header and a digest, which show that Heliostat wrote it and whether it was edited since.
-"""
+"""Renders slurm.conf, gres.conf, cgroup.conf, slurmdbd.conf and the script that sets up a node. Pure."""
 
 import base64
-import hashlib
 import shlex
 import textwrap
 from collections.abc import Mapping
-from enum import StrEnum
 from importlib.resources import files
 
+from heliostat.provision.managed_files import with_header
 from heliostat.provision.slurm.cluster_spec import ClusterSpec, NodeSpec, PartitionSpec
 from heliostat.provision.slurm.paths import SlurmPaths
 
 FILE_HEADER = "# Made by Heliostat (helio slurm setup). Change nodes.toml and apply it, not this file."
-_DIGEST = "# sha256 of the rest: "
 DATABASE_NAME, DATABASE_USER = "slurm_acct_db", "slurm"
 # Heliostat's default prices times 100: per hour 1 for a GPU, 0.02 for a cpu, 0.002 for a GiB; Slurm rounds down.
 _BILLING = "CPU=2,Mem=0.2G,GRES/gpu=100"
@@ -39,20 +34,21 @@ _END = "END_OF_FILE_OF_HELIOSTAT"
 def render_shared_files(spec: ClusterSpec, paths: SlurmPaths) -> dict[str, str]:
     """The files that are the same on all nodes, by name."""
     return {
-        "slurm.conf": with_header(_slurm_conf(spec, paths)),
-        "gres.conf": with_header(_gres_conf(spec)),
-        "cgroup.conf": with_header(_lines(_CGROUP)),
+        "slurm.conf": with_header(FILE_HEADER, _slurm_conf(spec, paths)),
+        "gres.conf": with_header(FILE_HEADER, _gres_conf(spec)),
+        "cgroup.conf": with_header(FILE_HEADER, _lines(_CGROUP)),
     }
 
 
 def render_slurmd_unit() -> str:
     """A systemd drop-in for the slurmd unit of every node."""
-    return with_header(_SLURMD_UNIT)
+    return with_header(FILE_HEADER, _SLURMD_UNIT)
 
 
 def render_slurmdbd_conf(spec: ClusterSpec, paths: SlurmPaths, password: str) -> str:
     """Only for the controller; only the user slurm may read it."""
     return with_header(
+        FILE_HEADER,
         _lines(
             {
                 "AuthType": "auth/munge",
@@ -71,7 +67,7 @@ def render_slurmdbd_conf(spec: ClusterSpec, paths: SlurmPaths, password: str) ->
                 "StorageUser": DATABASE_USER,
                 "StoragePass": password,
             }
-        )
+        ),
     )
 
 
@@ -187,28 +183,6 @@ def _gres_conf(spec: ClusterSpec) -> str:
 
 def _lines(settings: Mapping[str, object]) -> str:
     return "".join(f"{key}={value}\n" for key, value in settings.items())
-
-
-class FileOrigin(StrEnum):
-    OURS = "ours"
-    CHANGED = "changed"  # written by Heliostat and edited since
-    FOREIGN = "foreign"
-
-
-def with_header(body: str) -> str:
-    return f"{FILE_HEADER}\n{_DIGEST}{_digest(body)}\n{body}"
-
-
-def detect_origin(text: str) -> FileOrigin:
-    header, _, rest = text.partition("\n")
-    digest, _, body = rest.partition("\n")
-    if header != FILE_HEADER or not digest.startswith(_DIGEST):
-        return FileOrigin.FOREIGN
-    return FileOrigin.OURS if digest == _DIGEST + _digest(body) else FileOrigin.CHANGED
-
-
-def _digest(body: str) -> str:
-    return hashlib.sha256(body.encode("utf-8")).hexdigest()
 
 
 def render_node_script(spec: ClusterSpec, paths: SlurmPaths, key: bytes | None = None) -> str:

@@ -1,7 +1,6 @@
 """Daemons of a Slurm cluster in start order: packages, systemd units, and command lines without systemd. Pure."""
 
-from dataclasses import dataclass
-
+from heliostat.provision.setup_host import Daemon
 from heliostat.provision.slurm.cluster_spec import ClusterSpec
 from heliostat.provision.slurm.paths import SlurmPaths
 
@@ -13,13 +12,6 @@ CONTROLLER_PACKAGES = {  # of Debian and Ubuntu, by one program of each
     "sacctmgr": "slurm-client",
 }
 NODE_PACKAGES = {"slurmd": "slurmd"}
-
-
-@dataclass(frozen=True)
-class Daemon:
-    name: str
-    unit: str
-    command: tuple[str, ...]  # in the foreground
 
 
 def required_packages(spec: ClusterSpec) -> dict[str, str]:

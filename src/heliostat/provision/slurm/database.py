@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heliostat.errors import Conflict
+from heliostat.provision.setup_host import SetupHost
 from heliostat.provision.slurm import daemons
 from heliostat.provision.slurm.cluster_spec import ClusterSpec
 from heliostat.provision.slurm.configuration import DATABASE_NAME, DATABASE_USER
 from heliostat.provision.slurm.paths import SlurmPaths
-from heliostat.provision.slurm.setup_host import SetupHost
 
 _COMMENT = "made by heliostat"
 _OWNER_QUERY = f"select schema_comment from information_schema.schemata where schema_name = '{DATABASE_NAME}';"  # noqa: S608 - a constant

@@ -15,25 +15,29 @@ from datetime import datetime
 from pathlib import Path
 
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
-from heliostat.provision.slurm import daemons
-from heliostat.provision.slurm.cluster_spec import ClusterSpec
-from heliostat.provision.slurm.config_files import (
-    PASSWORD_PLACEHOLDER,
+from heliostat.provision.managed_files import (
     FileDifference,
     check_no_foreign_files,
     compare_file,
+    write_file,
+    write_file_atomically,
+)
+from heliostat.provision.setup_host import Daemon, SetupHost
+from heliostat.provision.slurm import daemons
+from heliostat.provision.slurm.cluster_spec import ClusterSpec
+from heliostat.provision.slurm.config_files import (
+    CHANGED_HINT,
+    FOREIGN_HINT,
+    PASSWORD_PLACEHOLDER,
     desired_files,
     make_folders,
     read_existing_password,
-    write_file,
-    write_file_atomically,
 )
 from heliostat.provision.slurm.configuration import render_node_script
 from heliostat.provision.slurm.database import set_up_database
 from heliostat.provision.slurm.hardware import render_nodes_toml
 from heliostat.provision.slurm.nodes_file import parse_nodes_file
 from heliostat.provision.slurm.paths import SlurmPaths
-from heliostat.provision.slurm.setup_host import SetupHost
 
 _BOOT = re.compile(r"^BOOT_TIME\s*= (\S+)$", re.MULTILINE)
 # Slurm drains a node with this reason if slurmd registers before its GPUs exist. Other reasons are not touched.
@@ -73,7 +77,7 @@ def plan_setup(sources: SetupInput) -> SetupPlan:
     """What `apply_setup` would do here. Changes nothing."""
     spec, paths = sources.read_cluster_spec(), sources.paths
     files = desired_files(spec, paths, read_existing_password(paths) or PASSWORD_PLACEHOLDER)
-    host = SetupHost(paths)
+    host = _host(paths)
     missing = host.missing_packages(daemons.required_packages(spec))
     lines = [host.start_command(daemon) for daemon in daemons.list_daemons(spec, paths)]
     return SetupPlan([compare_file(file) for file in files], missing, lines)
@@ -95,8 +99,8 @@ def apply_setup(sources: SetupInput, install: bool = False) -> Iterator[str]:
     """Yields a message for each step that changed something. Raises, with a hint, if it cannot continue."""
     spec, paths = sources.read_cluster_spec(), sources.paths
     _check_host(spec)
-    check_no_foreign_files(desired_files(spec, paths, PASSWORD_PLACEHOLDER))
-    host = SetupHost(paths)
+    check_no_foreign_files(desired_files(spec, paths, PASSWORD_PLACEHOLDER), FOREIGN_HINT, CHANGED_HINT)
+    host = _host(paths)
     yield from _packages(host, spec, install)
     make_folders(paths)
     with _lock(paths):
@@ -126,11 +130,15 @@ def describe_node(hardware_file: Path | None) -> str:
     """A section of nodes.toml, from a file with the output of `slurmd -C`, or from this machine."""
     if hardware_file is not None:
         return render_nodes_toml(_read_text(hardware_file))
-    host = SetupHost(SlurmPaths())
+    host = SetupHost()
     if host.missing_packages(daemons.NODE_PACKAGES):
         hint = "Install it first: apt-get install --no-install-recommends slurmd"
         raise NotFound("slurmd is not installed here.", hint)
     return render_nodes_toml(host.run(["slurmd", "-C"]) + "\n" + (host.try_run(["nvidia-smi", "-L"]) or ""))
+
+
+def _host(paths: SlurmPaths) -> SetupHost:
+    return SetupHost(paths.prefix, {"SLURM_CONF": paths.slurm_conf} if paths.prefix else None)
 
 
 def _read_text(path: Path) -> str:
@@ -210,7 +218,7 @@ class _DaemonStarter:
         for name in daemons.nodes_on_controller(self._spec):
             yield from self._start_node(name, bool(controller_messages))
 
-    def _start_if_down(self, daemon: daemons.Daemon, is_up: Callable[[], bool]) -> Iterator[str]:
+    def _start_if_down(self, daemon: Daemon, is_up: Callable[[], bool]) -> Iterator[str]:
         if not is_up():
             yield self._host.start_daemon(daemon, is_up)
 

@@ -22,6 +22,7 @@ from heliostat.services.jobs.files import has_own_folder
 from heliostat.services.jobs.job_history import JobHistory, devices_by_uuid, get_job_history
 from heliostat.services.jobs.metrics import get_metrics_of
 from heliostat.services.jobs.reruns import get_job_with_provenance
+from heliostat.web.grafana import job_dashboard_url
 from heliostat.web.job_page.details import (
     JobAction,
     JobDetails,
@@ -72,6 +73,7 @@ class JobView:
     port_page_url: str  # empty: not running, or not the owner
     session_url: str  # empty: not a session of this user
     wait_explanation: WaitExplanation | None
+    grafana_url: str  # empty: no dashboard
     what_if_url: str
     timeline: Timeline
     usage: JobUsageView | None
@@ -206,6 +208,7 @@ def _view(request: AuthenticatedRequest, history: JobHistory, query: LogQuery, w
         port_page_url=f"/jobs/{job.id}/port" if _may_open(request, job) else "",
         session_url=f"/sessions/{job.id}" if job.kind == "session" and job.user == request.user.name else "",
         wait_explanation=build_wait_explanation(explanation, now),
+        grafana_url=job_dashboard_url(request.context.settings, job),
         what_if_url=f"/jobs/{job.id}?whatif=1#why" if job.state is JobState.PENDING and not with_what_if else "",
         timeline=build_timeline(history, now, query.attempt or job.attempt),
         usage=_usage(request, history, devices),

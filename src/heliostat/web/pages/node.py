@@ -13,6 +13,7 @@ from heliostat.services.cluster import nodes as services
 from heliostat.services.cluster.overview import DeviceStatus, NodeStatus, get_node_status
 from heliostat.services.cluster.stats import StatsPeriod, node_stats
 from heliostat.web import formatting, heatmap
+from heliostat.web.grafana import node_dashboard_url
 from heliostat.web.heatmap import HeatmapCell
 from heliostat.web.rendering import PageSpec, redirect, render_page
 from heliostat.web.request_context import AdminDep, AuthenticatedDep, AuthenticatedRequest, FormDep
@@ -21,6 +22,7 @@ from heliostat.web.view_models import Confirmation, PageUrl
 
 router = APIRouter()
 NodeName = Annotated[str, Path(max_length=128)]
+_SPAN_DAYS = {StatsPeriod.DAY: 1, StatsPeriod.WEEK: 7, StatsPeriod.MONTH: 31}
 SpanText = Annotated[str, Query(max_length=20)]
 
 
@@ -42,6 +44,7 @@ class NodeView:
     spans: tuple[tuple[str, str, bool], ...]
     span: str
     plots: tuple[UsagePlot, ...]
+    grafana_url: str  # empty: no dashboard
     may_change: bool
     is_drained: bool
     reason: str  # rejected input
@@ -146,6 +149,7 @@ def _view(
         ),
         span=span.value,
         plots=draw_node_plots(series, span, now, node),
+        grafana_url=node_dashboard_url(request.context.settings, node.name, _SPAN_DAYS[span]),
         may_change=request.user.is_admin,
         is_drained=node.state is NodeState.DRAINED,
         reason=error[0],

@@ -7,7 +7,11 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, Forbidden, NotFound
-from heliostat.models.notifications import SUBSCRIPTION_TRIGGERS, NotificationChannel
+from heliostat.models.notifications import (
+    ALERTS_TRIGGER,
+    SUBSCRIPTION_TRIGGERS,
+    NotificationChannel,
+)
 from heliostat.services import notifications as services
 from heliostat.services.notifications import NotificationRequest, NotificationView
 from heliostat.web.forms import FormReader, FormState, form_with_errors
@@ -30,6 +34,7 @@ _LABELS = {
     "late": "a job will start much later than forecast",
     "ends_soon": "a session ends soon",
     "monthly_report": "a month is over: its waste report",
+    ALERTS_TRIGGER: "the monitoring reports an alert",
 }
 
 
@@ -43,9 +48,9 @@ class NotificationsView:
     selected_triggers: tuple[str, ...]
     sends_mail: bool
     hosts: str
+    triggers: tuple[tuple[str, str], ...]
     secret: str = ""  # of the notification just created; shown only once
     channels: tuple[tuple[str, str], ...] = _CHANNELS
-    triggers: tuple[tuple[str, str], ...] = tuple((name, _LABELS[name]) for name in SUBSCRIPTION_TRIGGERS)
 
 
 @router.get("/notifications")
@@ -122,6 +127,7 @@ def _page(
 ) -> Response:
     user, notifications = request.user, request.context.settings.notifications
     managed = [membership.project for membership in user.memberships if user.may_manage(membership.project)]
+    triggers = [name for name in SUBSCRIPTION_TRIGGERS if user.is_admin or name != ALERTS_TRIGGER]
     view = NotificationsView(
         form=form,
         rows=tuple(services.list_notifications(request.context, request.caller, all_users=all_users)),
@@ -131,6 +137,7 @@ def _page(
         selected_triggers=selected,
         sends_mail=notifications.smtp_host is not None,
         hosts=", ".join(notifications.hosts),
+        triggers=tuple((name, _LABELS[name]) for name in triggers),
         secret=secret,
     )
     return render_page(request, PageSpec("notifications.html", "Notifications", status=form.status), view)

@@ -1,4 +1,4 @@
-"""The host on which Slurm is set up: runs commands, installs packages, starts daemons and waits for them."""
+"""The host that is set up: runs commands, installs packages, starts daemons and waits for them."""
 
 import os
 import shlex
@@ -6,11 +6,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.provision.slurm.daemons import Daemon
-from heliostat.provision.slurm.paths import SlurmPaths
 
 START_TIMEOUT_SECONDS = 90
 _COMMAND_SECONDS = 120
@@ -19,16 +18,27 @@ _NOT_RUNNING = "is not running"
 _RETRY_HINT = "Fix the problem and repeat this command: it continues where it stopped."
 
 
+@dataclass(frozen=True)
+class Daemon:
+    name: str
+    unit: str
+    command: tuple[str, ...]  # in the foreground
+
+
 class SetupHost:
     """With a prefix, or without systemd, it starts no daemons: its errors contain the commands to run."""
 
-    def __init__(self, paths: SlurmPaths, answer_seconds: float = START_TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        prefix: str = "",
+        environment: Mapping[str, str] | None = None,
+        answer_seconds: float = START_TIMEOUT_SECONDS,
+    ) -> None:
+        """`environment`: more variables for the commands."""
         self._answer_seconds = answer_seconds
         path = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
-        self.has_systemd = not paths.prefix and Path("/run/systemd/system").is_dir()
-        self._environment = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"}
-        if paths.prefix:
-            self._environment["SLURM_CONF"] = paths.slurm_conf
+        self.has_systemd = not prefix and Path("/run/systemd/system").is_dir()
+        self._environment = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", **(environment or {})}
 
     def missing_packages(self, packages: Mapping[str, str]) -> list[str]:
         """The packages whose program is not installed."""

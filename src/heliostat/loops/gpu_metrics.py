@@ -1,0 +1,86 @@
+"""Usage of GPUs from Prometheus, for engines that cannot read the GPUs of their nodes (Slurm)."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+from heliostat.controller.background_loop import BackgroundLoop
+from heliostat.errors import EngineUnavailable
+from heliostat.models import DeviceSample, Job, JobState, Node, SampleBatch, UsageSample
+from heliostat.monitoring.http_queries import get_json
+
+_UTILISATION, _MEMORY = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"  # of dcgm-exporter: percent and MiB
+# Only the labels that are needed: an answer about many GPUs stays small. Parts of a GPU (MIG) have no utilisation.
+_QUERY = f'max by (__name__, node, gpu, UUID) ({{__name__=~"{_UTILISATION}|{_MEMORY}", GPU_I_ID=""}})'
+_MAX_AGE_INTERVALS = 3
+_MAX_MIB = 1e8
+
+
+class GpuMetricsReader:
+    """Reads in a thread of its own: a Prometheus that does not answer delays nothing."""
+
+    def __init__(self, prometheus_url: str, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._url = f"{prometheus_url.rstrip('/')}/api/v1/query?{urlencode({'query': _QUERY})}"
+        self._seconds, self._clock = seconds, clock
+        self._read_at, self._readings = -math.inf, dict[str, DeviceSample]()
+        self._loop = BackgroundLoop("gpu-metrics", self.refresh, seconds, failure="gpu_metrics_not_read")
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def close(self) -> None:
+        self._loop.close()
+
+    def refresh(self) -> None:
+        answer = get_json(self._url)
+        if not isinstance(answer, dict) or answer.get("status") != "success":
+            raise EngineUnavailable("Prometheus does not answer.", "Check monitoring.prometheus_url.")
+        self._readings, self._read_at = _device_samples(answer["data"]["result"]), self._clock()
+
+    def readings(self) -> Mapping[str, DeviceSample]:
+        """By the UUID of the GPU, and by `node:index`; empty if the newest answer is old."""
+        is_old = self._clock() - self._read_at > _MAX_AGE_INTERVALS * self._seconds
+        return {} if is_old else self._readings
+
+
+def add_gpu_metrics(
+    batch: SampleBatch, gpus: Mapping[str, DeviceSample], nodes: Iterable[Node], jobs: Iterable[Job]
+) -> SampleBatch:
+    """The samples with the usage of GPUs. Those without GPUs, and those of which nothing is known, stay.
+
+    Nothing is known of a node with MIG slices: Slurm counts slices, dcgm-exporter counts cards.
+    """
+    node_samples, attempts = dict(batch.nodes), dict(batch.attempts)
+    whole = [node for node in nodes if all(device.card_fraction == 1 for device in node.devices)]
+    gpus = {device.uuid: gpus[device.uuid] for node in whole for device in node.devices if device.uuid in gpus}
+    for node in whole:
+        devices = tuple(gpus.get(device.uuid, DeviceSample()) for device in node.devices)
+        if any(device.uuid in gpus for device in node.devices):
+            node_samples[node.name] = replace(node_samples.get(node.name, UsageSample()), devices=devices)
+    for job in jobs:
+        uuids = [uuid for place in job.task_placements for uuid in place.devices]
+        if job.state is JobState.RUNNING and any(uuid in gpus for uuid in uuids):
+            devices = tuple(gpus.get(uuid, DeviceSample()) for uuid in uuids)
+            attempts[job.attempt_id] = replace(attempts.get(job.attempt_id, UsageSample()), devices=devices)
+    return SampleBatch(attempts, node_samples)
+
+
+def _device_samples(series: Iterable[dict[str, Any]]) -> dict[str, DeviceSample]:
+    """With the index of Slurm's engine, and with the UUID that other engines know."""
+    found: dict[str, DeviceSample] = {}
+    for one in series:
+        labels = one["metric"]
+        is_memory = labels["__name__"] == _MEMORY
+        value = _number(one["value"][1], _MAX_MIB if is_memory else 100)
+        for key in (f"{labels.get('node')}:{labels.get('gpu')}", labels.get("UUID", "")):
+            sample = found.get(key, DeviceSample())
+            found[key] = replace(sample, memory_mib=value) if is_memory else replace(sample, utilisation=value)
+    return found
+
+
+def _number(text: str, maximum: float) -> float | None:
+    value = float(text)
+    return value if 0 <= value <= maximum else None
