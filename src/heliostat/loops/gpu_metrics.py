@@ -12,11 +12,14 @@ from heliostat.errors import EngineUnavailable
 from heliostat.models import DeviceSample, Job, JobState, Node, SampleBatch, UsageSample
 from heliostat.monitoring.http_queries import get_json
 
-_UTILISATION, _MEMORY = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"  # of dcgm-exporter: percent and MiB
+_FIELDS = {  # by metric of dcgm-exporter: the field of a sample, in the same unit, and its largest value
+    "DCGM_FI_DEV_GPU_UTIL": ("utilisation", 100),
+    "DCGM_FI_DEV_FB_USED": ("memory_mib", 1e8),
+    "DCGM_FI_DEV_POWER_USAGE": ("power_watts", 1e5),
+}
 # Only the labels that are needed: an answer about many GPUs stays small. Parts of a GPU (MIG) have no utilisation.
-_QUERY = f'max by (__name__, node, gpu, UUID) ({{__name__=~"{_UTILISATION}|{_MEMORY}", GPU_I_ID=""}})'
+_QUERY = f'max by (__name__, node, gpu, UUID) ({{__name__=~"{"|".join(_FIELDS)}", GPU_I_ID=""}})'
 _MAX_AGE_INTERVALS = 3
-_MAX_MIB = 1e8
 
 
 class GpuMetricsReader:
@@ -73,11 +76,10 @@ def _device_samples(series: Iterable[dict[str, Any]]) -> dict[str, DeviceSample]
     found: dict[str, DeviceSample] = {}
     for one in series:
         labels = one["metric"]
-        is_memory = labels["__name__"] == _MEMORY
-        value = _number(one["value"][1], _MAX_MIB if is_memory else 100)
+        field, maximum = _FIELDS[labels["__name__"]]
+        value = _number(one["value"][1], maximum)
         for key in (f"{labels.get('node')}:{labels.get('gpu')}", labels.get("UUID", "")):
-            sample = found.get(key, DeviceSample())
-            found[key] = replace(sample, memory_mib=value) if is_memory else replace(sample, utilisation=value)
+            found[key] = replace(found.get(key, DeviceSample()), **{field: value})
     return found
 
 

@@ -74,8 +74,8 @@ def test_the_usage_of_gpus_is_read_by_uuid_and_by_node_and_index(monitoring: Mon
     reader = GpuMetricsReader(monitoring.site.prometheus_url, 10)
     wait_for(lambda: reader.refresh() or len(reader.readings()) == 4, "the readings")
     known = reader.readings()
-    assert known["GPU-1"] == known["gpu1:0"] == DeviceSample(50.0, 9536.0)
-    assert known["GPU-2"] == known["gpu1:1"] == DeviceSample(90.0, 19072.0)
+    assert known["GPU-1"] == known["gpu1:0"] == DeviceSample(50.0, 9536.0, 250.0)
+    assert known["GPU-2"] == known["gpu1:1"] == DeviceSample(90.0, 19072.0, 300.0)
 
 
 def _numbers(monitoring: Monitoring, query: str) -> bool:
