@@ -44,7 +44,7 @@ def format_forecast_accuracy(accuracy: "ForecastAccuracy | None") -> str | None:
         return "too few so far to know their accuracy"
     counts = "{within} of the last {of} starts were within the first forecast ({early} earlier, {late} later)"
     width = accuracy["median_width"]
-    return counts.format(**accuracy) + ("" if width is None else f"; median range: {width:g} times the wait")
+    return counts.format(**accuracy) + ("" if width is None else f"; median range: {width:.2g} times the wait")
 
 
 def _rough(seconds: float) -> str:
