@@ -111,7 +111,7 @@ class Forecaster:
             return self._forecasts.get(job.id)
         now = self._now()
         planned = self._engine_forecast(job, now)
-        return planned and self._calibration.calibrate(planned, now)
+        return planned and self._calibrate(planned, job, now)
 
     def _engine_forecast(self, job: Job, now: datetime) -> Forecast | None:
         waiting = self._controller.engine_wait_reason(job)
@@ -139,13 +139,17 @@ class Forecaster:
             options = find_earlier_options(replace(question, may_continue=self._budget(seconds)), so_far)
             if so_far is None or so_far == immediate_forecast(now):
                 return StartEstimate(so_far, tuple(options), so_far is not None)
-            calibrated = (known and self.forecast_of(known)) or self._calibration.calibrate(so_far, now)
-            return StartEstimate(calibrated, tuple(self._calibrated(option, now) for option in options))
+            calibrated = (known and self.forecast_of(known)) or self._calibrate(so_far, newest, now)
+            changed = tuple(
+                option
+                if option.starts_now
+                else replace(option, forecast=self._calibrate(option.forecast, newest, now))
+                for option in options
+            )
+            return StartEstimate(calibrated, changed)
 
-    def _calibrated(self, option: EarlierStartOption, now: datetime) -> EarlierStartOption:
-        if option.starts_now:
-            return option
-        return replace(option, forecast=self._calibration.calibrate(option.forecast, now))
+    def _calibrate(self, computed: Forecast, job: Job, now: datetime) -> Forecast:
+        return self._calibration.calibrate(computed, _waits_from(job, now))
 
     def _engine_estimate(self, job: Job, instead_of: Job | None) -> StartEstimate:
         """Of the engine's own queue, which knows nothing about jobs that still wait for others."""
@@ -161,7 +165,7 @@ class Forecaster:
         at = max(now, at, job.begin_at or now)
         starts_now = at - now < _IMMEDIATELY
         planned = _as_planned(at, "Slurm's plan")
-        return StartEstimate(planned if starts_now else self._calibration.calibrate(planned, now), (), starts_now)
+        return StartEstimate(planned if starts_now else self._calibrate(planned, job, now), (), starts_now)
 
     @contextmanager
     def _limit_concurrency(self, user: str) -> Iterator[None]:
@@ -233,10 +237,10 @@ class Forecaster:
         computed = self._compute(state, now) if self._has_waiting_jobs else {}
         self._learn(now)
         self._forecasts = {
-            job_id: self._calibration.calibrate(forecast, now) for job_id, forecast in computed.items()
+            job_id: self._calibrate(forecast, state.jobs[job_id], now) for job_id, forecast in computed.items()
         }
         if not self._controller.is_paused:
-            self._store_forecasts(computed, now)
+            self._store_forecasts(computed, state, now)
 
     def _compute(self, state: QueueState, now: datetime) -> dict[JobId, Forecast]:
         if not self._engine_plans:
@@ -258,11 +262,13 @@ class Forecaster:
         self._calibration = ForecastCalibration(past, now)
         self._accuracy = measure_accuracy([one for one in past if one.started_at is not None][-_ACCURACY_SAMPLES:])
 
-    def _store_forecasts(self, computed: dict[JobId, Forecast], now: datetime) -> None:
+    def _store_forecasts(self, computed: dict[JobId, Forecast], state: QueueState, now: datetime) -> None:
         """Store the first forecast of each job, with the range that users see."""
         fresh = {
             job_id: PastForecast(
-                now.timestamp(), forecast_range(forecast), forecast_range(self._forecasts[job_id])
+                _waits_from(state.jobs[job_id], now).timestamp(),
+                forecast_range(forecast),
+                forecast_range(self._forecasts[job_id]),
             )
             for job_id, forecast in computed.items()
             if job_id not in self._stored
@@ -286,6 +292,11 @@ class Forecaster:
             return not (is_long or self._loop.is_closing)
 
         return may_continue
+
+
+def _waits_from(job: Job, now: datetime) -> datetime:
+    """A wait for resources begins at the begin time of the job."""
+    return now if job.begin_at is None else max(now, job.begin_at)
 
 
 def _as_planned(at: datetime, planner: str) -> Forecast:

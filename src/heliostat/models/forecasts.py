@@ -16,7 +16,7 @@ class ForecastRange:
 class PastForecast:
     """The first forecast of a job, and the actual start. Times are in seconds since 1970."""
 
-    made_at: float
+    made_at: float  # or the later begin time of the job: from then on it waits for resources
     computed: ForecastRange  # before calibration
     shown: ForecastRange
     started_at: float | None = None  # None: the job still waits

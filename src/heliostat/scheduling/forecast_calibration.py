@@ -69,10 +69,11 @@ class ForecastCalibration:
         self._weights = _weights(known)
         self._likely, self._errors = _log_waits_and_errors(known, at)
 
-    def calibrate(self, forecast: Forecast, now: datetime) -> Forecast:
-        """A forecast made now, with a calibrated range; without a confidence if few outcomes are known."""
+    def calibrate(self, forecast: Forecast, since: datetime) -> Forecast:
+        """A new forecast with a calibrated range; without a confidence if few outcomes are known. `since`: from
+        when on the job waits, now or later; the range does not begin before."""
         computed = (forecast.earliest_at, forecast.likely_at, forecast.latest_at)
-        waits = [(at - now).total_seconds() for at in computed]
+        waits = [(at - since).total_seconds() for at in computed]
         errors, weights = self._similar_errors(waits[1])
         fractions = (self._early, 0.5, 1 - self._late)
         earliest, likely, latest = (
@@ -80,7 +81,7 @@ class ForecastCalibration:
             for end, (wait, fraction) in enumerate(zip(waits, fractions, strict=True))
         )
         begin, end = min(earliest, latest), max(earliest, latest)
-        times = [_after(now, seconds) for seconds in (begin, min(max(likely, begin), end), end)]
+        times = [_after(since, seconds) for seconds in (begin, min(max(likely, begin), end), end)]
         confidence = COVERAGE if self._is_reliable else None
         return replace(
             forecast, earliest_at=times[0], likely_at=times[1], latest_at=times[2], confidence=confidence
@@ -129,5 +130,5 @@ def _quantile(values: Array, weights: Array, fraction: float) -> float:
     return float(np.interp(fraction, (sums - weights[order] / 2) / sums[-1], values[order]))
 
 
-def _after(now: datetime, seconds: float) -> datetime:
-    return datetime.fromtimestamp(now.timestamp() + min(seconds, _MAX_SECONDS), UTC)
+def _after(since: datetime, seconds: float) -> datetime:
+    return datetime.fromtimestamp(since.timestamp() + min(seconds, _MAX_SECONDS), UTC)

@@ -79,6 +79,18 @@ def test_a_waiting_job_is_foretold_and_one_that_runs_is_not(store: Store) -> Non
     assert made.forecast_of(running()) is None
 
 
+def test_no_range_begins_before_the_begin_time_of_the_job(store: Store) -> None:
+    begin = NOW + timedelta(hours=5)
+    made = a_forecaster(store, Queue(running(), replace(waiting(2), begin_at=begin)))
+    made._round()
+    found = made.forecast_of(waiting(2))
+    assert found is not None
+    assert found.earliest_at >= begin
+    asked = made.estimate_start(replace(waiting(0), begin_at=begin))
+    assert asked.forecast is not None
+    assert asked.forecast.earliest_at >= begin
+
+
 def test_how_good_it_was_is_known_once_jobs_have_started(store: Store) -> None:
     queue = Queue(running(), waiting(2), waiting(3))
     made = a_forecaster(store, queue)
