@@ -94,7 +94,10 @@ def _without_failed_gpus(node: Node, failed: Mapping[str, GpuRecord]) -> Node:
 
 def _with_failure(device: Device, node: str, failed: Mapping[str, GpuRecord]) -> Device:
     record = failed.get(device.card)
-    if record is None or record.failed_kind is None or device.problem is not None:
+    if record is None or record.failed_kind is None:
+        return device
+    device = replace(device, fault=record.failed_kind)
+    if device.problem is not None:
         return device
     test = f"after a repair, an admin tests it with `helio node test-gpu {node} {device.index}`"
     return replace(device, problem=f"failed: {describe_error(record.failed_kind)}; {test}")
