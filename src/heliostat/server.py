@@ -249,7 +249,7 @@ def _loops(context: Context) -> Iterator[_BackgroundLoop]:
         sources = SamplerSources(context.engine, context.node_inventory, context.controller, gpu_metrics)
         yield Sampler(sources, context.samples, utc_now)
     if isinstance(context.engine, WatchesGpus):
-        yield GpuHistoryRecorder(store, context.node_inventory, context.controller, utc_now)
+        yield GpuHistoryRecorder(context)
     yield JobFolderCleaner(store, home.jobs, days, utc_now)
     yield WorkflowFileCleaner(store, home.workflows, days, utc_now)
     yield UploadCleaner(store, context.uploads, settings.storage.keep_uploads_days, utc_now)

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from heliostat.engines.contract import GpuTestStep, WatchesGpus
 from heliostat.errors import Conflict, NotFound
 from heliostat.models import Caller, Node, User
 from heliostat.models.gpu_errors import Blame, describe_error, find_error_kind
+from heliostat.models.notifications import Alert
 from heliostat.services.cluster.nodes import check_drain_reason, get_node
 from heliostat.services.context import Context
 from heliostat.services.permissions import require_admin, write_as_caller
@@ -87,6 +89,20 @@ def describe_failure(record: stored.GpuRecord) -> str | None:
         return None
     step = find_error_kind(record.failed_kind).next_step
     return describe_error(record.failed_kind) + (f"; {step}" if step else "")
+
+
+def gpu_alert(record: stored.GpuRecord, now: datetime) -> Alert:
+    """That the card is taken out, or that it no longer is."""
+    where = f"GPU {record.number} of node {record.node}"
+    return Alert(
+        fingerprint=f"gpu-{record.uuid}",
+        is_resolved=record.failed_at is None,
+        name="GpuFailed",
+        severity="critical",
+        summary=f"{where} failed: {describe_failure(record)}." if record.failed_at else f"{where} is used again.",
+        command=f"helio node test-gpu {record.node} {record.number}",
+        started_at=record.failed_at or now,
+    )
 
 
 def _failed_gpu(context: Context, name: str, number: str) -> stored.GpuRecord:
