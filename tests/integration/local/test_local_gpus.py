@@ -12,6 +12,7 @@ import pytest
 from fakes.nvml.build import GPU_IS_LOST, FakeNvml, gpu, mig_slice, split_gpu, why_not
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
+from integration.web.surfing import Surfer
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 FIRST, SECOND = "GPU-1111", "GPU-2222"
@@ -217,6 +218,26 @@ def test_a_gpu_whose_memory_loses_a_bit_fails_the_test(driver: FakeNvml, server:
     assert run_gpu_test(server)["steps"][-1]["detail"] == "cuInit failed with CUDA error 700"
     driver.show(gpu(FIRST), gpu(SECOND))
     assert run_gpu_test(server)["passed"]
+
+
+def test_the_page_of_the_node_shows_the_failure_and_tests_the_gpu(driver: FakeNvml, server: RunningServer) -> None:
+    driver.show(gpu(FIRST), gpu(SECOND, error=GPU_IS_LOST))
+    let_it_look(server)
+    admin = Surfer(server).by_link()
+    page = admin.get("/cluster/here")
+    assert "History of the GPUs" in page.text
+    assert "it has fallen off the bus; reboot the node" in page.text
+
+    def send(verb: str, **fields: str) -> str:
+        form = [("csrf", admin.get("/cluster/here").form_token), *fields.items()]
+        assert admin.post(f"/cluster/here/gpus/1/{verb}", form).status == 303
+        return admin.get("/cluster/here").text
+
+    assert "GPU 1 failed the test (the driver reports no error: lost" in send("test")
+    driver.show(gpu(FIRST), gpu(SECOND))
+    let_it_look(server)
+    assert "Jobs use GPU 1 again." in send("resume", **{"reason-1": "new slot"})
+    assert "GPU 1 failed</h2>" not in admin.get("/cluster/here").text
 
 
 def test_a_gpu_in_use_cannot_be_tested(server: RunningServer) -> None:
