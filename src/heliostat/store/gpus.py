@@ -28,6 +28,7 @@ class GpuRecord:
     peak_temperature: int | None  # Celsius, while Heliostat watched
     failed_at: datetime | None  # taken out since then
     failed_kind: str | None
+    returned_at: datetime | None  # after its last failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,10 @@ def add_gpu_error(tx: Transaction, node: str, error: GpuError) -> bool:
     return True
 
 
-def return_gpu(tx: Transaction, uuid: str) -> None:
+def return_gpu(tx: Transaction, uuid: str, now: datetime) -> None:
     """Jobs may use the card again."""
-    tx.conn.execute(update(_gpus).where(_gpus.c.uuid == uuid).values(failed_at=None, failed_kind=None))
+    values = {"failed_at": None, "failed_kind": None, "returned_at": to_timestamp(now)}
+    tx.conn.execute(update(_gpus).where(_gpus.c.uuid == uuid).values(values))
     tx.changes.nodes_changed = True
 
 
@@ -122,7 +124,11 @@ def _touch(tx: Transaction, use: GpuUse, now: datetime) -> None:
 
 
 def _is_known(conn: Connection, record: GpuRecord, error: GpuError) -> bool:
-    """A line of the kernel log is recorded once, an error that lasts once while the card is taken out."""
+    """A line of the kernel log is recorded once, and never after the card has returned: the next server reads all
+    lines again, also those that were too many to record. An error that lasts is recorded once while the card is
+    taken out."""
+    if error.message is not None and record.returned_at is not None and error.at <= record.returned_at:
+        return True
     same = select(_errors.c.id).where(_errors.c.uuid == error.card, _errors.c.kind == error.kind)
     if error.message is not None:
         same = select(_errors.c.id).where(_errors.c.message == error.message)
@@ -150,4 +156,5 @@ def _record(row: Row[tuple[object, ...]]) -> GpuRecord:
         row.peak_temperature,
         to_datetime(row.failed_at),
         row.failed_kind,
+        to_datetime(row.returned_at),
     )

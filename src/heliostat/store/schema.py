@@ -355,6 +355,7 @@ gpus = Table(  # cards that this installation has used or that had an error
     Column("peak_temperature", Integer),
     Column("failed_at", Float),  # taken out since then
     Column("failed_kind", String),
+    Column("returned_at", Float),  # last use after a failure
 )
 
 gpu_errors = Table(

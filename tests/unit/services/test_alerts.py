@@ -110,7 +110,7 @@ def test_a_gpu_that_failed_is_one_message_and_its_return_another(site: Site) -> 
     [alert] = newest(site, number).alerts  # type: ignore[union-attr]
     assert alert.summary.startswith("GPU 0 of node n1 failed: it has fallen off the bus (XID 79); reboot the node")
     assert alert.command == "helio node test-gpu n1 0"
-    site.context.store.write(lambda tx: return_gpu(tx, "GPU-a"))
+    site.context.store.write(lambda tx: return_gpu(tx, "GPU-a", site.clock.at))
     for _ in range(3):
         site.context.store.write(lambda tx: record_gpu_use(tx, site.context, use))
     assert alerts_of(site, number) == [("gpu-GPU-a", False), ("gpu-GPU-a", True)]

@@ -44,19 +44,19 @@ def test_the_first_error_takes_the_card_out_and_later_ones_are_recorded(tmp_path
 
 def test_a_line_of_the_kernel_log_is_recorded_once_also_after_the_card_returned(tmp_path: Path) -> None:
     with new_store(tmp_path) as store:
-        add(store, error("xid_79", "boot:5"))
-        store.write(lambda tx: return_gpu(tx, "GPU-a"))
-        assert add(store, error("xid_79", "boot:5")) == [False]
-        assert failed(store) == {}
+        add(store, error("xid_79", "boot:5"), error("xid_79", "boot:5"))
         assert kinds(store) == ["xid_79"]
-        assert add(store, error("xid_79", "boot:6")) == [True]
+        store.write(lambda tx: return_gpu(tx, "GPU-a", NOW + timedelta(minutes=5)))
+        assert add(store, error("xid_79", "boot:5"), error("xid_79", "boot:6", minutes=4)) == [False, False]
+        assert failed(store) == {}
+        assert add(store, error("xid_79", "boot:7", minutes=6)) == [True]
 
 
 def test_an_error_that_lasts_is_recorded_once_while_the_card_is_taken_out(tmp_path: Path) -> None:
     with new_store(tmp_path) as store:
         assert add(store, error("lost"), error("lost", minutes=5)) == [True, False]
         assert kinds(store) == ["lost"]
-        store.write(lambda tx: return_gpu(tx, "GPU-a"))
+        store.write(lambda tx: return_gpu(tx, "GPU-a", NOW))
         assert add(store, error("lost", minutes=9)) == [True]
 
 

@@ -24,7 +24,9 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 _MAX_KNOWN = 1000  # errors in memory
-_REPEAT = timedelta(hours=1)  # an XID that comes again within this time is not recorded again
+# An XID that comes again within this time is not recorded again. One that takes out a card may come soon after
+# its test.
+_REPEAT, _REPEAT_OF_FAILURE = timedelta(hours=1), timedelta(minutes=1)
 _CLOCK_TOLERANCE = timedelta(seconds=1)  # of the start of an attempt
 
 
@@ -130,10 +132,11 @@ class GpuErrors:
         return next(iter(attempts)) if len(attempts) == 1 else None
 
     def _is_repeated(self, card: str, kind: str, attempt_id: AttemptId | None, at: datetime) -> bool:
-        """Programs can cause some XIDs as often as they like."""
+        """Programs can cause some XIDs as often as they like, and a faulty card many others."""
+        limit = _REPEAT_OF_FAILURE if find_error_kind(kind).takes_out else _REPEAT
         return any(
             (each.error.card, each.error.kind, each.attempt_id) == (card, kind, attempt_id)
-            and at - each.error.at < _REPEAT
+            and at - each.error.at < limit
             for each in self._known
         )
 

@@ -59,7 +59,7 @@ def run_gpu_test(context: Context, caller: Caller, name: str, number: str) -> Gp
         recent = [each for each in stored.list_gpu_errors(tx.conn, failed.uuid, 1) if each.at >= started_at]
         has_passed = passed and not any(find_error_kind(each.kind).takes_out for each in recent)
         if has_passed:
-            stored.return_gpu(tx, failed.uuid)
+            stored.return_gpu(tx, failed.uuid, context.now())
         detail = {"uuid": failed.uuid, "passed": has_passed, "error": failed.failed_kind}
         accounts.add_audit_entry(tx, caller, "node.test-gpu", f"GPU {number} of {name}", detail, context.now())
         return has_passed
@@ -75,7 +75,7 @@ def resume_gpu(context: Context, caller: Caller, name: str, number: str, reason:
 
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
-        stored.return_gpu(tx, failed.uuid)
+        stored.return_gpu(tx, failed.uuid, context.now())
         detail = {"uuid": failed.uuid, "error": failed.failed_kind, "reason": reason}
         accounts.add_audit_entry(tx, caller, "node.resume-gpu", f"GPU {number} of {name}", detail, context.now())
 

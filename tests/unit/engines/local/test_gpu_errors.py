@@ -135,6 +135,13 @@ def test_a_program_cannot_fill_the_history_with_one_error(card: Card) -> None:
     assert card.kinds() == [("xid_31", 7)]
 
 
+def test_a_card_that_fails_again_after_its_test_is_reported_again(card: Card) -> None:
+    for seconds_ago in (1200, 1190, 600):
+        card.write(94, at=card.clock[0] - seconds_ago)
+    card.errors.update([gpu()])
+    assert card.kinds() == [("xid_94", None), ("xid_94", None)]
+
+
 def test_the_cleanup_after_a_killed_program_is_no_error(card: Card) -> None:
     card.write(45, ", pid=4711, name=python3, Ch 00000010")
     card.errors.update([gpu()])

@@ -20,6 +20,7 @@ def upgrade() -> None:
         sa.Column("peak_temperature", sa.Integer),
         sa.Column("failed_at", sa.Float),
         sa.Column("failed_kind", sa.String),
+        sa.Column("returned_at", sa.Float),
     )
     op.create_table(
         "gpu_errors",
