@@ -31,7 +31,7 @@ from heliostat.controller.controller import Controller, ControllerComponents, Re
 from heliostat.controller.forecaster import Forecaster
 from heliostat.controller.node_inventory import NodeInventory
 from heliostat.controller.shares_and_quotas import SchedulingRules
-from heliostat.engines.contract import CleansUpImages, Engine, SyncsAccounts
+from heliostat.engines.contract import CleansUpImages, Engine, SyncsAccounts, WatchesGpus
 from heliostat.engines.factory import make_engine
 from heliostat.engines.helio_in_jobs import install_job_programs
 from heliostat.errors import Conflict, HeliostatError
@@ -45,6 +45,7 @@ from heliostat.loops.area_space import AreaSpaceReader
 from heliostat.loops.backup_maker import BackupMaker
 from heliostat.loops.environment_cleanup import EnvironmentCleaner
 from heliostat.loops.file_cleanup import JobFolderCleaner, UploadCleaner, WorkflowFileCleaner
+from heliostat.loops.gpu_history import GpuHistoryRecorder
 from heliostat.loops.gpu_metrics import GpuMetricsReader
 from heliostat.loops.idle_gpus import IdleGpuMonitor
 from heliostat.loops.image_cleanup import ImageCleaner
@@ -247,6 +248,8 @@ def _loops(context: Context) -> Iterator[_BackgroundLoop]:
             yield gpu_metrics
         sources = SamplerSources(context.engine, context.node_inventory, context.controller, gpu_metrics)
         yield Sampler(sources, context.samples, utc_now)
+    if isinstance(context.engine, WatchesGpus):
+        yield GpuHistoryRecorder(context)
     yield JobFolderCleaner(store, home.jobs, days, utc_now)
     yield WorkflowFileCleaner(store, home.workflows, days, utc_now)
     yield UploadCleaner(store, context.uploads, settings.storage.keep_uploads_days, utc_now)

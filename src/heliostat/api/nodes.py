@@ -15,6 +15,8 @@ from heliostat.api.request_bodies import BodyRouter, Entries, RequestBody
 from heliostat.api.request_context import CallerDep, ContextDep
 from heliostat.api.serialization import Json, serialize_node, serialize_time
 from heliostat.models import ACTIVE_STATES, Caller, Job, Node, Reservation
+from heliostat.models.gpu_errors import describe_error
+from heliostat.services.cluster import gpus
 from heliostat.services.cluster import nodes as services
 from heliostat.services.cluster.foreign_jobs import foreign_jobs_by_node, mark_devices_in_foreign_use
 from heliostat.services.cluster.nodes import get_recomposition, recompose_node
@@ -24,11 +26,16 @@ from heliostat.store import jobs as stored
 
 router = BodyRouter(tags=["cluster"])
 NodeName = Annotated[str, Path(max_length=128)]
+GpuNumber = Annotated[str, Path(pattern=r"^\d{1,4}$")]
 LabelPart = Annotated[str, StringConstraints(max_length=200, strict=True)]
 _RESERVATION_HORIZON = timedelta(days=7)
 
 
 class DrainNodeBody(RequestBody):
+    reason: SingleLine
+
+
+class ResumeGpuBody(RequestBody):
     reason: SingleLine
 
 
@@ -86,6 +93,28 @@ def update_node(name: NodeName, body: NodeChangeBody, caller: CallerDep, context
     return _node_response(context, caller, *services.update_node(context, caller, name, change))
 
 
+@router.get("/nodes/{name}/gpus")
+def list_gpu_history(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
+    """List the GPUs that a node had last, with their use and errors. Errors of programs are for admins only."""
+    items = [_history_view(history) for history in gpus.list_gpu_history(context, caller, name)]
+    return JSONResponse({"items": items, "next_cursor": None})
+
+
+@router.post("/nodes/{name}/gpus/{number}/test")
+def run_gpu_test(name: NodeName, number: GpuNumber, caller: CallerDep, context: ContextDep) -> Response:
+    """Test a GPU that failed; if it passes, jobs use it again. Responds after up to two minutes. Admins only."""
+    test = gpus.run_gpu_test(context, caller, name, number)
+    return JSONResponse({"passed": test.passed, "steps": [asdict(step) for step in test.steps]})
+
+
+@router.post("/nodes/{name}/gpus/{number}/resume")
+def resume_gpu(
+    name: NodeName, number: GpuNumber, body: ResumeGpuBody, caller: CallerDep, context: ContextDep
+) -> Response:
+    """Use a GPU that failed again, without a test. Admins only."""
+    return _node_response(context, caller, gpus.resume_gpu(context, caller, name, number, body.reason))
+
+
 @router.post("/nodes/{name}/recompose")
 def recompose(name: NodeName, body: RecomposeNodeBody, caller: CallerDep, context: ContextDep) -> Response:
     """Change the GPUs of a dynamic Slurm node when its jobs have ended. Responds immediately. Admins only."""
@@ -100,6 +129,28 @@ def show_recompose_progress(name: NodeName, caller: CallerDep, context: ContextD
     if progress is None:
         return JSONResponse({"node": name, "gpus": {}, "steps": [], "at": 0, "error": None, "is_done": True})
     return JSONResponse(asdict(progress) | {"is_done": False})
+
+
+def _history_view(history: gpus.GpuHistory) -> Json:
+    record = history.record
+    return {
+        "uuid": record.uuid,
+        "number": record.number,
+        "first_seen_at": serialize_time(record.first_seen_at),
+        "used_hours": round(record.used_seconds / 3600, 2),
+        "peak_temperature": record.peak_temperature,
+        "failed_at": serialize_time(record.failed_at),
+        "failure": gpus.describe_failure(record),
+        "errors": [
+            {
+                "kind": error.kind,
+                "at": serialize_time(error.at),
+                "description": describe_error(error.kind),
+                "job_id": error.job_id,
+            }
+            for error in history.errors
+        ],
+    }
 
 
 def _node_response(context: Context, caller: Caller, node: Node, note: str | None = None) -> Response:

@@ -182,8 +182,8 @@ def _jobs_on_device(uuid: str, tasks: list[tuple[Job, TaskPlacement]]) -> list[i
 def _device_view(device: Device, job_ids: list[int]) -> Json:
     view = asdict(device) | {"job_id": job_ids[0] if job_ids else None, "job_ids": job_ids}
     view |= {"number": device.number, "card_fraction": round(device.card_fraction, 4)}
-    del view["processes"]  # private to their users; `used_outside` is public
-    del view["files"]
+    for private in ("processes", "files", "energy_millijoules", "pci", "errors", "fault"):
+        del view[private]  # processes are private to their users; `used_outside` is public
     return view
 
 

@@ -22,10 +22,11 @@ from heliostat.cli.output import (
 from heliostat.cli.value_format import format_mib, format_time_short, is_past
 
 if TYPE_CHECKING:
-    from heliostat.client.nodes import Device, Node, NodeReservation
+    from heliostat.client.nodes import Device, GpuErrorEntry, GpuHistory, Node, NodeReservation
 
 node = command_group("Show, change, drain or resume a node.")
 NodeArgument = Annotated[str, typer.Argument(metavar="NAME")]
+GpuArgument = Annotated[int, typer.Argument(metavar="GPU", min=0, max=9999)]
 
 NODE_COLUMNS = (
     Column("NODE"),
@@ -45,6 +46,21 @@ DEVICE_COLUMNS = (
     Column("TEMP", right_aligned=True),
     Column("NOTE", shrinkable=True),
 )
+GPU_HISTORY_COLUMNS = (
+    Column("GPU", right_aligned=True),
+    Column("UUID"),
+    Column("USED", right_aligned=True),
+    Column("PEAK", right_aligned=True),
+    Column("ERRORS", right_aligned=True),
+    Column("NOTE", shrinkable=True),
+)
+GPU_ERROR_COLUMNS = (
+    Column("GPU", right_aligned=True),
+    Column("AT"),
+    Column("JOB", right_aligned=True),
+    Column("ERROR", shrinkable=True),
+)
+MAX_LISTED_ERRORS = 5  # of each GPU
 
 
 def nodes(
@@ -70,8 +86,14 @@ def nodes(
 
 @node.command()
 def show(name: NodeArgument, as_json: JsonFlag = False) -> None:
-    """Show a node: its settings, GPUs and jobs."""
-    _print_node(connect().nodes.get(name), as_json)
+    """Show a node: its settings, jobs, and the history of its GPUs."""
+    client = connect()
+    node_data = client.nodes.get(name)
+    if as_json:
+        print_json(node_data)
+        return
+    _print_node(node_data, as_json)
+    _print_gpu_history(client.nodes.gpu_history(name))
 
 
 @node.command("set")
@@ -123,6 +145,32 @@ def drain(
 def resume(name: NodeArgument, as_json: JsonFlag = False) -> None:
     """Start jobs on a drained node again."""
     _print_state(connect().nodes.resume(name), as_json)
+
+
+@node.command("test-gpu")
+def run_gpu_test(name: NodeArgument, gpu: GpuArgument, as_json: JsonFlag = False) -> None:
+    """Test a GPU that failed. If it passes, jobs use it again."""
+    test = connect().nodes.test_gpu(name, gpu)
+    if as_json:
+        print_json(test)
+    else:
+        for step in test["steps"]:
+            result = {True: "passed", False: "FAILED", None: "skipped"}[step["passed"]]
+            print(f"{result:8} {step['name']}" + (f": {step['detail']}" if step["detail"] else ""))
+        print(f"GPU {gpu} of {name} " + ("is used by jobs again." if test["passed"] else "stays taken out."))
+    if not test["passed"]:
+        raise typer.Exit(1)
+
+
+@node.command("resume-gpu")
+def resume_gpu(
+    name: NodeArgument,
+    gpu: GpuArgument,
+    reason: Annotated[str, typer.Option(help="Why a test is not needed. It is kept in the audit log.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Use a GPU that failed again, without a test."""
+    _print_node(connect().nodes.resume_gpu(name, gpu, reason), as_json)
 
 
 @node.command()
@@ -270,6 +318,33 @@ def _print_node(node_data: "Node", as_json: bool) -> None:
     )
     if node_data.get("note"):
         print_message(node_data["note"] or "")
+
+
+def _print_gpu_history(history: "list[GpuHistory]") -> None:
+    if not history:
+        return
+    print()
+    print_table(GPU_HISTORY_COLUMNS, (_gpu_history_row(card) for card in history))
+    errors = [(card["number"], error) for card in history for error in card["errors"][:MAX_LISTED_ERRORS]]
+    if errors:
+        print()
+        print_table(GPU_ERROR_COLUMNS, (_gpu_error_row(number, error) for number, error in errors))
+
+
+def _gpu_history_row(card: "GpuHistory") -> list[Cell]:
+    peak = card["peak_temperature"]
+    return [
+        card["number"],
+        card["uuid"],
+        f"{card['used_hours']:.1f}h",
+        "-" if peak is None else f"{peak}°C",
+        str(len(card["errors"])),
+        f"taken out: {card['failure']}" if card["failure"] else "",
+    ]
+
+
+def _gpu_error_row(number: str, error: "GpuErrorEntry") -> list[Cell]:
+    return [number, format_time_short(error["at"]), str(error["job_id"] or "-"), error["description"]]
 
 
 def _jobs(node_data: "Node") -> str:

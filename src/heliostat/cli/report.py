@@ -107,7 +107,9 @@ def _print_usage(by: str, lines: "list[UsageReportRow]") -> None:
         "WASTED: GPU-hours since the last checkpoint of attempts that failed, timed out, were lost or preempted."
     )
     if energy:
-        print_message("KWH: energy of the GPUs, estimated from samples of their power.")
+        is_estimate = any(line["energy_source"] == "estimate" for line in lines)
+        source = "estimated from samples of their power" if is_estimate else "measured by their energy counters"
+        print_message(f"KWH: energy of the GPUs, {source}.")
 
 
 _ENERGY_COLUMNS = {

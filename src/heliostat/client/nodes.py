@@ -25,6 +25,35 @@ class Device(TypedDict):
     card_fraction: float  # the part of a GPU that it counts as: 1 for whole GPUs
 
 
+class GpuErrorEntry(TypedDict):
+    kind: str  # "xid_79", "ecc"
+    at: str
+    description: str
+    job_id: int | None  # whose program caused it
+
+
+class GpuHistory(TypedDict):
+    uuid: str
+    number: str
+    first_seen_at: str
+    used_hours: float  # by jobs
+    peak_temperature: int | None
+    failed_at: str | None  # taken out since then
+    failure: str | None  # and what to do
+    errors: list[GpuErrorEntry]  # the newest first
+
+
+class GpuTestStep(TypedDict):
+    name: str
+    passed: bool | None  # None: not possible here
+    detail: str
+
+
+class GpuTest(TypedDict):
+    passed: bool  # jobs use the GPU again
+    steps: list[GpuTestStep]
+
+
 class NodeReservation(TypedDict):
     """The current or next reservation period of a node."""
 
@@ -73,6 +102,7 @@ class ReservationOccurrence(TypedDict):
 
 
 NodeList = list[Node]
+GpuHistoryList = list[GpuHistory]
 
 
 class Nodes(ApiResource):
@@ -93,6 +123,21 @@ class Nodes(ApiResource):
     def resume(self, node: str) -> Node:
         """Ends a drain: jobs start on the node again."""
         data: Node = self._transport.call("POST", f"{_path(node)}/resume")
+        return data
+
+    def gpu_history(self, node: str) -> GpuHistoryList:
+        """The GPUs that the node had last, with their use and errors."""
+        return self._items(f"{_path(node)}/gpus")
+
+    def test_gpu(self, node: str, number: int) -> GpuTest:
+        """Tests a GPU that failed; if it passes, jobs use it again. Takes up to two minutes."""
+        path = f"{_path(node)}/gpus/{number}/test"
+        data: GpuTest = self._transport.call("POST", path, timeout_seconds=600.0)
+        return data
+
+    def resume_gpu(self, node: str, number: int, reason: str) -> Node:
+        """Uses a GPU that failed again, without a test."""
+        data: Node = self._transport.call("POST", f"{_path(node)}/gpus/{number}/resume", {"reason": reason})
         return data
 
     def recompose(

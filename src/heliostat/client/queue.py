@@ -36,8 +36,9 @@ class UsageReportRow(TypedDict):
     wasted_cpu_hours: float
     mean_wait_seconds: float | None
     median_wait_seconds: float | None
-    energy_kwh: float | None  # of GPUs; an estimate
+    energy_kwh: float | None  # of GPUs
     co2_kg: float | None
+    energy_source: str | None  # "measured", or "estimate"
 
 
 class WasteReportRow(TypedDict):

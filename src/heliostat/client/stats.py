@@ -69,10 +69,11 @@ class AttemptUsage(TypedDict):
 
 
 class EnergyEstimate(TypedDict):
-    """Of the GPUs of a job, from samples of their power."""
+    """Of the GPUs of a job."""
 
     kwh: float
     co2_kg: float | None
+    source: str  # "measured" by their counters, or an "estimate" from samples of their power
 
 
 class JobStats(TypedDict):

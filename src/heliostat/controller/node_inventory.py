@@ -1,15 +1,24 @@
-"""Inventory of nodes: nodes reported by the engine, with the settings of admins."""
+"""Inventory of nodes: nodes reported by the engine, with the settings of admins and the GPUs that failed."""
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from heliostat.engines.contract import Engine
-from heliostat.models import Node, NodeState
+from heliostat.engines.contract import Engine, WatchesGpus
+from heliostat.models import Device, Node, NodeState
+from heliostat.models.gpu_errors import GpuError, describe_error
+from heliostat.server_log import get_logger
 from heliostat.store import nodes as stored
-from heliostat.store.database import Store, StoreChanges
+from heliostat.store.database import Store, StoreChanges, Transaction
+from heliostat.store.gpus import GpuRecord, add_gpu_error, list_failed_gpus
 
-_Settings = Mapping[str, stored.NodeAdminSettings]
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    settings: Mapping[str, stored.NodeAdminSettings]
+    failed_gpus: Mapping[str, GpuRecord]
 
 
 class NodeInventory:
@@ -20,10 +29,12 @@ class NodeInventory:
         self._store = store
         self._lock = threading.Lock()
         self._cached: tuple[Node, ...] | None = None
-        self._settings: _Settings | None = None
+        self._stored: _Stored | None = None
         self._callbacks: list[Callable[[], None]] = []
         store.on_commit(self._on_commit)
         engine.set_nodes_changed_callback(self.invalidate)
+        if isinstance(engine, WatchesGpus):
+            engine.set_gpu_error_callback(self._record_gpu_errors)
 
     def on_change(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
@@ -49,14 +60,47 @@ class NodeInventory:
     def _on_commit(self, changes: StoreChanges) -> None:
         if changes.nodes_changed:
             with self._lock:
-                self._settings = None
+                self._stored = None
             self.invalidate()
 
     def _merged(self) -> tuple[Node, ...]:
-        if self._settings is None:
+        if self._stored is None:
             with self._store.read() as conn:
-                self._settings = stored.list_node_admin_settings(conn)
-        return tuple(_merge(node, self._settings.get(node.name)) for node in self._engine.nodes())
+                self._stored = _Stored(stored.list_node_admin_settings(conn), list_failed_gpus(conn))
+        settings, failed = self._stored.settings, self._stored.failed_gpus
+        nodes = (_merge(node, settings.get(node.name)) for node in self._engine.nodes())
+        return tuple(_without_failed_gpus(node, failed) for node in nodes)
+
+    def _record_gpu_errors(self, errors: Sequence[GpuError]) -> None:
+        """From now on no plan uses the cards that they take out."""
+        node_of_card = {device.card: node.name for node in self._engine.nodes() for device in node.devices}
+
+        def change(tx: Transaction) -> list[GpuError]:
+            return [error for error in errors if add_gpu_error(tx, node_of_card.get(error.card, ""), error)]
+
+        for error in self._store.write(change):
+            node = node_of_card.get(error.card, "")
+            log.warning(
+                "gpu_failed", node=node, gpu=error.number, uuid=error.card, cause=describe_error(error.kind)
+            )
+
+
+def _without_failed_gpus(node: Node, failed: Mapping[str, GpuRecord]) -> Node:
+    """They stay listed, with their problem, unless the driver reports another one now."""
+    if not any(device.card in failed for device in node.devices):
+        return node
+    return replace(node, devices=tuple(_with_failure(device, node.name, failed) for device in node.devices))
+
+
+def _with_failure(device: Device, node: str, failed: Mapping[str, GpuRecord]) -> Device:
+    record = failed.get(device.card)
+    if record is None or record.failed_kind is None:
+        return device
+    device = replace(device, fault=record.failed_kind)
+    if device.problem is not None:
+        return device
+    test = f"after a repair, an admin tests it with `helio node test-gpu {node} {device.index}`"
+    return replace(device, problem=f"failed: {describe_error(record.failed_kind)}; {test}")
 
 
 def _merge(node: Node, settings: stored.NodeAdminSettings | None) -> Node:

@@ -1,4 +1,4 @@
-"""Retries of attempts that the engine could not start."""
+"""Retries of attempts that the engine could not start, or whose GPU failed."""
 
 import time
 from collections.abc import Iterable
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from heliostat.models import AttemptEnded, AttemptStarted, EndCause, JobId, Observation, job_id_of_attempt
 
 _MAX_START_FAILURES = 5
+_MAX_DEVICE_FAILURES = 3  # a program may be what makes GPUs fail: it must not take out all of them
 
 
 class StartRetries:
@@ -15,6 +16,7 @@ class StartRetries:
         """`retry_seconds`: delay before the first retry; it doubles with each further one."""
         self._retry_seconds = retry_seconds
         self._failed: dict[JobId, int] = {}
+        self._device_failures: dict[JobId, int] = {}
         self._not_before: dict[JobId, float] = {}
 
     def record_observations(self, observations: Iterable[Observation]) -> None:
@@ -26,8 +28,14 @@ class StartRetries:
                 failed = self._failed[job_id] = self._failed.get(job_id, 0) + 1
                 self._not_before[job_id] = time.monotonic() + self._retry_seconds * 2 ** (failed - 1)
 
+            elif isinstance(seen, AttemptEnded) and seen.cause is EndCause.DEVICE_FAILED:
+                self._device_failures[job_id] = self._device_failures.get(job_id, 0) + 1
+
     def may_retry(self, job_id: JobId) -> bool:
-        return self._failed.get(job_id, 0) < _MAX_START_FAILURES
+        return (
+            self._failed.get(job_id, 0) < _MAX_START_FAILURES
+            and self._device_failures.get(job_id, 0) < _MAX_DEVICE_FAILURES
+        )
 
     def delayed_jobs(self) -> set[JobId]:
         """Jobs whose next retry is not due yet."""

@@ -25,6 +25,7 @@ OUT_OF_MEMORY = "out of memory"  # how the reason of a job begins that was kille
 _STATE_BY_EVENT_KIND = {
     "requeued": JobState.CANCELLED,
     "preempted": JobState.PREEMPTED,
+    "device_failed": JobState.FAILED,
     "failed": JobState.FAILED,
     "timed_out": JobState.TIMED_OUT,
 }
@@ -61,8 +62,9 @@ def end_transition(job: Job, observation: AttemptEnded, may_retry: bool) -> JobT
         )
     if requested := _requested_transition(job, observation):
         return requested
-    if observation.cause is EndCause.NOT_STARTED and may_retry:
-        return _requeue(job, observation.at, "not_started", observation.detail)
+    if observation.cause in (EndCause.NOT_STARTED, EndCause.DEVICE_FAILED) and may_retry:
+        requeued = _requeue(job, observation.at, observation.cause.value, observation.detail)
+        return replace(requeued, exit_code=observation.exit_code)
     if job.retries < job.max_retries and job.retry.should_retry(observation.cause.value, observation.exit_code):
         return _retry(job, observation)
     return _finish(job, _state_after(observation), observation, _reason(job, observation))

@@ -29,10 +29,12 @@ from heliostat.models import (
     SampleBatch,
     WaitReason,
 )
+from heliostat.models.gpu_errors import GpuError
 from heliostat.models.sessions import ListeningSocket
 
 P = TypeVar("P", bound=asyncio.Protocol)
 ObservationCallback = Callable[[Sequence[Observation]], None]
+GpuErrorCallback = Callable[[Sequence[GpuError]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +285,26 @@ class RecomposesNodes(Protocol):
 
     def recomposition_status(self, node: str) -> Recomposition | None:
         """The progress; None: no change is under way. Returns at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTestStep:
+    name: str
+    passed: bool | None  # None: not possible here
+    detail: str
+
+
+@runtime_checkable
+class WatchesGpus(Protocol):
+    """An engine that finds errors of GPUs, and tests them (local)."""
+
+    def set_gpu_error_callback(self, report: GpuErrorCallback) -> None:
+        """Report errors to this function from now on, before the ends of the attempts that they hit. Errors for
+        which it raises an exception are reported again."""
+
+    def test_gpu(self, card: str) -> list[GpuTestStep]:
+        """Test a card that no job uses, up to the first failed step. Takes up to two minutes. Errors are reported
+        before it returns. Raises Conflict while another test runs."""
 
 
 @runtime_checkable

@@ -77,9 +77,9 @@ def _device_samples(series: Iterable[dict[str, Any]]) -> dict[str, DeviceSample]
     for one in series:
         labels = one["metric"]
         field, maximum = _FIELDS[labels["__name__"]]
-        value = _number(one["value"][1], maximum)
+        values: dict[str, Any] = {field: _number(one["value"][1], maximum)}
         for key in (f"{labels.get('node')}:{labels.get('gpu')}", labels.get("UUID", "")):
-            found[key] = replace(found.get(key, DeviceSample()), **{field: value})
+            found[key] = replace(found.get(key, DeviceSample()), **values)
     return found
 
 

@@ -112,7 +112,7 @@ def _rows(batch: SampleBatch) -> dict[str, Sequence[float | None]]:
         for attempt_id, sample in batch.attempts.items()
     }
     power = {
-        job_power_subject(job_id_of_attempt(attempt_id)): [watts]
+        job_power_subject(job_id_of_attempt(attempt_id)): [watts, float(sample.is_power_measured)]
         for attempt_id, sample in batch.attempts.items()
         if (watts := sample.power_watts) is not None
     }

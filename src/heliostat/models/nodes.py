@@ -36,6 +36,10 @@ class Device:
     slice_index: int | None = None  # of a slice on its card
     card_uuid: str | None = None  # of the card of a slice
     files: tuple[str, ...] = ()  # device files that only this device needs
+    energy_millijoules: int | None = None  # used since the driver started
+    pci: str | None = None  # of its card: "0000:3b:00"
+    fault: str | None = None  # the kind of error that took out its card, until that passes a test
+    errors: tuple[tuple[str, int], ...] = ()  # of its card, that its driver reports now: kind and number
 
     @property
     def number(self) -> str:

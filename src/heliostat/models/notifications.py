@@ -38,7 +38,7 @@ class DeliveryState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert of Prometheus that has started or has ended."""
+    """An alert of Prometheus or of a GPU that has started or has ended."""
 
     fingerprint: str  # identifies its labels
     is_resolved: bool

@@ -15,6 +15,7 @@ class EndCause(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     STOPPED = "stopped"  # on request of Heliostat
     LOST = "lost"  # its processes disappeared without an exit code
+    DEVICE_FAILED = "device_failed"  # its GPU had a fault, and then it failed
     PREEMPTED = "preempted"  # by its engine's own queue
     NOT_STARTED = "not_started"  # no process of it ever ran
     REQUEUED = "requeued"  # by its engine's own queue, where it waits as the next attempt

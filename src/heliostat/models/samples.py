@@ -24,6 +24,7 @@ CLUSTER_COLUMNS = (
 )
 CLUSTER_SUBJECT = "cluster"
 JOB_PREFIX, JOB_POWER_PREFIX = "job/", "job-power/"
+MEASURED_POWER_COLUMN = 1  # of the power of a job, after its watts: 1 if it comes from counters of energy
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class DeviceSample:
     utilisation: float | None = None  # percent
     memory_mib: float | None = None
     power_watts: float | None = None
+    is_power_measured: bool = False  # by a counter of energy; otherwise it is the power at one moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ class UsageSample:
         """Of its devices whose power is known."""
         known = [device.power_watts for device in self.devices if device.power_watts is not None]
         return sum(known) if known else None
+
+    @property
+    def is_power_measured(self) -> bool:
+        return all(device.is_power_measured for device in self.devices if device.power_watts is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Alerts of Prometheus become notifications of the admins who subscribed to them."""
+"""Alerts of Prometheus, and of GPUs that failed, become notifications of the admins who subscribed to them."""
 
 import uuid
 from collections.abc import Sequence
@@ -21,22 +21,26 @@ _FORGET_AFTER = timedelta(days=7)
 
 
 def report_alerts(context: Context, caller: Caller, alerts: Sequence[Alert]) -> None:
-    """Add new and ended alerts to the messages of the admins. An alert that is repeated changes nothing."""
+    """From outside, for example from Alertmanager."""
     require_admin(caller.user)
-    now = context.now()
 
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
-        stored_alerts.forget_firing_alerts(tx, now - _FORGET_AFTER, _MAX_KNOWN)
-        changed = [alert for alert in alerts if _is_change(tx, context, alert)]
-        if not changed:
-            return
-        for notification in stored.list_notifications(tx.conn):
-            if ALERTS_TRIGGER in notification.triggers:
-                _add_to_delivery(tx, context, notification, changed)
-        tx.changes.notifications_changed = True  # wakes the notifier
+        add_alerts(tx, context, alerts)
 
     write_as_caller(context, caller, change)
+
+
+def add_alerts(tx: Transaction, context: Context, alerts: Sequence[Alert]) -> None:
+    """Add new and ended alerts to the messages of the admins. An alert that is repeated changes nothing."""
+    stored_alerts.forget_firing_alerts(tx, context.now() - _FORGET_AFTER, _MAX_KNOWN)
+    changed = [alert for alert in alerts if _is_change(tx, context, alert)]
+    if not changed:
+        return
+    for notification in stored.list_notifications(tx.conn):
+        if ALERTS_TRIGGER in notification.triggers:
+            _add_to_delivery(tx, context, notification, changed)
+    tx.changes.notifications_changed = True  # wakes the notifier
 
 
 def _is_change(tx: Transaction, context: Context, alert: Alert) -> bool:

@@ -81,6 +81,15 @@ def integrate_chunks(chunks: Iterable[SampleChunk], start: float, end: float) ->
     return total
 
 
+def is_always_set(chunks: Iterable[SampleChunk], column: int) -> bool:
+    """Whether this column is 1 wherever the first column is known."""
+    for chunk in chunks:
+        known = ~np.isnan(chunk.mean[:, 0])
+        if known.any() and (chunk.mean.shape[1] <= column or not (chunk.mean[known, column] >= 1).all()):
+            return False
+    return True
+
+
 def roll_up_chunks(chunks: Iterable[SampleChunk], step: int) -> SampleChunk:
     """All chunks as one, in steps of this length: the mean and the maximum of known values."""
     parts = list(chunks)

@@ -344,6 +344,32 @@ nodes = Table(
     Column("splits_devices", Boolean, nullable=False, server_default="0"),
 )
 
+gpus = Table(  # cards that this installation has used or that had an error
+    "gpus",
+    metadata,
+    Column("uuid", String, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("number", String, nullable=False),
+    Column("first_seen_at", Float, nullable=False),
+    Column("used_seconds", Float, nullable=False, server_default="0"),  # by jobs
+    Column("peak_temperature", Integer),
+    Column("failed_at", Float),  # taken out since then
+    Column("failed_kind", String),
+    Column("returned_at", Float),  # last use after a failure
+)
+
+gpu_errors = Table(
+    "gpu_errors",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("uuid", ForeignKey("gpus.uuid"), nullable=False),
+    Column("kind", String, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("job_id", Integer),
+    Column("message", String, unique=True),
+    Index("gpu_errors_by_gpu", "uuid", "at"),
+)
+
 slurm_associations = Table(
     "slurm_associations",
     metadata,

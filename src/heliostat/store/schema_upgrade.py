@@ -13,7 +13,7 @@ from heliostat.store.database import sqlite_url
 from heliostat.store.database_copy import copy_database
 from heliostat.store.schema import metadata
 
-LATEST_REVISION = "0032"  # the newest file in migrations/versions; a test checks this
+LATEST_REVISION = "0033"  # the newest file in migrations/versions; a test checks this
 _CORRUPT_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 

@@ -1,4 +1,4 @@
-"""Builds the fake NVIDIA driver library and steers it.
+"""Builds the fake NVIDIA driver libraries (NVML and CUDA) and steers them.
 
 The dynamic linker reads LD_LIBRARY_PATH when a process starts, so the process that should see the fake GPUs,
 be it a small reader or the whole server, is a child started with `FakeNvml.environment()`:
@@ -35,10 +35,10 @@ class FakeNvml:
 
     @classmethod
     def build(cls, directory: Path) -> "FakeNvml":
-        """Compile the library into the directory. Raises if there is no compiler: see `why_not`."""
-        library = directory / "libnvidia-ml.so.1"
-        command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", library, SOURCE]
-        subprocess.run(command, check=True)
+        """Compile the libraries into the directory. Raises if there is no compiler: see `why_not`."""
+        for name, source in (("libnvidia-ml.so.1", SOURCE), ("libcuda.so.1", SOURCE.with_name("fake_cuda.c"))):
+            flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
+            subprocess.run(["gcc", *flags, "-o", directory / name, source], check=True)
         return cls(directory)
 
     @property

@@ -11,6 +11,7 @@
  *   0.error=15                   every call on the device returns that error (15: the GPU is lost)
  *   0.uuid=GPU-0  0.name=NVIDIA A100-SXM4-80GB  0.memory_mib=81920  0.memory_used_mib=5
  *   0.utilisation=97  0.temperature=60  0.ecc=1  0.remap_pending=1  0.remap_failed=1  0.pages_pending=1
+ *   0.throttle=64  0.milliwatts=250000  0.millijoules=5000000  0.pci=59     the bus
  *   0.minor=0  0.processes=123:5000 124:10     pid:MiB
  *   0.mig=1  0:2.uuid=MIG-2  0:2.name=NVIDIA A100-SXM4-80GB MIG 1g.10gb  0:2.gpu_instance=9  0:2.compute_instance=0
  */
@@ -27,6 +28,8 @@ typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } MemoryV2;
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } Process;
+
+typedef struct { char legacy[16]; unsigned domain, bus, slot, id, subsystem; char text[32]; } PciInfo;
 
 static int lookup(const char *key, char *value, size_t size) {
     const char *path = getenv("FAKE_NVML_STATE");
@@ -180,6 +183,27 @@ int nvmlDeviceGetRemappedRows(void *device, unsigned *corrected, unsigned *uncor
 int nvmlDeviceGetRetiredPagesPendingStatus(void *device, unsigned *pending) {
     FAIL_AS_PLANNED_FOR(device);
     return number_answer(device, "pages_pending", pending);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) {
+    FAIL_AS_PLANNED_FOR(device);
+    return device_number(device, "throttle", reasons) ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) {
+    FAIL_AS_PLANNED_FOR(device);
+    return number_answer(device, "milliwatts", milliwatts);
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
+    FAIL_AS_PLANNED_FOR(device);
+    return device_number(device, "millijoules", millijoules) ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetPciInfo_v3(void *device, PciInfo *info) {
+    FAIL_AS_PLANNED_FOR(device);
+    memset(info, 0, sizeof *info);
+    return number_answer(device, "pci", &info->bus);
 }
 
 int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {

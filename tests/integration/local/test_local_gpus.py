@@ -1,6 +1,7 @@
 """The whole server on a machine with GPUs, as a fake driver library shows them."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from fakes.nvml.build import GPU_IS_LOST, FakeNvml, gpu, mig_slice, split_gpu, why_not
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
+from integration.web.surfing import Surfer
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 FIRST, SECOND = "GPU-1111", "GPU-2222"
@@ -161,18 +163,92 @@ def test_a_job_on_a_gpu_that_it_was_not_given_keeps_it_from_others(
 @pytest.mark.parametrize(
     ("facts", "word"), [({"ecc": 3}, "memory"), ({"error": GPU_IS_LOST}, "lost"), ({"remap_failed": 1}, "remap")]
 )
-def test_a_gpu_that_reports_an_error_is_taken_out_with_the_reason_and_comes_back(
+def test_a_gpu_with_an_error_is_taken_out_until_it_passes_a_test(
     driver: FakeNvml, server: RunningServer, facts: dict[str, int], word: str
 ) -> None:
     driver.show(gpu(FIRST), gpu(SECOND, **facts))
     let_it_look(server)
     assert word in str(problems(server)[SECOND]).lower(), problems(server)
+    failed = run_gpu_test(server)
+    assert (failed["passed"], len(failed["steps"])) == (False, 1)
+    driver.show(gpu(FIRST), gpu(SECOND))
     jobs = [server.submit(command="sleep 0.1", gpus=1, cpus=1, memory=64) for _ in range(3)]
     assert [server.finished(job_id)["devices"] for job_id in jobs] == [[FIRST]] * 3
+    assert "helio node test-gpu here 1" in str(problems(server)[SECOND])
+    passed = run_gpu_test(server)
+    assert passed["passed"], passed
+    assert "192 MiB" in passed["steps"][3]["detail"]
+    assert sorted(server.run(command="true", gpus=2)["devices"]) == [FIRST, SECOND]
+
+
+def test_a_job_that_fails_after_its_gpu_runs_again_elsewhere_without_a_retry(
+    driver: FakeNvml, server: RunningServer
+) -> None:
+    job_id = server.submit(command="echo $$; test -e hit && exit 0; touch hit; exec sleep 1000", gpus=1, cpus=1)
+    pid = int(wait_for(lambda: server.output(job_id).strip(), "the job to run"))
+    (held,) = server.show(job_id)["devices"]
+    facts = {FIRST: gpu(FIRST), SECOND: gpu(SECOND)}
+    number = list(facts).index(held)
+    driver.show(*{**facts, held: gpu(held, error=GPU_IS_LOST)}.values())
+    os.kill(pid, signal.SIGABRT)
+    job = server.finished(job_id)
+    assert (job["state"], job["attempt"], job["retries"]) == ("completed", 2, 0)
+    assert job["devices"] == [({FIRST, SECOND} - {held}).pop()]
+    events = server.ask("GET", f"/events?job_id={job_id}").json["items"]
+    (requeued,) = [event for event in events if event["kind"] == "device_failed"]
+    assert requeued["detail"] == f"GPU {number} failed: it has fallen off the bus"
+    driver.show(*facts.values())
+    server.stop()
+    server.start()
+    assert "failed: it has fallen off the bus" in str(problems(server)[held])
+    resumed = server.ask("POST", f"/nodes/here/gpus/{number}/resume", {"reason": "new slot"})
+    assert resumed.status == 200
+    history = server.ask("GET", "/nodes/here/gpus").json["items"]
+    assert [card["errors"][0]["kind"] for card in history if card["uuid"] == held] == ["lost"]
+
+
+def test_a_gpu_whose_memory_loses_a_bit_fails_the_test(driver: FakeNvml, server: RunningServer) -> None:
+    driver.show(gpu(FIRST), gpu(SECOND, error=GPU_IS_LOST))
+    let_it_look(server)
+    driver.show(gpu(FIRST), gpu(SECOND), cuda_flip=1)
+    failed = run_gpu_test(server)
+    assert not failed["passed"]
+    assert failed["steps"][-1]["detail"] == "3 of 3 blocks of 64 MiB have other contents than were written"
+    driver.show(gpu(FIRST), gpu(SECOND), cuda_error=700)
+    assert run_gpu_test(server)["steps"][-1]["detail"] == "cuInit failed with CUDA error 700"
+    driver.show(gpu(FIRST), gpu(SECOND))
+    assert run_gpu_test(server)["passed"]
+
+
+def test_the_page_of_the_node_shows_the_failure_and_tests_the_gpu(driver: FakeNvml, server: RunningServer) -> None:
+    driver.show(gpu(FIRST), gpu(SECOND, error=GPU_IS_LOST))
+    let_it_look(server)
+    admin = Surfer(server).by_link()
+    page = admin.get("/cluster/here")
+    assert "History of the GPUs" in page.text
+    assert "it has fallen off the bus; reboot the node" in page.text
+
+    def send(verb: str, **fields: str) -> str:
+        form = [("csrf", admin.get("/cluster/here").form_token), *fields.items()]
+        assert admin.post(f"/cluster/here/gpus/1/{verb}", form).status == 303
+        return admin.get("/cluster/here").text
+
+    assert "GPU 1 failed the test (the driver reports no error: lost" in send("test")
     driver.show(gpu(FIRST), gpu(SECOND))
     let_it_look(server)
-    assert problems(server)[SECOND] is None
-    assert sorted(server.run(command="true", gpus=2)["devices"]) == [FIRST, SECOND]
+    assert "Jobs use GPU 1 again." in send("resume", **{"reason-1": "new slot"})
+    assert "GPU 1 failed</h2>" not in admin.get("/cluster/here").text
+
+
+def test_a_gpu_in_use_cannot_be_tested(server: RunningServer) -> None:
+    refused = server.ask("POST", "/nodes/here/gpus/0/test")
+    assert (refused.status, refused.error["message"]) == (409, "GPU 0 of here is not taken out.")
+    assert server.ask("POST", "/nodes/here/gpus/9/test").status == 404
+
+
+def run_gpu_test(server: RunningServer) -> dict[str, Any]:
+    result: dict[str, Any] = server.ask("POST", "/nodes/here/gpus/1/test").json
+    return result
 
 
 def test_a_gpu_that_disappears_stays_listed_with_its_problem(driver: FakeNvml, server: RunningServer) -> None:

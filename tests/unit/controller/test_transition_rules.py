@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliostat.controller.start_retries import StartRetries
 from heliostat.controller.transition_rules import attempt_state_after, end_transition, transitions_for_observation
 from heliostat.models import (
     TERMINAL_STATES,
@@ -66,6 +67,28 @@ def test_a_lost_attempt_is_tried_again_as_often_as_was_asked_for() -> None:
     assert (move.to_state, move.values["retries"]) == (JobState.PENDING, 2)
     tired = replace(stubborn, retries=2)
     assert end_transition(tired, end(EndCause.LOST), may_retry=True).to_state is JobState.LOST
+
+
+def test_a_job_whose_gpu_failed_waits_again_without_using_a_retry() -> None:
+    hit = end(EndCause.DEVICE_FAILED, 134, "GPU 0 failed: it has fallen off the bus (XID 79)")
+    move = end_transition(replace(RUNNING, max_retries=2), hit, may_retry=True)
+    assert (move.to_state, move.event_kind, move.detail) == (JobState.PENDING, "device_failed", hit.detail)
+    assert "retries" not in move.values
+    assert move.exit_code == 134
+    assert attempt_state_after(move) is JobState.FAILED
+    over = end_transition(RUNNING, hit, may_retry=False)
+    assert (over.to_state, over.values["reason"]) == (JobState.FAILED, hit.detail)
+
+
+def test_a_job_on_whose_gpus_fail_again_and_again_is_not_requeued_forever() -> None:
+    """Its program may be what makes them fail: it must not take out all GPUs of the cluster."""
+    retries = StartRetries(1.0)
+    allowed = []
+    for _ in range(4):
+        allowed.append(retries.may_retry(1))
+        retries.record_observations([end(EndCause.DEVICE_FAILED, 1), AttemptStarted("1.2", NOW)])
+    assert allowed == [True, True, True, False]
+    assert retries.may_retry(2)
 
 
 def test_what_failed_by_itself_is_not_tried_again() -> None:

@@ -131,7 +131,7 @@ def test_the_power_of_the_gpus_of_a_job_is_kept_apart(tmp_path: Path) -> None:
     looking, store = sampler(Engine(lambda: batch), tmp_path)
     looking.take_sample()
     (chunk,) = store.read("job-power/1", 0, 1e12)
-    assert chunk.mean.tolist() == [[350.0]]
+    assert chunk.mean.tolist() == [[350.0, 0.0]]
     assert store.read("job-power/2", 0, 1e12) == []
     (chunk,) = store.read("job/1", 0, 1e12)
     assert chunk.mean.shape == (1, 8)

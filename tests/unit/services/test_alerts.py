@@ -6,12 +6,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from heliostat.errors import Forbidden, Invalid
+from heliostat.loops.gpu_history import record_gpu_use
 from heliostat.models import Caller
+from heliostat.models.gpu_errors import GpuError
 from heliostat.models.notifications import Alert, Delivery, DeliveryState, NotificationChannel
 from heliostat.services import notifications
 from heliostat.services.alerts import report_alerts
 from heliostat.services.notifications import NotificationRequest
 from heliostat.store import notifications as stored
+from heliostat.store.gpus import GpuUse, add_gpu_error, return_gpu
 from unit.services.site import Site
 from unit.services.test_notifications import allow
 
@@ -94,3 +97,20 @@ def test_other_notifications_get_no_alerts(site: Site) -> None:
     number = subscribe(site, site.root, replace(HOOK, triggers=("ended",)))
     report_alerts(site.context, site.root, [DOWN])
     assert newest(site, number) is None
+
+
+def test_a_gpu_that_failed_is_one_message_and_its_return_another(site: Site) -> None:
+    number = subscribe(site, site.root)
+    error = GpuError("GPU-a", "0", "xid_79", site.clock.at, "boot:1")
+    site.context.store.write(lambda tx: add_gpu_error(tx, "n1", error))
+    use = [GpuUse("GPU-a", "n1", "0", 60.0, 50), GpuUse("GPU-b", "n1", "1", 0.0, None)]
+    for _ in range(3):
+        site.context.store.write(lambda tx: record_gpu_use(tx, site.context, use))
+    assert alerts_of(site, number) == [("gpu-GPU-a", False)]
+    [alert] = newest(site, number).alerts  # type: ignore[union-attr]
+    assert alert.summary.startswith("GPU 0 of node n1 failed: it has fallen off the bus (XID 79); reboot the node")
+    assert alert.command == "helio node test-gpu n1 0"
+    site.context.store.write(lambda tx: return_gpu(tx, "GPU-a", site.clock.at))
+    for _ in range(3):
+        site.context.store.write(lambda tx: record_gpu_use(tx, site.context, use))
+    assert alerts_of(site, number) == [("gpu-GPU-a", False), ("gpu-GPU-a", True)]

@@ -76,10 +76,12 @@ def test_a_job_that_does_not_run_yet_has_no_series() -> None:
 
 def test_unknown_values_have_no_series() -> None:
     node = a_node("a", gpus=2)
-    broken = replace(node.devices[0], problem="lost")
+    broken = replace(node.devices[0], problem="lost", fault="xid_79")
     measured = replace(node.devices[1], utilisation=40, memory_used_mib=3, temperature=50, power_watts=99.5)
     found = collected([replace(node, devices=(broken, measured), state=NodeState.DOWN)])
     assert found['heliostat_gpu_usable{node="a",uuid="a-0"}'] == 0
+    assert found['heliostat_gpu_fault{node="a",uuid="a-0",kind="xid_79"}'] == 1
+    assert sum(name.startswith("heliostat_gpu_fault") for name in found) == 1
     assert found['heliostat_gpu_utilization_ratio{node="a",uuid="a-1"}'] == 0.4
     assert found['heliostat_gpu_memory_used_bytes{node="a",uuid="a-1"}'] == 3 * 2**20
     assert found['heliostat_gpu_power_watts{node="a",uuid="a-1"}'] == 99.5

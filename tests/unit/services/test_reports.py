@@ -52,6 +52,7 @@ def test_commas_and_quotes_are_escaped_and_unknown_values_are_empty() -> None:
         "median_wait_seconds": "7.0",
         "energy_kwh": "",
         "co2_kg": "",
+        "energy_source": "",
     }
 
 

@@ -113,6 +113,18 @@ def test_the_energy_of_a_job_is_estimated_from_the_power_of_its_gpus(site: Site)
     assert job_stats(site.context, site.root, 1).energy == EnergyEstimate(0.35, None)
 
 
+def test_energy_is_measured_only_if_all_its_power_was(site: Site) -> None:
+    start = site.clock.at - 60 * MINUTE
+    ran(site, 1, start, site.clock.at)
+    for second in range(0, 3600, 10):
+        site.context.samples.add(start.timestamp() + second, {"job-power/1": [350.0, 1.0]})
+    assert job_stats(site.context, site.root, 1).energy == EnergyEstimate(0.35, None, "measured")
+    site.context.samples.add(site.clock.at.timestamp(), {"job-power/1": [350.0, 0.0]})
+    measured = job_stats(site.context, site.root, 1).energy
+    assert measured is not None
+    assert measured.source == "estimate"
+
+
 def test_a_waiting_job_has_no_series(site: Site) -> None:
     site.add_job(1)
     found = job_stats(site.context, site.root, 1)

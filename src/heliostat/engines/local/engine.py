@@ -14,7 +14,13 @@ from signal import Signals
 from heliostat.config import Settings
 from heliostat.engines.code_layout import CodeLayout
 from heliostat.engines.containers import container_enter_script
-from heliostat.engines.contract import Capabilities, LeftoverAttempt, ObservationCallback
+from heliostat.engines.contract import (
+    Capabilities,
+    GpuErrorCallback,
+    GpuTestStep,
+    LeftoverAttempt,
+    ObservationCallback,
+)
 from heliostat.engines.exec import ExecCommand, render_exec_script, setpriv_argv, terminal_variables
 from heliostat.engines.job_file_reader import JobFiles
 from heliostat.engines.job_folders import AttemptRefused, JobFolder, require_run_as_user
@@ -31,6 +37,7 @@ from heliostat.engines.local.claim_files import ClaimFiles
 from heliostat.engines.local.containers import ContainerPaths
 from heliostat.engines.local.endpoints import LocalEndpoint
 from heliostat.engines.local.exit_status import RunningAttempt, describe_os_error, utc_now
+from heliostat.engines.local.gpu_tests import GpuTests
 from heliostat.engines.local.image_stores import RunningImageCleanup, start_store_cleanups
 from heliostat.engines.local.leftover_description import make_leftover
 from heliostat.engines.local.log_order import read_log_order
@@ -82,6 +89,7 @@ class LocalEngine:
         self._running, self._lock = self._supervision.running, self._supervision.lock
         self._watch, self._reapers = self._supervision.process_watch, self._supervision.reapers
         self._devices = self._supervision.devices
+        self._gpu_tests = GpuTests(self._devices)
         self._queued: set[AttemptId] = set()
         self._forgotten: list[AttemptId] = []
         self._uncontained: set[AttemptId] = set()  # attempts started by this server without a container
@@ -101,6 +109,12 @@ class LocalEngine:
 
     def set_nodes_changed_callback(self, changed: Callable[[], None]) -> None:
         self._devices.on_change(changed)
+
+    def set_gpu_error_callback(self, report: GpuErrorCallback) -> None:
+        self._devices.set_error_callback(report)
+
+    def test_gpu(self, card: str) -> list[GpuTestStep]:
+        return self._gpu_tests.run(card)
 
     def nodes(self) -> list[Node]:
         notes = tuple(note for note in (self._devices.note, self._no_cgroups) if note)

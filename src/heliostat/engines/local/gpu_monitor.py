@@ -6,10 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
+from heliostat.engines.contract import GpuErrorCallback
+from heliostat.engines.local.gpu_errors import GpuErrors
 from heliostat.engines.local.gpus import NoGpus, SimulatedGpus, find_gpus, mark_used_outside
-from heliostat.models import AttemptId, Device
+from heliostat.engines.local.kernel_log import KernelLog, open_kernel_log
+from heliostat.models import AttemptEnded, AttemptId, Device
 
 _INTERVAL_SECONDS = 5.0
 _GONE = "gone"
@@ -32,6 +36,7 @@ class GpuMonitor:
         holders: ListAttemptsByDevice = dict,
         *,
         release_seconds: float = 2.0,
+        kernel_log: KernelLog | None = None,
     ) -> None:
         """`release_seconds`: how long a device may still list processes of an attempt that has ended."""
         self._release_seconds = release_seconds
@@ -43,8 +48,13 @@ class GpuMonitor:
         self._closing = threading.Event()
         self.are_real = not isinstance(self._gpus, NoGpus | SimulatedGpus)
         self._now = self._read()
+        if kernel_log is None:
+            kernel_log = KernelLog(open_kernel_log() if self.are_real else None)
+        self._kernel_log, self._errors = kernel_log, GpuErrors(kernel_log, self._attempt_of, holders)
+        self.update_errors()
         if self.are_real:
             threading.Thread(target=self._keep_reading, name="gpu-watch", daemon=True).start()
+            threading.Thread(target=self._follow_kernel_log, name="kernel-log", daemon=True).start()
 
     @property
     def note(self) -> str | None:
@@ -53,8 +63,25 @@ class GpuMonitor:
     def on_change(self, changed: Callable[[], None]) -> None:
         self._changed = changed
 
+    def set_error_callback(self, report: GpuErrorCallback) -> None:
+        self._errors.set_callback(report)
+
+    def update_errors(self) -> None:
+        """Call this also before an attempt is known to have ended: later its processes have no names."""
+        self._errors.update(self._now)
+
+    def explain_end(self, end: AttemptEnded, uuids: Collection[str], started_at: datetime) -> AttemptEnded:
+        """The end, with the error of a GPU that caused it, if any."""
+        return self._errors.explain_end(end, [device for device in self._now if device.uuid in uuids], started_at)
+
     def current_devices(self) -> tuple[Device, ...]:
         return self._now
+
+    def read_card(self, card: str) -> tuple[list[Device], set[AttemptId]]:
+        """The devices of this card, read now, and the attempts that use them."""
+        self._refresh()
+        devices, holders = [device for device in self._now if device.card == card], self._holders()
+        return devices, {attempt_id for device in devices for attempt_id in holders.get(device.uuid, ())}
 
     def memory_mib(self, uuids: Sequence[str]) -> int | None:
         """The memory of the first of these."""
@@ -112,12 +139,19 @@ class GpuMonitor:
 
     def _refresh(self) -> None:
         before, self._now = self._now, self._read()
+        self.update_errors()
         if _availability(before) != _availability(self._now):
             self._changed()
 
     def _keep_reading(self) -> None:
         while not self._closing.wait(_INTERVAL_SECONDS):
             self._refresh()
+
+    def _follow_kernel_log(self) -> None:
+        """At once: a process that caused an error may end soon."""
+        while self._kernel_log.is_readable and not self._closing.is_set():
+            self._kernel_log.wait(_INTERVAL_SECONDS)
+            self.update_errors()
 
     def _with_problem_if_used(self, device: Device, holders: Collection[AttemptId]) -> Device:
         if device.problem is not None:

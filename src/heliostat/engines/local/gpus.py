@@ -212,12 +212,23 @@ def _completed(device: Device, known: Collection[Device], cards: Collection[str]
     same = [old for old in known if device.uuid in (old.uuid, old.card)]
     if device.uuid == unreadable_device(device.index).uuid:
         same = [old for old in known if old.index == device.index and old.card not in cards]
-    return [_without_measurements(old, device.problem) for old in same] or [device]
+    failed = [replace(_without_measurements(old, device.problem), errors=device.errors) for old in same]
+    return failed or [device]
 
 
 def _without_measurements(device: Device, problem: str | None) -> Device:
     """The device without its last measurements, which are outdated."""
-    return replace(device, problem=problem, memory_used_mib=0, utilisation=None, temperature=None, processes=())
+    return replace(
+        device,
+        problem=problem,
+        memory_used_mib=0,
+        utilisation=None,
+        temperature=None,
+        power_watts=None,
+        energy_millijoules=None,
+        processes=(),
+        errors=(),
+    )
 
 
 def _used_outside(device: Device, is_ours: Callable[[int], bool]) -> str | None:

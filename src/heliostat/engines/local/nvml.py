@@ -43,12 +43,25 @@ _DRIVER_ERRORS = {
         "this user may not use the NVIDIA driver; check the permissions of /dev/nvidiactl and /dev/nvidia0"
     ),
 }
+_ERROR_KINDS = {pynvml.NVML_ERROR_GPU_IS_LOST: "lost", pynvml.NVML_ERROR_RESET_REQUIRED: "reset_required"}
+# Reasons for slow clocks that name a fault. The driver also slows down at its limits of power and temperature.
+_SLOWDOWNS = {
+    pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "overheated",
+    pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power_brake",
+}
 _GPU_ERRORS = {
     pynvml.NVML_ERROR_GPU_IS_LOST: (
         "lost: the GPU has fallen off the bus; reboot, and check the card and its power if it happens again"
     ),
     pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU must be reset; reboot this machine",
     pynvml.NVML_ERROR_NO_PERMISSION: "this user has no permission to use the GPU",
+}
+# Errors because of which a GPU is not used while the driver reports them.
+_PROBLEMS = {
+    "ecc": "uncorrected memory (ECC) errors",
+    "remapping_failed": "faulty memory cannot be repaired (row remapping failed); replace the card",
+    "remapping_pending": "a memory repair (row remapping) waits for a reboot",
+    "retirement_pending": "a memory repair (page retirement) waits for a reboot",
 }
 _NO_SLICES = (
     "MIG mode is on, but there is no MIG slice; create slices, for example with `nvidia-smi mig -cgi 19,19 -C`, "
@@ -107,11 +120,11 @@ def read_card(index: int) -> list[Device]:
         handle = _call(pynvml.nvmlDeviceGetHandleByIndex, index)
         minor = _or_none(pynvml.nvmlDeviceGetMinorNumber, handle)
         files = (f"{_CARD_FILE}{index if minor is None else minor}",)
-        card = replace(card, uuid=_call(pynvml.nvmlDeviceGetUUID, handle), files=files)
+        card = replace(card, uuid=_call(pynvml.nvmlDeviceGetUUID, handle), pci=_pci_address(handle), files=files)
         mode = _or_none(pynvml.nvmlDeviceGetMigMode, handle)
         slices = list(_slice_handles(handle)) if mode and mode[0] else None
     except pynvml.NVMLError as error:
-        return [replace(card, problem=describe_gpu_error(error))]
+        return [_failed(card, error)]
     card = _with_facts(card, handle)
     if slices is None or card.type == "unknown":
         return [card]
@@ -157,11 +170,13 @@ def _read_slice(card: Device, index: int, uuid: str, handle: Any) -> Device:
             device,
             temperature=card.temperature,
             problem=card.problem if is_slice(device.type) else "its MIG profile is unknown",
+            pci=card.pci,
+            errors=card.errors,
             processes=tuple(_processes(handle)),
             files=(*card.files, *_capability_files(card, handle)),
         )
     except pynvml.NVMLError as error:
-        return replace(device, problem=describe_gpu_error(error))
+        return _failed(device, error)
 
 
 def _capability_files(card: Device, handle: Any) -> Iterator[str]:
@@ -188,7 +203,18 @@ def _with_facts(device: Device, handle: Any) -> Device:
         device = _with_lasting_facts(device, handle)
         return _with_present_facts(device, handle)
     except pynvml.NVMLError as error:
-        return replace(device, problem=describe_gpu_error(error))
+        return _failed(device, error)
+
+
+def _failed(device: Device, error: pynvml.NVMLError) -> Device:
+    kind = _ERROR_KINDS.get(_code(error))
+    return replace(device, problem=describe_gpu_error(error), errors=((kind, 1),) if kind else ())
+
+
+def _pci_address(handle: Any) -> str | None:
+    """Domain, bus and slot, as the kernel log names the card: "0000:3b:00"."""
+    info = _or_none(pynvml.nvmlDeviceGetPciInfo, handle)
+    return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}" if info else None
 
 
 def _with_lasting_facts(device: Device, handle: Any) -> Device:
@@ -205,11 +231,16 @@ def _with_lasting_facts(device: Device, handle: Any) -> Device:
 
 def _with_present_facts(device: Device, handle: Any) -> Device:
     utilisation = _or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    milliwatts = _or_none(pynvml.nvmlDeviceGetPowerUsage, handle)
+    errors = tuple(_errors(handle))
     return replace(
         device,
         utilisation=utilisation.gpu if utilisation else None,
         temperature=_or_none(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
-        problem="; ".join(_problems(handle)) or None,
+        power_watts=None if milliwatts is None else milliwatts / 1000,
+        energy_millijoules=_or_none(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
+        problem="; ".join(_describe_problem(*error) for error in errors if error[0] in _PROBLEMS) or None,
+        errors=errors,
         processes=tuple(_processes(handle)),
     )
 
@@ -220,28 +251,34 @@ def _memory(handle: Any) -> Any:
     return newer or _or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
 
 
-def _problems(handle: Any) -> Iterator[str]:
-    errors = _or_none(
-        pynvml.nvmlDeviceGetTotalEccErrors,
-        handle,
-        pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-        pynvml.NVML_VOLATILE_ECC,
-    )
-    if errors:
-        count = "an uncorrected memory (ECC) error" if errors == 1 else f"{errors} uncorrected memory (ECC) errors"
-        yield f"{count} since the driver started; reboot"
+def _errors(handle: Any) -> Iterator[tuple[str, int]]:
+    """Kind (`models/gpu_errors.py`) and number of the errors since the driver started."""
+    ecc = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    if count := _or_none(pynvml.nvmlDeviceGetTotalEccErrors, handle, *ecc):
+        yield "ecc", int(count)
     yield from _memory_repairs(handle)
+    reasons = _or_none(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
+    for reason, kind in _SLOWDOWNS.items():
+        if reasons & reason:
+            yield kind, 1
 
 
-def _memory_repairs(handle: Any) -> Iterator[str]:
+def _memory_repairs(handle: Any) -> Iterator[tuple[str, int]]:
     """Ampere and newer GPUs remap rows of faulty memory, older GPUs retire pages; both at the next reset."""
     _, _, pending, failed = _or_none(pynvml.nvmlDeviceGetRemappedRows, handle) or (0, 0, 0, 0)
     if failed:
-        yield "faulty memory cannot be repaired (row remapping failed); replace the card"
+        yield "remapping_failed", 1
     elif pending:
-        yield "a memory repair (row remapping) waits for a reboot"
+        yield "remapping_pending", 1
     if _or_none(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle):
-        yield "a memory repair (page retirement) waits for a reboot"
+        yield "retirement_pending", 1
+
+
+def _describe_problem(kind: str, count: int) -> str:
+    if kind != "ecc":
+        return _PROBLEMS[kind]
+    errors = "an uncorrected memory (ECC) error" if count == 1 else f"{count} {_PROBLEMS[kind]}"
+    return f"{errors} since the driver started; reboot"
 
 
 def _processes(handle: Any) -> list[DeviceProcess]:

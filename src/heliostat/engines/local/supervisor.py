@@ -205,12 +205,15 @@ class AttemptCleanup:
         if wrapper_exit.exit_code is None and self._claims.disown(running.attempt.id):
             running.group.remove()
             return AttemptEnded(running.attempt.id, utc_now(), EndCause.NOT_STARTED, detail=_NOT_STARTED)
+        self._devices.update_errors()
         self._kill_remaining(running, wrapper_exit)
         # If the wrapper was killed, its time-limit process is still alive.
         if wrapper_exit.exit_code is None and not self._left_by_wrapper(running).kill():
             raise ProcessesRemaining(running.attempt.id)
         self._release_devices(running)
-        return make_attempt_ended(running, wrapper_exit)
+        end = make_attempt_ended(running, wrapper_exit)
+        started_at = self._claims.read_claim_time(end.attempt_id) or running.attempt.job.started_at or end.at
+        return self._devices.explain_end(end, running.attempt.devices, started_at)
 
     def _kill_remaining(self, running: RunningAttempt, wrapper_exit: WrapperExit) -> None:
         for tries in range(100):

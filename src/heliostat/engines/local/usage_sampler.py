@@ -39,9 +39,12 @@ class UsageSampler:
         self._devices = devices
         self._previous: dict[AttemptId, _CpuTime] = {}
         self._host: _CpuTime | None = None
+        self._energy: dict[str, tuple[float, int]] = {}  # by device: when, and the energy counter
+        self._power: dict[str, tuple[float | None, bool]] = {}  # by device: watts, and whether they are measured
 
     def read(self, node: str, running: Sequence[RunningAttempt]) -> SampleBatch:
         devices = {device.uuid: device for device in self._devices.current_devices()}
+        self._power = {device.uuid: self._read_power(device) for device in devices.values()}
         no_cgroup = {item.attempt.id: item.claim.pid for item in running if isinstance(item.group, FallbackCgroup)}
         trees = read_usage_of_trees(no_cgroup) if no_cgroup else {}
         holders = Counter(uuid for item in running for uuid in item.attempt.devices)
@@ -75,9 +78,23 @@ class UsageSampler:
         """For a shared device, the utilisation is that of all its attempts, the memory that of this attempt."""
         if device is None or not self._devices.are_real or not _is_measured(device):
             return DeviceSample()
-        if attempt_id is None or holders == 1:
-            return DeviceSample(device.utilisation, device.memory_used_mib)
-        return DeviceSample(device.utilisation, self._devices.memory_used_by(attempt_id, device))
+        memory_mib = device.memory_used_mib
+        if attempt_id is not None and holders > 1:
+            memory_mib = self._devices.memory_used_by(attempt_id, device)
+        return DeviceSample(device.utilisation, memory_mib, *self._power.get(device.uuid, (None, False)))
+
+    def _read_power(self, device: Device) -> tuple[float | None, bool]:
+        """Since the previous sample, by the counter of energy; without one, at this moment."""
+        before, now = self._energy.pop(device.uuid, None), time.monotonic()
+        if device.energy_millijoules is None:
+            return device.power_watts, False
+        if before is not None and now - before[0] < _MIN_INTERVAL_SECONDS:
+            self._energy[device.uuid] = before
+            return device.power_watts, False
+        self._energy[device.uuid] = now, device.energy_millijoules
+        if before is None or device.energy_millijoules < before[1]:  # the counter begins with the driver
+            return device.power_watts, False
+        return (device.energy_millijoules - before[1]) / 1000 / (now - before[0]), True
 
 
 def _is_measured(device: Device) -> bool:

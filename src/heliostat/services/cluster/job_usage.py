@@ -18,7 +18,7 @@ from heliostat.models import (
     UsageSummary,
 )
 from heliostat.models.quantities import parse_memory
-from heliostat.models.samples import job_power_subject, job_subject
+from heliostat.models.samples import MEASURED_POWER_COLUMN, job_power_subject, job_subject
 from heliostat.scheduling.feasibility import allows_data_class, could_ever_run, count_tasks_on_node, has_labels
 from heliostat.services.cluster.job_devices import JobDevices
 from heliostat.services.context import Context
@@ -31,7 +31,14 @@ from heliostat.services.efficiency import (
 from heliostat.services.efficiency_facts import JobFacts, RequestLimits
 from heliostat.services.energy import EnergyEstimate, own_part
 from heliostat.store import jobs as stored
-from heliostat.store.sample_chunks import SampleChunk, SampleMatrix, TimeGrid, integrate_chunks, resample_chunks
+from heliostat.store.sample_chunks import (
+    SampleChunk,
+    SampleMatrix,
+    TimeGrid,
+    integrate_chunks,
+    is_always_set,
+    resample_chunks,
+)
 from heliostat.store.usage import list_attempt_usage
 
 
@@ -126,8 +133,10 @@ def _energy(context: Context, job: Job, start: float, end: float) -> EnergyEstim
     if not chunks:
         return None
     first, last = min(chunk.first for chunk in chunks), max(chunk.end for chunk in chunks)
-    joules = integrate_chunks(chunks, first, last) * own_part(job.resources.gpus)
-    return EnergyEstimate.of_joules(joules, context.settings.monitoring)
+    part = own_part(job.resources.gpus)
+    is_measured = part == 1 and is_always_set(chunks, MEASURED_POWER_COLUMN)
+    joules = integrate_chunks(chunks, first, last) * part
+    return EnergyEstimate.of_joules(joules, context.settings.monitoring, is_measured=is_measured)
 
 
 def _request_limits(context: Context, job: Job) -> RequestLimits:

@@ -15,10 +15,10 @@ from sqlalchemy import Connection
 from heliostat.errors import Invalid
 from heliostat.models import Caller, JobId, ProjectRole
 from heliostat.models.csv_cells import quote_formula
-from heliostat.models.samples import JOB_POWER_PREFIX
+from heliostat.models.samples import JOB_POWER_PREFIX, MEASURED_POWER_COLUMN
 from heliostat.services.context import Context
 from heliostat.services.energy import EnergyEstimate, own_part
-from heliostat.store.sample_chunks import integrate_chunks
+from heliostat.store.sample_chunks import integrate_chunks, is_always_set
 from heliostat.store.usage_report import (
     ReportPeriod,
     ReportScope,
@@ -51,8 +51,9 @@ class UsageReportLine:
     wasted_cpu_hours: float
     mean_wait_seconds: float | None  # of jobs that first started in this period
     median_wait_seconds: float | None
-    energy_kwh: float | None = None  # of GPUs, estimated from samples of their power; None: not known
+    energy_kwh: float | None = None  # of GPUs; None: not known
     co2_kg: float | None = None  # None: the energy, or the CO2 of a kWh, is not known
+    energy_source: str | None = None  # "measured", or "estimate" if only a part of it was measured
 
 
 def monthly_usage_report(context: Context, caller: Caller, month: str | None, by: str) -> list[UsageReportLine]:
@@ -111,13 +112,23 @@ def _energy_by_name(
 ) -> dict[str, EnergyEstimate]:
     start, end = period.start.timestamp(), min(period.end, period.now).timestamp()
     by_job: dict[JobId, float] = defaultdict(float)
+    estimated: set[JobId] = set()
     for subject, chunk in context.samples.scan(JOB_POWER_PREFIX, start, end):
-        by_job[int(subject.removeprefix(JOB_POWER_PREFIX))] += integrate_chunks([chunk], start, end)
+        job_id = int(subject.removeprefix(JOB_POWER_PREFIX))
+        by_job[job_id] += integrate_chunks([chunk], start, end)
+        if not is_always_set([chunk], MEASURED_POWER_COLUMN):
+            estimated.add(job_id)
     joules: dict[str, float] = defaultdict(float)
+    estimates: set[str] = set()
     for job_id, (name, gpus) in list_report_names(conn, by_job, by, scope).items():
         joules[name] += by_job[job_id] * own_part(gpus)
+        if job_id in estimated or own_part(gpus) < 1:
+            estimates.add(name)
     settings = context.settings.monitoring
-    return {name: EnergyEstimate.of_joules(total, settings) for name, total in joules.items()}
+    return {
+        name: EnergyEstimate.of_joules(total, settings, is_measured=name not in estimates)
+        for name, total in joules.items()
+    }
 
 
 def _line(
@@ -136,6 +147,7 @@ def _line(
         median_wait_seconds=None if wait is None else round(wait.median, 1),
         energy_kwh=None if energy is None else energy.kwh,
         co2_kg=None if energy is None else energy.co2_kg,
+        energy_source=None if energy is None else energy.source,
     )
 
 

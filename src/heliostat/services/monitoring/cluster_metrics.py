@@ -85,5 +85,7 @@ def _gpus(nodes: Sequence[Node], allocated: _Allocated) -> Iterator[tuple[Metric
     ]
     yield families.GPU_INFO, [(f'{label},type="{escape_label(gpu.type)}"}}', 1) for label, gpu in gpus]
     yield families.GPU_ALLOCATED, [(label + "}", allocated.gpus.get(gpu.uuid, 0)) for label, gpu in gpus]
+    faults = [(f'{label},kind="{escape_label(gpu.fault)}"}}', 1) for label, gpu in gpus if gpu.fault]
+    yield families.GPU_FAULT, faults
     for family, value_of in _GPU_VALUES.items():
         yield family, [(label + "}", value) for label, gpu in gpus if (value := value_of(gpu)) is not None]

@@ -68,6 +68,9 @@ GPU_UTILIZATION = MetricFamily(
 GPU_MEMORY_USED = MetricFamily("heliostat_gpu_memory_used_bytes", "gauge", "Used GPU memory.", ("node", "uuid"))
 GPU_TEMPERATURE = MetricFamily("heliostat_gpu_temperature_celsius", "gauge", "GPU temperature.", ("node", "uuid"))
 GPU_POWER = MetricFamily("heliostat_gpu_power_watts", "gauge", "Power that the GPU draws.", ("node", "uuid"))
+GPU_FAULT = MetricFamily(
+    "heliostat_gpu_fault", "gauge", "1 for each GPU that an error took out of use.", ("node", "uuid", "kind")
+)
 GPU_USABLE = MetricFamily(
     "heliostat_gpu_usable", "gauge", "0 if the GPU has a problem or is used by other processes.", ("node", "uuid")
 )

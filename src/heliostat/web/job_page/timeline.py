@@ -34,6 +34,7 @@ EVENT_DESCRIPTIONS = {
     "booked": "resources booked for its start",
     "booking_withdrawn": "booking withdrawn: it cannot start now even with its booking",
     "ends_soon": "ends soon",
+    "device_failed": "its GPU failed, requeued",
     "not_started": "could not start, requeued",
     "checkpointed": "checkpoint saved",
     "idle_note": "GPUs not used",

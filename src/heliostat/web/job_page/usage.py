@@ -68,6 +68,8 @@ def _describe_energy(energy: EnergyEstimate | None) -> str:
     if energy is None:
         return ""
     co2 = "" if energy.co2_kg is None else f" and {energy.co2_kg:.2f} kg of CO2"
+    if energy.source == "measured":
+        return f"Its GPUs used {energy.kwh:.2f} kWh{co2}, measured by their energy counters."
     return f"Its GPUs used about {energy.kwh:.2f} kWh{co2}, estimated from samples of their power."
 
 

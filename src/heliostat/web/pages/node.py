@@ -1,4 +1,4 @@
-"""Node page: GPUs, jobs, usage over time, and for admins drain and resume."""
+"""Node page: GPUs, jobs, usage over time, and for admins drain and resume, and the test of GPUs that failed."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +9,8 @@ from starlette.responses import Response
 
 from heliostat.errors import Invalid
 from heliostat.models import NodeState
+from heliostat.models.gpu_errors import describe_error
+from heliostat.services.cluster import gpus
 from heliostat.services.cluster import nodes as services
 from heliostat.services.cluster.overview import DeviceStatus, NodeStatus, get_node_status
 from heliostat.services.cluster.stats import StatsPeriod, node_stats
@@ -21,8 +23,10 @@ from heliostat.web.usage_plots import PLOT_SPANS, UsagePlot, draw_node_plots
 from heliostat.web.view_models import Confirmation, PageUrl
 
 router = APIRouter()
+_MAX_ERRORS = 5  # of a GPU
 NodeName = Annotated[str, Path(max_length=128)]
 _SPAN_DAYS = {StatsPeriod.DAY: 1, StatsPeriod.WEEK: 7, StatsPeriod.MONTH: 31}
+GpuNumber = Annotated[str, Path(pattern=r"^\d{1,4}$")]
 SpanText = Annotated[str, Query(max_length=20)]
 
 
@@ -35,8 +39,17 @@ class DeviceRow:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuHistoryRow:
+    history: gpus.GpuHistory
+    used_hours: float
+    failure: str | None
+    errors: tuple[tuple[datetime, str, int | None], ...]  # when, what, and whose program
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     observed: NodeStatus
+    gpu_history: tuple[GpuHistoryRow, ...]
     href: str
     devices: tuple[DeviceRow, ...]
     labels: tuple[str, ...]
@@ -108,6 +121,22 @@ def resume_node(request: AdminDep, node: NodeName, form: FormDep) -> Response:
     )
 
 
+@router.post("/cluster/{node}/gpus/{number}/test")
+def run_gpu_test(request: AdminDep, node: NodeName, number: GpuNumber) -> Response:
+    """Takes up to two minutes."""
+    test = gpus.run_gpu_test(request.context, request.caller, node, number)
+    if test.passed:
+        return redirect(request, heatmap.node_href(node), f"GPU {number} passed the test: jobs use it again.")
+    failed = next((f"{step.name}: {step.detail}" for step in test.steps if step.passed is False), "a new error")
+    return redirect(request, heatmap.node_href(node), f"GPU {number} failed the test ({failed}).")
+
+
+@router.post("/cluster/{node}/gpus/{number}/resume")
+def resume_gpu(request: AdminDep, node: NodeName, number: GpuNumber, form: FormDep) -> Response:
+    gpus.resume_gpu(request.context, request.caller, node, number, form.get(f"reason-{number}"))
+    return redirect(request, heatmap.node_href(node), f"Jobs use GPU {number} again.")
+
+
 def _breadcrumbs(node: str) -> tuple[tuple[str, str], ...]:
     return ("Cluster", "/cluster"), (node, heatmap.node_href(node))
 
@@ -133,8 +162,10 @@ def _view(
     is_part = "x-fragment" in request.http.headers  # the plots are not part of live updates
     series = () if is_part else node_stats(request.context, request.caller, node.name, span).series
     here = PageUrl(heatmap.node_href(node.name), {})
+    history = gpus.list_gpu_history(request.context, request.caller, node.name)
     return NodeView(
         observed=status,
+        gpu_history=tuple(_history(one) for one in history),
         href=here.path,
         devices=tuple(_device(status, one, now) for one in status.devices),
         labels=tuple(f"{name}={value}" if value else name for name, value in sorted(node.labels.items())),
@@ -154,6 +185,15 @@ def _view(
         is_drained=node.state is NodeState.DRAINED,
         reason=error[0],
         reason_error=error[1],
+    )
+
+
+def _history(history: gpus.GpuHistory) -> GpuHistoryRow:
+    return GpuHistoryRow(
+        history,
+        history.record.used_seconds / 3600,
+        gpus.describe_failure(history.record),
+        tuple((one.at, describe_error(one.kind), one.job_id) for one in history.errors[:_MAX_ERRORS]),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from heliostat.engines.local import usage_sampler as module
 from heliostat.engines.local.gpu_monitor import GpuMonitor
 from heliostat.engines.local.process_usage import ProcessUsage
 from heliostat.engines.local.usage_sampler import UsageSampler
@@ -69,3 +70,24 @@ def test_an_attempt_that_cannot_be_read_does_not_hide_the_others(devices: GpuMon
     read = UsageSampler(devices).read("here", [running(1, usage=fail), running(2)])
     assert (read.attempts["1.1"].cpus, read.attempts["1.1"].memory_mib) == (None, None)
     assert read.attempts["2.1"].memory_mib == 10.0
+
+
+def test_power_is_that_of_the_energy_counter_since_the_previous_sample(
+    devices: GpuMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    sampler = UsageSampler(devices)
+
+    def power(seconds: float, millijoules: int | None) -> tuple[float | None, bool]:
+        clock[0] += seconds
+        device = replace(SHARED, power_watts=90.0, energy_millijoules=millijoules)
+        monkeypatch.setattr(devices, "current_devices", lambda: (device,))
+        [sample] = sampler.read("here", []).nodes["here"].devices
+        return sample.power_watts, sample.is_power_measured
+
+    assert power(0, 5_000_000) == (90.0, False)
+    assert power(10, 8_000_000) == (300.0, True)
+    assert power(20, 10_000_000) == (100.0, True)
+    assert power(10, 1_000) == (90.0, False)  # the driver was loaded again
+    assert power(10, None) == (90.0, False)
