@@ -18,7 +18,8 @@ _FIELDS = {  # by metric of dcgm-exporter: the field of a sample, in the same un
     "DCGM_FI_DEV_POWER_USAGE": ("power_watts", 1e5),
 }
 # Only the labels that are needed: an answer about many GPUs stays small. Parts of a GPU (MIG) have no utilisation.
-_QUERY = f'max by (__name__, node, gpu, UUID) ({{__name__=~"{"|".join(_FIELDS)}", GPU_I_ID=""}})'
+# Prometheus sets the label `node`. All others come from the node, which must not report for GPUs of another one.
+_QUERY = f'max by (__name__, node, gpu) ({{__name__=~"{"|".join(_FIELDS)}", GPU_I_ID=""}})'
 _MAX_AGE_INTERVALS = 3
 
 
@@ -44,7 +45,7 @@ class GpuMetricsReader:
         self._readings, self._read_at = _device_samples(answer["data"]["result"]), self._clock()
 
     def readings(self) -> Mapping[str, DeviceSample]:
-        """By the UUID of the GPU, and by `node:index`; empty if the newest answer is old."""
+        """By `node:index`, as Slurm's engine names GPUs; empty if the newest answer is old."""
         is_old = self._clock() - self._read_at > _MAX_AGE_INTERVALS * self._seconds
         return {} if is_old else self._readings
 
@@ -72,14 +73,13 @@ def add_gpu_metrics(
 
 
 def _device_samples(series: Iterable[dict[str, Any]]) -> dict[str, DeviceSample]:
-    """With the index of Slurm's engine, and with the UUID that other engines know."""
     found: dict[str, DeviceSample] = {}
     for one in series:
         labels = one["metric"]
         field, maximum = _FIELDS[labels["__name__"]]
         values: dict[str, Any] = {field: _number(one["value"][1], maximum)}
-        for key in (f"{labels.get('node')}:{labels.get('gpu')}", labels.get("UUID", "")):
-            found[key] = replace(found.get(key, DeviceSample()), **values)
+        key = f"{labels.get('node')}:{labels.get('gpu')}"
+        found[key] = replace(found.get(key, DeviceSample()), **values)
     return found
 
 

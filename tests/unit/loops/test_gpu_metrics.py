@@ -56,7 +56,7 @@ def test_old_readings_are_not_used() -> None:
         reader = GpuMetricsReader(url, 10, lambda: now[0])
         assert reader.readings() == {}
         reader.refresh()
-    assert reader.readings() == {"n1:0": DeviceSample(5.0), "GPU-1": DeviceSample(5.0)}
+    assert reader.readings() == {"n1:0": DeviceSample(5.0)}
     with pytest.raises(EngineUnavailable, match="Prometheus does not answer"):
         reader.refresh()
     now[0] = 31.0
@@ -68,7 +68,14 @@ def test_values_that_cannot_be_are_unknown(text: str) -> None:
     with answering(answer(text)) as url:
         reader = GpuMetricsReader(url, 10)
         reader.refresh()
-    assert reader.readings()["GPU-1"] == DeviceSample()
+    assert reader.readings() == {"n1:0": DeviceSample()}
+
+
+def test_a_node_cannot_report_the_usage_of_gpus_of_another_node() -> None:
+    with answering(answer("5", node="n2", UUID="n1:0")) as url:
+        reader = GpuMetricsReader(url, 10)
+        reader.refresh()
+    assert reader.readings() == {"n2:0": DeviceSample(5.0)}
 
 
 @pytest.mark.parametrize("body", [b"no json", b"[]", b'{"status": "error"}'])
@@ -77,8 +84,8 @@ def test_an_answer_that_is_not_of_prometheus_is_an_error(body: bytes) -> None:
         GpuMetricsReader(url, 10).refresh()
 
 
-def answer(value: str) -> bytes:
-    labels = {"__name__": "DCGM_FI_DEV_GPU_UTIL", "node": "n1", "gpu": "0", "UUID": "GPU-1"}
+def answer(value: str, **labels: str) -> bytes:
+    labels = {"__name__": "DCGM_FI_DEV_GPU_UTIL", "node": "n1", "gpu": "0"} | labels
     data = {"resultType": "vector", "result": [{"metric": labels, "value": [1, value]}]}
     return json.dumps({"status": "success", "data": data}).encode()
 
