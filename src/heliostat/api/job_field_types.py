@@ -91,13 +91,13 @@ def _begin(value: object) -> datetime | timedelta | None:
     if value is None or isinstance(value, datetime | timedelta):
         return value
     if not isinstance(value, str):
-        raise ValueError("must be a time as text: 2026-12-01T08:00Z, or +2h for in two hours")
+        raise ValueError("must be a time as text: 2026-12-01T08:00Z, or +2h for two hours from now")
     return parse_begin(value)
 
 
 def _time_or_interval(value: object) -> datetime | timedelta:
     if (given := _begin(value)) is None:
-        raise ValueError("must be a time as text: 2026-12-01T15:00Z, or +4h for in four hours")
+        raise ValueError("must be a time as text: 2026-12-01T15:00Z, or +4h for four hours from now")
     return given
 
 
@@ -163,7 +163,7 @@ TimeOrInterval = Annotated[
     datetime | timedelta,
     BeforeValidator(_time_or_interval),
     WithJsonSchema({"type": "string"}),
-    Field(description="ISO 8601, or `+4h` for in four hours."),
+    Field(description="ISO 8601, or `+4h` for four hours from now."),
 ]
 _TYPES: dict[FieldKind, Any] = {
     "command": Command,

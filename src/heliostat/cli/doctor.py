@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heliostat.cli.connection import connect
-from heliostat.cli.output import JsonFlag, StateCell, format_cell, format_count, print_json
+from heliostat.cli.output import JsonFlag, StateCell, format_cell, format_count, print_json, sanitize_text
 from heliostat.errors import Forbidden, HeliostatError, NotAuthenticated, ServerUnreachable
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def _finding(check: str, level: str, message: str, hint: str | None = None) -> d
 
 
 def print_finding(finding: dict[str, Any]) -> None:
-    print(f"{format_cell(StateCell(finding['level']))}  {finding['check']}: {finding['message']}")
+    message = sanitize_text(" ".join(finding["message"].split()))  # may quote what an exporter on a node responds
+    print(f"{format_cell(StateCell(finding['level']))}  {finding['check']}: {message}")
     if finding["hint"] and finding["level"] != "ok":
         print(f"    {finding['hint']}")

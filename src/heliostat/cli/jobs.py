@@ -28,6 +28,7 @@ from heliostat.cli.output import (
     sanitize_text,
 )
 from heliostat.cli.value_format import format_time
+from heliostat.errors import BadRequest
 
 if TYPE_CHECKING:
     from heliostat.client import Client, JobHandle
@@ -250,7 +251,12 @@ def keep(
     if (for_time is None) == (until is None):
         raise typer.BadParameter("Give --for or --until.", param_hint="--for")
     end = f"+{for_time}" if for_time is not None else _next_time(until or "")
-    data = connect().jobs.keep(job, end).data
+    try:
+        data = connect().jobs.keep(job, end).data
+    except BadRequest as error:
+        if for_time is None or "until" not in error.fields:
+            raise
+        raise typer.BadParameter(error.fields["until"], param_hint="--for") from None
     if as_json:
         print_json(data)
     else:

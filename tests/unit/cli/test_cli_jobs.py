@@ -475,6 +475,13 @@ def test_keep_takes_an_interval_or_a_time(helio, serve):
     assert all(datetime.fromisoformat(until) > datetime.now(UTC) for until in times)
 
 
+def test_a_refused_time_is_reported_with_the_option_that_was_given(helio, serve):
+    problem = {"code": "invalid", "message": "until: is too late.", "hint": "", "fields": {"until": "is too late"}}
+    serve(*[answer({"error": problem}, 422)] * 2)
+    assert "--for: is too late" in helio("keep", "7", "--for", "25h").err
+    assert "--until: is too late" in helio("keep", "7", "--until", "2099-12-05 10:00").err
+
+
 @pytest.mark.parametrize(
     "words", [[], ["--for", "4h", "--until", "15:00"], ["--until", "late"], ["--until", "25:00"]]
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from heliostat.cli.doctor import print_finding
 from heliostat.cli.server_process import running_server_pid, stop_server
 from heliostat.config import Home
 from unit.client.stand_in_server import answer
@@ -152,6 +153,11 @@ def test_the_doctor_works_without_a_server(helio, tmp_path):
     assert ran.code == 1
     assert (findings[0]["check"], findings[0]["level"]) == ("server", "problem")
     assert len(findings) > 1
+
+
+def test_a_finding_cannot_change_the_terminal(capsys):
+    print_finding({"level": "warning", "check": "node-exporter", "message": "500 \x1b[2Jgone\nok", "hint": None})
+    assert "node-exporter: 500 \N{REPLACEMENT CHARACTER}[2Jgone ok\n" in capsys.readouterr().out
 
 
 def test_the_doctor_of_a_user_tells_what_it_may(helio, serve):
