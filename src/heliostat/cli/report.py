@@ -80,8 +80,8 @@ def _check(kind: str, by: str, as_csv: bool) -> None:
         raise typer.BadParameter(f"{kind!a} is not one of {', '.join(_KINDS)}.", param_hint="REPORT")
     groupings = _GROUPINGS if kind == "usage" else _GROUPINGS[:-1]
     if by not in groupings:
-        choices = ", ".join(groupings).replace("_", "-")
-        raise typer.BadParameter(f"{by!a} is not one of {choices}.", param_hint="--by")
+        given, *choices = (name.replace("_", "-") for name in (by, *groupings))
+        raise typer.BadParameter(f"{given!a} is not one of {', '.join(choices)}.", param_hint="--by")
     if as_csv and kind == "idle":
         raise typer.BadParameter("Only the usage and waste reports exist as CSV.", param_hint="--csv")
 

@@ -99,6 +99,7 @@ def test_the_version_is_printed(helio):
         (["run", "--grace", "soon", "true"], "'soon' is not a duration"),
         (["share", "--since", "soon"], "'soon' is not a day; write 14d or 2026-11-01"),
         (["share", "--since", "14"], "'14' is not a day"),
+        (["report", "waste", "--by", "gpu-type"], "--by: 'gpu-type' is not one of department, project, user."),
         (["report", "--by", "foo"], "--by: 'foo' is not one of department, project, user, gpu-type."),
         (
             ["token", "create", "--name", "x", "--scope", "bogus"],
