@@ -10,6 +10,7 @@ from heliostat.models.amounts import format_count, format_percent, format_size
 
 IDLE_PERCENT = 5.0  # a GPU with less utilisation counts as unused
 _MEMORY_HEADROOM, _CPU_HEADROOM, _TIME_HEADROOM, _GPU_HEADROOM = 1.3, 1.2, 1.5, 1.3
+_STARTED_MIB = 1024.0  # GPU memory of a program that has not stored anything there
 _GPU_FRACTIONS = (0.25, 0.5)
 # Below the first amount, amounts are multiples of the second.
 _MEMORY_STEPS_MIB = ((2**10, 256), (2**14, 2**10), (2**15, 2**11), (2**17, 2**12), (2**19, 2**14))
@@ -139,11 +140,17 @@ class JobFacts:
 
 
 def enough_gpus(facts: JobFacts) -> float | None:
-    """The GPUs that did anything at any time; None: not fewer than requested."""
-    peaks = [device.utilisation.peak for device in facts.used.devices]
-    if len(peaks) != facts.requested.gpus or any(peak is None for peak in peaks):
+    """The GPUs that did anything at any time, or held more than a program that only starts on them; None: not
+    fewer than requested."""
+    peaks = [(device.utilisation.peak, device.memory_mib.peak or 0.0) for device in facts.used.devices]
+    if len(peaks) != facts.requested.gpus:
         return None
-    return _less(sum(peak >= IDLE_PERCENT for peak in peaks if peak is not None), facts.requested.gpus)
+    needed = 0
+    for percent, memory_mib in peaks:
+        if percent is None:
+            return None
+        needed += percent >= IDLE_PERCENT or memory_mib > _STARTED_MIB
+    return _less(needed, facts.requested.gpus)
 
 
 def enough_gpu_fraction(facts: JobFacts) -> float | None:

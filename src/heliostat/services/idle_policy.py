@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from heliostat.config import FairUseSettings
+from heliostat.engines.contract import HasOwnQueue
 from heliostat.fair_use.credit import EarlyReturn, early_return
 from heliostat.fair_use.ladder import IdlePolicy, planned_steps, steps_for
 from heliostat.models import Caller, Job
@@ -14,11 +14,16 @@ from heliostat.store import job_writes
 from heliostat.store.database import Transaction
 
 CREDIT_PERIOD = timedelta(days=7)
+_MESSAGES = (IdleStep.NOTE, IdleStep.MESSAGE, IdleStep.MANAGER)
 
 
-def idle_policy(settings: FairUseSettings) -> IdlePolicy:
+def idle_policy(context: Context) -> IdlePolicy:
+    """On an engine with its own queue only notes and messages: there the use of GPUs comes from exporters on the
+    nodes, which a program of a user can imitate."""
+    settings = context.settings.fair_use
+    possible = _MESSAGES if isinstance(context.engine, HasOwnQueue) else tuple(IdleStep)
     return IdlePolicy(
-        tuple(step for step in IdleStep if step.value in settings.idle_steps),
+        tuple(step for step in possible if step.value in settings.idle_steps),
         timedelta(minutes=settings.idle_minutes),
         timedelta(minutes=settings.answer_minutes),
         settings.idle_percent,
@@ -48,7 +53,7 @@ def record_early_return(context: Context, caller: Caller, tx: Transaction, job: 
 
 
 def _early_return(context: Context, job: Job, state: IdleState) -> EarlyReturn:
-    policy = idle_policy(context.settings.fair_use)
+    policy = idle_policy(context)
     planned = planned_steps(policy, steps_for(policy, job), state)
     last = planned[-1].at if planned else None
     return early_return(state, last, _limit_at(job), all_gpus(job), context.now())

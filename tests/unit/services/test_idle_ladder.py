@@ -4,22 +4,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from heliostat.config import FairUseSettings, ServerSettings
+from heliostat.engines.contract import HasOwnQueue
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.fair_use.ladder import IdlePolicy
 from heliostat.models import Caller, Job, JobState, ProjectRole, Resources
+from heliostat.models.fair_use import IdleStep
 from heliostat.models.samples import job_subject
 from heliostat.models.sessions import Session
 from heliostat.scheduling.share_report import AccountShare
 from heliostat.services.accounts import projects
 from heliostat.services.accounts.share_tree import _with_credit
+from heliostat.services.context import Context
 from heliostat.services.fair_use import idle_ladder
 from heliostat.services.fair_use.answers import idle_notice, keep_choices, keep_gpus
 from heliostat.services.fair_use.idle_ladder import check_idle_gpus
+from heliostat.services.idle_policy import idle_policy
 from heliostat.services.jobs.control import cancel_job
 from heliostat.store import accounts, idle_jobs, job_writes, jobs
 from heliostat.store import sessions as stored_sessions
@@ -310,7 +316,20 @@ def test_states_of_ended_jobs_are_removed_unless_their_gpus_came_back_early(clus
 
 
 def test_the_defaults_of_the_settings_are_those_of_the_policy() -> None:
-    assert idle_ladder.idle_policy(FairUseSettings()) == IdlePolicy()
+    assert idle_policy(_context(object())) == IdlePolicy()
+
+
+def test_on_an_engine_with_its_own_queue_no_job_is_stopped() -> None:
+    """The use of its GPUs comes from exporters, which a program of a user can imitate."""
+    every_step = {"idle_steps": tuple(step.value for step in IdleStep)}
+    assert idle_policy(_context(object(), **every_step)).steps == tuple(IdleStep)
+    with_queue = idle_policy(_context(Mock(spec=HasOwnQueue), **every_step))
+    assert with_queue.steps == (IdleStep.NOTE, IdleStep.MESSAGE, IdleStep.MANAGER)
+
+
+def _context(engine: object, **fair_use: Any) -> Context:
+    settings = SimpleNamespace(fair_use=FairUseSettings(**fair_use))
+    return cast("Context", SimpleNamespace(engine=engine, settings=settings))
 
 
 def test_credit_of_the_last_week_is_shown_at_its_user_in_its_project(cluster: Site) -> None:

@@ -84,7 +84,7 @@ def idle_notice(context: Context, job: Job) -> IdleNotice | None:
     kept_until = state.kept_until if state.kept_until and state.kept_until > context.now() else None
     if state.step is None and kept_until is None:
         return None
-    policy = idle_policy(context.settings.fair_use)
+    policy = idle_policy(context)
     planned = planned_steps(policy, steps_for(policy, job), state)
     left = max(0, context.settings.fair_use.max_answers - state.answers)
     text, at = (describe_step(planned[0]), planned[0].at) if planned else ("", None)

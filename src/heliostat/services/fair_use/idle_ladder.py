@@ -49,7 +49,7 @@ _CONSEQUENCES = {
 
 def check_idle_gpus(context: Context) -> None:
     """Errors of single jobs are raised together at the end."""
-    policy = idle_policy(context.settings.fair_use)
+    policy = idle_policy(context)
     if not policy.steps:
         return
     with context.store.read() as conn:

@@ -35,7 +35,7 @@ def preview_idle_ladder(context: Context, caller: Caller, requested: PeriodReque
     """With all steps, as if no answer had come; the most GPU-hours first. Admins only."""
     require_admin(caller.user)
     _, period = resolve_period(requested, context.now())
-    policy = replace(idle_policy(context.settings.fair_use), steps=tuple(IdleStep))
+    policy = replace(idle_policy(context), steps=tuple(IdleStep))
     with context.report_limit.acquire(caller.user.name):
         with context.store.read() as conn:
             ran = list_gpu_jobs(conn, period)
@@ -55,7 +55,7 @@ def preview_idle_ladder(context: Context, caller: Caller, requested: PeriodReque
 
 
 def _preview(context: Context, job: Job, attempt: AttemptRecord, period: ReportPeriod) -> IdleJobPreview:
-    policy = replace(idle_policy(context.settings.fair_use), steps=tuple(IdleStep))
+    policy = replace(idle_policy(context), steps=tuple(IdleStep))
     now = min(period.end, period.now)
     begin, end = max(attempt.started_at or now, period.start), min(attempt.ended_at or now, now)
     gpus = int(all_gpus(job))
