@@ -67,6 +67,8 @@ scrape_configs:
     static_configs: [{{ targets: ['{site.server_url.removeprefix("http://")}'] }}]
     {token}
   - job_name: nodes
+    sample_limit: 20000  # programs of users run there: one that imitates an exporter must not fill the disk
+    label_value_length_limit: 1000
     http_sd_configs:
       - url: {site.server_url}/api/v1/monitoring/targets
         {token}
