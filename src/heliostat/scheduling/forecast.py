@@ -30,7 +30,6 @@ _SOON = 1.0
 _TICK = 0.001  # smallest step, so that rounding cannot stop the simulation
 _MINUTE = 60.0
 _GOLDEN = 0.6180339887  # multiples modulo 1 are spread evenly, whatever their number
-_MIN_RUNS_FOR_CONFIDENCE = 3
 _MIN_RUNS_TO_TRIM = 8  # from here on the earliest and the latest run are ignored
 _REQUEUING_STOPS = {"requeue", "preempt"}
 
@@ -238,14 +237,10 @@ def _summarise(
         _time(inside[0]),
         _time(likely),
         _time(inside[-1]),
-        _confidence(times, inside) if len(times) >= _MIN_RUNS_FOR_CONFIDENCE else None,
+        None,
         None if limits is None else _time(limits),
         len(times),
     )
-
-
-def _confidence(times: list[float], inside: list[float]) -> float:
-    return round(sum(inside[0] <= at <= inside[-1] for at in times) / len(times), 2)
 
 
 def _quantile_of(job: Job) -> float:

@@ -16,9 +16,11 @@ from heliostat.controller.forecaster import Forecaster, ForecastTiming
 from heliostat.engines.contract import Engine
 from heliostat.errors import StoreUnavailable, TooManyRequests
 from heliostat.models import Job, JobState, Resources
+from heliostat.models.forecasts import ForecastRange, PastForecast
+from heliostat.models.jobs import WaitReason
 from heliostat.scheduling.forecast_calibration import ForecastAccuracy
 from heliostat.scheduling.queue_state import QueueState
-from heliostat.store import job_writes
+from heliostat.store import forecasts, job_writes
 from heliostat.store.database import Store
 from support.new_database import create_database
 from support.waiting import wait_until
@@ -213,3 +215,39 @@ def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store) -> None:
     with made._limit_concurrency("bob"), pytest.raises(TooManyRequests):
         made.estimate_start(waiting(0))
     made.estimate_start(waiting(0))
+
+
+class SlurmQueue(Queue):
+    """Its engine plans every waiting job for an hour from now."""
+
+    def engine_wait_reason(self, job: Job) -> WaitReason:
+        return WaitReason("waits", "resources", starts_at=NOW + timedelta(hours=1), planned_by="Slurm's plan")
+
+
+def test_the_plan_of_an_engine_is_calibrated_by_its_own_past(store: Store) -> None:
+    """Slurm plans by time limits: here all jobs started after a tenth of the planned wait."""
+    past = {number: _planned(number, started_after=0.1) for number in range(10, 40)}
+    store.write(lambda tx: job_writes.add_jobs(tx, [waiting(number) for number in past]))
+    store.write(lambda tx: forecasts.add_forecasts(tx, "slurm", past))
+    outcomes = {number: NOW - timedelta(days=number) + timedelta(minutes=6) for number in past}
+    store.write(lambda tx: forecasts.record_forecast_outcomes(tx, forecasts.ForecastOutcomes(outcomes, [])))
+    engine = SimpleNamespace(name="slurm", capabilities=SimpleNamespace(has_own_queue=True))
+    made = Forecaster(
+        store, cast("Controller", SlurmQueue(waiting(2))), lambda: NOW, engine=cast("Engine", engine)
+    )
+    before = made.forecast_of(waiting(2))
+    made._round()
+    found = made.forecast_of(waiting(2))
+    assert before is not None
+    assert found is not None
+    assert (before.confidence, found.confidence) == (None, 0.8)
+    assert NOW < found.likely_at < NOW + timedelta(minutes=10) < before.likely_at
+    assert found.source == "Slurm's plan"
+    with store.read() as conn:
+        assert len(forecasts.list_past_forecasts(conn, "slurm", 100)) == len(past) + 1
+
+
+def _planned(days_ago: int, started_after: float) -> PastForecast:
+    made = (NOW - timedelta(days=days_ago)).timestamp()
+    planned = ForecastRange(*(made + 3600.0,) * 3)
+    return PastForecast(made, planned, planned, made + started_after * 3600)

@@ -205,3 +205,21 @@ def test_a_job_that_ends_now_is_charged_already() -> None:
     board.update_job(replace(running, state=JobState.COMPLETED, ended_at=later), later)
     assert foreseen == pytest.approx(board.snapshot(later).usage_by_leaf)
     assert foreseen[0] > 1.9
+
+
+def test_run_times_and_submissions_are_learnt_but_not_in_a_copy_for_forecasts() -> None:
+    board = a_queue_state((a_node("a", gpus=1),), [])
+    copy = board.copy()
+    for queue in (board, copy):
+        for number in range(1, 7):
+            queue.update_job(a_job(number, GPU, time_limit_seconds=HOUR), NOW)
+            ran = {"started_at": NOW, "ended_at": NOW + timedelta(minutes=6)}
+            queue.update_job(
+                a_job(number, GPU, time_limit_seconds=HOUR, state=JobState.COMPLETED, **ran),
+                NOW + timedelta(minutes=6),
+            )
+    job = a_job(9, GPU, time_limit_seconds=HOUR)
+    assert board.durations.expected_seconds(job, HOUR) == HOUR / 8  # the least that is expected
+    assert next(board.arrivals.sample(LATER.timestamp(), 0, 100))[1].id == 100
+    assert copy.durations.expected_seconds(job, HOUR) == HOUR
+    assert list(copy.arrivals.sample(LATER.timestamp(), 0, 100)) == []
